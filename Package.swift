@@ -1,0 +1,64 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+let settings: [SwiftSetting] = [
+    .treatAllWarnings(as: .error),
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+]
+
+let system = Target.Dependency.product(name: "SystemPackage", package: "swift-system")
+let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
+
+// Dependencies point one way: vaultfs → FuseSession → VaultFileSystem → VaultStore → VaultFormat → VaultCrypto.
+let package = Package(
+    name: "vaultfs",
+    products: [.executable(name: "vaultfs", targets: ["vaultfs"])],
+    dependencies: [
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-system", from: "1.8.1"),
+        .package(url: "https://github.com/HdrHistogram/hdrhistogram-swift", from: "0.2.0"),
+    ],
+    targets: [
+        .systemLibrary(name: "CFuse", pkgConfig: "fuse3", providers: [.apt(["libfuse3-dev"])]),
+        .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
+        .target(name: "CLinux"),
+        .target(name: "VaultCrypto", dependencies: ["COpenSSL", "CLinux"], swiftSettings: settings),
+        .target(name: "VaultFormat", dependencies: ["VaultCrypto"], swiftSettings: settings),
+        .target(
+            name: "VaultStore", dependencies: ["VaultFormat", "VaultCrypto", "CLinux", system], swiftSettings: settings),
+        .target(
+            name: "VaultFileSystem",
+            dependencies: ["VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system, logging],
+            swiftSettings: settings),
+        .target(
+            name: "FuseSession", dependencies: ["VaultFileSystem", "CFuse", "CLinux", system, logging],
+            swiftSettings: settings),
+        .target(name: "VaultControl", dependencies: ["CLinux", system], swiftSettings: settings),
+        .executableTarget(
+            name: "vaultfs",
+            dependencies: [
+                "FuseSession", "VaultFileSystem", "VaultStore", "VaultFormat", "VaultCrypto", "VaultControl", "CLinux",
+                system, logging,
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "Histogram", package: "hdrhistogram-swift"),
+            ],
+            swiftSettings: settings),
+        .target(name: "TestSupport", dependencies: [system], path: "Tests/TestSupport", swiftSettings: settings),
+        .testTarget(
+            name: "VaultCryptoTests", dependencies: ["VaultCrypto", "TestSupport"], swiftSettings: settings),
+        .testTarget(
+            name: "VaultFormatTests", dependencies: ["VaultFormat", "VaultCrypto", "TestSupport"],
+            swiftSettings: settings),
+        .testTarget(
+            name: "VaultStoreTests",
+            dependencies: ["VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system],
+            swiftSettings: settings),
+        .testTarget(
+            name: "VaultControlTests", dependencies: ["VaultControl", "TestSupport", system], swiftSettings: settings),
+        .testTarget(
+            name: "MountTests", dependencies: ["vaultfs", "TestSupport", "CLinux", system], swiftSettings: settings),
+    ]
+)

@@ -1,0 +1,73 @@
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS 64
+#include "CLinux.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+const int linux_O_PATH = O_PATH, linux_O_TMPFILE = O_TMPFILE, linux_O_DIRECT = O_DIRECT;
+const int linux_AT_EMPTY_PATH = AT_EMPTY_PATH;
+const long linux_UTIME_NOW = UTIME_NOW, linux_UTIME_OMIT = UTIME_OMIT;
+const unsigned int linux_RENAME_NOREPLACE = RENAME_NOREPLACE, linux_RENAME_EXCHANGE = RENAME_EXCHANGE;
+const int linux_FALLOC_FL_KEEP_SIZE = FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE = FALLOC_FL_PUNCH_HOLE,
+          linux_FALLOC_FL_ZERO_RANGE = FALLOC_FL_ZERO_RANGE;
+const int linux_SEEK_DATA = SEEK_DATA, linux_SEEK_HOLE = SEEK_HOLE;
+
+int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags) {
+    return renameat2(olddirfd, oldpath, newdirfd, newpath, flags);
+}
+
+int linux_fallocate(int fd, int mode, off_t offset, off_t length) { return fallocate(fd, mode, offset, length); }
+
+int linux_syncfs(int fd) { return syncfs(fd); }
+
+int linux_unshare_fs(void) { return unshare(CLONE_FS); }
+
+ssize_t linux_getdents64(int fd, void *buffer, size_t size) { return getdents64(fd, buffer, size); }
+
+int linux_parse_directory_entry(const void *record, size_t available, struct linux_directory_entry *entry) {
+    // struct linux_dirent64, getdents(2): u64 d_ino, s64 d_off, u16 d_reclen, u8 d_type, char d_name[]
+    const unsigned char *bytes = record;
+    if (available < 20) return -1;
+    memcpy(&entry->inode, bytes, 8);
+    memcpy(&entry->next_offset, bytes + 8, 8);
+    memcpy(&entry->record_length, bytes + 16, 2);
+    entry->type = bytes[18];
+    if (entry->record_length < 20 || entry->record_length > available) return -1;
+    entry->name = (const char *)bytes + 19;
+    entry->name_length = strnlen(entry->name, entry->record_length - 19u);
+    return 0;
+}
+
+struct timespec linux_stat_atime(const struct stat *s) { return s->st_atim; }
+struct timespec linux_stat_mtime(const struct stat *s) { return s->st_mtim; }
+struct timespec linux_stat_ctime(const struct stat *s) { return s->st_ctim; }
+
+void *linux_map_secret_memory(size_t size, int *locked) {
+    void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (address == MAP_FAILED) return NULL;
+    madvise(address, size, MADV_DONTDUMP);
+    madvise(address, size, MADV_WIPEONFORK);
+    *locked = mlock(address, size) == 0;
+    return address;
+}
+
+void linux_unmap_secret_memory(void *address, size_t size) {
+    explicit_bzero(address, size);
+    munmap(address, size);
+}
+
+int linux_set_not_dumpable(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
+
+uint64_t linux_filesystem_type(int fd) {
+    struct statfs s;
+    return fstatfs(fd, &s) == 0 ? (uint64_t)s.f_type : 0;
+}

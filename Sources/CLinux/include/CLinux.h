@@ -1,0 +1,48 @@
+// Linux calls and constants that Swift's Glibc module does not show (it is built without _GNU_SOURCE), one thin
+// function each. All return what the call returns and set errno.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+// open(2) flags
+extern const int linux_O_PATH, linux_O_TMPFILE, linux_O_DIRECT;
+// at-flags: openat(2), utimensat(2)
+extern const int linux_AT_EMPTY_PATH;
+extern const long linux_UTIME_NOW, linux_UTIME_OMIT;
+// renameat2(2)
+extern const unsigned int linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE;
+// fallocate(2)
+extern const int linux_FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE, linux_FALLOC_FL_ZERO_RANGE;
+// lseek(2)
+extern const int linux_SEEK_DATA, linux_SEEK_HOLE;
+
+int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags);
+int linux_fallocate(int fd, int mode, off_t offset, off_t length);
+int linux_syncfs(int fd);
+// unshare(CLONE_FS): the calling thread gets its own umask and working directory.
+int linux_unshare_fs(void);
+ssize_t linux_getdents64(int fd, void *buffer, size_t size);
+// The fields of one linux_dirent64 at `record`, without a pointer cast in Swift.
+struct linux_directory_entry {
+    uint64_t inode;
+    int64_t next_offset;
+    uint16_t record_length;
+    uint8_t type;
+    const char *name;
+    size_t name_length;
+};
+// Reads the entry at `record`, at most `available` bytes long. 0, or -1 where it does not fit.
+int linux_parse_directory_entry(const void *record, size_t available, struct linux_directory_entry *entry);
+// The high-level constructor macros st_atim etc. differ by platform: nanosecond times out of a stat.
+struct timespec linux_stat_atime(const struct stat *s);
+struct timespec linux_stat_mtime(const struct stat *s);
+struct timespec linux_stat_ctime(const struct stat *s);
+// mmap of anonymous private memory that is left out of core dumps and emptied in a forked child; NULL on failure.
+// *locked tells whether mlock succeeded.
+void *linux_map_secret_memory(size_t size, int *locked);
+void linux_unmap_secret_memory(void *address, size_t size);
+int linux_set_not_dumpable(void);
+// statfs(2): f_type, or 0 on failure.
+uint64_t linux_filesystem_type(int fd);
