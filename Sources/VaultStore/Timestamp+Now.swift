@@ -10,7 +10,9 @@ extension Timestamp {
         var seconds = time_t(secondsSinceEpoch)
         var parts = tm()
         gmtime_r(&seconds, &parts)
-        let date = [padded(Int(parts.tm_year) + 1900, 4), padded(Int(parts.tm_mon) + 1, 2), padded(Int(parts.tm_mday), 2)]
+        let date = [
+            padded(Int(parts.tm_year) + 1900, 4), padded(Int(parts.tm_mon) + 1, 2), padded(Int(parts.tm_mday), 2),
+        ]
         let clock = [parts.tm_hour, parts.tm_min, parts.tm_sec].map { padded(Int($0), 2) }
         return date.joined(separator: "-") + "T" + clock.joined(separator: ":") + "Z"
     }

@@ -24,7 +24,9 @@ package struct VaultHolder: Equatable, Sendable, CustomStringConvertible {
         guard fstat(descriptor.rawValue, &status) == 0 else { return nil }
         let devices = superblockDevices(of: descriptor, status: status)
         let lines = text(of: "/proc/locks").split(separator: "\n")
-        guard let processID = lines.lazy.compactMap({ holder(line: $0, devices: devices, inode: UInt64(status.st_ino)) }).first
+        guard
+            let processID = lines.lazy.compactMap({ holder(line: $0, devices: devices, inode: UInt64(status.st_ino)) })
+                .first
         else { return nil }
         let command = text(of: "/proc/\(processID)/comm").filter { !$0.isNewline }
         return VaultHolder(processID: processID, command: command.isEmpty ? nil : command)
@@ -34,9 +36,13 @@ package struct VaultHolder: Equatable, Sendable, CustomStringConvertible {
     /// (proc_locks(5): `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`; a waiter's line has `->` after the number).
     private static func holder(line: Substring, devices: Set<String>, inode: UInt64) -> Int32? {
         let fields = line.split(separator: " ")
-        guard fields.count >= 6, fields[1] == "FLOCK", let processID = Int32(fields[4]), processID > 0 else { return nil }
+        guard fields.count >= 6, fields[1] == "FLOCK", let processID = Int32(fields[4]), processID > 0 else {
+            return nil
+        }
         let place = fields[5].split(separator: ":")
-        guard place.count == 3, UInt64(place[2]) == inode, devices.contains("\(place[0]):\(place[1])") else { return nil }
+        guard place.count == 3, UInt64(place[2]) == inode, devices.contains("\(place[0]):\(place[1])") else {
+            return nil
+        }
         return processID
     }
 
