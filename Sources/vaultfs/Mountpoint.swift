@@ -19,12 +19,13 @@ enum Mountpoint {
             throw CommandFailure(
                 .inUse, "\(resolved.shown) is mounted already, from \(FilePath(bytes: entry.source).shown)")
         }
-        try checkDirectory(resolved, mayBeNonEmpty: mayBeNonEmpty)
+        try checkDirectory(resolved)
         try checkNesting(resolved, vault: vault)
+        if !mayBeNonEmpty { try checkEmptiness(resolved) }
         return resolved
     }
 
-    private static func checkDirectory(_ path: FilePath, mayBeNonEmpty: Bool) throws(CommandFailure) {
+    private static func checkDirectory(_ path: FilePath) throws(CommandFailure) {
         var status = stat()
         guard path.withPlatformString({ stat($0, &status) }) == 0 else { throw failure(path, currentErrno()) }
         guard status.st_mode & S_IFMT == S_IFDIR else {
@@ -34,7 +35,9 @@ enum Mountpoint {
         if geteuid() != 0, path.withPlatformString({ access($0, W_OK) }) != 0 {
             throw CommandFailure(.mountpoint, "mountpoint is not writable for you: \(path.shown)")
         }
-        guard !mayBeNonEmpty else { return }
+    }
+
+    private static func checkEmptiness(_ path: FilePath) throws(CommandFailure) {
         guard let listing = path.withPlatformString({ opendir($0) }) else { throw failure(path, currentErrno()) }
         defer { closedir(listing) }
         var count = 0
