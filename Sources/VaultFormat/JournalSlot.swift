@@ -45,3 +45,17 @@ package enum JournalSlot {
         return (fileID, chunkIndex, recordSize)
     }
 }
+
+extension JournalSlot {
+    /// The size of an unsealed file's backing file once a slot's record has taken the place of record `chunkIndex`.
+    ///
+    /// A partial record is the last: it ends the file there, whatever followed. A full one leaves the end where it is,
+    /// unless the backing file stops before the record does.
+    package static func recoveredBackingSize(
+        _ backingSize: UInt64, chunkIndex: UInt64, recordSize: Int, layout: ChunkLayout
+    ) -> UInt64 {
+        let (end, overflow) = layout.recordOffset(ofChunk: chunkIndex).addingReportingOverflow(UInt64(recordSize))
+        let recordEnd = overflow ? .max : end
+        return recordSize < layout.recordSize ? recordEnd : max(backingSize, recordEnd)
+    }
+}
