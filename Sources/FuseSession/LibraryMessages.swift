@@ -15,7 +15,7 @@ final class LibraryMessages {
     init() {
         Self.said.withLock { $0 = [] }
         fuse_set_log_func { _, format, arguments in
-            guard let format else { return }
+            guard let format, let arguments else { return }
             var text = [CChar](repeating: 0, count: 512)
             vsnprintf(&text, text.count, format, arguments)
             LibraryMessages.add(text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) })
@@ -31,7 +31,9 @@ final class LibraryMessages {
     func capturingHelper<Result>(_ body: () -> Result) -> Result {
         var ends: [Int32] = [-1, -1]
         let saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)
-        guard saved >= 0, pipe2(&ends, O_CLOEXEC | O_NONBLOCK) == 0 else { return body() }
+        guard saved >= 0, pipe(&ends) == 0 else { return body() }
+        for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+        _ = fcntl(ends[0], F_SETFL, O_NONBLOCK)
         dup2(ends[1], STDERR_FILENO)
         let result = body()
         dup2(saved, STDERR_FILENO)

@@ -84,13 +84,13 @@ private func add(
     return withCString(listed.name) { name in
         guard withAttributes else {
             var attributes = listed.attributes
-            return fuse_add_direntry(request.raw, start, place.count, name, &attributes, listed.nextOffset)
+            return fuse_add_direntry(request.raw, start, place.count, name, &attributes, off_t(listed.nextOffset))
         }
         var parameters = fuse_entry_param()
         parameters.attr = listed.attributes
         if let id = listed.id {
             parameters = Request.parameters(.init(id: id, attributes: listed.attributes))
         }
-        return fuse_add_direntry_plus(request.raw, start, place.count, name, &parameters, listed.nextOffset)
+        return fuse_add_direntry_plus(request.raw, start, place.count, name, &parameters, off_t(listed.nextOffset))
     }
 }

@@ -57,7 +57,7 @@ func onCreate(
         let parent = NodeID(rawValue: parent)
         let name = bytes(name)
         var entry: VaultFileSystem.Entry
-        do {
+        do throws(StoreError) {
             let created = try request.fileSystem.create(
                 name, in: parent, mode: mode, flags: info.pointee.flags, for: request.creator())
             entry = created.entry
@@ -65,7 +65,7 @@ func onCreate(
         } catch .system(.fileExists) where info.pointee.flags & O_EXCL == 0 {
             // Somebody else's file has appeared since the kernel looked: open(2) without O_EXCL takes it.
             entry = try request.fileSystem.lookUp(name, in: parent)
-            do {
+            do throws(StoreError) {
                 let handle = try request.fileSystem.open(
                     entry.id, flags: info.pointee.flags, workspace: request.server.workspace)
                 give(handle, &info.pointee)

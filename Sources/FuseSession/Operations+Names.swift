@@ -9,7 +9,7 @@ internal import VaultStore
 
 func onLookup(_ raw: fuse_req_t?, _ parent: fuse_ino_t, _ name: UnsafePointer<CChar>?) {
     Request.serve(raw, "lookup") { (request) throws(StoreError) in
-        do {
+        do throws(StoreError) {
             request.reply(try request.fileSystem.lookUp(bytes(name), in: NodeID(rawValue: parent)))
         } catch .system(.noSuchFileOrDirectory) {
             // Node 0: the kernel may remember that there is no such name.

@@ -12,6 +12,11 @@ package final class VaultFileSystem: Sendable {
     package struct Entry {
         package var id: NodeID
         package var attributes: stat
+
+        package init(id: NodeID, attributes: stat) {
+            self.id = id
+            self.attributes = attributes
+        }
     }
 
     package let store: Store
