@@ -1,0 +1,28 @@
+internal import COpenSSL
+
+/// Random bytes from libcrypto's generator (RAND_bytes), for what is not secret itself: salts, ids, initial vectors.
+package enum SecureRandom {
+    /// Fills the buffer. Any thread. Throws `.library` where the generator has no entropy.
+    package static func fill(_ buffer: UnsafeMutableRawBufferPointer) throws(CryptoError) {
+        guard let size = Int32(exactly: buffer.count) else {
+            throw .invalidInput("\(buffer.count) random bytes in one call")
+        }
+        guard size > 0 else { return }
+        guard RAND_bytes(buffer.baseAddress, size) == 1 else { throw .failed("RAND_bytes") }
+    }
+
+    /// `count` random bytes. Any thread.
+    package static func bytes(count: Int) throws(CryptoError) -> [UInt8] {
+        guard count >= 0, let size = Int32(exactly: count) else { throw .invalidInput("\(count) random bytes") }
+        var bytes = [UInt8](repeating: 0, count: count)
+        guard count == 0 || RAND_bytes(&bytes, size) == 1 else { throw .failed("RAND_bytes") }
+        return bytes
+    }
+
+    /// A random integer, all 64 bits of it. Any thread.
+    package static func integer() throws(CryptoError) -> UInt64 {
+        var value: UInt64 = 0
+        guard RAND_bytes(&value, 8) == 1 else { throw .failed("RAND_bytes") }
+        return value
+    }
+}
