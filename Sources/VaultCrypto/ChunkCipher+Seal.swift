@@ -46,27 +46,16 @@ extension ChunkCipher {
     }
 
     /// Encrypts up to eight chunks, of which the last may be shorter.
-    ///
-    /// A chain is serial, each block waiting for the one before it, and leaves most of an AES unit idle. So the chains
-    /// of several chunks advance together, one block of each to a call. That pays from three chunks on.
     private func encrypt(
         _ plaintext: UnsafeRawPointer, lanes: Int, chunkSize: Int, lastSize: Int,
         into records: UnsafeMutableRawPointer
     ) throws(CryptoError) {
         let recordSize = chunkSize + ChunkShape.recordOverhead
-        if lanes < 3 {
-            for lane in 0..<lanes {
-                try encryptAlone(
-                    plaintext + lane * chunkSize, size: lane == lanes - 1 ? lastSize : chunkSize,
-                    into: records + lane * recordSize)
-            }
-            return
-        }
-        let lastChained = lastSize - lastSize % ChunkShape.blockSize
         for lane in 0..<lanes {
             let vector = (records + lane * recordSize).loadUnaligned(as: Block.self)
             scratch.lanes.storeBytes(of: vector, toByteOffset: lane * 16, as: Block.self)
         }
+        let lastChained = lastSize - lastSize % ChunkShape.blockSize
         try advance(plaintext, chunkSize: chunkSize, lanes: lanes, from: 0, to: lastChained, into: records)
         try advance(
             plaintext, chunkSize: chunkSize, lanes: lanes - 1, from: lastChained, to: chunkSize, into: records)
@@ -74,40 +63,38 @@ extension ChunkCipher {
             plaintext + (lanes - 1) * chunkSize, size: lastSize, into: records + (lanes - 1) * recordSize)
     }
 
-    /// Advances the chains of `lanes` chunks in lockstep over the bytes `start..<end` of each, whole blocks.
+    /// Advances the chains of the first `lanes` chunks over the bytes `start..<end` of each, whole blocks.
+    ///
+    /// A CBC chain is serial, each block waiting for the one before it, and leaves most of an AES unit idle. So several
+    /// chains advance in lockstep, one block of each to a call; a single one is left to libcrypto's own loop.
     private func advance(
         _ plaintext: UnsafeRawPointer, chunkSize: Int, lanes: Int, from start: Int, to end: Int,
         into records: UnsafeMutableRawPointer
     ) throws(CryptoError) {
+        guard lanes > 0, start < end else { return }
         let recordSize = chunkSize + ChunkShape.recordOverhead
         let state = scratch.lanes
-        var offset = start
-        while offset < end {
-            for lane in 0..<lanes {
-                let block = (plaintext + lane * chunkSize + offset).loadUnaligned(as: Block.self)
-                let previous = state.load(fromByteOffset: lane * 16, as: Block.self)
-                state.storeBytes(of: block ^ previous, toByteOffset: lane * 16, as: Block.self)
-            }
-            try blockEncryption.transform(state, into: state, size: lanes * 16)
-            for lane in 0..<lanes {
-                let block = state.load(fromByteOffset: lane * 16, as: Block.self)
-                let target = records + lane * recordSize + ChunkShape.vectorSize + offset
-                target.storeBytes(of: block, as: Block.self)
-            }
-            offset += ChunkShape.blockSize
+        var source = plaintext + start
+        var target = records + (ChunkShape.vectorSize + start)
+        if lanes == 1 {
+            try chainEncryption.setVector(state)
+            return try chainEncryption.transform(source, into: target, size: end - start)
         }
-    }
-
-    /// Encrypts one chunk by plain CBC, under the IV at the start of `record`.
-    func encryptAlone(
-        _ plaintext: UnsafeRawPointer, size: Int, into record: UnsafeMutableRawPointer
-    ) throws(CryptoError) {
-        let chained = size - size % ChunkShape.blockSize
-        if chained > 0 {
-            try chainEncryption.setVector(record)
-            try chainEncryption.transform(plaintext, into: record + ChunkShape.vectorSize, size: chained)
+        let sourceEnd = plaintext + end
+        while source < sourceEnd {
+            for lane in 0..<lanes {
+                let block = (source + lane &* chunkSize).loadUnaligned(as: Block.self)
+                let previous = state.load(fromByteOffset: lane &* 16, as: Block.self)
+                state.storeBytes(of: block ^ previous, toByteOffset: lane &* 16, as: Block.self)
+            }
+            try blockEncryption.transform(state, into: state, size: lanes &* 16)
+            for lane in 0..<lanes {
+                let block = state.load(fromByteOffset: lane &* 16, as: Block.self)
+                (target + lane &* recordSize).storeBytes(of: block, as: Block.self)
+            }
+            source += ChunkShape.blockSize
+            target += ChunkShape.blockSize
         }
-        try encryptResidue(plaintext, size: size, into: record)
     }
 
     private func encryptResidue(

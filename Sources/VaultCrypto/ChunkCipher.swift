@@ -4,7 +4,7 @@ internal import COpenSSL
 /// Poly1305-AES over the ciphertext and the chunk's index.
 ///
 /// One per thread: not `Sendable`. It keeps the key schedules of the keys last used; for each chunk only the initial
-/// vector is set. Nothing is allocated per chunk.
+/// vector is given. Nothing is allocated per chunk.
 package final class ChunkCipher {
     let chainDecryption: CipherContext
     let chainEncryption: CipherContext

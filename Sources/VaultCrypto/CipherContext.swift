@@ -18,11 +18,14 @@ struct CipherContext: ~Copyable {
 
     deinit { EVP_CIPHER_CTX_free(handle) }
 
-    /// Replaces the key schedule.
+    /// Replaces the key schedule. The initial vector is zero until one is set.
     func setKey(_ key: SecretBytes) throws(CryptoError) {
-        let keyed = key.withUnsafeBytes {
-            let bytes = $0.bindMemory(to: UInt8.self).baseAddress
-            return EVP_CipherInit_ex2(handle, algorithm, bytes, nil, encrypts ? 1 : 0, nil)
+        let keyed = key.withUnsafeBytes { key in
+            withUnsafeBytes(of: Block.zero) { vector in
+                EVP_CipherInit_ex2(
+                    handle, algorithm, key.bindMemory(to: UInt8.self).baseAddress,
+                    vector.bindMemory(to: UInt8.self).baseAddress, encrypts ? 1 : 0, nil)
+            }
         }
         guard keyed == 1, EVP_CIPHER_CTX_set_padding(handle, 0) == 1 else { throw .failed("EVP_CipherInit_ex2 key") }
     }
