@@ -15,26 +15,21 @@ enum Mountpoint {
         } catch {
             throw failure(path, error)
         }
+        var status = stat()
+        // A mount whose daemon died is in the table, too, and answers ENOTCONN.
+        guard resolved.withPlatformString({ stat($0, &status) }) == 0 else { throw failure(path, currentErrno()) }
         if let entry = try MountTable.read().entry(at: resolved.bytes), entry.isVault {
             throw CommandFailure(
                 .inUse, "\(resolved.shown) is mounted already, from \(FilePath(bytes: entry.source).shown)")
         }
-        try checkDirectory(resolved)
+        guard status.st_mode & S_IFMT == S_IFDIR else { throw failure(path, .notDirectory) }
+        // What fusermount3(1) asks of an ordinary user; said here in words.
+        if geteuid() != 0, resolved.withPlatformString({ access($0, W_OK) }) != 0 {
+            throw CommandFailure(.mountpoint, "mountpoint is not writable for you: \(resolved.shown)")
+        }
         try checkNesting(resolved, vault: vault)
         if !mayBeNonEmpty { try checkEmptiness(resolved) }
         return resolved
-    }
-
-    private static func checkDirectory(_ path: FilePath) throws(CommandFailure) {
-        var status = stat()
-        guard path.withPlatformString({ stat($0, &status) }) == 0 else { throw failure(path, currentErrno()) }
-        guard status.st_mode & S_IFMT == S_IFDIR else {
-            throw CommandFailure(.mountpoint, "mountpoint is not a directory: \(path.shown)")
-        }
-        // What fusermount3(1) asks of an ordinary user; said here in words.
-        if geteuid() != 0, path.withPlatformString({ access($0, W_OK) }) != 0 {
-            throw CommandFailure(.mountpoint, "mountpoint is not writable for you: \(path.shown)")
-        }
     }
 
     private static func checkEmptiness(_ path: FilePath) throws(CommandFailure) {
@@ -104,7 +99,7 @@ enum Mountpoint {
         case .socketNotConnected:
             CommandFailure(
                 .mountpoint,
-                "a FUSE mount whose daemon died is at \(path.shown); remove it with 'fusermount3 -u \(path.shown)'")
+                "a mount whose daemon died is at \(path.shown): remove it with 'vaultfs unmount \(path.shown)'")
         default:
             CommandFailure(.mountpoint, "mountpoint \(path.shown) cannot be used: \(error)")
         }
