@@ -29,7 +29,7 @@ final class TestStore {
         root = Descriptor(owning: Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
         let record = try DirectoryRecord.make(
             .complete, isRoot: true, classCipher: keyRing.classCipher(.complete), vault: keyRing.vault)
-        try write("vaultfs.dir", record.bytes)
+        try write(record.bytes, to: "vaultfs.dir")
     }
 
     deinit {
@@ -73,7 +73,7 @@ final class TestStore {
     }
 
     /// Makes the backing file hold exactly these bytes, on the inode it has.
-    func write(_ entry: String = "file", _ bytes: [UInt8]) throws {
+    func write(_ bytes: [UInt8], to entry: String = "file") throws {
         let file = try Descriptor(at: root.fd, ascii(entry), flags: O_WRONLY | O_CREAT | O_TRUNC, mode: 0o600)
         try bytes.withBytes { try file.write($0, at: 0) }
     }
@@ -82,7 +82,7 @@ final class TestStore {
     func change(_ entry: String = "file", _ body: (inout [UInt8]) throws -> Void) throws {
         var bytes = try bytes(entry)
         try body(&bytes)
-        try write(entry, bytes)
+        try write(bytes, to: entry)
     }
 
     /// The header on disk, authenticated.
@@ -112,7 +112,7 @@ final class TestStore {
                     into: UnsafeMutableRawBufferPointer(rebasing: journal[(slot * size)..<((slot + 1) * size)]))
             }
         }
-        try write("vaultfs.journal", journal)
+        try write(journal, to: "vaultfs.journal")
     }
 
     /// Which journal slots have a file id.
@@ -204,3 +204,10 @@ struct SeededGenerator: RandomNumberGenerator {
         return result
     }
 }
+
+func makeFifo(_ path: String) { #expect(mkfifo(path, 0o600) == 0) }
+
+func makeDirectory(_ path: String) { #expect(mkdir(path, 0o700) == 0) }
+
+/// A link to a directory that is there.
+func makeLink(_ path: String) { #expect(symlink("/tmp", path) == 0) }
