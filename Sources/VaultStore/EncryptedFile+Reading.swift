@@ -33,8 +33,11 @@ extension EncryptedFile {
             let rest = UnsafeMutableRawBufferPointer(rebasing: wanted[done...])
             if isCached, let hit = readFromCache(at: offset, into: rest) {
                 done += hit
+            } else if let run = try readRun(at: offset, into: rest, isCached: isCached, workspace: workspace) {
+                done += run
             } else {
-                done += try readRun(at: offset, into: rest, isCached: isCached, workspace: workspace)
+                // Cut shorter meanwhile: what is left of the range now decides.
+                return done + (try read(at: offset, into: rest, workspace: workspace))
             }
         }
         return count
@@ -55,10 +58,10 @@ extension EncryptedFile {
     }
 
     /// Reads a run of adjacent chunks that are not cached with one pread(2), at most one batch; returns how many of
-    /// the wanted bytes it has filled.
+    /// the wanted bytes it has filled, nil where a truncation has taken the end of the run away.
     private func readRun(
         at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, isCached: Bool, workspace: Workspace
-    ) throws(StoreError) -> Int {
+    ) throws(StoreError) -> Int? {
         let chunkSize = UInt64(layout.chunkSize)
         let first = plaintextOffset / chunkSize
         let last = (plaintextOffset + UInt64(wanted.count) - 1) / chunkSize
@@ -79,8 +82,7 @@ extension EncryptedFile {
         let opened = try writing.withLock { (_) throws(StoreError) -> Bool in
             try openRun(first, run, skipped, destination, isCached ? changes.value : nil, workspace)
         }
-        guard opened else { throw damaged("length: changed to \(length) bytes while being read") }
-        return count
+        return opened ? count : nil
     }
 
     /// One try at a run. False where a record did not verify or the file ended, and a writer may be why.
