@@ -40,12 +40,11 @@ extension VaultFileSystem {
         try handle.reader.withLock { (reader) throws(StoreError) in
             try reader.seek(to: offset)
             while true {
-                let mark = reader.mark
                 guard let found = try reader.nextWithDots() else { return }
                 guard let listed = try listed(found, in: handle, withAttributes: withAttributes) else { continue }
                 if take(listed) { continue }
                 if let id = listed.id { forget(id, count: 1) }
-                return reader.rewind(to: mark)
+                return reader.putBack()
             }
         }
     }
