@@ -23,11 +23,12 @@ extension EncryptedFile {
         return try writing.withLock { (state) throws(StoreError) -> Bool in
             guard let writer = state.writer, !state.header.isSealed else { return true }
             guard state.lengthChanges == mark else { return false }
+            // Before the last record is read: that too moves atime.
+            let before = try writer.status()
             if state.lastRecordIsUnproven {
                 guard try lastRecordVerifies(state.header.isSparse) else { return true }
                 state.lastRecordIsUnproven = false
             }
-            let before = try writer.status()
             // A file without a name is gone when it is closed.
             if before.st_nlink == 0 { return true }
             state.header.isSealed = true

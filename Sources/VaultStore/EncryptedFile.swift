@@ -59,7 +59,7 @@ package final class EncryptedFile: Sendable {
         currentLength = Atomic(length)
         vouchedLength = Atomic(header.isSealed && header.length < length ? header.length : .max)
         isSparse = Atomic(header.isSparse)
-        writing = Mutex(WriteState(header: header, writer: writer, lastRecordIsUnproven: !header.isSealed))
+        writing = Mutex(WriteState(header: header, writer: writer, lastRecordIsUnproven: !header.isSealed && length > 0))
     }
 
     /// Opens a backing file: authenticates its header and checks the sealed length.
