@@ -1,0 +1,76 @@
+import Glibc
+import Testing
+
+@testable import VaultStore
+
+/// getdents64(2) with the store's own offsets.
+@Suite struct DirectoryReaderTests {
+    private let fixture: TestStore
+    /// More than fit one buffer of 32 KiB.
+    private let count = 1500
+
+    init() throws {
+        fixture = try TestStore()
+        #expect(mkdir(fixture.path + "/d", 0o700) == 0)
+        for number in 0..<count {
+            close(Glibc.open(fixture.path + "/d/" + name(number), O_CREAT | O_WRONLY, 0o600))
+        }
+    }
+
+    private func name(_ number: Int) -> String { "an entry with a name as long as they are \(number)" }
+
+    private func open() throws -> DirectoryReader {
+        DirectoryReader(try Descriptor(at: fixture.root.fd, ascii("d"), flags: O_RDONLY | O_DIRECTORY))
+    }
+
+    @Test("Every entry comes once, without the dots")
+    func all() throws {
+        var reader = try open()
+        var names: [[UInt8]] = []
+        while let entry = try reader.next() { names.append(entry.name) }
+        #expect(names.count == count)
+        #expect(Set(names) == Set((0..<count).map { ascii(name($0)) }))
+        #expect(try reader.next() == nil)
+    }
+
+    @Test("An entry that is put back comes again, wherever in the buffer it lies")
+    func putBack() throws {
+        var reader = try open()
+        var names: [[UInt8]] = []
+        while let entry = try reader.nextWithDots() {
+            reader.putBack()
+            let again = try reader.nextWithDots()
+            #expect(again?.name == entry.name, "entry \(names.count)")
+            names.append(entry.name)
+        }
+        #expect(Set(names).count == count + 2)
+        #expect(names.count == count + 2)
+    }
+
+    @Test("Reading goes on at any entry's offset, also from another descriptor, and from the beginning")
+    func offsets() throws {
+        var reader = try open()
+        var entries: [DirectoryReader.Entry] = []
+        while let entry = try reader.nextWithDots() { entries.append(entry) }
+        var other = try open()
+        for index in stride(from: 0, to: entries.count - 1, by: 97) {
+            try reader.seek(to: entries[index].nextOffset)
+            #expect(try reader.nextWithDots()?.name == entries[index + 1].name)
+            try other.seek(to: entries[index].nextOffset)
+            #expect(try other.nextWithDots()?.name == entries[index + 1].name)
+        }
+        try reader.seek(to: 0)
+        #expect(try reader.nextWithDots()?.name == entries[0].name)
+    }
+
+    @Test("Going back to the beginning reads the directory anew")
+    func fresh() throws {
+        var reader = try open()
+        while try reader.next() != nil {}
+        close(Glibc.open(fixture.path + "/d/new", O_CREAT | O_WRONLY, 0o600))
+        try reader.seek(to: 0)
+        var found = false
+        while let entry = try reader.next() { found = found || entry.name == ascii("new") }
+        #expect(found)
+    }
+}

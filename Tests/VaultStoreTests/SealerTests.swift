@@ -1,0 +1,162 @@
+import Glibc
+import Testing
+import VaultFormat
+
+@testable import VaultStore
+
+/// Sealing late and many at once (FileFormat: Sealed and unsealed files).
+@Suite struct SealerTests {
+    @Test("Store-8: one round seals all that wait, one by one or together, and keeps the times", arguments: [1, 16, 40])
+    func round(count: Int) throws {
+        let fixture = try TestStore()
+        let store = try fixture.open()
+        var times: [timespec] = []
+        for number in 0..<count {
+            let file = try fixture.create("file\(number)", in: store)
+            try file.put(pattern(5000), at: 0)
+            let past = [timespec(tv_sec: 1000 + number, tv_nsec: 5), timespec(tv_sec: 2000 + number, tv_nsec: 7)]
+            #expect(futimens(file.reader.fd, past) == 0)
+            times += past
+            store.sealer.add(file)
+        }
+        store.sealer.sealAll()
+        for number in 0..<count {
+            var status = stat()
+            #expect(stat(fixture.path + "/file\(number)", &status) == 0)
+            #expect(status.st_atim.tv_sec == times[2 * number].tv_sec)
+            #expect(status.st_mtim.tv_sec == times[2 * number + 1].tv_sec)
+            #expect(status.st_mtim.tv_nsec == 7)
+            let header = try fixture.header("file\(number)")
+            #expect(header.isSealed)
+            #expect(header.length == 5000)
+        }
+        #expect(store.counters.filesSealed.total == UInt64(count))
+        store.sealer.sealAll()
+        #expect(store.counters.filesSealed.total == UInt64(count), "what is sealed does not wait")
+    }
+
+    @Test("Store-8: a file found unsealed is sealed once it has been open for writing; reading its end to prove it is unseen")
+    func foundUnsealed() throws {
+        let fixture = try TestStore()
+        try fixture.make(pattern(5000), isSealed: false)
+        let file = try fixture.reopen(in: try fixture.open())
+        #expect(!file.needsSeal)
+        try file.prepareForWriting()
+        #expect(file.needsSeal)
+        let past = [timespec(tv_sec: 1000, tv_nsec: 5), timespec(tv_sec: 2000, tv_nsec: 7)]
+        #expect(futimens(file.reader.fd, past) == 0)
+        #expect(try file.seal(ifStill: file.lengthMark, isDurable: true))
+        #expect(try file.reader.status().st_atim.tv_sec == 1000)
+        #expect(!file.needsSeal)
+    }
+
+    @Test("Store-2: what grew after its bytes were synced is not sealed")
+    func grownMeanwhile() throws {
+        let fixture = try TestStore()
+        let file = try fixture.create(in: try fixture.open())
+        try file.put(pattern(100), at: 0)
+        let mark = file.lengthMark
+        try file.put([1], at: 100)
+        #expect(try !file.seal(ifStill: mark, isDurable: true))
+        #expect(try !fixture.header().isSealed)
+        // Shrunk and grown to the same length is not the same either.
+        let second = file.lengthMark
+        try file.truncate(to: 50)
+        try file.put(pattern(51), at: 50)
+        #expect(try !file.seal(ifStill: second, isDurable: true))
+        #expect(try file.seal(ifStill: file.lengthMark, isDurable: true))
+        #expect(try fixture.header().isSealed)
+    }
+
+    @Test("Header-4, Store-2, Store-5: each change of length unseals first, and every header has a new counter")
+    func unsealing() throws {
+        let fixture = try TestStore()
+        let store = try fixture.open()
+        let file = try fixture.create(in: store)
+        let changes: [(String, () throws -> Void)] = [
+            ("growth", { try file.put(pattern(9000), at: 0) }), ("append", { try file.put([1], at: 9000) }),
+            ("shrinking", { try file.truncate(to: 4000) }), ("to the grid", { try file.truncate(to: 4096) }),
+            ("a gap", { try file.put([1], at: 5000) }), ("a hole", { try file.truncate(to: 3 << 20) }),
+            ("emptying", { try file.truncate(to: 0) }),
+        ]
+        var counter = try fixture.header().sealCounter
+        #expect(counter == 0)
+        for (name, change) in changes {
+            store.sealer.add(file)
+            store.sealer.sealAll()
+            #expect(try fixture.header().isSealed, "\(name)")
+            #expect(try fixture.header().length == file.length)
+            try change()
+            let header = try fixture.header()
+            #expect(!header.isSealed, "\(name)")
+            #expect(header.length == 0)
+            #expect(header.sealCounter > counter + 1)
+            counter = header.sealCounter
+        }
+        store.sealer.add(file)
+        store.sealer.sealAll()
+        try file.put([], at: 0)
+        #expect(try fixture.header().isSealed)
+    }
+
+    @Test("An overwrite that keeps the length leaves the seal")
+    func overwrite() throws {
+        let fixture = try TestStore()
+        try fixture.make(pattern(9000))
+        let header = try fixture.bytes()[..<128]
+        let file = try fixture.reopen(in: try fixture.open())
+        try file.put(pattern(500, seed: 2), at: 4000)
+        try file.put(pattern(100, seed: 3), at: 8900)
+        #expect(try fixture.bytes()[..<128] == header)
+        #expect(try fixture.reopen(in: try fixture.open()).contents() == file.contents())
+    }
+
+    @Test("Store-1: the sparse flag comes with a hole and goes with the content", arguments: [true, false])
+    func sparseFlag(punches: Bool) throws {
+        let fixture = try TestStore()
+        let store = try fixture.open()
+        let file = try fixture.create(in: store)
+        let workspace = try Workspace(layout: store.layout)
+        try file.truncate(to: (1 << 20) - 1)
+        #expect(try !fixture.header().isSparse, "a gap under 1 MiB is written")
+        if punches {
+            try file.punchHole(10..<4000, workspace: workspace)
+            #expect(try !fixture.header().isSparse, "part of a chunk is written")
+            try file.punchHole(4000..<9000, workspace: workspace)
+        } else {
+            try file.truncate(to: (2 << 20) - 1)
+        }
+        #expect(try fixture.header().isSparse)
+        #expect(try file.contents().allSatisfy { $0 == 0 })
+        #expect(try fixture.reopen(in: try fixture.open()).contents().allSatisfy { $0 == 0 })
+        try file.truncate(to: 0)
+        #expect(try !fixture.header().isSparse)
+    }
+
+    @Test("The thread ends when it is told to, and leaves what waits to the last round", .timeLimit(.minutes(1)))
+    func stopping() throws {
+        let fixture = try TestStore()
+        let store = try fixture.open()
+        let thread = try BackgroundThread { store.sealer.run() }
+        let file = try fixture.create(in: store)
+        try file.put([1], at: 0)
+        store.sealer.add(file)
+        store.sealer.stop()
+        thread.join()
+        store.sealer.sealAll()
+        #expect(try fixture.header().isSealed)
+    }
+
+    @Test("A file without a name is let go unsealed")
+    func unlinked() throws {
+        let fixture = try TestStore()
+        let store = try fixture.open()
+        let file = try fixture.create(in: store)
+        try file.put([1], at: 0)
+        unlink(fixture.path + "/file")
+        store.sealer.add(file)
+        store.sealer.sealAll()
+        #expect(store.counters.filesSealed.total == 0)
+        store.sealer.forget(file)
+    }
+}
