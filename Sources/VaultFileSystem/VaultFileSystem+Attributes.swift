@@ -25,12 +25,28 @@ extension VaultFileSystem {
 
     func attributes(of node: Node) throws(StoreError) -> stat {
         if node === nodes.root { return try store.root.status() }
-        if let file = node.openFile { return plaintextAttributes(try file.reader.status()) }
+        if let file = node.openFile { return try attributes(of: file) }
         if node.isDirectory { return try directoryStatus(node) }
         let status = try atName(of: node) { (directory, entry) throws(StoreError) -> stat in
             try directory.status(of: entry)
         }
-        return plaintextAttributes(status)
+        return attributes(of: node, found: status, isNew: false)
+    }
+
+    /// The attributes of a node by the backing stat that was found under its name. After a crash a file may end elsewhere
+    /// than its size says: opening it puts that right when it is first met; on a read-only mount it only tells.
+    func attributes(of node: Node, found status: stat, isNew: Bool) -> stat {
+        guard node.isRegularFile, store.hasJournaledRecords, isNew || store.isReadOnly,
+            let file = try? openFile(node)
+        else { return plaintextAttributes(status) }
+        return (try? attributes(of: file)) ?? plaintextAttributes(status)
+    }
+
+    /// Of an open file, whose length is what it says: the backing size may be another (see above).
+    private func attributes(of file: EncryptedFile) throws(StoreError) -> stat {
+        var result = try file.reader.status()
+        result.st_size = off_t(file.length)
+        return result
     }
 
     /// A directory whose record is damaged can still be looked at from outside.

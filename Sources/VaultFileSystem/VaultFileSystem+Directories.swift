@@ -63,9 +63,9 @@ extension VaultFileSystem {
         if withAttributes {
             do {
                 let status = try handle.directory.status(of: found.name)
-                let (node, _) = nodes.intern(status, parent: handle.node, entry: found.name)
+                let (node, isNew) = nodes.intern(status, parent: handle.node, entry: found.name)
                 listed.id = nodes.id(of: node)
-                listed.attributes = plaintextAttributes(status)
+                listed.attributes = self.attributes(of: node, found: status, isNew: isNew)
             } catch .system(.noSuchFileOrDirectory) {
                 // Removed since getdents(2): not there.
                 return nil

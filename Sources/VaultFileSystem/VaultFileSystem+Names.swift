@@ -30,13 +30,9 @@ extension VaultFileSystem {
     private func entry(
         _ entry: [UInt8], in directory: OpenDirectory, _ parent: Node
     ) throws(StoreError) -> Entry {
-        var status = try directory.status(of: entry)
+        let status = try directory.status(of: entry)
         let (node, isNew) = nodes.intern(status, parent: parent, entry: entry)
-        if isNew && node.isRegularFile && store.hasJournaledRecords {
-            // After a crash a file may end elsewhere than its size says: opening it puts that right.
-            if (try? openFile(node)) != nil, let fresh = try? directory.status(of: entry) { status = fresh }
-        }
-        return Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status))
+        return Entry(id: nodes.id(of: node), attributes: attributes(of: node, found: status, isNew: isNew))
     }
 
     /// The kernel has dropped `count` lookups of a node.
@@ -156,7 +152,12 @@ extension VaultFileSystem {
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
         if let target, target.st_mode & S_IFMT == S_IFDIR, flags == 0 { keepIfInUse(target) }
-        try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags)
+        do {
+            try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags)
+        } catch {
+            if let target { nodes.find(target)?.opening.withLock { $0.removedDirectory = nil } }
+            throw error
+        }
         let oldName = NodeName(parent: oldNode, entry: encoded.entry)
         let newPlace = NodeName(parent: newNode, entry: newEncoded.entry)
         if let target {
