@@ -1,0 +1,99 @@
+import Glibc
+import SystemPackage
+import Testing
+import VaultFormat
+import VaultStore
+
+@testable import VaultFileSystem
+
+/// Listings (FileFormat: Names).
+@Suite struct DirectoryTests {
+    private let vault: MountedVault
+    private var system: VaultFileSystem { vault.system }
+
+    init() throws { vault = try MountedVault() }
+
+    private func fill(_ count: Int) throws -> Set<String> {
+        let names = (0..<count).map { number in
+            number % 10 == 0 ? String(repeating: "l", count: 180) + "\(number)" : "name \(number)"
+        }
+        for name in names { system.forget(try vault.file(name).id, count: 1) }
+        return Set(names)
+    }
+
+    @Test("However large the replies are, every name comes once", arguments: [1, 3, 24, 455, .max], [true, false])
+    func replies(size: Int, withAttributes: Bool) throws {
+        let names = try fill(1000)
+        let listed = try vault.names(replySize: size, withAttributes: withAttributes)
+        #expect(listed.count == names.count)
+        #expect(Set(listed) == names)
+    }
+
+    @Test("Names removed while a directory is listed: the others come once, and 'rm -r' gets them all")
+    func removal() throws {
+        let names = try fill(1000)
+        let handle = try system.openDirectory(.root)
+        var seen: [String] = []
+        var offset: Int64 = 0
+        while true {
+            var batch: [String] = []
+            try system.list(handle, from: offset, withAttributes: true) { listed in
+                if batch.count == 20 { return false }
+                offset = listed.nextOffset
+                batch.append(String(decoding: listed.name, as: UTF8.self))
+                if let id = listed.id { system.forget(id, count: 1) }
+                return true
+            }
+            if batch.isEmpty { break }
+            for name in batch where name != "." && name != ".." {
+                try system.unlink(ascii(name), in: .root)
+                seen.append(name)
+            }
+        }
+        #expect(Set(seen) == names)
+        #expect(seen.count == names.count)
+        #expect(try vault.names() == [])
+        #expect(vault.nodes == 1)
+    }
+
+    @Test("Store-13: what does not authenticate is not shown, and counted; our own is neither")
+    func hidden() throws {
+        let names = try fill(20)
+        for name in ["note.txt", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "vaultfs.long.AAAA", "vaultfs.unknown"] {
+            close(open(vault.path + "/" + name, O_CREAT | O_WRONLY, 0o600))
+        }
+        // A long name whose sidecar is gone.
+        let long = try #require(names.first { $0.count > 160 })
+        #expect(unlink(try vault.backing(long) + ".name") == 0)
+        #expect(try Set(vault.names()) == names.subtracting([long]))
+        #expect(system.statistics().hiddenNames == 4)
+        expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("note.txt"), in: .root) }
+    }
+
+    @Test("Names-4: an entry moved to another directory is not shown there")
+    func movedEntry() throws {
+        let directory = try vault.directory("d")
+        try vault.file("f", in: directory)
+        let entry = try system.directory(system.nodes.node(directory)).encode(ascii("f")).entry
+        let name = String(decoding: entry, as: UTF8.self)
+        #expect(rename(try vault.backing("d") + "/" + name, vault.path + "/" + name) == 0)
+        #expect(try vault.names() == ["d"])
+        #expect(system.statistics().hiddenNames == 1)
+    }
+
+    @Test("Store-12: a directory without a valid record shows, is an error to list, and can be removed")
+    func damagedDirectory() throws {
+        let directory = try vault.directory("d")
+        let record = try vault.backing("d") + "/vaultfs.dir"
+        #expect(unlink(record) == 0)
+        system.forget(directory, count: 1)
+        try vault.remount()
+        #expect(try vault.names() == ["d"])
+        let found = try system.lookUp(ascii("d"), in: .root)
+        expect(.ioError) { _ = try vault.names(found.id) }
+        expect(.ioError) { _ = try system.lookUp(ascii("x"), in: found.id) }
+        #expect(try system.attributes(found.id).st_mode & S_IFMT == S_IFDIR)
+        try system.removeDirectory(ascii("d"), in: .root)
+        #expect(try vault.names() == [])
+    }
+}

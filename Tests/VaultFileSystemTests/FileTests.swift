@@ -1,0 +1,253 @@
+import CLinux
+import Glibc
+import SystemPackage
+import Testing
+import VaultFormat
+import VaultStore
+
+@testable import VaultFileSystem
+
+/// Files, attributes and what a read-only mount refuses.
+@Suite struct FileTests {
+    private let vault: MountedVault
+    private var system: VaultFileSystem { vault.system }
+
+    /// XATTR_CREATE and XATTR_REPLACE, setxattr(2), which Glibc's module lacks.
+    private let createOnly: Int32 = 1
+    private let replaceOnly: Int32 = 2
+
+    init() throws { vault = try MountedVault() }
+
+    private func set(_ id: NodeID, _ name: String, _ value: [UInt8], flags: Int32 = 0) throws {
+        try system.setAttribute(id, ascii(name), value: value, flags: flags)
+    }
+
+    @Test("Store-8: what was written is sealed at the latest when the vault is unmounted")
+    func sealing() throws {
+        let file = try vault.file("f", pattern(5000)).id
+        #expect(system.statistics().filesSealed == 0)
+        system.shutDown()
+        #expect(system.statistics().filesSealed == 1)
+        try vault.remount()
+        #expect(try vault.content("f") == pattern(5000))
+        #expect(file != .root)
+    }
+
+    @Test("All who have a file open share it")
+    func shared() throws {
+        let id = try vault.file("f", pattern(5000)).id
+        let first = try system.open(id, flags: O_RDWR, workspace: vault.workspace)
+        let second = try system.open(id, flags: O_RDONLY, workspace: vault.workspace)
+        #expect(first.file === second.file)
+        try vault.write(first, [9, 9, 9], at: 4999)
+        #expect(try vault.read(second) == pattern(4999) + [9, 9, 9])
+        #expect(try system.attributes(id).st_size == 5002)
+        let truncated = try system.open(id, flags: O_WRONLY | O_TRUNC, workspace: vault.workspace)
+        #expect(try vault.read(second) == [])
+        for handle in [first, second, truncated] { system.release(handle) }
+    }
+
+    @Test("Sizes, modes, owners and times are set as asked")
+    func changes() throws {
+        let id = try vault.file("f", pattern(9000)).id
+        var changes = VaultFileSystem.Changes()
+        changes.length = 100
+        changes.mode = 0o600
+        changes.modificationTime = timespec(tv_sec: 1_000_000_000, tv_nsec: 123)
+        let found = try system.change(id, changes, handle: nil, workspace: vault.workspace)
+        #expect(found.st_size == 100)
+        #expect(found.st_mode & 0o7777 == 0o600)
+        #expect(found.st_mtim.tv_sec == 1_000_000_000 && found.st_mtim.tv_nsec == 123)
+        system.shutDown()
+        #expect(try system.attributes(id).st_mtim.tv_sec == 1_000_000_000)
+        #expect(try vault.content(id) == pattern(100))
+        let link = try system.makeLink(ascii("l"), in: .root, target: ascii("anywhere"), for: vault.caller)
+        var mode = VaultFileSystem.Changes()
+        mode.mode = 0o600
+        expect(.notSupported) { _ = try system.change(link.id, mode, handle: nil, workspace: vault.workspace) }
+    }
+
+    @Test("Store-4, Store-7: what cannot be opened can be truncated to nothing", arguments: [50, 200])
+    func truncateDamaged(size: Int) throws {
+        let id = try vault.file("f", pattern(9000)).id
+        system.shutDown()
+        #expect(truncate(try vault.backing("f"), size) == 0)
+        expect(.ioError) { _ = try vault.content(id) }
+        var changes = VaultFileSystem.Changes()
+        changes.length = 0
+        #expect(try system.change(id, changes, handle: nil, workspace: vault.workspace).st_size == 0)
+        #expect(try vault.content(id) == [])
+        #expect(truncate(try vault.backing("f"), size) == 0)
+        let handle = try system.open(id, flags: O_RDWR | O_TRUNC, workspace: vault.workspace)
+        try vault.write(handle, [1, 2])
+        system.release(handle)
+        #expect(try vault.content(id) == [1, 2])
+    }
+
+    @Test("Links-3: a link gives its target, and its size")
+    func links() throws {
+        for target in [ascii("a"), ascii("../some/where"), pattern(3000).map { $0 | 1 }] {
+            let link = try system.makeLink(ascii("l"), in: .root, target: target, for: vault.caller)
+            #expect(link.attributes.st_size == target.count)
+            #expect(try system.linkTarget(link.id) == target)
+            try system.unlink(ascii("l"), in: .root)
+        }
+        let long = [UInt8](repeating: 1, count: 3001)
+        expect(.fileNameTooLong) { _ = try system.makeLink(ascii("l"), in: .root, target: long, for: vault.caller) }
+    }
+
+    @Test("Attributes-1, Attributes-2, Store-15: user attributes are encrypted, reserved names refused")
+    func attributes() throws {
+        let file = try vault.file("f").id
+        let directory = try vault.directory("d")
+        for id in [file, directory] {
+            try set(id, "user.color", ascii("green"), flags: createOnly)
+            try set(id, "user.empty", [])
+            expect(.fileExists) { try set(id, "user.color", [], flags: createOnly) }
+            expect(.noData) { try set(id, "user.other", [], flags: replaceOnly) }
+            #expect(try system.attribute(id, ascii("user.color")) == ascii("green"))
+            #expect(try system.attribute(id, ascii("user.empty")) == [])
+            #expect(try Set(system.attributeNames(id)) == [ascii("user.color"), ascii("user.empty")])
+            expect(.noData) { _ = try system.attribute(id, ascii("user.none")) }
+            #expect(try system.attribute(id, ascii("user.vaultfs.class")) == ascii("complete"))
+            expect(.notPermitted) { try set(id, "user.vaultfs.x", [1]) }
+            expect(.notPermitted) { try system.removeAttribute(id, ascii("user.vaultfs.x")) }
+            expect(.notSupported) { try set(id, "weird.x", [1]) }
+            expect(.outOfRange) { try set(id, "user." + String(repeating: "x", count: 166), [1]) }
+            try set(id, "user." + String(repeating: "x", count: 165), [1])
+            try system.removeAttribute(id, ascii("user.color"))
+            expect(.noData) { _ = try system.attribute(id, ascii("user.color")) }
+        }
+        let stored = try ExtendedAttributes(Descriptor(owning: open(try vault.backing("f"), O_RDONLY))).names()
+        #expect(stored.count == 2)
+        #expect(stored.allSatisfy { $0.starts(with: ascii("user.vaultfs.")) })
+        let link = try system.makeLink(ascii("l"), in: .root, target: [1], for: vault.caller).id
+        expect(.noData) { try set(link, "user.x", []) }
+    }
+
+    @Test("A journaled record sets the size that a lookup and a listing show", arguments: [true, false], [true, false])
+    func recoveredSize(isReadOnly: Bool, byListing: Bool) throws {
+        try tearTruncation()
+        try vault.remount(isReadOnly: isReadOnly)
+        var size: off_t?
+        if byListing {
+            let handle = try system.openDirectory(.root)
+            try system.list(handle, from: 0, withAttributes: true) { listed in
+                if listed.name == ascii("f") { size = listed.attributes.st_size }
+                return true
+            }
+        }
+        let found = try system.lookUp(ascii("f"), in: .root)
+        #expect(found.attributes.st_size == 5000)
+        if byListing { #expect(size == 5000) }
+        #expect(try system.attributes(found.id).st_size == 5000)
+        #expect(try vault.content(found.id) == pattern(5000))
+    }
+
+    /// As a daemon leaves it that died between the write and the change of size of a truncation to 5000.
+    private func tearTruncation() throws {
+        let id = try vault.file("f", pattern(9000)).id
+        let path = try vault.backing("f")
+        let old = try Bytes.of(path)
+        let handle = try system.open(id, flags: O_RDWR, workspace: vault.workspace)
+        var changes = VaultFileSystem.Changes()
+        changes.length = 5000
+        _ = try system.change(id, changes, handle: handle, workspace: vault.workspace)
+        let new = try Bytes.of(path)
+        system.release(handle)
+        system.shutDown()
+        let record = Array(new[4256..<5192])
+        var torn = old
+        torn.replaceSubrange(0..<128, with: new[..<128])
+        torn.replaceSubrange(4256..<5192, with: record)
+        try Bytes.put(torn, at: path)
+        var journal = [UInt8](repeating: 0, count: JournalSlot.journalSize(chunkSize: 4096))
+        let fileID = handle.file.fileID
+        journal.withUnsafeMutableBytes { journal in
+            record.withUnsafeBytes {
+                JournalSlot.serialized(fileID: fileID, chunkIndex: 1, record: $0, into: journal)
+            }
+        }
+        try Bytes.put(journal, at: vault.path + "/vaultfs.journal")
+    }
+
+    @Test("A read-only mount refuses every change with EROFS, and leaves every byte")
+    func readOnly() throws {
+        let file = try vault.file("f", pattern(5000))
+        try set(file.id, "user.a", [1])
+        _ = try vault.directory("d")
+        system.shutDown()
+        close(open(vault.path + "/vaultfs.tmp.0123", O_CREAT | O_WRONLY, 0o600))
+        try vault.remount(isReadOnly: true)
+        let before = try Bytes.of(vault.backing("f"))
+        let id = try system.lookUp(ascii("f"), in: .root).id
+        let changes: [(String, () throws -> Void)] = [
+            ("create", { try vault.file("x") }), ("mkdir", { _ = try vault.directory("x") }),
+            ("symlink", { _ = try system.makeLink(ascii("x"), in: .root, target: [1], for: vault.caller) }),
+            ("mknod", { _ = try system.makeNode(ascii("x"), in: .root, mode: S_IFIFO, device: 0, for: vault.caller) }),
+            ("link", { _ = try system.link(id, as: ascii("x"), in: .root) }),
+            ("unlink", { try system.unlink(ascii("f"), in: .root) }),
+            ("rmdir", { try system.removeDirectory(ascii("d"), in: .root) }),
+            ("rename", { try system.rename(ascii("f"), in: .root, to: ascii("x"), in: .root, flags: 0) }),
+            ("open", { _ = try system.open(id, flags: O_RDWR, workspace: vault.workspace) }),
+            ("truncate", { _ = try system.open(id, flags: O_RDONLY | O_TRUNC, workspace: vault.workspace) }),
+            ("setattr", { _ = try system.change(id, .init(), handle: nil, workspace: vault.workspace) }),
+            ("setxattr", { try set(id, "user.b", [1]) }),
+            ("removexattr", { try system.removeAttribute(id, ascii("user.a")) }),
+        ]
+        for (name, change) in changes { expect(.readOnlyFileSystem, "\(name)", change) }
+        let handle = try system.open(id, flags: O_RDONLY, workspace: vault.workspace)
+        expect(.readOnlyFileSystem) { try vault.write(handle, [1]) }
+        expect(.readOnlyFileSystem) {
+            try system.allocate(handle, mode: 0, range: 0..<10, workspace: vault.workspace)
+        }
+        #expect(try vault.read(handle) == pattern(5000))
+        #expect(try system.attribute(id, ascii("user.a")) == [1])
+        #expect(try Set(vault.names()) == ["f", "d"])
+        system.release(handle)
+        system.shutDown()
+        #expect(try Bytes.of(vault.backing("f")) == before)
+        #expect(access(vault.path + "/vaultfs.tmp.0123", F_OK) == 0)
+    }
+
+    @Test("What fallocate(2) and lseek(2) ask for")
+    func allocation() throws {
+        let (_, handle) = try system.create(ascii("f"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
+        func allocate(_ mode: Int32, _ range: Range<UInt64>) throws {
+            try system.allocate(handle, mode: mode, range: range, workspace: vault.workspace)
+        }
+        try vault.write(handle, pattern(20000))
+        try allocate(linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, 100..<15000)
+        let expected = pattern(100) + [UInt8](repeating: 0, count: 14900) + pattern(20000)[15000...]
+        #expect(try vault.read(handle) == expected)
+        try allocate(linux_FALLOC_FL_KEEP_SIZE, 0..<40000)
+        #expect(handle.file.length == 20000)
+        try allocate(0, 0..<25000)
+        #expect(try vault.read(handle) == expected + [UInt8](repeating: 0, count: 5000))
+        expect(.notSupported) { try allocate(linux_FALLOC_FL_PUNCH_HOLE, 0..<10) }
+        expect(.notSupported) { try allocate(0x20, 0..<4096) }
+        #expect(try system.seek(handle, from: 0, toHole: false) == 0)
+        #expect(try system.seek(handle, from: 24999, toHole: true) <= 25000)
+        expect(.noSuchAddressOrDevice) { _ = try system.seek(handle, from: 25000, toHole: true) }
+        let count = try system.copy(
+            from: handle, at: 0, to: handle, at: 30000, count: 100, workspace: vault.workspace)
+        #expect(count == 100)
+        #expect(try vault.read(handle) == expected + [UInt8](repeating: 0, count: 10000) + pattern(100))
+        system.release(handle)
+    }
+}
+
+/// The raw bytes of a backing file.
+private enum Bytes {
+    static func of(_ path: String) throws -> [UInt8] {
+        let file = Descriptor(owning: open(path, O_RDONLY | O_CLOEXEC))
+        var bytes = [UInt8](repeating: 0, count: Int(try file.status().st_size))
+        let count = try bytes.withUnsafeMutableBytes { try file.read(at: 0, into: $0) }
+        return Array(bytes[..<count])
+    }
+
+    static func put(_ bytes: [UInt8], at path: String) throws {
+        let file = Descriptor(owning: open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600))
+        try bytes.withUnsafeBytes { try file.write($0, at: 0) }
+    }
+}

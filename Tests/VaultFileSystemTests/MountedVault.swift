@@ -1,0 +1,147 @@
+import CLinux
+import FoundationEssentials
+import Glibc
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultFormat
+import VaultStore
+
+@testable import VaultFileSystem
+
+/// A vault's directory, and the file system over it as a kernel would drive it. The directory goes with the object.
+final class MountedVault {
+    let path: String
+    let keyRing: KeyRing
+    private(set) var system: VaultFileSystem
+    private(set) var workspace: Workspace
+    let caller = VaultFileSystem.Caller(uid: geteuid(), gid: getegid())
+
+    init() throws {
+        let masterKey = try SecretBytes.random(count: 32)
+        let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
+        let configuration = try VaultConfiguration.make(
+            chunkSize: 4096, masterKey: masterKey, slots: [SlotRequest(secret: secret)],
+            created: "2026-01-01T00:00:00Z")
+        keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
+        path = FileManager.default.temporaryDirectory.path() + "/vaultfs-system-" + UUID().uuidString
+        try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+        let record = try DirectoryRecord.make(
+            .complete, isRoot: true, classCipher: keyRing.classCipher(.complete), vault: keyRing.vault)
+        try Data(record.bytes).write(to: URL(filePath: path + "/vaultfs.dir"))
+        (system, workspace) = try Self.mount(path, keyRing, isReadOnly: false)
+    }
+
+    deinit {
+        try? FileManager.default.removeItem(atPath: path)
+    }
+
+    private static func mount(
+        _ path: String, _ keyRing: KeyRing, isReadOnly: Bool
+    ) throws -> (VaultFileSystem, Workspace) {
+        let root = try FileDescriptor.open(FilePath(path), .readOnly, options: .directory)
+        defer { try? root.close() }
+        let store = try Store(root: root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: isReadOnly)
+        return (try VaultFileSystem(store: store), try Workspace(layout: store.layout))
+    }
+
+    /// As a new mount finds it.
+    func remount(isReadOnly: Bool = false) throws {
+        system.shutDown()
+        (system, workspace) = try Self.mount(path, keyRing, isReadOnly: isReadOnly)
+    }
+
+    /// A file with this content, closed; counts as one lookup.
+    @discardableResult
+    func file(_ name: String, in parent: NodeID = .root, _ content: [UInt8] = []) throws -> VaultFileSystem.Entry {
+        let (entry, handle) = try system.create(ascii(name), in: parent, mode: 0o644, flags: O_RDWR, for: caller)
+        try write(handle, content)
+        system.release(handle)
+        return entry
+    }
+
+    func directory(_ name: String, in parent: NodeID = .root) throws -> NodeID {
+        try system.makeDirectory(ascii(name), in: parent, mode: 0o755, for: caller).id
+    }
+
+    func write(_ handle: FileHandle, _ bytes: [UInt8], at offset: UInt64 = 0) throws {
+        let count = try bytes.withUnsafeBytes {
+            try system.write(handle, $0, at: offset, workspace: workspace)
+        }
+        #expect(count == bytes.count)
+    }
+
+    func read(_ handle: FileHandle) throws -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: 1 << 17)
+        let count = try bytes.withUnsafeMutableBytes { try system.read(handle, at: 0, into: $0, workspace: workspace) }
+        return Array(bytes[..<count])
+    }
+
+    func content(_ id: NodeID) throws -> [UInt8] {
+        let handle = try system.open(id, flags: O_RDONLY, workspace: workspace)
+        defer { system.release(handle) }
+        return try read(handle)
+    }
+
+    /// The content under a path, with every lookup given back.
+    func content(_ path: String...) throws -> [UInt8] {
+        var id = NodeID.root
+        var seen: [NodeID] = []
+        defer { for id in seen { system.forget(id, count: 1) } }
+        for name in path {
+            id = try system.lookUp(ascii(name), in: id).id
+            seen.append(id)
+        }
+        return try content(id)
+    }
+
+    /// All names but the dots, `replySize` at a time.
+    func names(_ id: NodeID = .root, replySize: Int = .max, withAttributes: Bool = false) throws -> [String] {
+        let handle = try system.openDirectory(id)
+        var names: [String] = []
+        var offset: Int64 = 0
+        while true {
+            var taken = 0
+            var ids: [NodeID] = []
+            try system.list(handle, from: offset, withAttributes: withAttributes) { listed in
+                if taken == replySize { return false }
+                taken += 1
+                offset = listed.nextOffset
+                names.append(String(decoding: listed.name, as: UTF8.self))
+                if let id = listed.id { ids.append(id) }
+                return true
+            }
+            for id in ids { system.forget(id, count: 1) }
+            if taken == 0 { return names.filter { $0 != "." && $0 != ".." } }
+        }
+    }
+
+    /// The backing path of a name in the root.
+    func backing(_ name: String) throws -> String {
+        path + "/" + String(decoding: try system.rootDirectory.encode(ascii(name)).entry, as: UTF8.self)
+    }
+
+    var nodes: Int { system.statistics().nodes }
+}
+
+func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
+
+/// Expects the error that a program would be told.
+func expect(
+    _ errno: Errno, _ comment: Comment? = nil, sourceLocation: SourceLocation = #_sourceLocation,
+    _ body: () throws -> Void
+) {
+    do {
+        try body()
+        Issue.record(comment ?? "no error", sourceLocation: sourceLocation)
+    } catch let error as StoreError {
+        #expect(error.errno == errno, comment, sourceLocation: sourceLocation)
+    } catch {
+        Issue.record(error, comment, sourceLocation: sourceLocation)
+    }
+}
+
+/// Bytes that tell where they are.
+func pattern(_ count: Int) -> [UInt8] {
+    (0..<count).map { UInt8(truncatingIfNeeded: ($0 &* 0x9E37_79B9) >> 13) }
+}

@@ -1,0 +1,226 @@
+import CLinux
+import Glibc
+import Synchronization
+import SystemPackage
+import Testing
+import VaultStore
+
+@testable import VaultFileSystem
+
+/// What the kernel is told of names, and what is kept of them.
+@Suite struct NodeTests {
+    private let vault: MountedVault
+    private var system: VaultFileSystem { vault.system }
+
+    init() throws { vault = try MountedVault() }
+
+    @Test("Each lookup is given back by a forget, and then no node is left")
+    func forgets() throws {
+        let directory = try vault.directory("d")
+        let inner = try vault.directory("e", in: directory)
+        let file = try vault.file("f", in: inner, [1, 2]).id
+        #expect(vault.nodes == 4)
+        let again = try system.lookUp(ascii("f"), in: inner).id
+        #expect(again == file)
+        expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("g"), in: inner) }
+        // The kernel forgets parents before children, too.
+        system.forget(directory, count: 1)
+        system.forget(inner, count: 1)
+        #expect(try vault.content(file) == [1, 2])
+        system.forget(file, count: 1)
+        #expect(vault.nodes == 4)
+        system.forget(file, count: 1)
+        #expect(vault.nodes == 1)
+        #expect(try vault.content("d", "e", "f") == [1, 2])
+        #expect(vault.nodes == 1)
+    }
+
+    @Test("A listing with attributes counts what was taken, and nothing else")
+    func listingForgets() throws {
+        for number in 0..<30 { system.forget(try vault.file("f\(number)").id, count: 1) }
+        #expect(vault.nodes == 1)
+        #expect(try vault.names(replySize: 7, withAttributes: true).count == 30)
+        #expect(vault.nodes == 1)
+    }
+
+    @Test("A renamed file is the same node under its new name, also in another directory")
+    func rename() throws {
+        let (a, b) = (try vault.directory("a"), try vault.directory("b"))
+        let file = try vault.file("f", in: a, [1]).id
+        try system.rename(ascii("f"), in: a, to: ascii("g"), in: b, flags: 0)
+        #expect(try system.lookUp(ascii("g"), in: b).id == file)
+        expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("f"), in: a) }
+        #expect(try vault.content(file) == [1])
+        // A directory moves with what is in it.
+        try system.rename(ascii("b"), in: .root, to: ascii("c"), in: a, flags: 0)
+        #expect(try vault.content(file) == [1])
+        #expect(try vault.content("a", "c", "g") == [1])
+        #expect(try vault.names() == ["a"])
+    }
+
+    @Test("A file renamed over another replaces it; who has that open keeps it")
+    func renameOver() throws {
+        let first = try vault.file("first", [1]).id
+        let second = try vault.file("second", [2]).id
+        let handle = try system.open(second, flags: O_RDWR, workspace: vault.workspace)
+        expect(.fileExists) {
+            try system.rename(
+                ascii("first"), in: .root, to: ascii("second"), in: .root, flags: linux_RENAME_NOREPLACE)
+        }
+        try system.rename(ascii("first"), in: .root, to: ascii("second"), in: .root, flags: 0)
+        #expect(try system.lookUp(ascii("second"), in: .root).id == first)
+        #expect(try vault.content("second") == [1])
+        try vault.write(handle, [7], at: 1)
+        #expect(try vault.read(handle) == [2, 7])
+        #expect(try system.attributes(second).st_nlink == 0)
+        system.release(handle)
+        system.forget(second, count: 1)
+        system.forget(first, count: 2)
+        #expect(vault.nodes == 1)
+        expect(.invalidArgument) {
+            try system.rename(ascii("second"), in: .root, to: ascii("x"), in: .root, flags: 1 << 30)
+        }
+    }
+
+    @Test("Exchanged names keep their nodes", arguments: [true, false])
+    func exchange(isLong: Bool) throws {
+        let directory = try vault.directory("d")
+        let (a, b) = isLong ? (String(repeating: "a", count: 200), String(repeating: "b", count: 255)) : ("a", "b")
+        let file = try vault.file(a, [1]).id
+        let other = try vault.file(b, in: directory, [2]).id
+        try system.rename(ascii(a), in: .root, to: ascii(b), in: directory, flags: linux_RENAME_EXCHANGE)
+        #expect(try system.lookUp(ascii(a), in: .root).id == other)
+        #expect(try system.lookUp(ascii(b), in: directory).id == file)
+        #expect(try vault.content(file) == [1])
+        #expect(try vault.content(other) == [2])
+        #expect(try Set(vault.names()) == ["d", a])
+        try vault.remount()
+        #expect(try vault.content("d", b) == [1])
+        #expect(try vault.content(a) == [2])
+    }
+
+    @Test("A hard link is the same node; it lives until its last name goes")
+    func hardLinks() throws {
+        let directory = try vault.directory("d")
+        let file = try vault.file("f", [1]).id
+        #expect(try system.link(file, as: ascii("g"), in: directory).id == file)
+        try system.unlink(ascii("f"), in: .root)
+        #expect(try vault.content(file) == [1])
+        #expect(try system.attributes(file).st_nlink == 1)
+        // A rename of one name onto another of the same file does nothing.
+        _ = try system.link(file, as: ascii("h"), in: .root)
+        try system.rename(ascii("h"), in: .root, to: ascii("g"), in: directory, flags: 0)
+        #expect(try vault.names().sorted() == ["d", "h"])
+        try system.unlink(ascii("h"), in: .root)
+        try system.unlink(ascii("g"), in: directory)
+        expect(.staleNFSFileHandle) { _ = try vault.content(file) }
+        system.forget(file, count: 3)
+        system.forget(directory, count: 1)
+        #expect(vault.nodes == 1)
+    }
+
+    @Test("An unlinked file that is open is read, written and looked at on")
+    func unlinkedOpenFile() throws {
+        let (entry, handle) = try system.create(ascii("f"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
+        try system.unlink(ascii("f"), in: .root)
+        try vault.write(handle, Array(repeating: 5, count: 9000))
+        #expect(try vault.read(handle).count == 9000)
+        #expect(try system.attributes(entry.id).st_size == 9000)
+        // Another of that name is another node.
+        let other = try vault.file("f", [1])
+        #expect(other.id != entry.id)
+        system.release(handle)
+        system.shutDown()
+        #expect(try vault.content("f") == [1])
+    }
+
+    @Test("A directory that was removed can still be looked at; nothing can be made in it", arguments: [true, false])
+    func removedDirectory(byRename: Bool) throws {
+        let directory = try vault.directory("d")
+        if byRename {
+            let other = try vault.directory("other")
+            try system.rename(ascii("other"), in: .root, to: ascii("d"), in: .root, flags: 0)
+            #expect(try system.lookUp(ascii("d"), in: .root).id == other)
+        } else {
+            try system.removeDirectory(ascii("d"), in: .root)
+        }
+        #expect(try system.attributes(directory).st_nlink == 0)
+        // As getdents(2) has it of any file system; readdir(3) takes it for the end.
+        expect(.noSuchFileOrDirectory) { _ = try vault.names(directory) }
+        expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("x"), in: directory) }
+        #expect(throws: StoreError.self) { try vault.file("x", in: directory) }
+        expect(.noSuchFileOrDirectory) { _ = try vault.directory("x", in: directory) }
+        system.forget(directory, count: 1)
+        #expect(vault.nodes == (byRename ? 2 : 1))
+    }
+
+    @Test("A directory that could not be removed is as it was", arguments: [true, false])
+    func notRemoved(byRename: Bool) throws {
+        let directory = try vault.directory("d")
+        let file = try vault.file("f", in: directory, [1]).id
+        let other = try vault.directory("other")
+        expect(.directoryNotEmpty) {
+            if byRename {
+                try system.rename(ascii("other"), in: .root, to: ascii("d"), in: .root, flags: 0)
+            } else {
+                try system.removeDirectory(ascii("d"), in: .root)
+            }
+        }
+        #expect(try system.nodes.node(directory).opening.withLock { $0.removedDirectory == nil })
+        #expect(try vault.content(file) == [1])
+        #expect(try system.attributes(other).st_nlink >= 1)
+    }
+
+    @Test("An inode number that was given to another file behind our back is another file")
+    func inodeReuse() throws {
+        // The number is the file system's to give: a node under the number of the new file stands for the old one.
+        let old = try vault.file("old", [1, 1, 1]).id
+        _ = try vault.content(old)
+        system.shutDown()
+        let other = try vault.file("new", [2, 2]).id
+        // Behind its back: the content of another file on the inode that this node is of.
+        let moved = try Array(dataOf(try vault.backing("new")))
+        try moved.withUnsafeBytes { bytes in
+            let file = open(try vault.backing("old"), O_WRONLY | O_TRUNC)
+            defer { close(file) }
+            #expect(Glibc.write(file, bytes.baseAddress, bytes.count) == bytes.count)
+        }
+        expect(.staleNFSFileHandle) { _ = try vault.content(old) }
+        let fresh = try system.lookUp(ascii("old"), in: .root).id
+        #expect(fresh != old)
+        #expect(try vault.content(fresh) == [2, 2])
+        #expect(try vault.content(other) == [2, 2])
+    }
+
+    @Test("A file, directory or link swapped for something else behind our back: stale, not followed, no hang",
+        .timeLimit(.minutes(1)))
+    func swapped() throws {
+        let file = try vault.file("f", [1]).id
+        let directory = try vault.directory("d")
+        let inner = try vault.file("x", in: directory, [1]).id
+        system.shutDown()
+        let (filePath, directoryPath) = (try vault.backing("f"), try vault.backing("d"))
+        #expect(Glibc.rename(filePath, vault.path + "/moved") == 0)
+        #expect(mkfifo(filePath, 0o600) == 0)
+        expect(.staleNFSFileHandle) { _ = try vault.content(file) }
+        expect(.staleNFSFileHandle) { _ = try system.attributes(file) }
+        let fifo = try system.lookUp(ascii("f"), in: .root)
+        #expect(fifo.id != file)
+        expect(.invalidArgument) { _ = try vault.content(fifo.id) }
+        system.directories.remove(try system.nodes.node(directory))
+        #expect(Glibc.rename(directoryPath, vault.path + "/elsewhere") == 0)
+        #expect(symlink("elsewhere", directoryPath) == 0)
+        expect(.staleNFSFileHandle) { _ = try vault.content(inner) }
+        expect(.staleNFSFileHandle) { _ = try vault.names(directory) }
+        let link = try system.lookUp(ascii("d"), in: .root)
+        expect(.notDirectory) { _ = try system.lookUp(ascii("x"), in: link.id) }
+        expect(.ioError) { _ = try system.linkTarget(link.id) }
+    }
+
+    private func dataOf(_ path: String) throws -> [UInt8] {
+        let descriptor = Descriptor(owning: open(path, O_RDONLY))
+        var bytes = [UInt8](repeating: 0, count: Int(try descriptor.status().st_size))
+        let count = try bytes.withUnsafeMutableBytes { try descriptor.read(at: 0, into: $0) }
+        return Array(bytes[..<count])
+    }
+}
