@@ -19,6 +19,15 @@ enum ProcessSetup {
         close(fd)
     }
 
+    /// Opens what of stdin, stdout and stderr the caller left closed: else a vault's descriptor would take its number and
+    /// its fate.
+    static func completeStandardDescriptors() {
+        // open(2) gives the lowest number that is free.
+        for standard in STDIN_FILENO...STDERR_FILENO where fcntl(standard, F_GETFD) == -1 {
+            _ = open("/dev/null", O_RDWR)
+        }
+    }
+
     /// Raises what an ordinary user may raise: open files, and locked memory for keys and the block cache.
     static func raiseLimits() {
         for resource in [openFilesLimit, lockedMemoryLimit] {
