@@ -51,6 +51,15 @@ extension VaultFileSystem {
         let node = try nodes.node(id)
         if let length = changes.length { try setLength(node, length, handle, workspace) }
         let pinned = if let handle { handle.file.anyDescriptor } else { try pinForChange(node) }
+        if let file = node.openFile {
+            try file.withoutSealing { () throws(StoreError) in try apply(changes, to: pinned, of: node) }
+        } else {
+            try apply(changes, to: pinned, of: node)
+        }
+        return plaintextAttributes(try pinned.status(), of: node)
+    }
+
+    private func apply(_ changes: Changes, to pinned: Descriptor, of node: Node) throws(StoreError) {
         if changes.uid != nil || changes.gid != nil {
             try retrying {
                 fchownat(
@@ -69,7 +78,6 @@ extension VaultFileSystem {
             let times = [changes.accessTime ?? omit, changes.modificationTime ?? omit]
             try retrying { utimensat(pinned.fd, "", times, linux_AT_EMPTY_PATH) }
         }
-        return plaintextAttributes(try pinned.status(), of: node)
     }
 
     /// Also a directory whose record is damaged has a mode and an owner to change.

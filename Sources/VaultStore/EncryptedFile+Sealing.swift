@@ -47,6 +47,11 @@ extension EncryptedFile {
         }
     }
 
+    /// Changes the backing file's mode, owner or times while no seal is at work, which would put the old ones back.
+    package func withoutSealing<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+        try writing.withLock { (_) throws(StoreError) -> Result in try body() }
+    }
+
     /// A header written is a file written, to the store: its times move, and the set-id bits (for an ordinary user's
     /// daemon) and file capabilities go, as after a program's write(2). They are put back; ctime cannot be.
     private func restore(_ writer: Descriptor, _ before: stat, _ capability: [UInt8]?) throws(StoreError) {
