@@ -71,7 +71,9 @@ def noise(seed, size):
 
 def main():
     """probe DIRECTORY [CASE…]"""
-    base, only = os.path.abspath(sys.argv[1]), sys.argv[2:]
+    program = os.path.basename(sys.argv[0]).removesuffix(".py")
+    base, only = os.path.join(os.path.abspath(sys.argv[1]), program), sys.argv[2:]
+    os.mkdir(base)
     os.umask(0o022)
     for function in cases:
         if only and function.__name__ not in only:
