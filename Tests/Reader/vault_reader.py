@@ -144,7 +144,7 @@ class Reader:
         count = (max(0, size - HEADER_SIZE) + record_size - 1) // record_size
         for index in range(count):
             record = file.read(record_size)
-            plain = self.chunk(header, index, record, index == count - 1)
+            plain = self.chunk(header, index, record)
             if plain is None:
                 if index == count - 1 and len(record) <= OVERHEAD:
                     break  # a trailing fragment counts for nothing
@@ -157,11 +157,13 @@ class Reader:
                 plain = plain[:max(0, header.length - index * chunk)]
             digest.update(plain)
             length += len(plain)
+            if len(plain) < chunk and index < count - 1:
+                break  # a partial record from the journal: it sets the end (a truncation cut off by a crash)
         if header.sealed and length < header.length:
             self.bad(path, f"{length} of {header.length} bytes verify")
         return length, digest.hexdigest()
 
-    def chunk(self, header, index, record, is_last):
+    def chunk(self, header, index, record):
         """The record's plaintext; zeros for a hole; the journal's record where this one does not verify; or None."""
         if len(record) > OVERHEAD:
             if not any(record):
@@ -173,9 +175,8 @@ class Reader:
                     return plain
         for slot in self.journal.records(header.file_id, index):
             plain = header.open_record(index, slot)
-            # A record in the middle is whole; the last one of an unsealed file ends where the slot's record ends.
-            if plain is not None and (len(plain) == self.chunk_size or (is_last and not header.sealed)
-                                      or len(slot) == len(record)):
+            # In an unsealed file the slot's record has the size that counts; in a sealed one sizes are settled.
+            if plain is not None and (not header.sealed or len(slot) == len(record)):
                 return plain
         return None
 

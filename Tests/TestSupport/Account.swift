@@ -1,0 +1,75 @@
+import Foundation
+
+/// On whose behalf a command runs: this process's user, or an ordinary one. Programs and the Python reader are given to
+/// the ordinary user as copies, since the checkout need not be readable to it.
+package final class Account: Sendable {
+    /// Whoever runs the tests.
+    package static let current = Account(
+        name: Products.isRoot ? "root" : "user", prefix: [], binary: Products.binary, tests: Products.tests)
+
+    /// An ordinary user: the current one, or `nobody` where root runs the tests; nil where that cannot be had. Root
+    /// starts its commands in a mount namespace of their own, with a device node open to all bound over /dev/fuse, so
+    /// that nothing on the machine changes.
+    package static let ordinary: Account? = {
+        guard Products.isRoot else { return current }
+        return try? Account(namespace: PrivateNamespace())
+    }()
+
+    package let name: String
+    package let binary: String
+    package let tests: String
+    private let prefix: [String]
+    private let namespace: PrivateNamespace?
+
+    private init(name: String, prefix: [String], binary: String, tests: String) {
+        (self.name, self.prefix, self.binary, self.tests, namespace) = (name, prefix, binary, tests, nil)
+    }
+
+    private init(namespace: PrivateNamespace) {
+        self.namespace = namespace
+        name = "user"
+        binary = namespace.binary
+        tests = namespace.tests
+        prefix =
+            namespace.entering + [
+                "setpriv", "--reuid=\(PrivateNamespace.uid)", "--regid=\(PrivateNamespace.gid)", "--clear-groups", "--",
+            ]
+    }
+
+    /// True where its commands run as root.
+    package var isRoot: Bool { Products.isRoot && namespace == nil }
+
+    /// A command of this account.
+    package func command(
+        _ arguments: [String], environment: [String: String] = [:], directory: String? = nil, input: String? = nil,
+        timeout: Duration = .seconds(60)
+    ) -> Command {
+        var environment = environment
+        if let namespace { environment.merge(namespace.environment) { given, _ in given } }
+        return Command(
+            prefix + (directory.map { ["env", "-C", $0] } ?? []) + arguments, environment: environment, input: input,
+            timeout: timeout)
+    }
+
+    /// Runs a command of this account to its end.
+    @discardableResult
+    package func run(
+        _ arguments: [String], environment: [String: String] = [:], directory: String? = nil, input: String? = nil,
+        timeout: Duration = .seconds(60)
+    ) throws -> CommandResult {
+        try command(arguments, environment: environment, directory: directory, input: input, timeout: timeout).run()
+    }
+
+    /// Runs a program of `Tests/Programs`.
+    package func program(_ name: String, _ arguments: [String], timeout: Duration = .seconds(60)) throws
+        -> CommandResult
+    {
+        try run([Products.python, "\(tests)/Programs/\(name)"] + arguments, timeout: timeout)
+    }
+
+    /// Gives what root made at `path` to this account.
+    package func own(_ path: String) throws {
+        guard namespace != nil else { return }
+        try Command(["chown", "-R", "\(PrivateNamespace.uid):\(PrivateNamespace.gid)", path]).run().succeeded()
+    }
+}
