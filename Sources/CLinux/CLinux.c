@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 const int linux_O_PATH = O_PATH, linux_O_TMPFILE = O_TMPFILE, linux_O_DIRECT = O_DIRECT;
@@ -25,13 +26,13 @@ int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char 
     return renameat2(olddirfd, oldpath, newdirfd, newpath, flags);
 }
 
-int linux_fallocate(int fd, int mode, off_t offset, off_t length) { return fallocate(fd, mode, offset, length); }
+int linux_fallocate(int fd, int mode, int64_t offset, int64_t length) { return fallocate(fd, mode, offset, length); }
 
 int linux_syncfs(int fd) { return syncfs(fd); }
 
 int linux_unshare_fs(void) { return unshare(CLONE_FS); }
 
-ssize_t linux_getdents64(int fd, void *buffer, size_t size) { return getdents64(fd, buffer, size); }
+long linux_getdents64(int fd, void *buffer, size_t size) { return getdents64(fd, buffer, size); }
 
 int linux_parse_directory_entry(const void *record, size_t available, struct linux_directory_entry *entry) {
     // struct linux_dirent64, getdents(2): u64 d_ino, s64 d_off, u16 d_reclen, u8 d_type, char d_name[]
@@ -47,9 +48,17 @@ int linux_parse_directory_entry(const void *record, size_t available, struct lin
     return 0;
 }
 
-struct timespec linux_stat_atime(const struct stat *s) { return s->st_atim; }
-struct timespec linux_stat_mtime(const struct stat *s) { return s->st_mtim; }
-struct timespec linux_stat_ctime(const struct stat *s) { return s->st_ctim; }
+long linux_getxattr(const char *path, const char *name, void *value, size_t size) {
+    return getxattr(path, name, value, size);
+}
+
+long linux_listxattr(const char *path, char *list, size_t size) { return listxattr(path, list, size); }
+
+int linux_setxattr(const char *path, const char *name, const void *value, size_t size, int flags) {
+    return setxattr(path, name, value, size, flags);
+}
+
+int linux_removexattr(const char *path, const char *name) { return removexattr(path, name); }
 
 void *linux_map_secret_memory(size_t size, int *locked) {
     void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

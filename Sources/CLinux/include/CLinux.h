@@ -3,8 +3,6 @@
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/stat.h>
-#include <sys/types.h>
 
 // open(2) flags
 extern const int linux_O_PATH, linux_O_TMPFILE, linux_O_DIRECT;
@@ -19,11 +17,11 @@ extern const int linux_FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE, linux_FA
 extern const int linux_SEEK_DATA, linux_SEEK_HOLE;
 
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags);
-int linux_fallocate(int fd, int mode, off_t offset, off_t length);
+int linux_fallocate(int fd, int mode, int64_t offset, int64_t length);
 int linux_syncfs(int fd);
 // unshare(CLONE_FS): the calling thread gets its own umask and working directory.
 int linux_unshare_fs(void);
-ssize_t linux_getdents64(int fd, void *buffer, size_t size);
+long linux_getdents64(int fd, void *buffer, size_t size);
 // The fields of one linux_dirent64 at `record`, without a pointer cast in Swift.
 struct linux_directory_entry {
     uint64_t inode;
@@ -35,10 +33,11 @@ struct linux_directory_entry {
 };
 // Reads the entry at `record`, at most `available` bytes long. 0, or -1 where it does not fit.
 int linux_parse_directory_entry(const void *record, size_t available, struct linux_directory_entry *entry);
-// The high-level constructor macros st_atim etc. differ by platform: nanosecond times out of a stat.
-struct timespec linux_stat_atime(const struct stat *s);
-struct timespec linux_stat_mtime(const struct stat *s);
-struct timespec linux_stat_ctime(const struct stat *s);
+// getxattr(2) and its kin, by path, following links (see ExtendedAttributes.swift).
+long linux_getxattr(const char *path, const char *name, void *value, size_t size);
+long linux_listxattr(const char *path, char *list, size_t size);
+int linux_setxattr(const char *path, const char *name, const void *value, size_t size, int flags);
+int linux_removexattr(const char *path, const char *name);
 // mmap of anonymous private memory that is left out of core dumps and emptied in a forked child; NULL on failure.
 // *locked tells whether mlock succeeded.
 void *linux_map_secret_memory(size_t size, int *locked);

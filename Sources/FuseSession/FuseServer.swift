@@ -1,0 +1,133 @@
+internal import CFuse
+internal import CLinux
+internal import Glibc
+internal import Logging
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFileSystem
+internal import VaultStore
+
+/// What libfuse's callbacks work on: the file system, the threads' workspaces, and the log. Any thread.
+final class FuseServer: Sendable {
+    /// Seconds for which the kernel may keep names and attributes: while we own the vault only we change it.
+    static let timeout = 60.0
+    static let maximumWrite: UInt32 = 1 << 20
+
+    let fileSystem: VaultFileSystem
+    let logger: Logger
+    let requests = Atomic<UInt64>(0)
+    /// Holds the thread's `Workspace`.
+    private let workspaceKey: pthread_key_t
+
+    init(fileSystem: VaultFileSystem, logger: Logger) {
+        self.fileSystem = fileSystem
+        self.logger = logger
+        var key = pthread_key_t()
+        pthread_key_create(&key, nil)
+        workspaceKey = key
+    }
+
+    deinit {
+        pthread_key_delete(workspaceKey)
+    }
+
+    /// Gives the calling thread its workspace, for as long as `body` runs.
+    func withWorkspace(_ body: () -> Void) throws(StoreError) {
+        let workspace = try Workspace(layout: fileSystem.store.layout)
+        pthread_setspecific(workspaceKey, Unmanaged.passUnretained(workspace).toOpaque())
+        body()
+        pthread_setspecific(workspaceKey, nil)
+        withExtendedLifetime(workspace) {}
+    }
+
+    /// The calling worker's workspace.
+    var workspace: Workspace {
+        guard let pointer = pthread_getspecific(workspaceKey) else {
+            preconditionFailure("internal error: a request on a thread that is no worker")
+        }
+        return Unmanaged<Workspace>.fromOpaque(pointer).takeUnretainedValue()
+    }
+
+    func log(_ error: StoreError, _ operation: StaticString) {
+        switch error {
+        case .damaged(let reason): logger.error("\(operation): \(reason)")
+        case .crypto(let reason): logger.critical("\(operation): \(reason)")
+        case .system: break
+        }
+    }
+}
+
+/// One request of the kernel's, in a callback of libfuse.
+struct Request {
+    let raw: fuse_req_t
+    let server: FuseServer
+
+    var fileSystem: VaultFileSystem { server.fileSystem }
+
+    /// Runs a callback's body; what it throws is the reply.
+    @inline(__always)
+    static func serve(
+        _ raw: fuse_req_t?, _ operation: StaticString, _ body: (Request) throws(StoreError) -> Void
+    ) {
+        guard let raw else { return }
+        let server = Unmanaged<FuseServer>.fromOpaque(fuse_req_userdata(raw)).takeUnretainedValue()
+        server.requests.add(1, ordering: .relaxed)
+        do throws(StoreError) {
+            try body(Request(raw: raw, server: server))
+        } catch {
+            server.log(error, operation)
+            fuse_reply_err(raw, error.errno.rawValue)
+        }
+    }
+
+    /// The caller, for what is to be made; the thread (its own umask: see `Worker`) takes the caller's umask.
+    func creator() -> VaultFileSystem.Caller {
+        let context = fuse_req_ctx(raw).pointee
+        umask(context.umask)
+        return VaultFileSystem.Caller(uid: context.uid, gid: context.gid)
+    }
+
+    func reply() {
+        fuse_reply_err(raw, 0)
+    }
+
+    func reply(_ entry: VaultFileSystem.Entry) {
+        var parameters = Self.parameters(entry)
+        if fuse_reply_entry(raw, &parameters) != 0 { fileSystem.forget(entry.id, count: 1) }
+    }
+
+    func reply(attributes: stat) {
+        var attributes = attributes
+        fuse_reply_attr(raw, &attributes, FuseServer.timeout)
+    }
+
+    func reply(_ bytes: UnsafeRawBufferPointer) {
+        fuse_reply_buf(raw, bytes.baseAddress?.assumingMemoryBound(to: CChar.self), bytes.count)
+    }
+
+    /// getxattr(2)'s ways: the size where none is given, ERANGE where it is too small.
+    func reply(attribute value: [UInt8], size: Int) throws(StoreError) {
+        if size == 0 {
+            fuse_reply_xattr(raw, value.count)
+        } else if size < value.count {
+            throw .system(.outOfRange)
+        } else {
+            value.withUnsafeBytes { reply($0) }
+        }
+    }
+
+    static func parameters(_ entry: VaultFileSystem.Entry) -> fuse_entry_param {
+        var parameters = fuse_entry_param()
+        parameters.ino = entry.id.rawValue
+        parameters.attr = entry.attributes
+        parameters.attr_timeout = FuseServer.timeout
+        parameters.entry_timeout = FuseServer.timeout
+        return parameters
+    }
+}
+
+/// The bytes of a name or target that the kernel gave.
+func bytes(_ text: UnsafePointer<CChar>?) -> [UInt8] {
+    guard let text else { return [] }
+    return [UInt8](UnsafeRawBufferPointer(start: text, count: strlen(text)))
+}

@@ -1,0 +1,122 @@
+internal import CFuse
+internal import CLinux
+internal import Glibc
+package import Logging
+internal import Synchronization
+internal import SystemPackage
+package import VaultFileSystem
+internal import VaultStore
+
+/// One FUSE mount: made, served by our own worker threads until it is unmounted, then taken down. `run` and
+/// `requestUnmount` may be called from any thread.
+package final class FuseSession: @unchecked Sendable {
+    // @unchecked: `session` is set once in `init`; libfuse's session is made for many threads.
+    private let session: OpaquePointer
+    private let server: FuseServer
+    private let mountpoint: FilePath
+    private let workers = Monitor(Workers())
+
+    private struct Workers {
+        var running: [pthread_t] = []
+    }
+
+    /// Two a core keep the cores busy while some wait for the disk.
+    private static var workerCount: Int { max(4, min(16, sysconf(Int32(_SC_NPROCESSORS_ONLN)) * 2)) }
+    /// Interrupts a worker's read of /dev/fuse; its handler does nothing.
+    private static let wakeSignal = SIGURG
+
+    /// Mounts. When this returns, programs see the mount and their requests wait for `run`.
+    package init(fileSystem: VaultFileSystem, options: MountOptions, logger: Logger) throws(MountError) {
+        let server = FuseServer(fileSystem: fileSystem, logger: logger)
+        self.server = server
+        mountpoint = options.mountpoint
+        let messages = LibraryMessages()
+        defer { messages.restore() }
+        session = try Self.makeSession(server, options, messages)
+        let status = options.mountpoint.withPlatformString { path in
+            messages.capturingHelper { fuse_session_mount(session, path) }
+        }
+        if status != 0 {
+            fuse_session_destroy(session)
+            throw MountError(reason: "cannot mount at \(options.mountpoint): \(messages.summary)")
+        }
+    }
+
+    private static func makeSession(
+        _ server: FuseServer, _ options: MountOptions, _ messages: LibraryMessages
+    ) throws(MountError) -> OpaquePointer {
+        var arguments = fuse_args()
+        defer { fuse_opt_free_args(&arguments) }
+        for argument in ["vaultfs", "-o", options.argument] { fuse_opt_add_arg(&arguments, argument) }
+        var operations = makeOperations()
+        let userdata = Unmanaged.passUnretained(server).toOpaque()
+        guard
+            let session = fuse_session_new(&arguments, &operations, MemoryLayout<fuse_lowlevel_ops>.size, userdata)
+        else { throw MountError(reason: "cannot mount: \(messages.summary)") }
+        return session
+    }
+
+    /// Serves requests until the file system is unmounted; then seals what was written. Blocks.
+    package func run() {
+        var ignore = sigaction()
+        ignore.__sigaction_handler.sa_handler = { _ in }
+        sigaction(Self.wakeSignal, &ignore, nil)
+        let sealer = try? BackgroundThread { [server] in server.fileSystem.store.sealer.run() }
+        let threads = (0..<Self.workerCount).compactMap { _ in
+            try? BackgroundThread { [self] in work() }
+        }
+        if threads.isEmpty { server.logger.critical("cannot start a thread") }
+        for thread in threads { thread.join() }
+        server.fileSystem.shutDown()
+        sealer?.join()
+        fuse_session_unmount(session)
+        fuse_session_destroy(session)
+    }
+
+    /// One worker: takes requests from the kernel and serves them, one at a time.
+    private func work() {
+        // A umask of its own: that of whoever asks (umask(2) is per process, but for CLONE_FS).
+        if linux_unshare_fs() != 0 { server.logger.error("unshare: errno \(errno)") }
+        workers.update { $0.running.append(pthread_self()) }
+        defer { workers.update { $0.running.removeAll { pthread_equal($0, pthread_self()) != 0 } } }
+        do {
+            try server.withWorkspace {
+                var buffer = fuse_buf()
+                defer { free(buffer.mem) }
+                while fuse_session_exited(session) == 0 {
+                    let received = fuse_session_receive_buf(session, &buffer)
+                    if received == -EINTR { continue }
+                    guard received > 0 else { break }
+                    fuse_session_process_buf(session, &buffer)
+                }
+            }
+        } catch {
+            server.logger.critical("cannot make a worker's buffers: \(error)")
+        }
+        // The others are not to wait for requests that will not come.
+        fuse_session_exit(session)
+    }
+
+    /// Unmounts as SIGTERM asks: dirty mapped pages are written back first; programs that still have files open get
+    /// ENOTCONN from then on.
+    package func requestUnmount() {
+        if let descriptor = try? FileDescriptor.open(mountpoint, .readOnly, options: [.directory, .closeOnExec]) {
+            _ = linux_syncfs(descriptor.rawValue)
+            try? descriptor.close()
+        }
+        fuse_session_exit(session)
+        // A signal that comes just before the read is lost: again until all have gone.
+        while true {
+            let left = workers.update { workers in
+                for worker in workers.running { pthread_kill(worker, Self.wakeSignal) }
+                return workers.running.count
+            }
+            if left == 0 { return }
+            var pause = timespec(tv_sec: 0, tv_nsec: 10_000_000)
+            nanosleep(&pause, nil)
+        }
+    }
+
+    /// Requests served since the mount.
+    package var requestCount: UInt64 { server.requests.load(ordering: .relaxed) }
+}

@@ -1,0 +1,60 @@
+internal import CFuse
+internal import CLinux
+internal import Glibc
+internal import Logging
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFileSystem
+internal import VaultStore
+
+/// What libfuse and fusermount3 say on the way to a mount, so that one line of ours can tell it. Used by one thread,
+/// before there are others.
+final class LibraryMessages {
+    private static let said = Mutex<[String]>([])
+
+    init() {
+        Self.said.withLock { $0 = [] }
+        fuse_set_log_func { _, format, arguments in
+            guard let format, let arguments else { return }
+            var text = [CChar](repeating: 0, count: 512)
+            vsnprintf(&text, text.count, format, arguments)
+            LibraryMessages.add(text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) })
+        }
+    }
+
+    /// Lets libfuse speak for itself again.
+    func restore() {
+        fuse_set_log_func(nil)
+    }
+
+    /// Runs a call that may start fusermount3, with what that writes to standard error taken in.
+    func capturingHelper<Result>(_ body: () -> Result) -> Result {
+        var ends: [Int32] = [-1, -1]
+        let saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)
+        guard saved >= 0, pipe(&ends) == 0 else { return body() }
+        for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+        _ = fcntl(ends[0], F_SETFL, O_NONBLOCK)
+        dup2(ends[1], STDERR_FILENO)
+        let result = body()
+        dup2(saved, STDERR_FILENO)
+        close(saved)
+        close(ends[1])
+        var text = [UInt8](repeating: 0, count: 4096)
+        let count = read(ends[0], &text, text.count)
+        close(ends[0])
+        if count > 0 { Self.add(text[..<count]) }
+        return result
+    }
+
+    private static func add(_ text: some Collection<UInt8>) {
+        let lines = String(decoding: Array(text), as: UTF8.self).split(separator: "\n").map(String.init)
+        said.withLock { $0 += lines }
+    }
+
+    /// The last line said, without the program's name.
+    var summary: String {
+        let line = Self.said.withLock { $0.last } ?? "no reason given"
+        for name in ["fuse: ", "fusermount3: "] where line.hasPrefix(name) { return String(line.dropFirst(name.count)) }
+        return line
+    }
+}

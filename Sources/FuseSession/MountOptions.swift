@@ -1,0 +1,36 @@
+internal import CFuse
+internal import CLinux
+internal import Glibc
+internal import Logging
+internal import Synchronization
+package import SystemPackage
+internal import VaultFileSystem
+internal import VaultStore
+
+/// Where and how to mount.
+package struct MountOptions: Sendable {
+    package var mountpoint: FilePath
+    /// What fuse(8) and mount(8) know by `-o`: checked words such as `allow_other`, `noexec`, `ro`.
+    package var fuseOptions: [String]
+    /// What mount(8) shows as the source.
+    package var sourceName: String
+
+    package init(mountpoint: FilePath, fuseOptions: [String], sourceName: String) {
+        self.mountpoint = mountpoint
+        self.fuseOptions = fuseOptions
+        self.sourceName = sourceName
+    }
+
+    /// One `-o` argument for libfuse; a comma in the source's name is escaped as fuse(8) says.
+    var argument: String {
+        let source = sourceName.split(separator: "\\", omittingEmptySubsequences: false).joined(separator: "\\\\")
+            .split(separator: ",", omittingEmptySubsequences: false).joined(separator: "\\,")
+        let given = fuseOptions.contains { $0.hasPrefix("fsname=") } ? [] : ["fsname=\(source)"]
+        return (given + ["subtype=vaultfs", "default_permissions"] + fuseOptions).joined(separator: ",")
+    }
+}
+
+/// Why a mount could not be made: one line for the user.
+package struct MountError: Error, Equatable {
+    package let reason: String
+}

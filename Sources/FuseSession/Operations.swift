@@ -1,0 +1,66 @@
+internal import CFuse
+internal import CLinux
+internal import Glibc
+internal import Logging
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFileSystem
+internal import VaultStore
+
+/// The table of callbacks for libfuse: free functions, since its threads know no actor.
+func makeOperations() -> fuse_lowlevel_ops {
+    var operations = fuse_lowlevel_ops()
+    operations.`init` = onInit
+    operations.lookup = onLookup
+    operations.forget = onForget
+    operations.forget_multi = onForgetMulti
+    operations.getattr = onGetAttributes
+    operations.setattr = onSetAttributes
+    operations.readlink = onReadLink
+    operations.mknod = onMakeNode
+    operations.mkdir = onMakeDirectory
+    operations.unlink = onUnlink
+    operations.rmdir = onRemoveDirectory
+    operations.symlink = onSymbolicLink
+    operations.rename = onRename
+    operations.link = onLink
+    operations.open = onOpen
+    operations.create = onCreate
+    operations.read = onRead
+    operations.write = onWrite
+    operations.flush = onFlush
+    operations.release = onRelease
+    operations.fsync = onSynchronize
+    operations.fallocate = onAllocate
+    operations.lseek = onSeek
+    operations.copy_file_range = onCopyFileRange
+    operations.opendir = onOpenDirectory
+    operations.readdir = onReadDirectory
+    operations.readdirplus = onReadDirectoryPlus
+    operations.releasedir = onReleaseDirectory
+    operations.fsyncdir = onSynchronizeDirectory
+    operations.statfs = onStatistics
+    operations.setxattr = onSetExtendedAttribute
+    operations.getxattr = onGetExtendedAttribute
+    operations.listxattr = onListExtendedAttributes
+    operations.removexattr = onRemoveExtendedAttribute
+    return operations
+}
+
+/// What we and the kernel agree on.
+private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMutablePointer<fuse_conn_info>?) {
+    guard let connection else { return }
+    // Asked for where the kernel has it: access checked by the kernel, modes given whole (the store applies umask and
+    // default ACLs), O_TRUNC passed to open, parallel lookups, attributes with listings.
+    let wanted =
+        FUSE_CAP_DONT_MASK | FUSE_CAP_POSIX_ACL | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_READ
+        | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO
+        | FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_CACHE_SYMLINKS
+    // Not: writes kept back in the kernel (what a program was told is written would die with the daemon), splice (one
+    // copy fewer, three system calls more), set-id bits left to us (the kernel clears them with setattr).
+    connection.pointee.want = connection.pointee.capable & UInt32(wanted)
+    connection.pointee.max_write = FuseServer.maximumWrite
+    connection.pointee.max_background = 64
+    connection.pointee.congestion_threshold = 48
+    connection.pointee.time_gran = 1
+}

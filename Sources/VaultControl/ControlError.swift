@@ -1,0 +1,25 @@
+package import SystemPackage
+
+/// Why the control socket could not be used. Its description is a line for people.
+package enum ControlError: Error, Equatable, Sendable, CustomStringConvertible {
+    /// A system call failed; what was being done, as a phrase such as "cannot listen on", and where.
+    case system(Errno, String, FilePath)
+    /// The run-time directory is not this user's alone; why.
+    case unsafeDirectory(FilePath, String)
+    /// No daemon answers for the mountpoint.
+    case noDaemon
+    /// The daemon hung up, or did not answer in time.
+    case noAnswer(String)
+    /// The other side sent something that is not a line of the protocol; what.
+    case notUnderstood(String)
+
+    package var description: String {
+        switch self {
+        case .system(let errno, let operation, let path): "\(operation) \(path.string): \(errno)"
+        case .unsafeDirectory(let path, let reason): "run-time directory \(path.string) is not safe: \(reason)"
+        case .noDaemon: "no vaultfs daemon answers"
+        case .noAnswer(let reason): "the vaultfs daemon does not answer: \(reason)"
+        case .notUnderstood(let what): "the vaultfs daemon's answer is not understood: \(what)"
+        }
+    }
+}

@@ -1,0 +1,109 @@
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+
+/// The control socket of one mount, in the run-time directory: one thread, which sleeps until someone calls.
+///
+/// Only the owner of the daemon and root are answered. A client that is slow, silent or sends nonsense delays nobody.
+package final class ControlServer: Sendable {
+    /// Answers a request, on the server's thread.
+    package typealias Handler = @Sendable (ControlRequest) -> ControlResponse
+
+    /// Beyond it, whoever has been silent longest is cut off.
+    static let maximumConnections = 32
+
+    let directory: RuntimeDirectory
+    let name: String
+    let listener: Socket
+    let handler: Handler
+    /// Closing its other end wakes the thread.
+    let stopSignal: Socket
+    private let stopTrigger: Mutex<Socket?>
+    private let thread = Mutex<pthread_t?>(nil)
+    private let inode: ino_t
+
+    /// Binds and listens; clients wait until `start`.
+    /// - Parameter mountpoint: an absolute path without links, as bytes.
+    /// - Throws: `system`.
+    package init(
+        directory: RuntimeDirectory, mountpoint: [UInt8], handler: @escaping Handler
+    ) throws(ControlError) {
+        self.directory = directory
+        self.handler = handler
+        name = RuntimeDirectory.socketName(mountpoint: mountpoint)
+        do throws(Errno) {
+            listener = try Socket.make(isBlocking: false)
+            let ends = try Self.makePair()
+            stopSignal = ends.0
+            stopTrigger = Mutex(ends.1)
+            inode = try Self.listen(listener, name: name, directory: directory)
+        } catch {
+            throw .system(error, "cannot make the control socket in", directory.path)
+        }
+    }
+
+    /// Makes the socket under a name of its own and renames it when it listens, over whatever a dead daemon left: so
+    /// nobody ever finds a socket here that refuses and has a living owner.
+    private static func listen(_ listener: Socket, name: String, directory: RuntimeDirectory) throws(Errno) -> ino_t {
+        let temporary = "\(name).\(getpid())"
+        unlinkat(directory.fd, temporary, 0)
+        try checked(
+            Socket.withAddress(of: temporary, in: directory.fd) { address, size in
+                bind(listener.fd, address, size)
+            })
+        do throws(Errno) {
+            try checked(Glibc.listen(listener.fd, 16))
+            var status = stat()
+            try checked(fstatat(directory.fd, temporary, &status, AT_SYMLINK_NOFOLLOW))
+            try checked(renameat(directory.fd, temporary, directory.fd, name))
+            return status.st_ino
+        } catch {
+            unlinkat(directory.fd, temporary, 0)
+            throw error
+        }
+    }
+
+    private static func makePair() throws(Errno) -> (Socket, Socket) {
+        var ends: [Int32] = [-1, -1]
+        let flags = SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue
+        try checked(socketpair(AF_UNIX, Int32(flags), 0, &ends))
+        return (Socket(owning: ends[0]), Socket(owning: ends[1]))
+    }
+
+    /// Starts answering, on a thread that has every signal blocked.
+    /// - Throws: `system`.
+    package func start() throws(ControlError) {
+        var everything = sigset_t()
+        var before = sigset_t()
+        sigfillset(&everything)
+        pthread_sigmask(SIG_SETMASK, &everything, &before)
+        defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
+        let box = Unmanaged.passRetained(self)
+        var identifier = pthread_t()
+        let result = pthread_create(&identifier, nil, runControlServer, box.toOpaque())
+        guard result == 0 else {
+            box.release()
+            throw .system(Errno(rawValue: result), "cannot start a thread for", directory.path)
+        }
+        thread.withLock { $0 = identifier }
+    }
+
+    /// Hangs up on every client, waits for the thread to end and removes the socket. Again: nothing.
+    package func stop() {
+        stopTrigger.withLock { $0 = nil }
+        if let thread = thread.withLock({ $0.take() }) { pthread_join(thread, nil) }
+        var status = stat()
+        // The mountpoint may have been taken by another daemon, which then has replaced the socket.
+        if fstatat(directory.fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_ino == inode {
+            unlinkat(directory.fd, name, 0)
+        }
+    }
+}
+
+/// The thread's entry. A free function: it runs outside of any actor.
+private func runControlServer(_ context: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
+    guard let context else { return nil }
+    var loop = ControlLoop(server: Unmanaged<ControlServer>.fromOpaque(context).takeRetainedValue())
+    loop.run()
+    return nil
+}

@@ -1,0 +1,45 @@
+/// What a daemon says about its mount. The names of the fields are the interface of `vaultfs status --json`.
+package struct MountStatus: Codable, Equatable, Sendable {
+    package enum State: String, Codable, Sendable {
+        case unlocked
+    }
+
+    /// The daemon's version.
+    package let version: String
+    package let pid: Int32
+    /// The vault directory; invalid UTF-8 is shown repaired.
+    package let vaultPath: String
+    /// The vault's id, 32 hexadecimal digits.
+    package let vaultID: String
+    package let mountpoint: String
+    package let state: State
+    package let readOnly: Bool
+    /// When it was mounted: `YYYY-MM-DDThh:mm:ssZ`.
+    package let mounted: String
+    package let uptimeSeconds: Int64
+    /// Whether every key lies in memory that is never swapped out.
+    package let keysLocked: Bool
+    /// Whether the block cache does.
+    package let cacheLocked: Bool
+    /// The file system's counters.
+    package let statistics: JSONValue?
+
+    package init(
+        version: String, pid: Int32, vaultPath: String, vaultID: String, mountpoint: String, state: State,
+        readOnly: Bool, mounted: String, uptimeSeconds: Int64, keysLocked: Bool, cacheLocked: Bool,
+        statistics: JSONValue?
+    ) {
+        self.version = version
+        self.pid = pid
+        self.vaultPath = vaultPath
+        self.vaultID = vaultID
+        self.mountpoint = mountpoint
+        self.state = state
+        self.readOnly = readOnly
+        self.mounted = mounted
+        self.uptimeSeconds = uptimeSeconds
+        self.keysLocked = keysLocked
+        self.cacheLocked = cacheLocked
+        self.statistics = statistics
+    }
+}

@@ -1,0 +1,95 @@
+internal import CLinux
+package import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFormat
+package import VaultStore
+
+extension VaultFileSystem {
+    /// What setattr asks to change; nil is left as it is. Times: tv_nsec may be UTIME_NOW.
+    package struct Changes: Sendable {
+        package var mode: mode_t?
+        package var uid: uid_t?
+        package var gid: gid_t?
+        package var length: UInt64?
+        package var accessTime: timespec?
+        package var modificationTime: timespec?
+
+        package init() {}
+    }
+
+    /// fstat(2) of a node, also one without a name that is open.
+    package func attributes(_ id: NodeID) throws(StoreError) -> stat {
+        try attributes(of: try nodes.node(id))
+    }
+
+    func attributes(of node: Node) throws(StoreError) -> stat {
+        if node === nodes.root { return try store.root.status() }
+        if let file = node.openFile { return plaintextAttributes(try file.reader.status()) }
+        if node.isDirectory { return try directoryStatus(node) }
+        let status = try atName(of: node) { (directory, entry) throws(StoreError) -> stat in
+            try directory.status(of: entry)
+        }
+        return plaintextAttributes(status)
+    }
+
+    /// A directory whose record is damaged can still be looked at from outside.
+    private func directoryStatus(_ node: Node) throws(StoreError) -> stat {
+        if let known = directories.find(node) ?? node.opening.withLock({ $0.removedDirectory }) {
+            return try known.descriptor.status()
+        }
+        return try atName(of: node) { (directory, entry) throws(StoreError) -> stat in
+            try directory.status(of: entry)
+        }
+    }
+
+    /// chmod(2), chown(2), truncate(2), utimensat(2) and what the kernel joins of them.
+    package func change(
+        _ id: NodeID, _ changes: Changes, handle: FileHandle?, workspace: Workspace
+    ) throws(StoreError) -> stat {
+        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        let node = try nodes.node(id)
+        if let length = changes.length { try setLength(node, length, handle, workspace) }
+        let pinned = if let handle { handle.file.anyDescriptor } else { try pinForChange(node) }
+        if changes.uid != nil || changes.gid != nil {
+            try retrying {
+                fchownat(
+                    pinned.fd, "", changes.uid ?? .max, changes.gid ?? .max, linux_AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)
+            }
+        }
+        // After the owner, whose change clears the set-id bits.
+        if let mode = changes.mode {
+            if node.kind == S_IFLNK { throw .system(.notSupported) }
+            // fchmod(2) refuses an O_PATH descriptor; the kernel's own link to it does not.
+            let path = "/proc/self/fd/\(pinned.fd)"
+            try retrying { chmod(path, mode & 0o7777) }
+        }
+        if changes.accessTime != nil || changes.modificationTime != nil {
+            let omit = timespec(tv_sec: 0, tv_nsec: linux_UTIME_OMIT)
+            let times = [changes.accessTime ?? omit, changes.modificationTime ?? omit]
+            try retrying { utimensat(pinned.fd, "", times, linux_AT_EMPTY_PATH) }
+        }
+        return plaintextAttributes(try pinned.status())
+    }
+
+    /// Also a directory whose record is damaged has a mode and an owner to change.
+    private func pinForChange(_ node: Node) throws(StoreError) -> Descriptor {
+        do throws(StoreError) {
+            return try pin(node)
+        } catch .damaged where node.isDirectory {
+            return try atName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
+                try Descriptor(at: parent.descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
+            }
+        }
+    }
+
+    private func setLength(
+        _ node: Node, _ length: UInt64, _ handle: FileHandle?, _ workspace: Workspace
+    ) throws(StoreError) {
+        if let handle { return try handle.file.setLength(length, workspace: workspace) }
+        let temporary = FileHandle(
+            file: length == 0 ? try openTruncated(node, workspace) : try openFile(node), node: node, flags: O_RDWR)
+        defer { release(temporary) }
+        if length > 0 { try temporary.file.setLength(length, workspace: workspace) }
+    }
+}

@@ -1,0 +1,90 @@
+internal import CLinux
+package import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFormat
+package import VaultStore
+
+extension VaultFileSystem {
+    /// One entry of a listing.
+    package struct Listed {
+        package var name: [UInt8]
+        /// Inode number and type (S_IFMT); for `listWithAttributes` all attributes.
+        package var attributes: stat
+        /// Where the listing goes on: the store's own offset.
+        package var nextOffset: Int64
+        /// Of `listWithAttributes`: counted as looked up once if the entry is taken; nil for `.` and `..`.
+        package var id: NodeID?
+    }
+
+    /// opendir(3).
+    package func openDirectory(_ id: NodeID) throws(StoreError) -> DirectoryHandle {
+        let node = try nodes.node(id)
+        let directory = try directory(node)
+        let descriptor = try Descriptor(
+            at: directory.descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+        return DirectoryHandle(node: node, directory: directory, descriptor: descriptor)
+    }
+
+    /// fsync(2) of a directory.
+    package func synchronize(_ handle: DirectoryHandle, dataOnly: Bool) throws(StoreError) {
+        try handle.descriptor.synchronize(dataOnly: dataOnly)
+    }
+
+    /// getdents(2) from an offset that a listing gave, 0 for the beginning, until `take` returns false: that entry is
+    /// the first of the next call. What does not authenticate is left out and counted.
+    /// - Parameter withAttributes: looks each entry up (readdirplus).
+    package func list(
+        _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (Listed) -> Bool
+    ) throws(StoreError) {
+        try handle.reader.withLock { (reader) throws(StoreError) in
+            try reader.seek(to: offset)
+            while true {
+                let mark = reader.mark
+                guard let found = try reader.nextWithDots() else { return }
+                guard let listed = try listed(found, in: handle, withAttributes: withAttributes) else { continue }
+                if take(listed) { continue }
+                if let id = listed.id { forget(id, count: 1) }
+                return reader.rewind(to: mark)
+            }
+        }
+    }
+
+    private func listed(
+        _ found: DirectoryReader.Entry, in handle: DirectoryHandle, withAttributes: Bool
+    ) throws(StoreError) -> Listed? {
+        var attributes = stat()
+        attributes.st_ino = ino_t(found.inode)
+        attributes.st_mode = mode_t(found.type) << 12  // DTTOIF, readdir(3)
+        if found.name == [UInt8(ascii: ".")] || found.name == Array("..".utf8) {
+            return Listed(name: found.name, attributes: attributes, nextOffset: found.nextOffset)
+        }
+        guard let name = try plaintextName(of: found.name, in: handle) else { return nil }
+        var listed = Listed(name: name, attributes: attributes, nextOffset: found.nextOffset)
+        if withAttributes {
+            do {
+                let status = try handle.directory.status(of: found.name)
+                let (node, _) = nodes.intern(status, parent: handle.node, entry: found.name)
+                listed.id = nodes.id(of: node)
+                listed.attributes = plaintextAttributes(status)
+            } catch .system(.noSuchFileOrDirectory) {
+                // Removed since getdents(2): not there.
+                return nil
+            }
+        }
+        return listed
+    }
+
+    /// The name of a backing entry; nil for what is vaultfs's own, and for what does not authenticate.
+    private func plaintextName(of entry: [UInt8], in handle: DirectoryHandle) throws(StoreError) -> [UInt8]? {
+        var blob: [UInt8]?
+        switch EntryName.kind(of: entry) {
+        case .name: break
+        case .longName: blob = handle.directory.sidecarBlob(of: entry) ?? []
+        case .sidecar, .temporary, .reserved: return nil
+        }
+        let name = EntryName.decode(entry, sidecarBlob: blob, keys: handle.directory.keys)
+        if name == nil { store.counters.hiddenNames.count() }
+        return name
+    }
+}

@@ -1,0 +1,112 @@
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFormat
+package import VaultStore
+
+extension VaultFileSystem {
+    /// Whose a name is.
+    private enum Namespace {
+        /// `user.*`: encrypted.
+        case encrypted
+        /// The class of a file or directory, ours.
+        case protectionClass
+        /// `user.vaultfs.*` but for the class: not to be made by programs.
+        case reserved
+        /// Kept by the store as it is.
+        case passedThrough
+        case unsupported
+    }
+
+    private static let classAttribute = Array("user.vaultfs.class".utf8)
+
+    private func namespace(of name: [UInt8]) -> Namespace {
+        if name == Self.classAttribute { return .protectionClass }
+        if name.starts(with: Array("user.vaultfs.".utf8)) { return .reserved }
+        if name.starts(with: Array("user.".utf8)) { return .encrypted }
+        let passed = ["security.", "trusted.", "system.posix_acl_"]
+        return passed.contains { name.starts(with: Array($0.utf8)) } ? .passedThrough : .unsupported
+    }
+
+    /// getxattr(2): the value. Throws `ENODATA`.
+    package func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8] {
+        let node = try nodes.node(id)
+        switch namespace(of: name) {
+        case .protectionClass: return Array(try protectionClass(of: node).name.utf8)
+        case .reserved: throw .system(.noData)
+        case .unsupported: throw .system(.notSupported)
+        case .passedThrough: return try ExtendedAttributes(try pinForAttributes(node)).value(of: name)
+        case .encrypted:
+            let codec = try codec(of: node)
+            let stored = try ExtendedAttributes(try pinForAttributes(node)).value(of: storedName(name, codec))
+            do { return try codec.open(value: stored, name: name) } catch { throw StoreError(error) }
+        }
+    }
+
+    /// listxattr(2): the names, without the class (a copy is not to inherit it).
+    package func attributeNames(_ id: NodeID) throws(StoreError) -> [[UInt8]] {
+        let node = try nodes.node(id)
+        let stored = try ExtendedAttributes(try pinForAttributes(node)).names()
+        let prefix = Array("user.".utf8)
+        // Without a user attribute there is no need for the keys.
+        let codec = stored.contains { $0.starts(with: prefix) } ? try codec(of: node) : nil
+        return stored.compactMap { name in
+            guard name.starts(with: prefix) else { return namespace(of: name) == .passedThrough ? name : nil }
+            let plaintext = codec?.name(ofStored: name)
+            if plaintext == nil { store.counters.hiddenNames.count() }
+            return plaintext
+        }
+    }
+
+    /// setxattr(2).
+    /// - Parameter flags: XATTR_CREATE, XATTR_REPLACE.
+    package func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8], flags: Int32) throws(StoreError) {
+        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        let node = try nodes.node(id)
+        switch namespace(of: name) {
+        case .protectionClass, .reserved: throw .system(.notPermitted)
+        case .unsupported: throw .system(.notSupported)
+        case .passedThrough: try ExtendedAttributes(try pinForAttributes(node)).set(name, value, flags: flags)
+        case .encrypted:
+            let codec = try codec(of: node)
+            let sealed: [UInt8]
+            do { sealed = try codec.seal(value: value, name: name) } catch { throw StoreError(error) }
+            try ExtendedAttributes(try pinForAttributes(node)).set(storedName(name, codec), sealed, flags: flags)
+        }
+    }
+
+    /// removexattr(2).
+    package func removeAttribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) {
+        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        let node = try nodes.node(id)
+        switch namespace(of: name) {
+        case .protectionClass, .reserved: throw .system(.notPermitted)
+        case .unsupported: throw .system(.notSupported)
+        case .passedThrough: try ExtendedAttributes(try pinForAttributes(node)).remove(name)
+        case .encrypted:
+            try ExtendedAttributes(try pinForAttributes(node)).remove(storedName(name, try codec(of: node)))
+        }
+    }
+
+    private func storedName(_ name: [UInt8], _ codec: AttributeCodec) throws(StoreError) -> [UInt8] {
+        do { return try codec.storedName(of: name) } catch { throw .system(.outOfRange) }
+    }
+
+    private func pinForAttributes(_ node: Node) throws(StoreError) -> Descriptor {
+        node === nodes.root ? store.root : try pin(node)
+    }
+
+    private func protectionClass(of node: Node) throws(StoreError) -> ProtectionClass {
+        if node.isDirectory { return try directory(node).protectionClass }
+        guard node.isRegularFile else { throw .system(.noData) }
+        return try openFile(node).protectionClass
+    }
+
+    /// The keys of a file's or directory's attributes; nothing else has `user.*`.
+    private func codec(of node: Node) throws(StoreError) -> AttributeCodec {
+        guard node.isDirectory || node.isRegularFile else { throw .system(.noData) }
+        let key = node.isDirectory ? try directory(node).keys.attributeKey : try openFile(node).keys.attributeKey
+        do { return try AttributeCodec(key: key) } catch { throw StoreError(error) }
+    }
+}

@@ -1,0 +1,158 @@
+internal import CLinux
+package import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFormat
+package import VaultStore
+
+extension VaultFileSystem {
+    /// The one `EncryptedFile` of a node: as it is open already, or opened now.
+    func openFile(_ node: Node) throws(StoreError) -> EncryptedFile {
+        guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
+        return try node.opening.withLock { (state) throws(StoreError) -> EncryptedFile in
+            if let file = state.file { return file }
+            let file = try EncryptedFile.open(try openBacking(node, flags: O_RDONLY), in: store)
+            if let known = state.fileID, known != file.fileID { throw .system(.staleNFSFileHandle) }
+            state.fileID = file.fileID
+            state.file = file
+            return file
+        }
+    }
+
+    /// The file, cut to nothing: also one whose length or missing header would not let it be opened.
+    func openTruncated(_ node: Node, _ workspace: Workspace) throws(StoreError) -> EncryptedFile {
+        do {
+            let file = try openFile(node)
+            try file.setLength(0, workspace: workspace)
+            return file
+        } catch .damaged {
+            return try node.opening.withLock { (state) throws(StoreError) -> EncryptedFile in
+                let parentClass = try nodes.name(of: node).map { (name) throws(StoreError) in
+                    try directory(name.parent).protectionClass
+                }
+                let file = try EncryptedFile.openTruncated(
+                    try openBacking(node, flags: O_RDWR), class: parentClass ?? .complete, in: store)
+                state.fileID = file.fileID
+                state.file = file
+                return file
+            }
+        }
+    }
+
+    private func openBacking(_ node: Node, flags: Int32) throws(StoreError) -> Descriptor {
+        try atName(of: node) { (directory, entry) throws(StoreError) -> Descriptor in
+            // O_NONBLOCK: what was a file a moment ago may be a fifo now.
+            let descriptor = try Descriptor(at: directory.descriptor.fd, entry, flags: flags | O_NONBLOCK)
+            guard NodeKey(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
+            return descriptor
+        }
+    }
+
+    /// open(2) of a file that exists. The kernel has checked the permissions.
+    package func open(_ id: NodeID, flags: Int32, workspace: Workspace) throws(StoreError) -> FileHandle {
+        let node = try nodes.node(id)
+        let isTruncating = flags & O_TRUNC != 0
+        let isWriting = flags & O_ACCMODE != O_RDONLY || isTruncating
+        if isWriting && store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        let file = isTruncating ? try openTruncated(node, workspace) : try openFile(node)
+        if isWriting { try file.prepareForWriting() }
+        return FileHandle(file: file, node: node, flags: flags)
+    }
+
+    /// open(2) with O_CREAT of a file that does not exist.
+    package func create(
+        _ name: [UInt8], in parent: NodeID, mode: mode_t, flags: Int32, for caller: Caller
+    ) throws(StoreError) -> (entry: Entry, handle: FileHandle) {
+        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        let parentNode = try nodes.node(parent)
+        let directory = try directory(parentNode)
+        let file = try directory.createFile(name, mode: mode, owner: caller.owner)
+        let status = try file.reader.status()
+        let (node, _) = nodes.intern(status, parent: parentNode, entry: try directory.encode(name).entry)
+        node.opening.withLock { state in
+            state.file = file
+            state.fileID = file.fileID
+        }
+        let entry = Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status))
+        return (entry, FileHandle(file: file, node: node, flags: flags))
+    }
+
+    /// The last close(2) of an open file.
+    package func release(_ handle: FileHandle) {
+        let left = handle.file.openHandles.subtract(1, ordering: .acquiringAndReleasing).newValue
+        if left == 0 { sealLater(handle.file) }
+    }
+
+    /// A file that was open for writing vouches for its length again, once that is durable.
+    private func sealLater(_ file: EncryptedFile) {
+        guard !store.isReadOnly, file.needsSeal, let status = try? file.reader.status(), status.st_nlink > 0 else {
+            return
+        }
+        store.sealer.add(file)
+    }
+
+    /// pread(2).
+    package func read(
+        _ handle: FileHandle, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
+        workspace: Workspace
+    ) throws(StoreError) -> Int {
+        try handle.file.read(at: plaintextOffset, into: buffer, workspace: workspace)
+    }
+
+    /// pwrite(2).
+    package func write(
+        _ handle: FileHandle, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, workspace: Workspace
+    ) throws(StoreError) -> Int {
+        let count = try handle.file.write(data, at: plaintextOffset, workspace: workspace)
+        if let dataOnly = handle.synchronizesDataOnly { try handle.file.synchronize(dataOnly: dataOnly) }
+        return count
+    }
+
+    /// fsync(2), fdatasync(2).
+    package func synchronize(_ handle: FileHandle, dataOnly: Bool) throws(StoreError) {
+        try handle.file.synchronize(dataOnly: dataOnly)
+    }
+
+    /// fallocate(2): allocate, KEEP_SIZE, PUNCH_HOLE|KEEP_SIZE, ZERO_RANGE; anything else is EOPNOTSUPP.
+    package func allocate(
+        _ handle: FileHandle, mode: Int32, range: Range<UInt64>, workspace: Workspace
+    ) throws(StoreError) {
+        let keepsSize = mode & linux_FALLOC_FL_KEEP_SIZE != 0
+        switch mode & ~linux_FALLOC_FL_KEEP_SIZE {
+        case 0:
+            try handle.file.allocate(range, keepsSize: keepsSize, workspace: workspace)
+        case linux_FALLOC_FL_PUNCH_HOLE where keepsSize:
+            try handle.file.punchHole(range, workspace: workspace)
+        case linux_FALLOC_FL_ZERO_RANGE:
+            try handle.file.zeroRange(range, keepsSize: keepsSize, workspace: workspace)
+        default:
+            throw .system(.notSupported)
+        }
+    }
+
+    /// lseek(2) with SEEK_DATA or SEEK_HOLE; ENXIO where there is none.
+    package func seek(_ handle: FileHandle, from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64 {
+        guard let found = try handle.file.seek(from: plaintextOffset, toHole: toHole) else {
+            throw .system(.noSuchAddressOrDevice)
+        }
+        return found
+    }
+
+    /// copy_file_range(2): at most one reply's worth, decrypted and encrypted without passing through the kernel.
+    package func copy(
+        from source: FileHandle, at sourceOffset: UInt64, to destination: FileHandle, at destinationOffset: UInt64,
+        count: Int, workspace: Workspace
+    ) throws(StoreError) -> Int {
+        let buffer = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[..<min(count, workspace.reply.count)])
+        let had = try read(source, at: sourceOffset, into: buffer, workspace: workspace)
+        if had == 0 { return 0 }
+        return try write(
+            destination, UnsafeRawBufferPointer(rebasing: buffer[..<had]), at: destinationOffset, workspace: workspace)
+    }
+
+    /// Seals everything that waits: at unmount, when no more requests come.
+    package func shutDown() {
+        store.sealer.stop()
+        store.sealer.sealAll()
+    }
+}

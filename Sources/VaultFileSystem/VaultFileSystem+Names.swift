@@ -1,0 +1,180 @@
+internal import CLinux
+package import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFormat
+package import VaultStore
+
+extension VaultFileSystem {
+    /// Who asks, for what is made: uid and gid of the new object's owner.
+    package struct Caller: Sendable {
+        package var uid: uid_t
+        package var gid: gid_t
+
+        package init(uid: uid_t, gid: gid_t) {
+            self.uid = uid
+            self.gid = gid
+        }
+
+        var owner: Owner? { Owner.needed(uid: uid, gid: gid) }
+    }
+
+    /// Finds a name; counts as one lookup. Throws `ENOENT`.
+    package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> Entry {
+        let parentNode = try nodes.node(parent)
+        let directory = try directory(parentNode)
+        let encoded = try directory.encode(name)
+        return try entry(encoded.entry, in: directory, parentNode)
+    }
+
+    private func entry(
+        _ entry: [UInt8], in directory: OpenDirectory, _ parent: Node
+    ) throws(StoreError) -> Entry {
+        var status = try directory.status(of: entry)
+        let (node, isNew) = nodes.intern(status, parent: parent, entry: entry)
+        if isNew && node.isRegularFile && store.hasJournaledRecords {
+            // After a crash a file may end elsewhere than its size says: opening it puts that right.
+            if (try? openFile(node)) != nil, let fresh = try? directory.status(of: entry) { status = fresh }
+        }
+        return Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status))
+    }
+
+    /// The kernel has dropped `count` lookups of a node.
+    package func forget(_ id: NodeID, count: UInt64) {
+        guard id != .root, let node = try? nodes.node(id) else { return }
+        nodes.forget(node, count: Int(clamping: count))
+    }
+
+    /// mkdir(2).
+    package func makeDirectory(
+        _ name: [UInt8], in parent: NodeID, mode: mode_t, for caller: Caller
+    ) throws(StoreError) -> Entry {
+        try make(name, in: parent) { (directory) throws(StoreError) in
+            try directory.makeDirectory(name, mode: mode, owner: caller.owner)
+        }
+    }
+
+    /// symlink(2).
+    package func makeLink(
+        _ name: [UInt8], in parent: NodeID, target: [UInt8], for caller: Caller
+    ) throws(StoreError) -> Entry {
+        try make(name, in: parent) { (directory) throws(StoreError) in
+            try directory.makeLink(name, target: target, owner: caller.owner)
+        }
+    }
+
+    /// mknod(2): a regular file too.
+    package func makeNode(
+        _ name: [UInt8], in parent: NodeID, mode: mode_t, device: dev_t, for caller: Caller
+    ) throws(StoreError) -> Entry {
+        try make(name, in: parent) { (directory) throws(StoreError) in
+            if mode & S_IFMT == S_IFREG {
+                store.sealer.add(try directory.createFile(name, mode: mode, owner: caller.owner))
+            } else {
+                try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
+            }
+        }
+    }
+
+    private func make(
+        _ name: [UInt8], in parent: NodeID, _ body: (OpenDirectory) throws(StoreError) -> Void
+    ) throws(StoreError) -> Entry {
+        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        let parentNode = try nodes.node(parent)
+        let directory = try directory(parentNode)
+        try body(directory)
+        return try entry(try directory.encode(name).entry, in: directory, parentNode)
+    }
+
+    /// link(2).
+    package func link(_ id: NodeID, as name: [UInt8], in parent: NodeID) throws(StoreError) -> Entry {
+        let node = try nodes.node(id)
+        return try make(name, in: parent) { (directory) throws(StoreError) in
+            try atName(of: node) { (oldDirectory, entry) throws(StoreError) in
+                try directory.link(name, to: entry, in: oldDirectory)
+            }
+        }
+    }
+
+    /// unlink(2).
+    package func unlink(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
+        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        let parentNode = try nodes.node(parent)
+        let directory = try directory(parentNode)
+        let encoded = try directory.encode(name)
+        let status = try directory.status(of: encoded.entry)
+        try directory.unlink(encoded)
+        removed(status, parentNode, encoded.entry)
+    }
+
+    /// rmdir(2).
+    package func removeDirectory(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
+        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        let parentNode = try nodes.node(parent)
+        let directory = try directory(parentNode)
+        let encoded = try directory.encode(name)
+        let status = try directory.status(of: encoded.entry)
+        keepIfInUse(status)
+        do {
+            try directory.removeDirectory(encoded)
+        } catch {
+            nodes.find(status)?.opening.withLock { $0.removedDirectory = nil }
+            throw error
+        }
+        removed(status, parentNode, encoded.entry)
+    }
+
+    /// A program may be in a directory that goes: stat(2) of "." works on.
+    private func keepIfInUse(_ status: stat) {
+        guard let node = nodes.find(status), let directory = try? directory(node) else { return }
+        node.opening.withLock { $0.removedDirectory = directory }
+    }
+
+    /// Book-keeping for a name that is gone from the store.
+    private func removed(_ status: stat, _ parent: Node, _ entry: [UInt8]) {
+        guard let node = nodes.find(status) else { return }
+        let isLast = node.isDirectory || status.st_nlink <= 1
+        nodes.removeName(node, parent: parent, entry: entry, isLast: isLast)
+        if node.isDirectory { directories.remove(node) }
+        if isLast, let file = node.openFile { store.sealer.forget(file) }
+    }
+
+    /// renameat2(2); flags 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
+    package func rename(
+        _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32
+    ) throws(StoreError) {
+        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        guard [0, linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE].contains(flags) else {
+            throw .system(.invalidArgument)
+        }
+        let oldNode = try nodes.node(parent)
+        let newNode = try nodes.node(newParent)
+        let oldDirectory = try directory(oldNode)
+        let newDirectory = try directory(newNode)
+        let encoded = try oldDirectory.encode(name)
+        let newEncoded = try newDirectory.encode(newName)
+        let source = try oldDirectory.status(of: encoded.entry)
+        let target = try? newDirectory.status(of: newEncoded.entry)
+        if let target, target.st_mode & S_IFMT == S_IFDIR, flags == 0 { keepIfInUse(target) }
+        try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags)
+        let oldName = NodeName(parent: oldNode, entry: encoded.entry)
+        let newPlace = NodeName(parent: newNode, entry: newEncoded.entry)
+        if let target {
+            if NodeKey(target) == NodeKey(source) { return }
+            if flags == linux_RENAME_EXCHANGE {
+                if let node = nodes.find(target) { nodes.moveName(node, from: newPlace, to: oldName) }
+            } else {
+                removed(target, newNode, newEncoded.entry)
+            }
+        }
+        if let node = nodes.find(source) { nodes.moveName(node, from: oldName, to: newPlace) }
+    }
+
+    /// readlink(2).
+    package func linkTarget(_ id: NodeID) throws(StoreError) -> [UInt8] {
+        let node = try nodes.node(id)
+        return try atName(of: node) { (directory, entry) throws(StoreError) -> [UInt8] in
+            try directory.linkTarget(of: entry)
+        }
+    }
+}

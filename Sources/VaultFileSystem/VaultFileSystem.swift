@@ -1,0 +1,120 @@
+internal import CLinux
+package import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFormat
+package import VaultStore
+
+/// A vault as a POSIX file system: nodes, names, attributes and open files over a `Store`. Knows no libfuse. Any
+/// thread; the kernel lets one request at a time change a directory, and decides who may do what (default_permissions).
+package final class VaultFileSystem: Sendable {
+    /// What lookup and its kin answer: a node, counted as known to the kernel once more, and its attributes.
+    package struct Entry {
+        package var id: NodeID
+        package var attributes: stat
+
+        package init(id: NodeID, attributes: stat) {
+            self.id = id
+            self.attributes = attributes
+        }
+    }
+
+    package let store: Store
+    let nodes: NodeTable
+    let directories = DirectoryCache()
+    let rootDirectory: OpenDirectory
+
+    /// - Throws: `.damaged` where the root's record does not authenticate.
+    package init(store: Store) throws(StoreError) {
+        self.store = store
+        let pinned = try Descriptor(
+            at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
+        rootDirectory = try OpenDirectory.open(pinned, isRoot: true, in: store)
+        nodes = NodeTable(root: Node(key: NodeKey(try pinned.status()), kind: S_IFDIR))
+        if !store.isReadOnly { try rootDirectory.sweep() }
+    }
+
+    /// The open directory that a node is: from the LRU, or walked to from the nearest ancestor there, each step by one
+    /// name, no link followed, and the inode compared.
+    func directory(_ node: Node) throws(StoreError) -> OpenDirectory {
+        if node === nodes.root { return rootDirectory }
+        guard node.isDirectory else { throw .system(.notDirectory) }
+        if let found = directories.find(node) { return found }
+        if let removed = node.opening.withLock({ $0.removedDirectory }) { return removed }
+        var path: [(node: Node, entry: [UInt8])] = []
+        var current = node
+        var base = rootDirectory
+        while current !== nodes.root {
+            guard let name = nodes.name(of: current) else { throw .system(.staleNFSFileHandle) }
+            path.append((node: current, entry: name.entry))
+            if let found = directories.find(name.parent) {
+                base = found
+                break
+            }
+            current = name.parent
+        }
+        for step in path.reversed() {
+            let descriptor: Descriptor
+            do {
+                descriptor = try Descriptor(at: base.descriptor.fd, step.entry, flags: linux_O_PATH | O_DIRECTORY)
+            } catch .system(let errno) where [.noSuchFileOrDirectory, .notDirectory].contains(errno) {
+                throw .system(.staleNFSFileHandle)
+            }
+            guard NodeKey(try descriptor.status()) == step.node.key else { throw .system(.staleNFSFileHandle) }
+            base = try OpenDirectory.open(descriptor, isRoot: false, in: store)
+            directories.insert(base, for: step.node)
+        }
+        return base
+    }
+
+    /// Calls `body` with a directory and an entry under which the node is, trying all its known names.
+    func atName<Result>(
+        of node: Node, _ body: (OpenDirectory, [UInt8]) throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        var tried = 0
+        while let name = nodes.name(of: node, after: tried) {
+            if let parent = try? directory(name.parent), let status = try? parent.status(of: name.entry),
+                NodeKey(status) == node.key
+            {
+                return try body(parent, name.entry)
+            }
+            tried += 1
+        }
+        throw .system(.staleNFSFileHandle)
+    }
+
+    /// A descriptor of the node, whatever it is: of its open file, else O_PATH, checked to be this inode.
+    func pin(_ node: Node) throws(StoreError) -> Descriptor {
+        if let file = node.openFile { return file.anyDescriptor }
+        if node.isDirectory { return try directory(node).descriptor }
+        return try atName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
+            let descriptor = try Descriptor(at: parent.descriptor.fd, entry, flags: linux_O_PATH)
+            guard NodeKey(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
+            return descriptor
+        }
+    }
+
+    /// A backing stat as programs are to see it: the plaintext's size.
+    func plaintextAttributes(_ status: stat) -> stat {
+        var result = status
+        switch status.st_mode & S_IFMT {
+        case S_IFREG:
+            result.st_size = off_t(store.layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size))))
+        case S_IFLNK:
+            result.st_size = off_t(LinkTarget.length(ofStoredLength: Int(status.st_size)))
+        default: break
+        }
+        return result
+    }
+
+    /// statvfs(3) of the backing store.
+    package func statistics() throws(StoreError) -> statvfs {
+        var result = statvfs()
+        try retrying { fstatvfs(store.root.fd, &result) }
+        result.f_namemax = UInt(EntryName.maximumLength)
+        return result
+    }
+
+    /// How many nodes the kernel holds.
+    package var nodeCount: Int { nodes.count }
+}

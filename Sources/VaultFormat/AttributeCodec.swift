@@ -1,0 +1,88 @@
+package import VaultCrypto
+
+/// The `user.*` extended attributes of one object as the backing object holds them (FileFormat, Extended attributes).
+///
+/// Name: `user.vaultfs.` ‖ base64url(SIV(key; `name`; N)), N being the name without `user.`; value:
+/// SIV(key; `value`, N; 0x00 ‖ value). Any thread.
+package struct AttributeCodec: Sendable {
+    /// The longest full name, plaintext or stored, in bytes: the kernel's XATTR_NAME_MAX.
+    package static let maximumNameLength = 255
+    /// Bytes by which a stored value is longer than the value.
+    package static let valueOverhead = 17
+
+    private static let userPrefix: [UInt8] = Array("user.".utf8)
+    private static let storedPrefix: [UInt8] = Array("user.vaultfs.".utf8)
+    private static let reservedPrefix: [UInt8] = Array("vaultfs.".utf8)
+    private static let nameContext: [[UInt8]] = [Array("name".utf8)]
+    private static let valueContext: [UInt8] = Array("value".utf8)
+    private static let tagSize = 16
+
+    private let cipher: SivCipher
+
+    /// A codec under `key`, the 64-byte attribute key of a file or directory.
+    package init(key: SecretBytes) throws(FormatError) {
+        cipher = try cryptography("attribute key") { () throws(CryptoError) in try SivCipher(key: key) }
+    }
+
+    /// The full backing name for the full plaintext name `user.…`.
+    ///
+    /// Throws `tooLong` where it does not fit 255 bytes (names of over 165 bytes after `user.`); `invalidValue` for a name
+    /// outside `user.`, empty after it, or under `user.vaultfs.`.
+    package func storedName(of name: [UInt8]) throws(FormatError) -> [UInt8] {
+        let inner = try Self.inner(of: name)
+        guard Self.storedPrefix.count + Base64URL.encodedCount(inner.count + Self.tagSize) <= Self.maximumNameLength
+        else { throw FormatError(.tooLong, "attribute name of \(name.count) bytes does not fit when encrypted") }
+        let sealed = try cryptography("attribute name") { () throws(CryptoError) in
+            try cipher.seal(inner, associatedData: Self.nameContext)
+        }
+        return Base64URL.encode(sealed, after: Self.storedPrefix)
+    }
+
+    /// The full plaintext name of a full backing name; nil where it is not one of ours or does not authenticate.
+    package func name(ofStored stored: [UInt8]) -> [UInt8]? {
+        guard stored.starts(with: Self.storedPrefix), stored.count <= Self.maximumNameLength,
+            let sealed = Base64URL.decode(stored[Self.storedPrefix.count...]), sealed.count > Self.tagSize,
+            let inner = try? cipher.open(sealed, associatedData: Self.nameContext)
+        else { return nil }
+        let name = Self.userPrefix + inner
+        return (try? Self.inner(of: name)) == nil ? nil : name
+    }
+
+    /// The stored form of `value`, bound to the full plaintext name.
+    package func seal(value: [UInt8], name: [UInt8]) throws(FormatError) -> [UInt8] {
+        let associatedData = [Self.valueContext, try Self.inner(of: name)]
+        // The byte in front: an empty value is common, and SIV must not be given an empty plaintext.
+        let plaintext = [0] + value
+        return try cryptography("attribute value") { () throws(CryptoError) in
+            try cipher.seal(plaintext, associatedData: associatedData)
+        }
+    }
+
+    /// The value stored under the full plaintext name. Throws `malformed` or `doesNotAuthenticate`.
+    package func open(value stored: [UInt8], name: [UInt8]) throws(FormatError) -> [UInt8] {
+        guard stored.count >= Self.valueOverhead else {
+            throw FormatError(.malformed, "attribute value: \(stored.count) bytes cannot be one")
+        }
+        let associatedData = [Self.valueContext, try Self.inner(of: name)]
+        let plaintext = try cryptography("attribute value") { () throws(CryptoError) in
+            try cipher.open(stored, associatedData: associatedData)
+        }
+        guard plaintext.first == 0 else { throw FormatError(.malformed, "attribute value: unknown form") }
+        return Array(plaintext.dropFirst())
+    }
+
+    /// The size of a value whose stored form has `size` bytes; needs no key.
+    package static func valueSize(ofStoredSize size: Int) -> Int { max(0, size - valueOverhead) }
+
+    /// The name without `user.`, refused where the format cannot hold it.
+    private static func inner(of name: [UInt8]) throws(FormatError) -> [UInt8] {
+        guard name.starts(with: userPrefix), name.count > userPrefix.count, !name.contains(0) else {
+            throw FormatError(.invalidValue, "not the name of a user attribute")
+        }
+        let inner = Array(name[userPrefix.count...])
+        guard !inner.starts(with: reservedPrefix) else {
+            throw FormatError(.invalidValue, "attribute names under user.vaultfs. are reserved")
+        }
+        return inner
+    }
+}

@@ -1,0 +1,85 @@
+/// Where the chunks of a file lie: every conversion between plaintext and ciphertext offsets (FileFormat, Sizes).
+///
+/// Pure arithmetic over sizes that may be hostile: where a result does not fit 64 bits it is `UInt64.max`; nothing traps.
+package struct ChunkLayout: Sendable, Equatable {
+    /// Bytes before the first chunk record.
+    package static let headerSize = 128
+    /// Bytes by which a chunk record is longer than its plaintext: IV 16 and tag 16.
+    package static let recordOverhead = 32
+    /// The chunk sizes a vault may have; only the powers of two among them.
+    package static let chunkSizes = 4096...1_048_576
+
+    /// Plaintext bytes in every chunk but the last: a power of two.
+    package let chunkSize: Int
+
+    /// Bytes of a full chunk record.
+    package var recordSize: Int { chunkSize &+ Self.recordOverhead }
+
+    /// A layout for a chunk size that `isValid(chunkSize:)` accepts; another is a bug.
+    package init(chunkSize: Int) {
+        precondition(Self.isValid(chunkSize: chunkSize), "internal error: chunk size \(chunkSize)")
+        self.chunkSize = chunkSize
+    }
+
+    /// Whether a vault may have this chunk size.
+    package static func isValid(chunkSize: Int) -> Bool {
+        chunkSizes.contains(chunkSize) && chunkSize & (chunkSize - 1) == 0
+    }
+
+    /// The longest file whose backing file a signed 64-bit offset can address.
+    package var maximumPlaintextLength: UInt64 { plaintextLength(ofBackingSize: UInt64(Int64.max)) }
+
+    /// The size of the backing file of a file with `length` bytes of plaintext.
+    package func backingSize(ofPlaintextLength length: UInt64) -> UInt64 {
+        let remainder = length & (chunk - 1)
+        let fullRecords = recordOffset(ofChunk: chunkIndex(ofPlaintextOffset: length))
+        guard remainder > 0 else { return fullRecords }
+        return saturatingSum(fullRecords, remainder + UInt64(Self.recordOverhead))
+    }
+
+    /// The plaintext length that a backing file of `size` bytes holds: 0 under a header, and a trailing fragment of
+    /// 1…32 bytes (no room for ciphertext) counts for nothing.
+    package func plaintextLength(ofBackingSize size: UInt64) -> UInt64 {
+        guard size > UInt64(Self.headerSize) else { return 0 }
+        let (records, fragment) = (size - UInt64(Self.headerSize)).quotientAndRemainder(dividingBy: UInt64(recordSize))
+        let overhead = UInt64(Self.recordOverhead)
+        return records * chunk + (fragment > overhead ? fragment - overhead : 0)
+    }
+
+    /// The chunk that holds the byte at `offset`.
+    package func chunkIndex(ofPlaintextOffset offset: UInt64) -> UInt64 {
+        offset >> UInt64(chunkSize.trailingZeroBitCount)
+    }
+
+    /// The plaintext offset at which chunk `index` starts.
+    package func plaintextOffset(ofChunk index: UInt64) -> UInt64 { saturatingProduct(index, chunk) }
+
+    /// The ciphertext offset, in the backing file, at which the record of chunk `index` starts.
+    package func recordOffset(ofChunk index: UInt64) -> UInt64 {
+        saturatingSum(UInt64(Self.headerSize), saturatingProduct(index, UInt64(recordSize)))
+    }
+
+    /// How many bytes of plaintext chunk `index` has in a file of `length` bytes: 0 past the end.
+    package func plaintextSize(ofChunk index: UInt64, length: UInt64) -> Int {
+        let start = plaintextOffset(ofChunk: index)
+        guard start < length else { return 0 }
+        return Int(min(chunk, length - start))
+    }
+
+    /// How many chunks a file of `length` bytes has, a partial last one included.
+    package func chunkCount(ofLength length: UInt64) -> UInt64 {
+        chunkIndex(ofPlaintextOffset: length) + (length & (chunk - 1) == 0 ? 0 : 1)
+    }
+
+    private var chunk: UInt64 { UInt64(chunkSize) }
+}
+
+private func saturatingSum(_ a: UInt64, _ b: UInt64) -> UInt64 {
+    let (sum, overflow) = a.addingReportingOverflow(b)
+    return overflow ? .max : sum
+}
+
+private func saturatingProduct(_ a: UInt64, _ b: UInt64) -> UInt64 {
+    let (product, overflow) = a.multipliedReportingOverflow(by: b)
+    return overflow ? .max : product
+}

@@ -1,0 +1,59 @@
+package import VaultCrypto
+
+/// The 64 bytes of a `vaultfs.dir` (FileFormat, Directory record): the wrapped directory secret.
+package struct DirectoryRecord: Sendable {
+    package static let size = 64
+    private static let magic: [UInt8] = Array("VFSD".utf8)
+    private static let identitySize = 16
+
+    /// The class whose key wraps the directory secret.
+    package let protectionClass: ProtectionClass
+    /// Whether this is the record of the vault's root. It belongs there and nowhere else: the caller checks.
+    package let isRoot: Bool
+    private let bytes: [UInt8]
+
+    /// A record with a new secret, and its keys. `classCipher` is under the class key.
+    package static func make(
+        _ protectionClass: ProtectionClass, isRoot: Bool, classCipher: SivCipher, vault: VaultID
+    ) throws(FormatError) -> (bytes: [UInt8], keys: DirectoryKeys) {
+        let identity = magic + [1, protectionClass.rawValue, isRoot ? 1 : 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        let associatedData = [identity]
+        let (secret, wrapped) = try cryptography("directory record: secret") { () throws(CryptoError) in
+            let secret = try SecretBytes.random(count: KeyDerivation.secretSize)
+            return (secret, try classCipher.sealSecret(secret, associatedData: associatedData))
+        }
+        return (identity + wrapped, try DirectoryKeys(secret: secret, vault: vault))
+    }
+
+    /// Checks the structure of exactly 64 bytes; nothing is authenticated before `openKeys` has returned.
+    package static func parse(_ bytes: [UInt8]) throws(FormatError) -> DirectoryRecord {
+        guard bytes.count == size else {
+            throw FormatError(.malformed, "directory record: \(bytes.count) bytes instead of \(size)")
+        }
+        guard bytes.starts(with: magic) else { throw FormatError(.malformed, "directory record: no directory magic") }
+        guard bytes[4] == 1 else { throw FormatError(.newerVersion, "directory record: unknown version \(bytes[4])") }
+        guard let protectionClass = ProtectionClass(rawValue: bytes[5]) else {
+            throw FormatError(.malformed, "directory record: unknown protection class \(bytes[5])")
+        }
+        guard bytes[6] & ~1 == 0 else {
+            throw FormatError(.malformed, "directory record: unknown flags \(bytes[6])")
+        }
+        guard bytes[7] == 0 else {
+            throw FormatError(.newerVersion, "directory record: unknown key epoch \(bytes[7])")
+        }
+        guard bytes[8..<identitySize].allSatisfy({ $0 == 0 }) else {
+            throw FormatError(.malformed, "directory record: reserved bytes are not zero")
+        }
+        return DirectoryRecord(protectionClass: protectionClass, isRoot: bytes[6] == 1, bytes: bytes)
+    }
+
+    /// Unwraps the directory secret, which authenticates the record, and derives its keys.
+    package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> DirectoryKeys {
+        let wrapped = Array(bytes[Self.identitySize...])
+        let associatedData = [Array(bytes[..<Self.identitySize])]
+        let secret = try cryptography("directory record: secret") { () throws(CryptoError) in
+            try classCipher.openSecret(wrapped, associatedData: associatedData)
+        }
+        return try DirectoryKeys(secret: secret, vault: vault)
+    }
+}

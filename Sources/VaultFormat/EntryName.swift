@@ -1,0 +1,112 @@
+import VaultCrypto
+
+/// Names as the backing directory holds them (FileFormat, Names).
+package enum EntryName {
+    /// The longest plaintext name, and the longest entry, in bytes.
+    package static let maximumLength = 255
+
+    /// The backing form of a name.
+    package struct Encoded: Equatable, Sendable {
+        /// The backing directory's entry.
+        package let entry: [UInt8]
+        /// What the entry's sidecar holds; nil where the name fits its entry.
+        package let sidecarBlob: [UInt8]?
+    }
+
+    /// What an entry of a backing directory is, by its spelling alone.
+    package enum Kind: Equatable, Sendable {
+        /// A name to be decoded by itself.
+        case name
+        /// A name to be decoded with its sidecar.
+        case longName
+        /// The sidecar of a long name.
+        case sidecar
+        /// Left over by an operation cut short; swept at mount.
+        case temporary
+        /// `vaultfs.json`, `vaultfs.dir`, `vaultfs.journal`, and whatever else starts with `vaultfs.`.
+        case reserved
+    }
+
+    private static let reservedPrefix: [UInt8] = Array("vaultfs.".utf8)
+    private static let longPrefix: [UInt8] = Array("vaultfs.long.".utf8)
+    private static let temporaryPrefix: [UInt8] = Array("vaultfs.tmp.".utf8)
+    private static let sidecarSuffix: [UInt8] = Array(".name".utf8)
+    private static let associatedData: [[UInt8]] = [Array("name".utf8)]
+    private static let tagSize = 16
+    private static let paddingUnit = 16
+    /// A blob of more bytes than this has more than 255 digits.
+    private static let maximumShortBlob = 191
+    private static let maximumBlob = tagSize + 256
+
+    /// The entry, and the sidecar if there is one, of `name` in the directory of `keys`.
+    ///
+    /// Throws `tooLong` over 255 bytes; `invalidValue` for the names that no file can have.
+    package static func encode(_ name: [UInt8], keys: DirectoryKeys) throws(FormatError) -> Encoded {
+        guard name.count <= maximumLength else {
+            throw FormatError(.tooLong, "name of \(name.count) bytes is longer than \(maximumLength)")
+        }
+        guard isValid(name) else { throw FormatError(.invalidValue, "not a name that a file can have") }
+        var padded = name
+        padded.append(contentsOf: repeatElement(0, count: paddedSize(name.count) - name.count))
+        let blob = try cryptography("name") { [padded] () throws(CryptoError) in
+            try keys.nameCipher.seal(padded, associatedData: associatedData)
+        }
+        guard blob.count > maximumShortBlob else { return Encoded(entry: Base64URL.encode(blob), sidecarBlob: nil) }
+        let entry = try cryptography("name") { () throws(CryptoError) in try longEntry(of: blob) }
+        return Encoded(entry: entry, sidecarBlob: blob)
+    }
+
+    /// The name of `entry` in the directory of `keys`; nil where it does not authenticate there: only the one spelling
+    /// that `encode` gives a name is taken. `sidecarBlob` is what a long name's sidecar holds, ignored for another.
+    package static func decode(_ entry: [UInt8], sidecarBlob: [UInt8]?, keys: DirectoryKeys) -> [UInt8]? {
+        let blob: [UInt8]
+        switch kind(of: entry) {
+        case .name:
+            guard entry.count <= maximumLength, let decoded = Base64URL.decode(entry) else { return nil }
+            blob = decoded
+        case .longName:
+            guard let sidecarBlob, sidecarBlob.count > maximumShortBlob, sidecarBlob.count <= maximumBlob,
+                let expected = try? longEntry(of: sidecarBlob), expected == entry
+            else { return nil }
+            blob = sidecarBlob
+        case .sidecar, .temporary, .reserved:
+            return nil
+        }
+        guard blob.count > tagSize, blob.count % paddingUnit == 0,
+            var name = try? keys.nameCipher.open(blob, associatedData: associatedData)
+        else { return nil }
+        // SIV is deterministic and base64url canonical here, so with minimal padding `encode` gives this very entry.
+        let size = name.count
+        while name.last == 0 { name.removeLast() }
+        return paddedSize(name.count) == size && isValid(name) ? name : nil
+    }
+
+    /// What `entry` is. Only the spelling is looked at.
+    package static func kind(of entry: [UInt8]) -> Kind {
+        guard entry.starts(with: reservedPrefix) else { return .name }
+        if entry.starts(with: longPrefix) {
+            // base64url has no dot, so no long name ends like a sidecar.
+            return entry.suffix(sidecarSuffix.count).elementsEqual(sidecarSuffix) ? .sidecar : .longName
+        }
+        return entry.starts(with: temporaryPrefix) ? .temporary : .reserved
+    }
+
+    /// The entry of the sidecar of the long name `entry`.
+    package static func sidecar(of entry: [UInt8]) -> [UInt8] { entry + sidecarSuffix }
+
+    /// The entry of a temporary object: `vaultfs.tmp.` and the digits given.
+    package static func temporary(_ hex: String) -> [UInt8] { temporaryPrefix + Array(hex.utf8) }
+
+    private static func isValid(_ name: [UInt8]) -> Bool {
+        guard (1...maximumLength).contains(name.count), !name.contains(0), !name.contains(UInt8(ascii: "/"))
+        else { return false }
+        let isDots = name.count <= 2 && name.allSatisfy { $0 == UInt8(ascii: ".") }
+        return !isDots
+    }
+
+    private static func paddedSize(_ size: Int) -> Int { (size + paddingUnit - 1) & ~(paddingUnit - 1) }
+
+    private static func longEntry(of blob: [UInt8]) throws(CryptoError) -> [UInt8] {
+        Base64URL.encode(try Sha256.digest(blob), after: longPrefix)
+    }
+}

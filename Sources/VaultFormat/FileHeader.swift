@@ -1,0 +1,130 @@
+package import VaultCrypto
+
+/// The first 128 bytes of a backing file (FileFormat, File header): the wrapped file secret and the file's state.
+///
+/// A value: the wrapped part never changes; `length`, `isSealed`, `isSparse` and `sealCounter` are the state, which
+/// `serialized(keys:)` writes under a new MAC.
+package struct FileHeader: Sendable {
+    package static let size = 128
+    private static let magic: [UInt8] = Array("VFSF".utf8)
+    /// Bytes 0…15, the associated data of the wrap.
+    private static let identitySize = 16
+    private static let wrappedSecret = 16..<64
+    private static let reserved = 64..<96
+    private static let authenticatedSize = 112
+    private static let sealedFlag: UInt64 = 1
+    private static let sparseFlag: UInt64 = 2
+
+    /// The 128 bytes as parsed or first made: the wrapped part, and what the MAC is checked over.
+    private let bytes: [UInt8]
+
+    /// The class whose key wraps the file secret.
+    package let protectionClass: ProtectionClass
+    /// The random id of the file: the journal's name for it. Never 0 in a file that vaultfs made.
+    package let fileID: UInt64
+    /// The plaintext length vouched for; 0, and written as 0, unless sealed.
+    package var length: UInt64
+    /// Whether `length` is vouched for.
+    package var isSealed: Bool
+    /// Whether all-zero records read as zeros.
+    package var isSparse: Bool
+    /// Grows by one at every write of the header; 56 bits.
+    package var sealCounter: UInt64
+
+    /// A header for a new, empty file: unsealed, not sparse, counter 0; and its keys. `classCipher` is under the class key.
+    package static func make(
+        _ protectionClass: ProtectionClass, classCipher: SivCipher, vault: VaultID
+    ) throws(FormatError) -> (header: FileHeader, keys: FileKeys) {
+        var fileID: UInt64 = 0
+        // 0 marks a free journal slot, so a file of that id could not be journaled.
+        while fileID == 0 {
+            fileID = try cryptography("file id") { () throws(CryptoError) in try SecureRandom.integer() }
+        }
+        var identity = magic + [1, protectionClass.rawValue, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        identity.storeLittleEndian64(fileID, at: 8)
+        let associatedData = [identity]
+        let (secret, wrapped) = try cryptography("header: file secret") { () throws(CryptoError) in
+            let secret = try SecretBytes.random(count: KeyDerivation.secretSize)
+            return (secret, try classCipher.sealSecret(secret, associatedData: associatedData))
+        }
+        let keys = try FileKeys(secret: secret, vault: vault)
+        let blank = identity + wrapped + [UInt8](repeating: 0, count: size - identity.count - wrapped.count)
+        let unauthenticated = FileHeader(bytes: blank, protectionClass: protectionClass, fileID: fileID, state: (0, 0))
+        let bytes = try unauthenticated.serialized(keys: keys)
+        return (FileHeader(bytes: bytes, protectionClass: protectionClass, fileID: fileID, state: (0, 0)), keys)
+    }
+
+    /// Checks the structure of exactly 128 bytes; nothing is authenticated before `openKeys` has returned.
+    package static func parse(_ bytes: UnsafeRawBufferPointer) throws(FormatError) -> FileHeader {
+        guard bytes.count == size else {
+            throw FormatError(.malformed, "header: \(bytes.count) bytes instead of \(size)")
+        }
+        guard bytes.prefix(4).elementsEqual(magic) else { throw FormatError(.malformed, "header: no file magic") }
+        guard bytes[4] == 1 else { throw FormatError(.newerVersion, "header: unknown version \(bytes[4])") }
+        guard let protectionClass = ProtectionClass(rawValue: bytes[5]) else {
+            throw FormatError(.malformed, "header: unknown protection class \(bytes[5])")
+        }
+        guard bytes[6] == 0 else { throw FormatError(.newerVersion, "header: unknown wrap \(bytes[6])") }
+        guard bytes[7] == 0 else { throw FormatError(.newerVersion, "header: unknown key epoch \(bytes[7])") }
+        guard bytes[reserved].allSatisfy({ $0 == 0 }) else {
+            throw FormatError(.malformed, "header: reserved bytes are not zero")
+        }
+        let state = (length: bytes.littleEndian64(at: 96), word: bytes.littleEndian64(at: 104))
+        let flags = state.word & 0xFF
+        guard flags & ~(sealedFlag | sparseFlag) == 0 else {
+            throw FormatError(.malformed, "header: unknown flags \(flags)")
+        }
+        guard flags & sealedFlag != 0 || state.length == 0 else {
+            throw FormatError(.malformed, "header: unsealed, but with length \(state.length)")
+        }
+        return FileHeader(
+            bytes: Array(bytes), protectionClass: protectionClass, fileID: bytes.littleEndian64(at: 8), state: state)
+    }
+
+    /// Unwraps the file secret, derives the keys, and verifies the MAC of the header as it was parsed.
+    ///
+    /// Throws `doesNotAuthenticate` and says which of the two failed. `classCipher` is under the key of `protectionClass`.
+    package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> FileKeys {
+        let wrapped = Array(bytes[Self.wrappedSecret])
+        let associatedData = [Array(bytes[..<Self.identitySize])]
+        let secret = try cryptography("header: file secret") { () throws(CryptoError) in
+            try classCipher.openSecret(wrapped, associatedData: associatedData)
+        }
+        let keys = try FileKeys(secret: secret, vault: vault)
+        let expected = try Self.stateMac(of: Array(bytes[..<Self.authenticatedSize]), keys: keys)
+        guard equalInConstantTime(expected, Array(bytes[Self.authenticatedSize...])) else {
+            throw FormatError(.doesNotAuthenticate, "header: state mac does not verify")
+        }
+        return keys
+    }
+
+    /// The 128 bytes of the current state, with a new MAC. The caller has raised `sealCounter`.
+    package func serialized(keys: FileKeys) throws(FormatError) -> [UInt8] {
+        var result = Array(bytes[..<Self.authenticatedSize])
+        let flags = (isSealed ? Self.sealedFlag : 0) | (isSparse ? Self.sparseFlag : 0)
+        result.storeLittleEndian64(isSealed ? length : 0, at: 96)
+        result.storeLittleEndian64(flags | sealCounter << 8, at: 104)
+        return result + (try Self.stateMac(of: result, keys: keys))
+    }
+
+    /// The 16 bytes that authenticate bytes 0…111.
+    private static func stateMac(of authenticated: [UInt8], keys: FileKeys) throws(FormatError) -> [UInt8] {
+        let mac = try cryptography("header: state mac") { () throws(CryptoError) in
+            try HmacSha256.authenticate(authenticated, key: keys.stateKey)
+        }
+        return Array(mac.prefix(size - authenticatedSize))
+    }
+
+    /// `state.word` is bytes 104…111: the flags, and the counter above them.
+    private init(
+        bytes: [UInt8], protectionClass: ProtectionClass, fileID: UInt64, state: (length: UInt64, word: UInt64)
+    ) {
+        self.bytes = bytes
+        self.protectionClass = protectionClass
+        self.fileID = fileID
+        length = state.length
+        isSealed = state.word & Self.sealedFlag != 0
+        isSparse = state.word & Self.sparseFlag != 0
+        sealCounter = state.word >> 8
+    }
+}

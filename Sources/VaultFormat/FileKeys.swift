@@ -1,0 +1,21 @@
+package import VaultCrypto
+
+/// What a file secret yields (FileFormat, File header): the keys of one file's chunks, header state and attributes.
+///
+/// They outlive the class key, so that an open file can be grown and sealed when its class is locked. Any thread.
+package final class FileKeys: Sendable {
+    /// The keys of the file's chunks.
+    package let chunk: ChunkKeys
+    /// The 64-byte SIV key of the file's extended attributes.
+    package let attributeKey: SecretBytes
+    /// The 32-byte HMAC key of the header's state.
+    let stateKey: SecretBytes
+
+    init(secret: SecretBytes, vault: VaultID) throws(FormatError) {
+        let keys = try KeyDerivation.derive(secret, vault, info: "vaultfs 1 file", count: 176)
+        chunk = ChunkKeys(
+            cipherKey: keys.subrange(0..<32), macKey: keys.subrange(32..<64), macR: keys.subrange(64..<80))
+        stateKey = keys.subrange(80..<112)
+        attributeKey = keys.subrange(112..<176)
+    }
+}

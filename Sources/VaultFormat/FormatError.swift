@@ -1,0 +1,61 @@
+import VaultCrypto
+
+/// Bytes that are not what the format says, or a value that the format cannot hold.
+///
+/// `reason` is a message for people: lower case, no full stop, what failed and the offending value; it never holds a key,
+/// a plaintext name or plaintext.
+package struct FormatError: Error, Equatable, Sendable, CustomStringConvertible {
+    /// What went wrong, as far as a caller acts differently.
+    package enum Kind: Equatable, Sendable {
+        /// The bytes break the format.
+        case malformed
+        /// A version, feature or slot kind that only a newer vaultfs can have written.
+        case newerVersion
+        /// A MAC or a SIV does not verify: the bytes were changed, moved, or belong to other keys.
+        case doesNotAuthenticate
+        /// A name, link target or attribute name is too long to be stored (`ENAMETOOLONG`, `ERANGE`).
+        case tooLong
+        /// The caller's value is not acceptable (a name with `/`, an empty passphrase, …).
+        case invalidValue
+        /// The cryptographic library failed for a reason of its own (out of memory, no entropy).
+        case cryptography
+    }
+
+    package let kind: Kind
+    package let reason: String
+
+    package init(_ kind: Kind, _ reason: String) {
+        self.kind = kind
+        self.reason = reason
+    }
+
+    package var description: String { reason }
+}
+
+extension FormatError {
+    /// Says what `error` means for `subject`, a noun phrase such as "header: file secret".
+    init(_ error: CryptoError, subject: String) {
+        switch error {
+        case .doesNotAuthenticate: self.init(.doesNotAuthenticate, "\(subject) does not authenticate")
+        case .library(let operation): self.init(.cryptography, "\(subject): \(operation) failed")
+        case .invalidInput(let what): self.init(.cryptography, "\(subject): invalid input: \(what)")
+        }
+    }
+}
+
+/// Runs `body`, turning its error into a `FormatError` about `subject`.
+func cryptography<R>(
+    _ subject: @autoclosure () -> String, _ body: () throws(CryptoError) -> R
+) throws(FormatError) -> R {
+    do throws(CryptoError) {
+        return try body()
+    } catch {
+        throw FormatError(error, subject: subject())
+    }
+}
+
+/// Bytes from a file as a message may show them: at most 40, anything but printable ASCII as `?`.
+func shown(_ bytes: some Collection<UInt8>) -> String {
+    let text = bytes.prefix(40).map { (0x20..<0x7F).contains($0) ? Character(UnicodeScalar($0)) : "?" }
+    return String(text) + (bytes.count > 40 ? "…" : "")
+}

@@ -1,0 +1,35 @@
+package import VaultCrypto
+
+/// The keys that follow from the master key (FileFormat, Keys): HKDF-SHA256 salted with the vault's id.
+package enum KeyDerivation {
+    /// The size of a master key, and of a file or directory secret.
+    package static let secretSize = 32
+
+    /// The 64-byte SIV key that wraps the file and directory secrets of class `protectionClass`.
+    package static func classKey(
+        master: SecretBytes, vault: VaultID, _ protectionClass: ProtectionClass
+    ) throws(FormatError) -> SecretBytes {
+        try derive(master, vault, info: "vaultfs 1 class \(protectionClass.rawValue)", count: 64)
+    }
+
+    /// The 64-byte SIV key that encrypts the symbolic links of class `protectionClass`.
+    package static func linkKey(
+        master: SecretBytes, vault: VaultID, _ protectionClass: ProtectionClass
+    ) throws(FormatError) -> SecretBytes {
+        try derive(master, vault, info: "vaultfs 1 links \(protectionClass.rawValue)", count: 64)
+    }
+
+    /// The 32-byte HMAC key of `vaultfs.json`.
+    package static func configurationKey(master: SecretBytes, vault: VaultID) throws(FormatError) -> SecretBytes {
+        try derive(master, vault, info: "vaultfs 1 config", count: 32)
+    }
+
+    /// HKDF-SHA256 of `secret`, salted with the vault's id.
+    static func derive(
+        _ secret: SecretBytes, _ vault: VaultID, info: String, count: Int
+    ) throws(FormatError) -> SecretBytes {
+        try cryptography("derivation of '\(info)'") { () throws(CryptoError) in
+            try Hkdf.derive(secret: secret, salt: vault.bytes, info: info, count: count)
+        }
+    }
+}

@@ -1,0 +1,82 @@
+import VaultCrypto
+
+/// One way to open the master key (FileFormat, Slots).
+package struct KeySlot: Sendable, Equatable {
+    /// The size of `sealed`: the SIV's tag and the master key.
+    static let sealedSize = 48
+
+    /// Unique in the vault.
+    package let id: Int
+    package let kind: SlotKind
+    /// Free text. It is authenticated only once a slot has opened, and may hold control characters.
+    package let label: String
+    /// When the slot was made: `YYYY-MM-DDThh:mm:ssZ`.
+    package let created: String
+    /// From when the daemon refuses the slot, or nil: a policy, not cryptography.
+    package let expires: String?
+    package let kdf: KdfParameters
+    /// SIV(KEK; head lines and slot line; master key), 48 bytes.
+    package let sealed: [UInt8]
+
+    /// A slot in which `secret` opens `masterKey`. `head` is the configuration's head lines.
+    static func make(
+        id: Int, request: SlotRequest, created: String, masterKey: SecretBytes, head: String
+    ) throws(FormatError) -> KeySlot {
+        let salt = try cryptography("slot \(id): salt") { () throws(CryptoError) in
+            try SecureRandom.bytes(count: KdfParameters.saltSize)
+        }
+        let kdf: KdfParameters =
+            request.secret.kind == .passphrase ? request.cost.parameters(salt: salt) : .hkdfSha256(salt: salt)
+        let kek = try kdf.keyEncryptionKey(from: request.secret)
+        let line = associatedLine(id: id, kind: request.secret.kind, expires: request.expires)
+        let sealed = try cryptography("slot \(id)") { () throws(CryptoError) in
+            try SivCipher(key: kek).sealSecret(masterKey, associatedData: [Array((head + line).utf8)])
+        }
+        return KeySlot(
+            id: id, kind: request.secret.kind, label: request.label, created: created, expires: request.expires,
+            kdf: kdf, sealed: sealed)
+    }
+
+    /// The master key if `secret` opens this slot, nil if not. Takes as long as the slot's key derivation.
+    func open(with secret: SlotSecret, head: String) throws(FormatError) -> SecretBytes? {
+        guard secret.kind == kind else { return nil }
+        let kek = try kdf.keyEncryptionKey(from: secret)
+        let line = Self.associatedLine(id: id, kind: kind, expires: expires)
+        do throws(CryptoError) {
+            return try SivCipher(key: kek).openSecret(sealed, associatedData: [Array((head + line).utf8)])
+        } catch .doesNotAuthenticate {
+            return nil
+        } catch {
+            throw FormatError(error, subject: "slot \(id)")
+        }
+    }
+
+    /// The slot's line in the MAC's text, without its LF.
+    var canonicalText: String {
+        let labelText = label.isEmpty ? "-" : KdfParameters.text(Array(label.utf8))
+        let sealedText = KdfParameters.text(sealed)
+        let head = "slot \(id) \(kind.rawValue) \(expires ?? "-") \(created)"
+        return "\(head) \(labelText) \(kdf.canonicalText) \(sealedText)"
+    }
+
+    private static func associatedLine(id: Int, kind: SlotKind, expires: String?) -> String {
+        "slot \(id) \(kind.rawValue) \(expires ?? "-")\n"
+    }
+}
+
+/// What a new slot shall be.
+package struct SlotRequest: Sendable {
+    package let secret: SlotSecret
+    /// The cost of guessing a passphrase; other kinds take none.
+    package let cost: ScryptCost
+    package let label: String
+    /// `YYYY-MM-DDThh:mm:ssZ`, or nil for ever.
+    package let expires: String?
+
+    package init(secret: SlotSecret, cost: ScryptCost = .standard, label: String = "", expires: String? = nil) {
+        self.secret = secret
+        self.cost = cost
+        self.label = label
+        self.expires = expires
+    }
+}

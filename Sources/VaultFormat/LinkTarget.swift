@@ -1,0 +1,65 @@
+package import VaultCrypto
+
+/// Symbolic link targets as the backing link holds them (FileFormat, Symbolic links).
+///
+/// Stored: the class digit ‖ base64url(N ‖ SIV(link key of that class; `link`, N; target)), N 16 random bytes.
+package enum LinkTarget {
+    /// The longest target, in bytes: its stored form fits `PATH_MAX`.
+    package static let maximumLength = 3000
+    private static let nonceSize = 16
+    private static let overhead = 32
+    private static let context: [UInt8] = Array("link".utf8)
+
+    /// The stored form of `target`. Throws `tooLong` over 3000 bytes; `invalidValue` if it is empty or has a NUL.
+    /// `linkCipher` is under the link key of the class.
+    package static func encode(
+        _ target: [UInt8], class protectionClass: ProtectionClass, linkCipher: SivCipher
+    ) throws(FormatError) -> [UInt8] {
+        guard target.count <= maximumLength else {
+            throw FormatError(.tooLong, "link target of \(target.count) bytes is longer than \(maximumLength)")
+        }
+        guard isValid(target) else { throw FormatError(.invalidValue, "not a target that a link can have") }
+        let blob = try cryptography("link target") { () throws(CryptoError) in
+            let nonce = try SecureRandom.bytes(count: nonceSize)
+            return nonce + (try linkCipher.seal(target, associatedData: [context, nonce]))
+        }
+        return Base64URL.encode(blob, after: [digit(of: protectionClass)])
+    }
+
+    /// The class a stored target names, which chooses the cipher for `decode`; nil if it names none.
+    package static func protectionClass(ofStored stored: [UInt8]) -> ProtectionClass? {
+        guard let first = stored.first else { return nil }
+        return ProtectionClass.allCases.first { digit(of: $0) == first }
+    }
+
+    /// The target that was stored. Throws `malformed` or `doesNotAuthenticate`.
+    package static func decode(_ stored: [UInt8], linkCipher: SivCipher) throws(FormatError) -> [UInt8] {
+        guard protectionClass(ofStored: stored) != nil else {
+            throw FormatError(.malformed, "link target: no protection class")
+        }
+        guard let blob = Base64URL.decode(stored.dropFirst()) else {
+            throw FormatError(.malformed, "link target: not canonical base64url")
+        }
+        guard blob.count > overhead, blob.count <= overhead + maximumLength else {
+            throw FormatError(.malformed, "link target: \(blob.count) bytes cannot be one")
+        }
+        let nonce = Array(blob[..<nonceSize])
+        let sealed = Array(blob[nonceSize...])
+        let target = try cryptography("link target") { () throws(CryptoError) in
+            try linkCipher.open(sealed, associatedData: [context, nonce])
+        }
+        guard isValid(target) else { throw FormatError(.malformed, "link target: not one that a link can have") }
+        return target
+    }
+
+    /// The target's length (`st_size`) for a stored form of `count` bytes: ⌊3·(count−1)/4⌋ − 32; needs no key.
+    package static func length(ofStoredLength count: Int) -> Int {
+        count > 1 ? max(0, Base64URL.decodedCount(count - 1) - overhead) : 0
+    }
+
+    private static func digit(of protectionClass: ProtectionClass) -> UInt8 {
+        UInt8(ascii: "0") + protectionClass.rawValue
+    }
+
+    private static func isValid(_ target: [UInt8]) -> Bool { !target.isEmpty && !target.contains(0) }
+}

@@ -1,0 +1,54 @@
+package import VaultCrypto
+
+/// What a person or a machine presents to open a slot (FileFormat, Secrets).
+package struct SlotSecret: Sendable {
+    /// The least a keyfile holds, in bytes.
+    package static let minimumKeyfileSize = 32
+
+    package let kind: SlotKind
+    /// The passphrase (less one trailing LF), the bytes of the keyfile, or the 32 bytes of the recovery key.
+    package let bytes: SecretBytes
+
+    /// A secret whose bytes are already as the slot wants them. Throws `invalidValue` for an empty passphrase, a keyfile
+    /// under 32 bytes, a recovery key of another size.
+    package init(kind: SlotKind, bytes: SecretBytes) throws(FormatError) {
+        switch kind {
+        case .passphrase:
+            guard bytes.count > 0 else { throw Self.emptyPassphrase }
+        case .keyfile:
+            guard bytes.count >= Self.minimumKeyfileSize else { throw Self.shortKeyfile(bytes.count) }
+        case .recovery:
+            guard bytes.count == RecoveryKey.size else {
+                throw FormatError(.invalidValue, "recovery key of \(bytes.count) bytes")
+            }
+        }
+        self.kind = kind
+        self.bytes = bytes
+    }
+
+    /// A passphrase as read from a terminal or a file: one trailing LF is taken off, nothing is normalised.
+    package static func passphrase(_ text: [UInt8]) throws(FormatError) -> SlotSecret {
+        let passphrase = text.last == UInt8(ascii: "\n") ? text.dropLast() : text[...]
+        // Secret memory of no bytes is no allocation worth asking for.
+        guard !passphrase.isEmpty else { throw emptyPassphrase }
+        return try SlotSecret(
+            kind: .passphrase, bytes: passphrase.withUnsafeBytes { SecretBytes(copying: $0) })
+    }
+
+    /// The bytes of a keyfile, all of them.
+    package static func keyfile(_ contents: [UInt8]) throws(FormatError) -> SlotSecret {
+        guard contents.count >= minimumKeyfileSize else { throw shortKeyfile(contents.count) }
+        return try SlotSecret(kind: .keyfile, bytes: contents.withUnsafeBytes { SecretBytes(copying: $0) })
+    }
+
+    /// A recovery key as a person typed it.
+    package static func recovery(_ text: [UInt8]) throws(FormatError) -> SlotSecret {
+        try SlotSecret(kind: .recovery, bytes: try RecoveryKey.parse(text))
+    }
+
+    private static var emptyPassphrase: FormatError { FormatError(.invalidValue, "the passphrase is empty") }
+
+    private static func shortKeyfile(_ count: Int) -> FormatError {
+        FormatError(.invalidValue, "a keyfile of \(count) bytes is too short: at least \(minimumKeyfileSize)")
+    }
+}

@@ -1,0 +1,111 @@
+extension VaultConfiguration {
+    private static let place = "vaultfs.json"
+
+    /// Reads the bytes of a `vaultfs.json`, refusing whatever the format does not write.
+    ///
+    /// Throws `newerVersion` for an unknown version, feature, slot kind or key derivation; `malformed` for the rest.
+    package static func parse(_ bytes: [UInt8]) throws(FormatError) -> VaultConfiguration {
+        var members = try JSONMembers(try JSONParser.parse(bytes, place: place), place: place)
+        guard try members.takeString("format") == Array("vaultfs".utf8) else {
+            throw FormatError(.malformed, "\(place): format is not vaultfs")
+        }
+        // Before anything else is judged: a newer version may mean anything by it.
+        let version = try members.takeInteger("version")
+        guard version != 0 else { throw FormatError(.malformed, "\(place): version 0") }
+        guard version == 1 else { throw newer("version \(version)") }
+        let features = try members.takeArray("features")
+        guard features.isEmpty else { throw newer("features \(try names(of: features))") }
+
+        let vaultText = try members.takeString("vault")
+        guard let vault = VaultID(hex: vaultText) else {
+            throw FormatError(.malformed, "\(place): vault '\(shown(vaultText))' is not 32 lower-case hex digits")
+        }
+        let chunkSize = try members.takeInteger("chunkSize", in: ChunkLayout.chunkSizes)
+        guard ChunkLayout.isValid(chunkSize: chunkSize) else {
+            throw FormatError(.malformed, "\(place): chunkSize \(chunkSize) is not a power of two")
+        }
+        let generation = try members.takeInteger("generation")
+        let slots = try parseSlots(try members.takeArray("slots"))
+        let mac = try members.takeBytes("mac", count: 32)
+        try members.refuseRest()
+        return VaultConfiguration(
+            vault: vault, chunkSize: chunkSize, features: [], generation: generation, slots: slots, mac: mac)
+    }
+
+    private static func parseSlots(_ values: [JSONValue]) throws(FormatError) -> [KeySlot] {
+        guard (1...maximumSlotCount).contains(values.count) else {
+            throw FormatError(.malformed, "\(place): \(values.count) slots are not in 1…\(maximumSlotCount)")
+        }
+        var slots: [KeySlot] = []
+        for (index, value) in values.enumerated() {
+            var members = try JSONMembers(value, place: "\(place): slot at \(index)")
+            let slot = try parseSlot(&members)
+            guard !slots.contains(where: { $0.id == slot.id }) else {
+                throw FormatError(.malformed, "\(place): slot id \(slot.id) is not unique")
+            }
+            slots.append(slot)
+        }
+        return slots.sorted { $0.id < $1.id }
+    }
+
+    private static func parseSlot(_ members: inout JSONMembers) throws(FormatError) -> KeySlot {
+        let id = try members.takeInteger("id", in: 0...Int.max)
+        let kindText = try members.takeString("kind")
+        guard let kind = SlotKind.allCases.first(where: { Array($0.rawValue.utf8) == kindText }) else {
+            throw newer("slot kind '\(shown(kindText))'")
+        }
+        let expires = members.peek("expires") == .null ? nil : try members.takeTime("expires")
+        if expires == nil { _ = try members.take("expires") }
+        let slot = KeySlot(
+            id: id, kind: kind, label: String(decoding: try members.takeString("label"), as: UTF8.self),
+            created: try members.takeTime("created"), expires: expires,
+            kdf: try parseKdf(try members.take("kdf"), kind: kind, place: "\(members.place): kdf"),
+            sealed: try members.takeBytes("sealed", count: KeySlot.sealedSize))
+        try members.refuseRest()
+        return slot
+    }
+
+    private static func parseKdf(
+        _ value: JSONValue, kind: SlotKind, place: String
+    ) throws(FormatError) -> KdfParameters {
+        var members = try JSONMembers(value, place: place)
+        let name = try members.takeString("name")
+        let kdf: KdfParameters
+        switch (String(decoding: name, as: UTF8.self), kind) {
+        case ("scrypt", .passphrase):
+            let (logN, r, p) = (
+                try members.takeInteger("logN", in: ScryptCost.logNRange),
+                try members.takeInteger("r", in: ScryptCost.rRange), try members.takeInteger("p", in: ScryptCost.pRange)
+            )
+            let salt = try members.takeBytes("salt", count: KdfParameters.saltSize)
+            do throws(FormatError) {
+                kdf = try ScryptCost(logN: logN, r: r, p: p).parameters(salt: salt)
+            } catch {
+                throw FormatError(.malformed, "\(place): \(error.reason)")
+            }
+        case ("hkdf-sha256", .keyfile), ("hkdf-sha256", .recovery):
+            kdf = .hkdfSha256(salt: try members.takeBytes("salt", count: KdfParameters.saltSize))
+        case ("scrypt", _), ("hkdf-sha256", _):
+            throw FormatError(.malformed, "\(place): '\(shown(name))' does not go with kind \(kind.rawValue)")
+        default:
+            throw newer("key derivation '\(shown(name))'")
+        }
+        try members.refuseRest()
+        return kdf
+    }
+
+    private static func names(of features: [JSONValue]) throws(FormatError) -> String {
+        var names: [String] = []
+        for feature in features {
+            guard case .string(let name) = feature else {
+                throw FormatError(.malformed, "\(place): features are not all strings")
+            }
+            names.append("'\(shown(name))'")
+        }
+        return names.prefix(4).joined(separator: ", ")
+    }
+
+    private static func newer(_ what: String) -> FormatError {
+        FormatError(.newerVersion, "\(place): \(what) is unknown: written by a newer version of vaultfs")
+    }
+}

@@ -1,0 +1,64 @@
+extension VaultConfiguration {
+    /// The bytes of `vaultfs.json`: indented for people, and ending in LF. `parse` gives the same value back.
+    package func serialized() -> [UInt8] {
+        let featureList = features.map(Self.quoted).joined(separator: ", ")
+        let text = """
+            {
+              "format": "vaultfs",
+              "version": 1,
+              "vault": "\(vault.hex)",
+              "chunkSize": \(chunkSize),
+              "features": [\(featureList)],
+              "generation": \(generation),
+              "slots": [
+            \(slots.map(Self.text).joined(separator: ",\n"))
+              ],
+              "mac": "\(KdfParameters.text(mac))"
+            }
+
+            """
+        return Array(text.utf8)
+    }
+
+    private static func text(of slot: KeySlot) -> String {
+        """
+            {
+              "id": \(slot.id),
+              "kind": "\(slot.kind.rawValue)",
+              "label": \(quoted(slot.label)),
+              "created": "\(slot.created)",
+              "expires": \(slot.expires.map(quoted) ?? "null"),
+              "kdf": { \(text(of: slot.kdf)) },
+              "sealed": "\(KdfParameters.text(slot.sealed))"
+            }
+        """
+    }
+
+    private static func text(of kdf: KdfParameters) -> String {
+        switch kdf {
+        case .scrypt(let logN, let r, let p, let salt):
+            """
+            "name": "scrypt", "logN": \(logN), "r": \(r), "p": \(p), "salt": "\(KdfParameters.text(salt))"
+            """
+        case .hkdfSha256(let salt):
+            """
+            "name": "hkdf-sha256", "salt": "\(KdfParameters.text(salt))"
+            """
+        }
+    }
+
+    /// A JSON string. Control characters are escaped; the rest of Unicode stays as it is.
+    private static func quoted(_ string: String) -> String {
+        var result = "\""
+        for scalar in string.unicodeScalars {
+            switch scalar {
+            case "\"", "\\": result += "\\\(scalar)"
+            case "\u{0}"..<"\u{20}", "\u{7F}"..<"\u{A0}":
+                let digits = Hexadecimal.encode([UInt8(scalar.value)])
+                result += "\\u00\(digits)"
+            default: result.unicodeScalars.append(scalar)
+            }
+        }
+        return result + "\""
+    }
+}

@@ -1,0 +1,95 @@
+package import VaultCrypto
+
+/// `vaultfs.json`: what a vault is, and the slots that open its master key (FileFormat, vaultfs.json).
+///
+/// Parsed, it is well-formed and no more: until `openMasterKey` has returned, everything in it may be an attacker's.
+package struct VaultConfiguration: Sendable, Equatable {
+    /// The most slots a vault has.
+    package static let maximumSlotCount = 64
+
+    package let vault: VaultID
+    /// Plaintext bytes of a chunk: a power of two in 4096…1048576.
+    package let chunkSize: Int
+    /// Format features in use. Version 1 knows none.
+    package let features: [String]
+    /// Grows by one at every write of the file.
+    package let generation: UInt64
+    /// By rising id; 1…64 of them.
+    package let slots: [KeySlot]
+    /// 32 bytes over everything above, under a key from the master key.
+    package let mac: [UInt8]
+
+    /// A new vault's configuration: a random id, generation 1, and a slot for each request, with ids from 1.
+    ///
+    /// `masterKey` has 32 bytes; `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Throws `invalidValue` for anything outside the
+    /// format's bounds. Takes as long as the slots' key derivations.
+    package static func make(
+        chunkSize: Int, masterKey: SecretBytes, slots requests: [SlotRequest], created: String
+    ) throws(FormatError) -> VaultConfiguration {
+        guard ChunkLayout.isValid(chunkSize: chunkSize) else {
+            throw FormatError(.invalidValue, "chunk size \(chunkSize) is not a power of two in 4096…1048576")
+        }
+        guard masterKey.count == KeyDerivation.secretSize else {
+            throw FormatError(.invalidValue, "master key of \(masterKey.count) bytes")
+        }
+        guard (1...maximumSlotCount).contains(requests.count) else {
+            throw FormatError(.invalidValue, "\(requests.count) slots are not in 1…\(maximumSlotCount)")
+        }
+        for time in [created] + requests.compactMap(\.expires) where !Timestamp.isValid(Array(time.utf8)) {
+            throw FormatError(.invalidValue, "'\(time)' is not a time YYYY-MM-DDThh:mm:ssZ")
+        }
+        let vault = try VaultID.random()
+        let head = headLines(vault: vault, chunkSize: chunkSize, features: [])
+        var slots: [KeySlot] = []
+        for (index, request) in requests.enumerated() {
+            slots.append(
+                try KeySlot.make(
+                    id: index + 1, request: request, created: created, masterKey: masterKey, head: head))
+        }
+        let unsigned = VaultConfiguration(
+            vault: vault, chunkSize: chunkSize, features: [], generation: 1, slots: slots, mac: [])
+        return VaultConfiguration(
+            vault: vault, chunkSize: chunkSize, features: [], generation: 1, slots: slots,
+            mac: try unsigned.expectedMac(masterKey: masterKey))
+    }
+
+    /// Tries `secret` on every slot of its kind. Nil: it opens none. Throws `doesNotAuthenticate` when it opens one but
+    /// the MAC does not verify: the file was changed by someone without a key.
+    package func openMasterKey(
+        with secret: SlotSecret
+    ) throws(FormatError) -> (masterKey: SecretBytes, slot: KeySlot)? {
+        for slot in slots where slot.kind == secret.kind {
+            guard let masterKey = try slot.open(with: secret, head: headLines) else { continue }
+            guard try verifies(masterKey: masterKey) else {
+                throw FormatError(.doesNotAuthenticate, "vaultfs.json: mac does not verify")
+            }
+            return (masterKey, slot)
+        }
+        return nil
+    }
+
+    /// Whether `masterKey` is this vault's and the MAC verifies under it.
+    package func authenticates(masterKey: SecretBytes) -> Bool {
+        (try? verifies(masterKey: masterKey)) ?? false
+    }
+
+    private func verifies(masterKey: SecretBytes) throws(FormatError) -> Bool {
+        equalInConstantTime(try expectedMac(masterKey: masterKey), mac)
+    }
+
+    private func expectedMac(masterKey: SecretBytes) throws(FormatError) -> [UInt8] {
+        let lines = ["generation \(generation)"] + slots.sorted { $0.id < $1.id }.map(\.canonicalText)
+        let text = headLines + lines.map { $0 + "\n" }.joined()
+        let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
+        return try cryptography("vaultfs.json: mac") { () throws(CryptoError) in
+            try HmacSha256.authenticate(Array(text.utf8), key: key)
+        }
+    }
+
+    private var headLines: String { Self.headLines(vault: vault, chunkSize: chunkSize, features: features) }
+
+    private static func headLines(vault: VaultID, chunkSize: Int, features: [String]) -> String {
+        let featureList = features.isEmpty ? "-" : features.sorted().joined(separator: ",")
+        return "vaultfs 1\nvault \(vault.hex)\nchunk \(chunkSize)\nfeatures \(featureList)\n"
+    }
+}

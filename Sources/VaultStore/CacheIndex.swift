@@ -1,0 +1,141 @@
+/// The book-keeping of one cache shard: which block holds which chunk, and which was used longest ago.
+/// Fixed arrays, indices for links: no allocation after `init`. Guarded by its shard's mutex.
+struct CacheIndex {
+    struct Key: Equatable {
+        var file: UInt64
+        var chunk: UInt64
+    }
+
+    static let none: Int32 = -1
+    private var buckets: [Int32]
+    private var chain: [Int32]
+    private var keys: [Key]
+    private var sizes: [Int32]
+    private var newer: [Int32]
+    private var older: [Int32]
+    private var newest = CacheIndex.none
+    private var oldest = CacheIndex.none
+    private var free: [Int32]
+
+    init(blockCount: Int) {
+        var bucketCount = 1
+        while bucketCount < blockCount * 2 { bucketCount *= 2 }
+        buckets = Array(repeating: Self.none, count: bucketCount)
+        chain = Array(repeating: Self.none, count: blockCount)
+        keys = Array(repeating: Key(file: 0, chunk: 0), count: blockCount)
+        sizes = Array(repeating: 0, count: blockCount)
+        newer = Array(repeating: Self.none, count: blockCount)
+        older = Array(repeating: Self.none, count: blockCount)
+        free = (0..<Int32(blockCount)).reversed()
+    }
+
+    static func hash(_ key: Key) -> UInt64 {
+        // A 64-bit finalizer (MurmurHash3's): the keys are small counters.
+        var h = key.file &* 0x9E37_79B9_7F4A_7C15 ^ key.chunk
+        h ^= h >> 33
+        h &*= 0xFF51_AFD7_ED55_8CCD
+        h ^= h >> 33
+        h &*= 0xC4CE_B9FE_1A85_EC53
+        return h ^ h >> 33
+    }
+
+    private func bucket(of key: Key) -> Int {
+        Int(truncatingIfNeeded: Self.hash(key)) & (buckets.count - 1)
+    }
+
+    /// The block of `key` and its size in bytes; makes it the newest.
+    mutating func find(_ key: Key) -> (block: Int, size: Int)? {
+        var block = buckets[bucket(of: key)]
+        while block != Self.none {
+            if keys[Int(block)] == key {
+                touch(block)
+                return (Int(block), Int(sizes[Int(block)]))
+            }
+            block = chain[Int(block)]
+        }
+        return nil
+    }
+
+    /// The block to fill for `key`: its own, a free one, or the one used longest ago.
+    mutating func place(_ key: Key, size: Int) -> Int {
+        if let found = find(key) {
+            sizes[found.block] = Int32(size)
+            return found.block
+        }
+        let block: Int32
+        if let unused = free.popLast() {
+            block = unused
+        } else {
+            block = oldest
+            detach(block)
+        }
+        keys[Int(block)] = key
+        sizes[Int(block)] = Int32(size)
+        let home = bucket(of: key)
+        chain[Int(block)] = buckets[home]
+        buckets[home] = block
+        link(block)
+        return Int(block)
+    }
+
+    /// Forgets `key`; returns the block that held it, to be zeroed.
+    mutating func remove(_ key: Key) -> Int? {
+        guard let found = find(key) else { return nil }
+        detach(Int32(found.block))
+        free.append(Int32(found.block))
+        return found.block
+    }
+
+    /// Every block of `file` from `chunk` on.
+    func blocks(of file: UInt64, from chunk: UInt64) -> [Key] {
+        var result: [Key] = []
+        var block = newest
+        while block != Self.none {
+            let key = keys[Int(block)]
+            if key.file == file && key.chunk >= chunk { result.append(key) }
+            block = older[Int(block)]
+        }
+        return result
+    }
+
+    var usedBlocks: Int { keys.count - free.count }
+
+    private mutating func touch(_ block: Int32) {
+        if newest == block { return }
+        unlink(block)
+        link(block)
+    }
+
+    private mutating func link(_ block: Int32) {
+        older[Int(block)] = newest
+        newer[Int(block)] = Self.none
+        if newest != Self.none { newer[Int(newest)] = block } else { oldest = block }
+        newest = block
+    }
+
+    private mutating func unlink(_ block: Int32) {
+        let n = newer[Int(block)]
+        let o = older[Int(block)]
+        if n != Self.none { older[Int(n)] = o } else { newest = o }
+        if o != Self.none { newer[Int(o)] = n } else { oldest = n }
+    }
+
+    /// Out of the LRU list and out of its hash chain.
+    private mutating func detach(_ block: Int32) {
+        unlink(block)
+        let home = bucket(of: keys[Int(block)])
+        if buckets[home] == block {
+            buckets[home] = chain[Int(block)]
+            return
+        }
+        var previous = buckets[home]
+        while previous != Self.none {
+            let next = chain[Int(previous)]
+            if next == block {
+                chain[Int(previous)] = chain[Int(block)]
+                return
+            }
+            previous = next
+        }
+    }
+}

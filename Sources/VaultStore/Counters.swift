@@ -1,0 +1,32 @@
+internal import CLinux
+internal import Glibc
+package import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+/// Running totals since the mount, for `status` and for tests that prove what was read. Any thread.
+package final class Counters: Sendable {
+    package let cacheHits = Atomic<UInt64>(0)
+    package let cacheMisses = Atomic<UInt64>(0)
+    package let aesBlocksDecrypted = Atomic<UInt64>(0)
+    package let ciphertextBytesRead = Atomic<UInt64>(0)
+    package let ciphertextBytesWritten = Atomic<UInt64>(0)
+    package let damagedReads = Atomic<UInt64>(0)
+    package let hiddenNames = Atomic<UInt64>(0)
+    package let filesSealed = Atomic<UInt64>(0)
+
+    package init() {}
+}
+
+extension Atomic<UInt64> {
+    /// Adds without ordering: a statistic.
+    @inline(__always)
+    package func count(_ amount: Int = 1) {
+        add(UInt64(amount), ordering: .relaxed)
+    }
+
+    package var total: UInt64 {
+        load(ordering: .relaxed)
+    }
+}

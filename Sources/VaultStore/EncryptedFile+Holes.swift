@@ -1,0 +1,115 @@
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+extension EncryptedFile {
+    /// fallocate(2) with PUNCH_HOLE|KEEP_SIZE: the range reads as zeros and its whole chunks take no space.
+    package func punchHole(_ range: Range<UInt64>, workspace: Workspace) throws(StoreError) {
+        try writing.withLock { (state) throws(StoreError) in
+            let writer = try writer(&state)
+            try punch(&state, writer, range.clamped(to: 0..<length), workspace)
+        }
+    }
+
+    /// fallocate(2) with ZERO_RANGE: reads as zeros and has its space; the file may grow.
+    package func zeroRange(_ range: Range<UInt64>, keepsSize: Bool, workspace: Workspace) throws(StoreError) {
+        try writing.withLock { (state) throws(StoreError) in
+            let writer = try writer(&state)
+            try punch(&state, writer, range.clamped(to: 0..<length), workspace)
+            try reserve(&state, writer, range, keepsSize: keepsSize, workspace)
+        }
+    }
+
+    /// fallocate(2) without a mode or with KEEP_SIZE: later writes to the range do not run out of space.
+    package func allocate(_ range: Range<UInt64>, keepsSize: Bool, workspace: Workspace) throws(StoreError) {
+        try writing.withLock { (state) throws(StoreError) in
+            let writer = try writer(&state)
+            try reserve(&state, writer, range, keepsSize: keepsSize, workspace)
+        }
+    }
+
+    private func reserve(
+        _ state: inout WriteState, _ writer: Descriptor, _ range: Range<UInt64>, keepsSize: Bool,
+        _ workspace: Workspace
+    ) throws(StoreError) {
+        guard range.upperBound <= UInt64(Int64.max) / 2 else { throw .system(.fileTooLarge) }
+        let start = layout.recordOffset(ofChunk: layout.chunkIndex(ofPlaintextOffset: range.lowerBound))
+        let end = layout.backingSize(ofPlaintextLength: range.upperBound)
+        try retrying {
+            linux_fallocate(writer.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(max(end, start + 1) - start))
+        }
+        if !keepsSize && range.upperBound > length { try extend(&state, writer, to: range.upperBound, workspace) }
+    }
+
+    /// Zeros of the parts of chunks at both ends, holes for the chunks between. The caller holds the write lock.
+    private func punch(
+        _ state: inout WriteState, _ writer: Descriptor, _ range: Range<UInt64>, _ workspace: Workspace
+    ) throws(StoreError) {
+        guard !range.isEmpty else { return }
+        let chunkSize = UInt64(layout.chunkSize)
+        let firstWhole = (range.lowerBound + chunkSize - 1) / chunkSize
+        // A hole to the very end takes the shorter last record too.
+        let endWhole = range.upperBound == length ? layout.chunkCount(ofLength: length) : range.upperBound / chunkSize
+        guard firstWhole < endWhole else { return try writeZeros(&state, writer, range, workspace) }
+        if range.lowerBound < firstWhole * chunkSize {
+            try writeZeros(&state, writer, range.lowerBound..<(firstWhole * chunkSize), workspace)
+        }
+        if endWhole * chunkSize < range.upperBound {
+            try writeZeros(&state, writer, (endWhole * chunkSize)..<range.upperBound, workspace)
+        }
+        try beSparse(&state, writer)
+        let start = layout.recordOffset(ofChunk: firstWhole)
+        let end = min(layout.recordOffset(ofChunk: endWhole), layout.backingSize(ofPlaintextLength: length))
+        changes.beginChange()
+        defer { changes.endChange() }
+        try retrying {
+            linux_fallocate(
+                writer.fd, linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(end - start))
+        }
+        for (address, _) in store.journal.retainedSlots(of: fileID) where address.chunk >= firstWhole {
+            if address.chunk < endWhole { store.journal.forget(address) }
+        }
+        store.cache.removeAll(file: token, from: firstWhole)
+    }
+
+    /// lseek(2) with SEEK_DATA or SEEK_HOLE; nil where it is ENXIO. Holes are reported by whole chunks.
+    package func seek(from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64? {
+        let length = self.length
+        guard plaintextOffset < length else { return nil }
+        guard isSparse.load(ordering: .acquiring) else { return toHole ? length : plaintextOffset }
+        let chunkSize = UInt64(layout.chunkSize)
+        var chunk = plaintextOffset / chunkSize
+        let count = layout.chunkCount(ofLength: length)
+        while chunk < count {
+            let start = layout.recordOffset(ofChunk: chunk)
+            let end = min(start + UInt64(layout.recordSize), layout.backingSize(ofPlaintextLength: length))
+            // The next data at or after this record; a record with none is a hole.
+            let data = try offset(start, linux_SEEK_DATA) ?? .max
+            if data >= end {
+                if toHole { return max(plaintextOffset, chunk * chunkSize) }
+                if data == .max { return nil }
+                chunk = (data - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize)
+                continue
+            }
+            if !toHole { return max(plaintextOffset, chunk * chunkSize) }
+            // Data goes on up to the next hole of the backing file: no record before it is a hole.
+            guard let hole = try offset(max(start, data), linux_SEEK_HOLE), hole >= end else {
+                chunk += 1
+                continue
+            }
+            chunk = max(chunk + 1, (hole - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize))
+        }
+        return toHole ? length : nil
+    }
+
+    private func offset(_ from: UInt64, _ whence: Int32) throws(StoreError) -> UInt64? {
+        let found = lseek(reader.fd, off_t(from), whence)
+        if found >= 0 { return UInt64(found) }
+        let error = currentErrno()
+        if error == .noSuchAddressOrDevice { return nil }
+        throw .system(error)
+    }
+}

@@ -1,0 +1,91 @@
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+extension EncryptedFile {
+    /// Decrypts a chunk from the slot that holds its record, where there is one that verifies.
+    func openFromJournal(
+        chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
+    ) throws(StoreError) -> Bool {
+        for (address, slot) in store.journal.retainedSlots(of: fileID) where address.chunk == chunk {
+            guard slot.recordSize == piece.count + ChunkLayout.recordOverhead,
+                let record = try store.journal.record(in: slot)
+            else { continue }
+            return try verifies(record, chunk: chunk, into: piece, workspace.cipher)
+        }
+        return false
+    }
+
+    private func verifies(
+        _ record: [UInt8], chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ cipher: ChunkCipher
+    ) throws(StoreError) -> Bool {
+        do {
+            return try record.withBytes { (bytes) throws(CryptoError) -> Int in
+                try cipher.open(
+                    bytes, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys.chunk, into: piece)
+            } == 1
+        } catch { throw StoreError(error) }
+    }
+
+    /// After a crash: puts the records that were being replaced in place, or, where that cannot be done, at least
+    /// lets an unsealed file end where its slot says (FileFormat.md, "The journal").
+    func recoverFromJournal() throws(StoreError) {
+        let slots = store.journal.retainedSlots(of: fileID)
+        guard !slots.isEmpty else { return }
+        let cipher: ChunkCipher
+        do { cipher = try ChunkCipher() } catch { throw StoreError(error) }
+        try writing.withLock { (state) throws(StoreError) in
+            for (address, slot) in slots { try recover(address, slot, &state, cipher) }
+        }
+    }
+
+    private func recover(
+        _ address: Journal.Address, _ slot: Journal.Retained, _ state: inout WriteState, _ cipher: ChunkCipher
+    ) throws(StoreError) {
+        let plaintext = UnsafeMutableRawBufferPointer.allocate(byteCount: layout.chunkSize, alignment: 16)
+        defer {
+            // The buffer is freed to the heap with nothing in it.
+            plaintext.initializeMemory(as: UInt8.self, repeating: 0)
+            plaintext.deallocate()
+        }
+        if try diskVerifies(address.chunk, plaintext, cipher, isSparse: state.header.isSparse) {
+            if !store.isReadOnly { store.journal.forget(address) }
+            return
+        }
+        let n = slot.recordSize - ChunkLayout.recordOverhead
+        let piece = UnsafeMutableRawBufferPointer(rebasing: plaintext[..<n])
+        guard let record = try store.journal.record(in: slot),
+            try verifies(record, chunk: address.chunk, into: piece, cipher)
+        else { return }
+        let end = layout.plaintextOffset(ofChunk: address.chunk) + UInt64(n)
+        let isEnd = !state.header.isSealed && (n < layout.chunkSize || end > length)
+        if !store.isReadOnly, let writer = try? writer(&state) {
+            changes.beginChange()
+            defer { changes.endChange() }
+            try record.withBytes { (bytes) throws(StoreError) in
+                try writer.write(bytes, at: layout.recordOffset(ofChunk: address.chunk))
+            }
+            if isEnd { try writer.truncate(to: layout.backingSize(ofPlaintextLength: end)) }
+            store.journal.forget(address)
+        }
+        if isEnd { currentLength.store(end, ordering: .releasing) }
+    }
+
+    /// True where the record on disk verifies, or is a hole, as the backing size lays it out.
+    private func diskVerifies(
+        _ chunk: UInt64, _ plaintext: UnsafeMutableRawBufferPointer, _ cipher: ChunkCipher, isSparse: Bool
+    ) throws(StoreError) -> Bool {
+        let n = layout.plaintextSize(ofChunk: chunk, length: length)
+        guard n > 0 else { return false }
+        var record = [UInt8](repeating: 0, count: n + ChunkLayout.recordOverhead)
+        let had = try record.withMutableBytes { (bytes) throws(StoreError) -> Int in
+            try reader.read(at: layout.recordOffset(ofChunk: chunk), into: bytes)
+        }
+        guard had == record.count else { return false }
+        if isSparse && record.allSatisfy({ $0 == 0 }) { return true }
+        return try verifies(record, chunk: chunk, into: UnsafeMutableRawBufferPointer(rebasing: plaintext[..<n]), cipher)
+    }
+}

@@ -1,0 +1,97 @@
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+extension EncryptedFile {
+    /// What `seal` compares with: moves with every change of length.
+    var lengthMark: UInt64 { writing.withLock { $0.lengthChanges } }
+
+    /// True while somebody else than the sealer holds the file: it will be closed once more. Kept by the handles.
+    var isBusy: Bool { openHandles.load(ordering: .acquiring) > 0 }
+
+    /// True where it was opened for writing and its header does not vouch for its length.
+    package var needsSeal: Bool { writing.withLock { $0.writer != nil && !$0.header.isSealed } }
+
+    /// Vouches for the length in the header, keeping the times. Returns false where the length has changed since
+    /// `mark` was taken, or where a torn last record must not be vouched for.
+    /// - Parameter isDurable: chunks and size are on disk already (syncfs); else they are put there first.
+    func seal(ifStill mark: UInt64, isDurable: Bool) throws(StoreError) -> Bool {
+        if !isDurable { try synchronize(dataOnly: true) }
+        return try writing.withLock { (state) throws(StoreError) -> Bool in
+            guard let writer = state.writer, !state.header.isSealed else { return true }
+            guard state.lengthChanges == mark else { return false }
+            if state.lastRecordIsUnproven {
+                guard try lastRecordVerifies(state.header.isSparse) else { return true }
+                state.lastRecordIsUnproven = false
+            }
+            let before = try writer.status()
+            // A file without a name is gone when it is closed.
+            if before.st_nlink == 0 { return true }
+            state.header.isSealed = true
+            state.header.length = length
+            do throws(StoreError) {
+                try writeHeader(&state, writer)
+            } catch {
+                state.header.isSealed = false
+                state.header.length = 0
+                throw error
+            }
+            try restoreTimes(writer, before)
+            store.counters.filesSealed.count()
+            return true
+        }
+    }
+
+    private func restoreTimes(_ writer: Descriptor, _ status: stat) throws(StoreError) {
+        let times = [status.st_atim, status.st_mtim]
+        try retrying { futimens(writer.fd, times) }
+    }
+
+    private func lastRecordVerifies(_ isSparse: Bool) throws(StoreError) -> Bool {
+        guard length > 0 else { return true }
+        let workspace = try Workspace(layout: layout)
+        let last = layout.chunkIndex(ofPlaintextOffset: length - 1)
+        let n = layout.plaintextSize(ofChunk: last, length: length)
+        let piece = UnsafeMutableRawBufferPointer(rebasing: workspace.assembly[..<n])
+        return (try? readChunk(last, into: piece, workspace)) != nil
+    }
+
+    /// Clears the sealed flag before the length changes. The caller holds the write lock.
+    func unseal(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
+        guard state.header.isSealed else { return }
+        let before = state.header
+        state.header.isSealed = false
+        state.header.length = 0
+        do {
+            try writeHeader(&state, writer)
+        } catch {
+            state.header = before
+            throw error
+        }
+        vouchedLength.store(.max, ordering: .releasing)
+    }
+
+    /// Sets the sparse flag before a hole is made. The caller holds the write lock.
+    func beSparse(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
+        guard !state.header.isSparse else { return }
+        state.header.isSparse = true
+        do {
+            try writeHeader(&state, writer)
+        } catch {
+            state.header.isSparse = false
+            throw error
+        }
+        isSparse.store(true, ordering: .releasing)
+    }
+
+    /// Writes the header as it is in `state`, with its counter moved on: 128 bytes of one page, old or new.
+    func writeHeader(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
+        state.header.sealCounter += 1
+        let bytes: [UInt8]
+        do { bytes = try state.header.serialized(keys: keys) } catch { throw StoreError(error) }
+        try bytes.withBytes { (bytes) throws(StoreError) in try writer.write(bytes, at: 0) }
+    }
+}

@@ -1,0 +1,168 @@
+internal import CLinux
+internal import Glibc
+package import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+package import VaultFormat
+
+/// One open file of a vault: plaintext offsets in, ciphertext on disk. All that have it open share it.
+///
+/// Reads take no lock: a record that does not verify while a writer was at work is read again. Whatever changes chunks,
+/// length or header holds `writing`, which is taken before any lock of the journal, the cache or the sealer.
+package final class EncryptedFile: Sendable {
+    struct WriteState {
+        var header: FileHeader
+        /// The descriptor that can write, once somebody needed it.
+        var writer: Descriptor?
+        /// Moves with every change of length, so that a seal knows whether what it synced is still all there is.
+        var lengthChanges: UInt64 = 0
+        /// Unsealed when opened: the last record may be a torn one.
+        var lastRecordIsUnproven: Bool
+    }
+
+    /// Names this open file in the block cache.
+    let token: UInt64
+    package let fileID: UInt64
+    package let keys: FileKeys
+    package let protectionClass: ProtectionClass
+    let store: Store
+    package let reader: Descriptor
+    let changes = ChangeCounter()
+    let writing: Mutex<WriteState>
+    /// The plaintext length by the backing size.
+    let currentLength: Atomic<UInt64>
+    /// How much of it a sealed header vouches for; `.max` where it vouches for all there is.
+    let vouchedLength: Atomic<UInt64>
+    /// The header's sparse flag, for readers: an all-zero record reads as zeros.
+    let isSparse: Atomic<Bool>
+    /// How many handles of programs hold the file; the sealer's hold does not count.
+    package let openHandles = Atomic<Int>(0)
+
+    var layout: ChunkLayout { store.layout }
+
+    /// The plaintext length in bytes.
+    package var length: UInt64 { currentLength.load(ordering: .acquiring) }
+
+    /// True where the backing file is longer than its sealed header says: reads past that are errors, and must not be
+    /// made up by the kernel's page cache.
+    package var hasUnvouchedTail: Bool { vouchedLength.load(ordering: .acquiring) < length }
+
+    init(
+        store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64
+    ) {
+        self.store = store
+        self.reader = reader
+        self.keys = keys
+        token = store.makeToken()
+        fileID = header.fileID
+        protectionClass = header.protectionClass
+        currentLength = Atomic(length)
+        vouchedLength = Atomic(header.isSealed && header.length < length ? header.length : .max)
+        isSparse = Atomic(header.isSparse)
+        writing = Mutex(WriteState(header: header, writer: writer, lastRecordIsUnproven: !header.isSealed))
+    }
+
+    /// Opens a backing file: authenticates its header and checks the sealed length.
+    /// - Parameter descriptor: of a regular file, open for reading.
+    /// - Throws: `.damaged` for a header that does not authenticate, a file under 128 bytes, one shorter than sealed.
+    package static func open(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
+        let (header, keys, backingSize) = try readHeader(of: descriptor, in: store)
+        let length = store.layout.plaintextLength(ofBackingSize: backingSize)
+        if header.isSealed && length < header.length {
+            throw .damaged("sealed at \(header.length) bytes, \(length) are there")
+        }
+        let file = EncryptedFile(
+            store: store, reader: descriptor, writer: nil, header: header, keys: keys, length: length)
+        try file.recoverFromJournal()
+        return file
+    }
+
+    /// Opens a backing file only to cut it to nothing: its length may be anything, its header too.
+    /// - Parameter descriptor: open for reading and writing.
+    package static func openTruncated(
+        _ descriptor: Descriptor, class parentClass: ProtectionClass, in store: Store
+    ) throws(StoreError) -> EncryptedFile {
+        if try descriptor.status().st_size >= off_t(ChunkLayout.headerSize) {
+            let (header, keys, backingSize) = try readHeader(of: descriptor, in: store)
+            let file = EncryptedFile(
+                store: store, reader: descriptor, writer: descriptor, header: header, keys: keys,
+                length: store.layout.plaintextLength(ofBackingSize: backingSize))
+            try file.removeContent()
+            return file
+        }
+        return try create(in: descriptor, class: parentClass, store: store)
+    }
+
+    /// Writes the header of a new, empty file. The descriptor is open for reading and writing.
+    package static func create(
+        in descriptor: Descriptor, class protectionClass: ProtectionClass, store: Store
+    ) throws(StoreError) -> EncryptedFile {
+        do {
+            let made = try FileHeader.make(
+                protectionClass, classCipher: store.keyRing.classCipher(protectionClass), vault: store.keyRing.vault)
+            let bytes = try made.header.serialized(keys: made.keys)
+            try bytes.withBytes { (bytes) throws(StoreError) in try descriptor.write(bytes, at: 0) }
+            return EncryptedFile(
+                store: store, reader: descriptor, writer: descriptor, header: made.header, keys: made.keys, length: 0)
+        } catch let error as FormatError {
+            throw StoreError(error)
+        } catch let error as StoreError {
+            throw error
+        } catch {
+            preconditionFailure("internal error: untyped error")
+        }
+    }
+
+    private static func readHeader(
+        of descriptor: Descriptor, in store: Store
+    ) throws(StoreError) -> (FileHeader, FileKeys, UInt64) {
+        let status = try descriptor.status()
+        guard status.st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
+        guard status.st_size >= off_t(ChunkLayout.headerSize) else {
+            throw .damaged("header: \(status.st_size) bytes where 128 are needed")
+        }
+        let (header, keys) = try withUnsafeTemporaryBytes(ChunkLayout.headerSize) {
+            (bytes) throws(StoreError) -> (FileHeader, FileKeys) in
+            guard try descriptor.read(at: 0, into: bytes) == bytes.count else { throw .damaged("header: cut short") }
+            return try parseHeader(UnsafeRawBufferPointer(bytes), in: store)
+        }
+        return (header, keys, UInt64(status.st_size))
+    }
+
+    private static func parseHeader(
+        _ bytes: UnsafeRawBufferPointer, in store: Store
+    ) throws(StoreError) -> (FileHeader, FileKeys) {
+        do {
+            let header = try FileHeader.parse(bytes)
+            let cipher = store.keyRing.classCipher(header.protectionClass)
+            return (header, try header.openKeys(classCipher: cipher, vault: store.keyRing.vault))
+        } catch {
+            throw StoreError(error)
+        }
+    }
+
+    /// Makes sure that there is a descriptor to write with.
+    package func prepareForWriting() throws(StoreError) {
+        try writing.withLock { (state) throws(StoreError) in _ = try writer(&state) }
+    }
+
+    /// The descriptor that can write. The first writer of a file that is longer than sealed cuts it back.
+    func writer(_ state: inout WriteState) throws(StoreError) -> Descriptor {
+        if let writer = state.writer { return writer }
+        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        let writer = try reader.reopened(flags: O_RDWR)
+        state.writer = writer
+        if hasUnvouchedTail { try cutBack(&state, writer) }
+        return writer
+    }
+
+    /// The descriptor that can write, if anybody wrote, else the one that can read: for metadata.
+    package var anyDescriptor: Descriptor {
+        writing.withLock { $0.writer } ?? reader
+    }
+
+    /// fsync(2) or fdatasync(2) of the backing file: what was written before is durable.
+    package func synchronize(dataOnly: Bool) throws(StoreError) {
+        try anyDescriptor.synchronize(dataOnly: dataOnly)
+    }
+}

@@ -1,0 +1,118 @@
+internal import CLinux
+package import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+package import VaultFormat
+
+/// One directory of the vault: its descriptor and the keys its names are encrypted with. Any thread; the kernel lets
+/// only one request at a time change a directory, so what is done here in steps is not interleaved.
+package final class OpenDirectory: Sendable {
+    static let recordEntry = Array("vaultfs.dir".utf8)
+
+    /// O_PATH: needs no read permission, and holds the directory whatever becomes of its name.
+    package let descriptor: Descriptor
+    package let keys: DirectoryKeys
+    package let protectionClass: ProtectionClass
+    package let store: Store
+
+    private init(descriptor: Descriptor, keys: DirectoryKeys, protectionClass: ProtectionClass, store: Store) {
+        self.descriptor = descriptor
+        self.keys = keys
+        self.protectionClass = protectionClass
+        self.store = store
+    }
+
+    /// Authenticates the directory's record and derives its keys.
+    /// - Parameter descriptor: of a directory, O_PATH.
+    /// - Throws: `.damaged` where `vaultfs.dir` is missing or does not authenticate.
+    package static func open(_ descriptor: Descriptor, isRoot: Bool, in store: Store) throws(StoreError) -> OpenDirectory {
+        let bytes = try readRecord(of: descriptor)
+        do throws(FormatError) {
+            let record = try DirectoryRecord.parse(bytes)
+            guard record.isRoot == isRoot else {
+                throw FormatError(.malformed, "vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
+            }
+            let keys = try record.openKeys(
+                classCipher: store.keyRing.classCipher(record.protectionClass), vault: store.keyRing.vault)
+            return OpenDirectory(
+                descriptor: descriptor, keys: keys, protectionClass: record.protectionClass, store: store)
+        } catch {
+            throw StoreError(error)
+        }
+    }
+
+    private static func readRecord(of directory: Descriptor) throws(StoreError) -> [UInt8] {
+        let file: Descriptor
+        do {
+            // O_NONBLOCK: somebody may have put a fifo there.
+            file = try Descriptor(at: directory.fd, recordEntry, flags: O_RDONLY | O_NONBLOCK)
+        } catch .system(.noSuchFileOrDirectory) {
+            throw .damaged("vaultfs.dir: missing")
+        } catch .system(.tooManySymbolicLinkLevels) {
+            throw .damaged("vaultfs.dir: not a regular file")
+        }
+        let status = try file.status()
+        guard status.st_mode & S_IFMT == S_IFREG, status.st_size == off_t(DirectoryRecord.size) else {
+            throw .damaged("vaultfs.dir: not a regular file of \(DirectoryRecord.size) bytes")
+        }
+        var bytes = [UInt8](repeating: 0, count: DirectoryRecord.size)
+        let count = try bytes.withMutableBytes { (buffer) throws(StoreError) -> Int in
+            try file.read(at: 0, into: buffer)
+        }
+        guard count == bytes.count else { throw .damaged("vaultfs.dir: cut short") }
+        return bytes
+    }
+
+    /// The backing entry of a plaintext name.
+    /// - Throws: `ENAMETOOLONG`, `EINVAL`.
+    package func encode(_ name: [UInt8]) throws(StoreError) -> EntryName.Encoded {
+        guard name.count <= EntryName.maximumLength else { throw .system(.fileNameTooLong) }
+        do { return try EntryName.encode(name, keys: keys) } catch { throw .system(.invalidArgument) }
+    }
+
+    /// fstatat(2) of a backing entry, not following a link.
+    package func status(of entry: [UInt8]) throws(StoreError) -> stat {
+        var result = stat()
+        try withCString(entry) { (name) throws(StoreError) in
+            _ = try retrying { fstatat(descriptor.fd, name, &result, AT_SYMLINK_NOFOLLOW) }
+        }
+        return result
+    }
+
+    /// What a long name's sidecar holds; nil where there is none to be read.
+    package func sidecarBlob(of entry: [UInt8]) -> [UInt8]? {
+        guard
+            let file = try? Descriptor(
+                at: descriptor.fd, EntryName.sidecar(of: entry), flags: O_RDONLY | O_NONBLOCK)
+        else { return nil }
+        // The longest name gives 272 bytes; whatever is longer does not authenticate.
+        var bytes = [UInt8](repeating: 0, count: 512)
+        let count = (try? bytes.withMutableBytes { (buffer) throws(StoreError) -> Int in
+            try file.read(at: 0, into: buffer)
+        }) ?? 0
+        bytes.removeLast(bytes.count - count)
+        return bytes
+    }
+
+    /// The plaintext target of a symbolic link.
+    package func linkTarget(of entry: [UInt8]) throws(StoreError) -> [UInt8] {
+        var stored = [UInt8](repeating: 0, count: 4096)
+        let size = stored.count
+        let count = try withCString(entry) { (name) throws(StoreError) -> Int in
+            try stored.withMutableBytes { (buffer) throws(StoreError) -> Int in
+                guard let bytes = buffer.assumingMemoryBound(to: CChar.self).baseAddress else { return 0 }
+                return try retrying { readlinkat(descriptor.fd, name, bytes, size) }
+            }
+        }
+        stored.removeLast(size - count)
+        guard let protectionClass = LinkTarget.protectionClass(ofStored: stored) else {
+            throw .damaged("link target: no class")
+        }
+        do {
+            return try LinkTarget.decode(stored, linkCipher: store.keyRing.linkCipher(protectionClass))
+        } catch {
+            throw StoreError(error)
+        }
+    }
+}

@@ -1,0 +1,96 @@
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+/// Seals files that were written, late and many at once: their data is made durable first (FileFormat.md, "Sealing").
+/// A thread of its own that sleeps without a timer while nothing waits. Any thread may call.
+package final class Sealer: Sendable {
+    private struct State {
+        var pending: [UInt64: EncryptedFile] = [:]
+        var oldest: timespec?
+        var isStopping = false
+    }
+
+    /// Seconds from the first file that waits to the round that seals it.
+    private static let delay = 30
+    /// Up to so many files are synced one by one; beyond, the whole store is.
+    private static let fewFiles = 16
+
+    private let state = Monitor(State())
+    /// One round at a time.
+    private let round = Mutex<Void>(())
+    private let root: Descriptor
+    private let usesSyncfs: Bool
+    /// How many files may wait: each keeps its descriptors.
+    private let limit: Int
+
+    init(root: Descriptor, usesSyncfs: Bool) {
+        self.root = root
+        self.usesSyncfs = usesSyncfs
+        var files = rlimit()
+        let known = getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0
+        limit = known ? max(8, min(1024, Int(clamping: files.rlim_cur) / 8)) : 8
+    }
+
+    /// A file that was open for writing has been closed unsealed.
+    package func add(_ file: EncryptedFile) {
+        state.update { state in
+            state.pending[file.token] = file
+            if state.oldest == nil { state.oldest = monotonicDeadline(in: Self.delay) }
+        }
+    }
+
+    /// The file's last name is gone: let go of it, so that its space is freed.
+    package func forget(_ file: EncryptedFile) {
+        _ = state.update { $0.pending.removeValue(forKey: file.token) }
+    }
+
+    /// The thread's body: rounds until `stop`.
+    package func run() {
+        while true {
+            let deadline: timespec? = state.wait { state -> timespec?? in
+                if state.isStopping { return .some(nil) }
+                return state.oldest.map { .some($0) }
+            }
+            guard let deadline else { return }
+            let stopping = state.wait(until: deadline) { state -> Bool? in
+                if state.isStopping { return true }
+                return state.pending.count >= limit ? false : nil
+            }
+            if stopping == true { return }
+            sealAll()
+        }
+    }
+
+    /// Ends `run`; what waits is left to `sealAll`.
+    package func stop() {
+        state.update { $0.isStopping = true }
+    }
+
+    /// Seals every file that waits, now; returns when that is done.
+    package func sealAll() {
+        round.withLock { _ in
+            let files = state.update { state -> [EncryptedFile] in
+                state.oldest = nil
+                return Array(state.pending.values)
+            }
+            if files.isEmpty { return }
+            let together = usesSyncfs && files.count > Self.fewFiles
+            var marks = files.map { $0.lengthMark }
+            if together && linux_syncfs(root.fd) != 0 { marks = [] }
+            for (file, mark) in zip(files, marks) {
+                let isSealed = (try? file.seal(ifStill: mark, isDurable: together)) ?? true
+                state.update { state in
+                    // One that grew meanwhile comes back when it is closed again, or waits for the next round.
+                    if isSealed || file.isBusy { state.pending[file.token] = nil }
+                }
+            }
+            state.update { state in
+                if !state.pending.isEmpty && state.oldest == nil { state.oldest = monotonicDeadline(in: Self.delay) }
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+internal import CLinux
+internal import Glibc
+package import SystemPackage
+internal import VaultCrypto
+package import VaultFormat
+
+/// Makes a new vault: a directory with `vaultfs.dir`, then `vaultfs.json`, which is what makes it one.
+package enum VaultCreation {
+    private static let directoryRecordEntry = "vaultfs.dir"
+
+    /// Says early, before a passphrase is asked for, whether `create` would be refused at `path`.
+    /// - Throws: as `create`.
+    package static func check(at path: FilePath) throws(VaultError) {
+        do throws(VaultError) {
+            try requireEmpty(VaultDirectory.openDirectory(path), path: path)
+        } catch {
+            guard case .notFound = error else { throw error }
+            // Its parent has to be there.
+            _ = try VaultDirectory.openDirectory(parent(of: path))
+        }
+    }
+
+    /// Makes a vault at `path`, a directory that is empty, or is made here with mode 0700. What was made is removed when
+    /// it fails. Takes as long as the slots' key derivations.
+    /// - Throws: `notFound` (the parent), `notADirectory`, `notEmpty`, `vaultExists`, `inUse`, `system`, `format`.
+    package static func create(at path: FilePath, chunkSize: Int, slots: [SlotRequest]) throws(VaultError) {
+        try check(at: path)
+        let (record, configuration) = try makeContents(chunkSize: chunkSize, slots: slots)
+        let isMade = try makeDirectory(path)
+        do throws(VaultError) {
+            let root = try VaultDirectory.openDirectory(path)
+            try lock(root, path: path)
+            try requireEmpty(root, path: path)
+            try fill(root, path: path, record: record, configuration: configuration)
+        } catch {
+            if isMade { _ = path.withPlatformString { rmdir($0) } }
+            throw error
+        }
+        guard isMade else { return }
+        let parentPath = parent(of: path)
+        let parentDirectory = try VaultDirectory.openDirectory(parentPath)
+        try VaultError.wrapping("cannot write", parentPath) { () throws(StoreError) in
+            try parentDirectory.synchronize(dataOnly: false)
+        }
+    }
+
+    /// `vaultfs.dir` of the root and the configuration, under a new master key that nobody keeps.
+    private static func makeContents(
+        chunkSize: Int, slots: [SlotRequest]
+    ) throws(VaultError) -> (record: [UInt8], configuration: VaultConfiguration) {
+        let masterKey: SecretBytes
+        do throws(CryptoError) {
+            masterKey = try SecretBytes.random(count: KeyDerivation.secretSize)
+        } catch {
+            throw .format(FormatError(.cryptography, "cannot draw a master key: \(error)"))
+        }
+        do throws(FormatError) {
+            let configuration = try VaultConfiguration.make(
+                chunkSize: chunkSize, masterKey: masterKey, slots: slots, created: Timestamp.now())
+            let keyRing: KeyRing
+            do throws(VaultError) {
+                keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
+            } catch {
+                throw FormatError(.cryptography, error.description)
+            }
+            let record = try DirectoryRecord.make(
+                .complete, isRoot: true, classCipher: keyRing.classCipher(.complete), vault: configuration.vault)
+            return (record.bytes, configuration)
+        } catch {
+            throw .format(error)
+        }
+    }
+
+    /// mkdir(2); false where the directory was there.
+    private static func makeDirectory(_ path: FilePath) throws(VaultError) -> Bool {
+        do throws(StoreError) {
+            try retrying { path.withPlatformString { mkdir($0, 0o700) } }
+            return true
+        } catch {
+            if error == .system(.fileExists) { return false }
+            throw .system(error.errno, "cannot make", path)
+        }
+    }
+
+    /// So that of two 'init' at once, one finds the directory taken.
+    private static func lock(_ root: Descriptor, path: FilePath) throws(VaultError) {
+        do throws(StoreError) {
+            try retrying { flock(root.fd, LOCK_EX | LOCK_NB) }
+        } catch {
+            guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
+            throw .inUse(path, VaultHolder.find(descriptor: FileDescriptor(rawValue: root.fd)))
+        }
+    }
+
+    private static func fill(
+        _ root: Descriptor, path: FilePath, record: [UInt8], configuration: VaultConfiguration
+    ) throws(VaultError) {
+        let files = [
+            (directoryRecordEntry, record), (VaultDirectory.configurationEntry, configuration.serialized()),
+        ]
+        do throws(VaultError) {
+            for (entry, contents) in files {
+                try VaultError.wrapping("cannot write", path.appending(entry)) { () throws(StoreError) in
+                    try root.replace(entry, with: contents, temporary: temporaryEntry(), mode: 0o600)
+                }
+            }
+        } catch {
+            for (entry, _) in files { unlinkat(root.fd, entry, 0) }
+            throw error
+        }
+    }
+
+    private static func temporaryEntry() throws(StoreError) -> String {
+        do throws(CryptoError) {
+            return "vaultfs.tmp." + String(try SecureRandom.integer(), radix: 16)
+        } catch {
+            throw StoreError(error)
+        }
+    }
+
+    private static func requireEmpty(_ directory: Descriptor, path: FilePath) throws(VaultError) {
+        let entries = try VaultError.wrapping("cannot read", path) { () throws(StoreError) in
+            try directory.someEntries()
+        }
+        if entries.contains(Array(VaultDirectory.configurationEntry.utf8)) { throw .vaultExists(path) }
+        guard entries.isEmpty else { throw .notEmpty(path) }
+    }
+
+    private static func parent(of path: FilePath) -> FilePath {
+        let parent = path.removingLastComponent()
+        return parent.isEmpty ? "." : parent
+    }
+}
+
+extension Descriptor {
+    /// The first entries of this directory, but `.` and `..`: all of them when there are few, none when it is empty.
+    /// getdents64(2), from the start.
+    fileprivate func someEntries() throws(StoreError) -> [[UInt8]] {
+        // Of its own, so that the position of this descriptor stays.
+        let listing = try Descriptor(at: fd, Array(".".utf8), flags: O_RDONLY | O_DIRECTORY)
+        var buffer = [UInt8](repeating: 0, count: 32768)
+        let count = try buffer.withUnsafeMutableBufferPointer { (bytes) throws(StoreError) -> Int in
+            try retrying { linux_getdents64(listing.fd, bytes.baseAddress, bytes.count) }
+        }
+        var names: [[UInt8]] = []
+        buffer.withUnsafeBytes { bytes in
+            var position = 0
+            while position < count, let record = bytes.baseAddress.map({ $0 + position }) {
+                var entry = linux_directory_entry()
+                guard linux_parse_directory_entry(record, count - position, &entry) == 0 else { break }
+                let name = Array(UnsafeRawBufferPointer(start: entry.name, count: entry.name_length))
+                if name != Array(".".utf8), name != Array("..".utf8) { names.append(name) }
+                position += Int(entry.record_length)
+            }
+        }
+        return names
+    }
+}

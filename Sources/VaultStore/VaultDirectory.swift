@@ -1,0 +1,162 @@
+internal import CLinux
+internal import Glibc
+package import SystemPackage
+package import VaultCrypto
+package import VaultFormat
+
+/// An open vault without keys: its root directory and the parsed, not yet authenticated `vaultfs.json`.
+///
+/// Keep it as long as `root` is used: it closes the descriptor, and with it the flock, when the last reference goes.
+/// Any thread.
+package final class VaultDirectory: Sendable {
+    /// How a process shares the vault with others.
+    package enum Sharing: Sendable {
+        /// No other process has it (a read-write mount).
+        case exclusive
+        /// Others may read it too (a read-only mount).
+        case shared
+    }
+
+    /// The name of the file that makes a directory a vault.
+    package static let configurationEntry = "vaultfs.json"
+    /// 64 slots take under 64 KiB; anything over this is not ours.
+    private static let maximumConfigurationSize = 1 << 20
+
+    package let path: FilePath
+    package let configuration: VaultConfiguration
+    /// True where the backing store refuses every write (mounted read-only).
+    package let isOnReadOnlyStore: Bool
+    private let descriptor: Descriptor
+
+    /// The root directory's descriptor, open for reading.
+    package var root: FileDescriptor { FileDescriptor(rawValue: descriptor.fd) }
+
+    private init(path: FilePath, descriptor: Descriptor) throws(VaultError) {
+        self.path = path
+        self.descriptor = descriptor
+        configuration = try Self.readConfiguration(of: descriptor, path: path)
+        var space = statvfs()
+        try VaultError.wrapping("cannot look at", path) { () throws(StoreError) in
+            try retrying { fstatvfs(descriptor.fd, &space) }
+        }
+        isOnReadOnlyStore = space.f_flag & UInt(ST_RDONLY) != 0
+    }
+
+    /// Opens the vault at `path` (a link to a directory is followed; nothing in it is).
+    /// - Throws: `notFound`, `notADirectory`, `notAVault`, `damaged`, `newerVersion`, `system`.
+    package static func open(_ path: FilePath) throws(VaultError) -> VaultDirectory {
+        try VaultDirectory(path: path, descriptor: openDirectory(path))
+    }
+
+    /// open(2) of a directory that a person named.
+    static func openDirectory(_ path: FilePath) throws(VaultError) -> Descriptor {
+        do throws(StoreError) {
+            let fd = try retrying {
+                path.withPlatformString { Glibc.open($0, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
+            }
+            return Descriptor(owning: fd)
+        } catch {
+            switch error {
+            case .system(.noSuchFileOrDirectory): throw .notFound(path)
+            case .system(.notDirectory): throw .notADirectory(path)
+            case .system(let errno): throw .system(errno, "cannot open", path)
+            case .damaged(let reason), .crypto(let reason): throw .damaged(path, reason)
+            }
+        }
+    }
+
+    private static func readConfiguration(
+        of root: Descriptor, path: FilePath
+    ) throws(VaultError) -> VaultConfiguration {
+        let file = path.appending(configurationEntry)
+        let bytes: [UInt8]?
+        do throws(StoreError) {
+            // O_NONBLOCK: a FIFO put there must not hang us.
+            let descriptor = try Descriptor(
+                at: root.fd, Array(configurationEntry.utf8), flags: O_RDONLY | O_NONBLOCK)
+            guard try descriptor.status().st_mode & S_IFMT == S_IFREG else {
+                throw StoreError.damaged("not a regular file")
+            }
+            bytes = try descriptor.readToEnd(limit: maximumConfigurationSize)
+        } catch {
+            switch error {
+            case .system(.noSuchFileOrDirectory): throw .notAVault(path)
+            case .system(.tooManySymbolicLinkLevels): throw .damaged(file, "a symbolic link, which is not followed")
+            case .system(let errno): throw .system(errno, "cannot read", file)
+            case .damaged(let reason), .crypto(let reason): throw .damaged(file, reason)
+            }
+        }
+        guard let bytes else { throw .damaged(file, "over \(maximumConfigurationSize) bytes") }
+        do throws(FormatError) {
+            return try VaultConfiguration.parse(bytes)
+        } catch {
+            throw VaultError(error, configuration: file)
+        }
+    }
+}
+
+extension VaultDirectory {
+    /// Takes the flock on the root directory; it lasts until the descriptor (and every duplicate) is closed.
+    ///
+    /// Tries again for up to `wait`, because a daemon that is shutting down holds it until all is flushed.
+    /// - Throws: `inUse`, naming the holder where the kernel tells; `system`.
+    package func lock(_ sharing: Sharing = .exclusive, wait: Duration) throws(VaultError) {
+        let deadline = ContinuousClock.now + wait
+        while true {
+            do throws(StoreError) {
+                try retrying { flock(descriptor.fd, (sharing == .exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) }
+                return
+            } catch {
+                guard error == .system(.wouldBlock) else {
+                    throw .system(error.errno, "cannot lock", path)
+                }
+                guard ContinuousClock.now < deadline else { throw .inUse(path, VaultHolder.find(descriptor: root)) }
+            }
+            // flock(2) has no time-out, and a signal to break a blocking call would be anybody's.
+            usleep(20_000)
+        }
+    }
+
+    /// Gives the flock back, for a vault that was locked only to see whether it can be.
+    package func releaseLock() {
+        flock(descriptor.fd, LOCK_UN)
+    }
+
+    /// The master key, if `secret` opens a slot. Takes as long as the slots' key derivations.
+    /// - Throws: `noSlot`, `wrongSecret`, `slotExpired`; `damaged` where the MAC does not verify.
+    package func unlock(with secret: SlotSecret) throws(VaultError) -> SecretBytes {
+        guard configuration.slots.contains(where: { $0.kind == secret.kind }) else { throw .noSlot(secret.kind) }
+        let opened: (masterKey: SecretBytes, slot: KeySlot)?
+        do throws(FormatError) {
+            opened = try configuration.openMasterKey(with: secret)
+        } catch {
+            throw VaultError(error, configuration: path.appending(Self.configurationEntry))
+        }
+        guard let opened else { throw .wrongSecret(secret.kind) }
+        // Spelt from the largest unit to the smallest and of one length: order of text is order of time.
+        if let expires = opened.slot.expires, expires <= Timestamp.now() {
+            throw .slotExpired(id: opened.slot.id, expires: expires)
+        }
+        return opened.masterKey
+    }
+
+    /// Checks the MAC of `vaultfs.json` under a master key that another process took from a slot.
+    /// - Throws: `damaged`.
+    package func authenticate(masterKey: SecretBytes) throws(VaultError) {
+        guard configuration.authenticates(masterKey: masterKey) else {
+            throw .damaged(path.appending(Self.configurationEntry), "mac does not verify")
+        }
+    }
+}
+
+extension VaultError {
+    /// What a format error in `vaultfs.json`, at `file`, means for the vault.
+    fileprivate init(_ error: FormatError, configuration file: FilePath) {
+        self =
+            switch error.kind {
+            case .newerVersion: .newerVersion(file, error.reason)
+            case .malformed, .doesNotAuthenticate: .damaged(file, error.reason)
+            case .tooLong, .invalidValue, .cryptography: .format(error)
+            }
+    }
+}

@@ -1,0 +1,78 @@
+package import SystemPackage
+package import VaultFormat
+
+/// Why a vault as a whole could not be opened, locked, unlocked or made. Its description is the one line a person sees.
+package enum VaultError: Error, Equatable, Sendable {
+    /// There is nothing at the path.
+    case notFound(FilePath)
+    /// The path is something other than a directory.
+    case notADirectory(FilePath)
+    /// A directory without `vaultfs.json`.
+    case notAVault(FilePath)
+    /// `vaultfs.json` is not as the format says, or its MAC does not verify; the reason.
+    case damaged(FilePath, String)
+    /// A newer vaultfs wrote `vaultfs.json`; what is new.
+    case newerVersion(FilePath, String)
+    /// Another process holds the vault; nil where the kernel does not tell which.
+    case inUse(FilePath, VaultHolder?)
+    /// The secret opens no slot of its kind.
+    case wrongSecret(SlotKind)
+    /// The vault has no slot of this kind.
+    case noSlot(SlotKind)
+    /// The secret is right, but its slot is past its date.
+    case slotExpired(id: Int, expires: String)
+    /// A vault is to be made where there are files already.
+    case notEmpty(FilePath)
+    /// A vault is to be made where there is one.
+    case vaultExists(FilePath)
+    /// A system call failed; what was being done, as a phrase such as "cannot open".
+    case system(Errno, String, FilePath)
+    /// libcrypto failed, or a parameter is out of bounds; the reason.
+    case format(FormatError)
+}
+
+extension VaultError: CustomStringConvertible {
+    package var description: String {
+        switch self {
+        case .notFound(let path): "no such directory: \(path.shown)"
+        case .notADirectory(let path): "not a directory: \(path.shown)"
+        case .notAVault(let path): "not a vault: no vaultfs.json in \(path.shown); make one with 'vaultfs init'"
+        case .damaged(let path, let reason): "\(path.shown): damaged: \(reason)"
+        case .newerVersion(let path, let what): "\(path.shown): made by a newer vaultfs: \(what)"
+        case .inUse(let path, let holder):
+            if let holder {
+                "\(path.shown) is in use by \(holder)"
+            } else {
+                "\(path.shown) is in use by another process"
+            }
+        case .wrongSecret(.passphrase): "wrong passphrase"
+        case .wrongSecret(.keyfile): "wrong keyfile"
+        case .wrongSecret(.recovery): "wrong recovery key: it belongs to another vault, or its slot was removed"
+        case .noSlot(.passphrase): "this vault has no passphrase slot; use --keyfile or --recovery-key"
+        case .noSlot(.keyfile): "this vault has no keyfile slot"
+        case .noSlot(.recovery): "this vault has no recovery key slot"
+        case .slotExpired(let id, let expires): "slot \(id) expired at \(expires)"
+        case .notEmpty(let path): "directory is not empty: \(path.shown)"
+        case .vaultExists(let path): "there is a vault already: \(path.shown)"
+        case .system(let errno, let operation, let path): "\(operation) \(path.shown): \(errno)"
+        case .format(let error): error.reason
+        }
+    }
+}
+
+extension VaultError {
+    /// Runs `body`, turning the error of a system call into a `VaultError` about `path`.
+    @discardableResult
+    static func wrapping<Result>(
+        _ operation: String, _ path: FilePath, _ body: () throws(StoreError) -> Result
+    ) throws(VaultError) -> Result {
+        do throws(StoreError) {
+            return try body()
+        } catch {
+            switch error {
+            case .system(let errno): throw .system(errno, operation, path)
+            case .damaged(let reason), .crypto(let reason): throw .damaged(path, reason)
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+import Foundation
+import Testing
+import VaultCrypto
+import VaultFormat
+
+/// The specification and the tests keep each other honest.
+@Suite struct SpecificationTests {
+    private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent()
+
+    @Test("Every requirement of the specification is named by a test of this target")
+    func coverage() throws {
+        let specification = try String(
+            contentsOf: Self.root.appending(path: "Sources/VaultFormat/VaultFormat.docc/FileFormat.md"), encoding: .utf8
+        )
+        let labels = specification.matches(of: /^- \*([A-Z][a-z]+-[0-9]+)\*:/.anchorsMatchLineEndings()).map {
+            String($0.1)
+        }
+        #expect(labels.count > 50)
+        #expect(Set(labels).count == labels.count, "a label is given twice")
+        let folder = Self.root.appending(path: "Tests/VaultFormatTests")
+        let tests = try FileManager.default.contentsOfDirectory(at: folder, includingPropertiesForKeys: nil)
+            .filter { $0.pathExtension == "swift" }.map { try String(contentsOf: $0, encoding: .utf8) }.joined()
+        let named = Set(tests.matches(of: /[A-Z][a-z]+-[0-9]+/).map { String($0.0) })
+        for label in labels where !label.hasPrefix("Store-") { #expect(named.contains(label), "\(label)") }
+    }
+
+    @Test("Conventions-4: nothing that can be empty is given to SIV alone")
+    func emptyPlaintext() throws {
+        let codec = try AttributeCodec(key: try SecretBytes.random(count: 64))
+        let stored = try codec.seal(value: [], name: ascii("user.a"))
+        #expect(stored.count == 17)
+        #expect(try codec.open(value: stored, name: ascii("user.a")) == [])
+        let tagOfNothing = [UInt8](repeating: 0, count: 16)
+        #expect(throws: FormatError.self) { try codec.open(value: tagOfNothing, name: ascii("user.a")) }
+        #expect(codec.name(ofStored: ascii("user.vaultfs.") + Base64URL.encode(tagOfNothing)) == nil)
+        let directory = try TestVault().directory()
+        #expect(EntryName.decode(Base64URL.encode(tagOfNothing), sidecarBlob: nil, keys: directory) == nil)
+        let link = ascii("1") + Base64URL.encode(tagOfNothing + tagOfNothing)
+        let cipher = try TestVault().linkCipher()
+        #expect(throws: FormatError.self) { try LinkTarget.decode(link, linkCipher: cipher) }
+    }
+
+    @Test("Conventions-2: reserved bytes are refused, each of them")
+    func reservedBytes() throws {
+        let vault = try TestVault()
+        let cipher = try vault.classCipher()
+        let made = try FileHeader.make(.complete, classCipher: cipher, vault: vault.id)
+        let header = try made.header.serialized(keys: made.keys)
+        for position in 64..<96 {
+            var bytes = header
+            bytes[position] = 1
+            #expect(throws: FormatError.self) { try bytes.withUnsafeBytes { try FileHeader.parse($0) } }
+        }
+        let record = try DirectoryRecord.make(.complete, isRoot: true, classCipher: cipher, vault: vault.id).bytes
+        for position in 8..<16 {
+            var bytes = record
+            bytes[position] = 1
+            #expect(throws: FormatError.self) { try DirectoryRecord.parse(bytes) }
+        }
+    }
+}

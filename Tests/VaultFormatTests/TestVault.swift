@@ -1,0 +1,68 @@
+import Testing
+import VaultCrypto
+import VaultFormat
+
+/// The keys of a vault without the vault: what the parsers and encoders need.
+struct TestVault {
+    let id: VaultID
+    let masterKey: SecretBytes
+
+    init() throws {
+        id = try VaultID.random()
+        masterKey = try SecretBytes.random(count: 32)
+    }
+
+    init(id: VaultID, masterKey: SecretBytes) {
+        self.id = id
+        self.masterKey = masterKey
+    }
+
+    func classCipher(_ protectionClass: ProtectionClass = .complete) throws -> SivCipher {
+        try SivCipher(key: try KeyDerivation.classKey(master: masterKey, vault: id, protectionClass))
+    }
+
+    func linkCipher(_ protectionClass: ProtectionClass = .complete) throws -> SivCipher {
+        try SivCipher(key: try KeyDerivation.linkKey(master: masterKey, vault: id, protectionClass))
+    }
+
+    func directory(_ protectionClass: ProtectionClass = .complete) throws -> DirectoryKeys {
+        try DirectoryRecord.make(
+            protectionClass, isRoot: false, classCipher: try classCipher(protectionClass), vault: id
+        ).keys
+    }
+}
+
+extension SecretBytes {
+    var revealed: [UInt8] { withUnsafeBytes { Array($0) } }
+
+    static func copy(_ bytes: [UInt8]) -> SecretBytes { bytes.withUnsafeBytes { SecretBytes(copying: $0) } }
+}
+
+func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
+
+func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
+
+/// The error that `body` throws; nil, and a failed expectation, if it throws none.
+func formatError(
+    _ comment: Comment? = nil, sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void
+) -> FormatError? {
+    #expect(throws: FormatError.self, comment, sourceLocation: sourceLocation) { try body() }
+}
+
+/// A small generator with a seed, so that a failing case can be found again.
+struct SeededGenerator: RandomNumberGenerator {
+    private var state: UInt64
+
+    init(seed: UInt64) { state = seed }
+
+    mutating func next() -> UInt64 {
+        // splitmix64 (Steele, Lea, Flood 2014)
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var z = state
+        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+        return z ^ (z >> 31)
+    }
+
+    mutating func bytes(_ count: Int) -> [UInt8] { (0..<count).map { _ in UInt8(truncatingIfNeeded: next()) } }
+}
