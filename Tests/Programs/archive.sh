@@ -25,18 +25,22 @@ tar -C "$mount/tar" $pax --xattrs --acls -cf - . | cmp - "$2/in.tar"
 cp -a "$mount/tar" "$mount/copy"
 diff <(listing "$source") <(listing "$mount/copy")
 
-unchanged() { [ -z "$(rsync -aHAXcni --delete "$1/" "$2/" | tee /dev/stderr)" ]; }
+unchanged() {
+    local changes
+    changes=$(rsync -aHAXni "${@:3}" --delete "$1/" "$2/")
+    [ -z "$changes" ] || { echo "rsync would change: $changes" >&2; return 1; }
+}
 rsync -aHAX "$source/" "$mount/rsync/"
-unchanged "$source" "$mount/rsync"
+unchanged "$source" "$mount/rsync" -c
 # By time and size alone, as people run it: had sealing moved a time, this would transfer again.
-[ -z "$(rsync -aHAXni --delete "$source/" "$mount/rsync/" | tee /dev/stderr)" ]
+unchanged "$source" "$mount/rsync"
 [ "$(stat -c %h "$mount/rsync/plain")" = 3 ]
 dd if=/dev/urandom of="$source/dir/file100" bs=1000 seek=7 count=3 conv=notrunc status=none
 head -c 50000 /dev/urandom >>"$source/dir/file90"
 rm -rf "$source/dir/deep"
-rsync -aHAX --delete --inplace --no-whole-file "$source/" "$mount/rsync/"
-unchanged "$source" "$mount/rsync"
+rsync -aHAXc --delete --inplace --no-whole-file "$source/" "$mount/rsync/"
+unchanged "$source" "$mount/rsync" -c
 rsync -aHAX "$mount/rsync/" "$2/back/"
-unchanged "$source" "$2/back"
+unchanged "$source" "$2/back" -c
 rm -rf "$mount/tar" "$mount/copy" "$mount/rsync"
 [ -z "$(ls -A "$mount")" ]

@@ -12,7 +12,15 @@ package final class Account: Sendable {
     /// that nothing on the machine changes.
     package static let ordinary: Account? = {
         guard Products.isRoot else { return current }
-        return try? Account(namespace: PrivateNamespace())
+        guard let namespace = try? PrivateNamespace() else { return nil }
+        return Account(name: "user", prefix: namespace.entering + namespace.becoming, namespace: namespace)
+    }()
+
+    /// The same ordinary user outside that namespace, where it sees root's mounts but cannot make any; nil unless root
+    /// runs the tests.
+    package static let visitor: Account? = {
+        guard Products.isRoot, let ordinary, let namespace = ordinary.namespace else { return nil }
+        return Account(name: "visitor", prefix: namespace.becoming, namespace: namespace)
     }()
 
     package let name: String
@@ -25,15 +33,10 @@ package final class Account: Sendable {
         (self.name, self.prefix, self.binary, self.tests, namespace) = (name, prefix, binary, tests, nil)
     }
 
-    private init(namespace: PrivateNamespace) {
-        self.namespace = namespace
-        name = "user"
+    private init(name: String, prefix: [String], namespace: PrivateNamespace) {
+        (self.name, self.prefix, self.namespace) = (name, prefix, namespace)
         binary = namespace.binary
         tests = namespace.tests
-        prefix =
-            namespace.entering + [
-                "setpriv", "--reuid=\(PrivateNamespace.uid)", "--regid=\(PrivateNamespace.gid)", "--clear-groups", "--",
-            ]
     }
 
     /// True where its commands run as root.

@@ -35,7 +35,10 @@ final class PrivateNamespace: @unchecked Sendable {
         }
         tests = directory.appending("Tests")
         binary = directory.appending("vaultfs")
-        environment = ["HOME": "/nonexistent", "LD_LIBRARY_PATH": directory.appending("lib"), "TMPDIR": "/tmp"]
+        environment = [
+            "HOME": "/nonexistent", "LD_LIBRARY_PATH": directory.appending("lib"), "TMPDIR": "/tmp",
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+        ]
         try copyWhatItNeeds()
     }
 
@@ -43,6 +46,9 @@ final class PrivateNamespace: @unchecked Sendable {
 
     /// The start of a command that is to run inside.
     var entering: [String] { ["nsenter", "--mount=/proc/\(holder.pid)/ns/mnt", "--"] }
+
+    /// The start of a command that is to run as the ordinary user.
+    var becoming: [String] { ["setpriv", "--reuid=\(Self.uid)", "--regid=\(Self.gid)", "--clear-groups", "--"] }
 
     /// The binary, the Swift libraries it is linked to (the tool chain may lie where only root reads), the programs.
     private func copyWhatItNeeds() throws {
