@@ -48,8 +48,8 @@ private func changes(_ attributes: stat, _ valid: Int32) -> VaultFileSystem.Chan
 
 func onStatistics(_ raw: fuse_req_t?, _ id: fuse_ino_t) {
     Request.serve(raw, "statfs") { (request) throws(StoreError) in
-        var statistics = try request.fileSystem.statistics()
-        fuse_reply_statfs(request.raw, &statistics)
+        var space = try request.fileSystem.space()
+        fuse_reply_statfs(request.raw, &space)
     }
 }
 

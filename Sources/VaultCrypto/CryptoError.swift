@@ -1,15 +1,17 @@
-/// Why a cryptographic operation failed.
-package enum CryptoError: Error, Equatable {
-    /// A tag or a synthetic IV does not verify.
-    case doesNotAuthenticate
-    /// libcrypto refused what should not fail; the function's name.
-    case library(operation: String)
-    /// The caller's input is out of bounds.
-    case invalidInput(String)
-}
+internal import COpenSSL
 
-/// libcrypto's functions return 1 for success.
-@inline(__always)
-func check(_ status: Int32, _ operation: StaticString) throws(CryptoError) {
-    if status != 1 { throw .library(operation: "\(operation)") }
+/// What a cryptographic operation can fail with.
+package enum CryptoError: Error, Equatable {
+    /// The data was not made under this key, or has been changed.
+    case doesNotAuthenticate
+    /// libcrypto or the kernel refused an operation that cannot fail for a reason in the data, such as for want of memory.
+    case library(operation: String)
+    /// The caller passed sizes or parameters that no operation takes; says which.
+    case invalidInput(String)
+
+    /// The error for a libcrypto call that failed. Empties the thread's error queue, so that nothing piles up there.
+    static func failed(_ operation: StaticString) -> CryptoError {
+        ERR_clear_error()
+        return .library(operation: "\(operation)")
+    }
 }

@@ -1,19 +1,28 @@
 internal import COpenSSL
 
-/// libcrypto's random generator, RAND_bytes(3). Any thread.
+/// Random bytes from libcrypto's generator (RAND_bytes), for what is not secret itself: salts, ids, initial vectors.
 package enum SecureRandom {
-    package static func fill(_ bytes: UnsafeMutableRawBufferPointer) throws(CryptoError) {
-        guard let base = bytes.baseAddress else { return }
-        try check(RAND_bytes(base.assumingMemoryBound(to: UInt8.self), Int32(bytes.count)), "RAND_bytes")
+    /// Fills the buffer. Any thread. Throws `.library` where the generator has no entropy.
+    package static func fill(_ buffer: UnsafeMutableRawBufferPointer) throws(CryptoError) {
+        guard let size = Int32(exactly: buffer.count) else {
+            throw .invalidInput("\(buffer.count) random bytes in one call")
+        }
+        guard size > 0 else { return }
+        guard RAND_bytes(buffer.baseAddress, size) == 1 else { throw .failed("RAND_bytes") }
     }
 
+    /// `count` random bytes. Any thread.
     package static func bytes(count: Int) throws(CryptoError) -> [UInt8] {
-        var result = [UInt8](repeating: 0, count: count)
-        try result.withMutableBytes { (bytes) throws(CryptoError) in try fill(bytes) }
-        return result
+        guard count >= 0, let size = Int32(exactly: count) else { throw .invalidInput("\(count) random bytes") }
+        var bytes = [UInt8](repeating: 0, count: count)
+        guard count == 0 || RAND_bytes(&bytes, size) == 1 else { throw .failed("RAND_bytes") }
+        return bytes
     }
 
+    /// A random integer, all 64 bits of it. Any thread.
     package static func integer() throws(CryptoError) -> UInt64 {
-        try bytes(count: 8).reduce(0) { $0 << 8 | UInt64($1) }
+        var value: UInt64 = 0
+        guard RAND_bytes(&value, 8) == 1 else { throw .failed("RAND_bytes") }
+        return value
     }
 }

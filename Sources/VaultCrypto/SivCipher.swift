@@ -1,90 +1,60 @@
 internal import COpenSSL
 
-/// AES-256-SIV (RFC 5297) under one 64-byte key: the same input always gives the same output. Any thread: a keyed
-/// context is kept as a template and copied for each message, since a context of OpenSSL 3.0 serves one message.
+/// AES-256-SIV (RFC 5297) under one key: deterministic authenticated encryption for names, keys and small values.
+///
+/// `@unchecked Sendable`: the template is only ever copied from (EVP_CIPHER_CTX_copy), and freed by the last owner.
+/// Each message has a context of its own, because one of OpenSSL 3.0 does a single message.
 package final class SivCipher: @unchecked Sendable {
-    // @unchecked: the templates are only read (EVP_CIPHER_CTX_copy takes its source as const) after `init`.
-    private static let tagSize = 16
-    private let sealing: OpaquePointer
-    private let opening: OpaquePointer
+    /// The size in bytes of V, which precedes the ciphertext.
+    package static let tagSize = 16
+    /// The size in bytes of a key.
+    package static let keySize = 64
 
-    /// - Parameter key: 64 bytes.
+    /// Keyed once; a copy costs a third of what setting a key does.
+    private let template: OpaquePointer
+
+    /// A cipher under a 64-byte key. Throws `.invalidInput` for any other size.
     package init(key: SecretBytes) throws(CryptoError) {
-        guard key.count == 64 else { throw .invalidInput("a SIV key has 64 bytes, not \(key.count)") }
-        sealing = try Self.template(key, isSealing: 1)
-        do { opening = try Self.template(key, isSealing: 0) } catch {
-            EVP_CIPHER_CTX_free(sealing)
-            throw error
+        guard key.count == Self.keySize else { throw .invalidInput("an AES-256-SIV key of \(key.count) bytes") }
+        let algorithm = try Library.loaded().aes256SIV
+        guard let template = EVP_CIPHER_CTX_new() else { throw .failed("EVP_CIPHER_CTX_new") }
+        let keyed = key.withUnsafeBytes {
+            EVP_EncryptInit_ex2(template, algorithm, $0.bindMemory(to: UInt8.self).baseAddress, nil, nil)
         }
+        guard keyed == 1 else {
+            EVP_CIPHER_CTX_free(template)
+            throw .failed("EVP_EncryptInit_ex2 AES-256-SIV")
+        }
+        self.template = template
     }
 
-    deinit {
-        EVP_CIPHER_CTX_free(sealing)
-        EVP_CIPHER_CTX_free(opening)
-    }
+    deinit { EVP_CIPHER_CTX_free(template) }
 
-    private static func template(_ key: SecretBytes, isSealing: Int32) throws(CryptoError) -> OpaquePointer {
-        let algorithm = try Algorithms.get().siv
-        guard let context = EVP_CIPHER_CTX_new() else { throw .library(operation: "EVP_CIPHER_CTX_new") }
-        let status = key.withUnsafeBytes { key in
-            EVP_CipherInit_ex2(
-                context, algorithm, key.baseAddress?.assumingMemoryBound(to: UInt8.self), nil, isSealing, nil)
-        }
-        guard status == 1 else {
-            EVP_CIPHER_CTX_free(context)
-            throw .library(operation: "EVP_CipherInit_ex2 AES-256-SIV")
-        }
-        return context
-    }
-
-    /// Seals `plaintext`: V (16 bytes) ‖ C.
-    /// - Parameter associatedData: one S2V component each, in order.
-    /// - Throws: `.invalidInput` for an empty plaintext, for which OpenSSL 3.0 gives a zero V and reports success.
+    /// V ‖ C for a plaintext, with one S2V component for each item of `associatedData`, in order. Any thread.
+    ///
+    /// Throws `.invalidInput` for an empty plaintext and for an empty item, see ``refuseEmpty(_:_:)``.
     package func seal(_ plaintext: [UInt8], associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
-        try plaintext.withBytes { (bytes) throws(CryptoError) -> [UInt8] in
-            try seal(bytes, associatedData)
+        try plaintext.withUnsafeBufferPointer { (bytes) throws(CryptoError) in
+            try seal(UnsafeRawBufferPointer(bytes), associatedData)
         }
     }
 
-    /// The same for a key.
-    package func sealSecret(_ secret: SecretBytes, associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
-        try secret.withUnsafeBytes { (bytes) throws(CryptoError) -> [UInt8] in try seal(bytes, associatedData) }
-    }
-
-    private func seal(
-        _ plaintext: UnsafeRawBufferPointer, _ associatedData: [[UInt8]]
-    ) throws(CryptoError) -> [UInt8] {
-        guard !plaintext.isEmpty else { throw .invalidInput("an empty text cannot be sealed") }
-        let context = try copy(sealing, associatedData)
-        defer { EVP_CIPHER_CTX_free(context) }
-        var result = [UInt8](repeating: 0, count: Self.tagSize + plaintext.count)
-        let status = result.withUnsafeMutableBufferPointer { output -> Int32 in
-            guard let base = output.baseAddress else { return 0 }
-            var size: Int32 = 0
-            guard
-                EVP_CipherUpdate(
-                    context, base + Self.tagSize, &size, plaintext.baseAddress?.assumingMemoryBound(to: UInt8.self),
-                    Int32(plaintext.count)) == 1, size == Int32(plaintext.count),
-                EVP_CipherFinal_ex(context, base, &size) == 1
-            else { return 0 }
-            return EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, Int32(Self.tagSize), base)
-        }
-        try check(status, "AES-256-SIV seal")
-        return result
-    }
-
-    /// Opens V ‖ C.
-    /// - Throws: `.doesNotAuthenticate`.
+    /// The plaintext of V ‖ C. Any thread. Throws `.doesNotAuthenticate` where key, data or order of data differ.
     package func open(_ sealed: [UInt8], associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
         guard sealed.count > Self.tagSize else { throw .doesNotAuthenticate }
-        var result = [UInt8](repeating: 0, count: sealed.count - Self.tagSize)
-        try result.withMutableBytes { (output) throws(CryptoError) in
-            try open(sealed, associatedData, into: output)
+        var plaintext = [UInt8](repeating: 0, count: sealed.count - Self.tagSize)
+        try plaintext.withUnsafeMutableBufferPointer { (output) throws(CryptoError) in
+            try open(sealed, associatedData, into: UnsafeMutableRawBufferPointer(output))
         }
-        return result
+        return plaintext
     }
 
-    /// The same for a key.
+    /// As ``seal(_:associatedData:)``, for a plaintext that stays in locked memory.
+    package func sealSecret(_ secret: SecretBytes, associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
+        try secret.withUnsafeBytes { (bytes) throws(CryptoError) in try seal(bytes, associatedData) }
+    }
+
+    /// As ``open(_:associatedData:)``, into locked memory.
     package func openSecret(_ sealed: [UInt8], associatedData: [[UInt8]]) throws(CryptoError) -> SecretBytes {
         guard sealed.count > Self.tagSize else { throw .doesNotAuthenticate }
         return try SecretBytes(count: sealed.count - Self.tagSize) { (output) throws(CryptoError) in
@@ -92,40 +62,79 @@ package final class SivCipher: @unchecked Sendable {
         }
     }
 
-    private func open(
-        _ sealed: [UInt8], _ associatedData: [[UInt8]], into output: UnsafeMutableRawBufferPointer
-    ) throws(CryptoError) {
-        let context = try copy(opening, associatedData)
+    private func seal(_ plaintext: UnsafeRawBufferPointer, _ data: [[UInt8]]) throws(CryptoError) -> [UInt8] {
+        try refuseEmpty(plaintext.count, data)
+        let context = try copyOfTemplate(forEncryption: true)
         defer { EVP_CIPHER_CTX_free(context) }
-        var tag = Array(sealed[..<Self.tagSize])
-        try check(
-            EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, Int32(Self.tagSize), &tag), "EVP_CTRL_AEAD_SET_TAG")
-        let isAuthentic = sealed.withUnsafeBufferPointer { input -> Bool in
-            guard let base = input.baseAddress else { return false }
-            var size: Int32 = 0
-            let status = EVP_CipherUpdate(
-                context, output.baseAddress?.assumingMemoryBound(to: UInt8.self), &size, base + Self.tagSize,
-                Int32(output.count))
-            return status == 1 && size == Int32(output.count)
+        try absorb(data, context)
+        var sealed = [UInt8](repeating: 0, count: Self.tagSize + plaintext.count)
+        var size: Int32 = 0
+        let done = sealed.withUnsafeMutableBufferPointer { output in
+            guard let base = output.baseAddress else { return false }
+            let input = plaintext.bindMemory(to: UInt8.self).baseAddress
+            return EVP_EncryptUpdate(context, base + Self.tagSize, &size, input, Int32(plaintext.count)) == 1
+                && EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, Int32(Self.tagSize), base) == 1
         }
-        guard isAuthentic else {
-            cleanse(output)
+        guard done, Int(size) == plaintext.count else { throw .failed("EVP_EncryptUpdate AES-256-SIV") }
+        return sealed
+    }
+
+    private func open(
+        _ sealed: [UInt8], _ data: [[UInt8]], into plaintext: UnsafeMutableRawBufferPointer
+    ) throws(CryptoError) {
+        try refuseEmpty(plaintext.count, data)
+        let context = try copyOfTemplate(forEncryption: false)
+        defer { EVP_CIPHER_CTX_free(context) }
+        try absorb(data, context)
+        var size: Int32 = 0
+        let isAuthentic = try sealed.withUnsafeBufferPointer { (input) throws(CryptoError) in
+            guard let base = input.baseAddress, let output = plaintext.bindMemory(to: UInt8.self).baseAddress else {
+                return false
+            }
+            // The control takes a pointer to non-const, but reads only.
+            let tag = UnsafeMutableRawPointer(mutating: base)
+            guard EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, Int32(Self.tagSize), tag) == 1 else {
+                throw .failed("EVP_CTRL_AEAD_SET_TAG")
+            }
+            return EVP_DecryptUpdate(context, output, &size, base + Self.tagSize, Int32(plaintext.count)) == 1
+        }
+        guard isAuthentic, Int(size) == plaintext.count else {
+            if let base = plaintext.baseAddress { wipe(base, count: plaintext.count) }
+            ERR_clear_error()
             throw .doesNotAuthenticate
         }
     }
 
-    /// A context for one message, with its associated data taken in.
-    private func copy(_ template: OpaquePointer, _ associatedData: [[UInt8]]) throws(CryptoError) -> OpaquePointer {
-        guard let context = EVP_CIPHER_CTX_new() else { throw .library(operation: "EVP_CIPHER_CTX_new") }
-        var isReady = EVP_CIPHER_CTX_copy(context, template) == 1
-        for item in associatedData where isReady {
-            var size: Int32 = 0
-            isReady = EVP_CipherUpdate(context, nil, &size, item, Int32(item.count)) == 1
+    /// OpenSSL 3.0 gives a zero V for an empty plaintext, and before 3.0.10 leaves empty data out of V; both without an
+    /// error. The format has neither.
+    private func refuseEmpty(_ plaintextSize: Int, _ data: [[UInt8]]) throws(CryptoError) {
+        guard plaintextSize > 0 else { throw .invalidInput("an empty plaintext for AES-256-SIV") }
+        guard Int32(exactly: plaintextSize) != nil else {
+            throw .invalidInput("a plaintext of \(plaintextSize) bytes for AES-256-SIV")
         }
-        guard isReady else {
+        // RFC 5297 section 2.6: at most 126 components beside the plaintext.
+        guard data.count <= 126, data.allSatisfy({ !$0.isEmpty && Int32(exactly: $0.count) != nil }) else {
+            throw .invalidInput("empty, overlong or over 126 items of associated data for AES-256-SIV")
+        }
+    }
+
+    private func copyOfTemplate(forEncryption: Bool) throws(CryptoError) -> OpaquePointer {
+        guard let context = EVP_CIPHER_CTX_new() else { throw .failed("EVP_CIPHER_CTX_new") }
+        guard EVP_CIPHER_CTX_copy(context, template) == 1,
+            EVP_CipherInit_ex2(context, nil, nil, nil, forEncryption ? 1 : 0, nil) == 1
+        else {
             EVP_CIPHER_CTX_free(context)
-            throw .library(operation: "AES-256-SIV associated data")
+            throw .failed("EVP_CIPHER_CTX_copy AES-256-SIV")
         }
         return context
+    }
+
+    private func absorb(_ data: [[UInt8]], _ context: OpaquePointer) throws(CryptoError) {
+        var size: Int32 = 0
+        for item in data {
+            guard EVP_CipherUpdate(context, nil, &size, item, Int32(item.count)) == 1 else {
+                throw .failed("EVP_CipherUpdate of associated data")
+            }
+        }
     }
 }

@@ -136,6 +136,11 @@ final class NodeTable: Sendable {
         }
     }
 
+    /// The inode is no longer what this node stands for.
+    func disown(_ node: Node) {
+        state.withLock { detach(node, &$0) }
+    }
+
     private func detach(_ node: Node, _ state: inout State) {
         if state.byKey[node.key] === node { state.byKey[node.key] = nil }
         for name in node.names { release(name.parent, &state) }

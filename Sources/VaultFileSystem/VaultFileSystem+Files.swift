@@ -12,7 +12,12 @@ extension VaultFileSystem {
         return try node.opening.withLock { (state) throws(StoreError) -> EncryptedFile in
             if let file = state.file { return file }
             let file = try EncryptedFile.open(try openBacking(node, flags: O_RDONLY), in: store)
-            if let known = state.fileID, known != file.fileID { throw .system(.staleNFSFileHandle) }
+            if let known = state.fileID, known != file.fileID {
+                // Another file has been put in its place behind our back, under the same inode number: this node is
+                // not it, and the kernel's next lookup is to make a new one.
+                nodes.disown(node)
+                throw .system(.staleNFSFileHandle)
+            }
             state.fileID = file.fileID
             state.file = file
             return file

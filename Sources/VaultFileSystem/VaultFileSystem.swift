@@ -108,13 +108,11 @@ package final class VaultFileSystem: Sendable {
     }
 
     /// statvfs(3) of the backing store.
-    package func statistics() throws(StoreError) -> statvfs {
+    package func space() throws(StoreError) -> statvfs {
         var result = statvfs()
         try retrying { fstatvfs(store.root.fd, &result) }
         result.f_namemax = UInt(EntryName.maximumLength)
         return result
     }
 
-    /// How many nodes the kernel holds.
-    package var nodeCount: Int { nodes.count }
 }

@@ -56,6 +56,10 @@ extension EncryptedFile {
             return
         }
         let n = slot.recordSize - ChunkLayout.recordOverhead
+        // The length of a sealed file is vouched for: a slot of another size is not of this state of the file.
+        if state.header.isSealed, n != layout.plaintextSize(ofChunk: address.chunk, length: state.header.length) {
+            return
+        }
         let piece = UnsafeMutableRawBufferPointer(rebasing: plaintext[..<n])
         guard let record = try store.journal.record(in: slot),
             try verifies(record, chunk: address.chunk, into: piece, cipher)

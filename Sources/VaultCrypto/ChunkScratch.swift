@@ -1,0 +1,38 @@
+/// The working memory of one ``ChunkCipher``: one locked allocation, cut into parts once.
+struct ChunkScratch: ~Copyable {
+    /// How many one-time keys of the authenticator are made in one call.
+    static let maskCount = 32
+    /// How many CBC chains advance together. Sixteen would gain 4 % for long runs.
+    static let laneCount = 8
+    private static let vectorPoolSize = 4096
+
+    private let slot: SecretSlot
+
+    init() throws(CryptoError) {
+        let size = 256 + Self.maskCount * 16 + Self.vectorPoolSize
+        guard let slot = SecretArena.allocate(count: size) else { throw .library(operation: "mmap") }
+        self.slot = slot
+    }
+
+    deinit { SecretArena.deallocate(slot) }
+
+    /// Poly1305's key, r ‖ s, 32 bytes.
+    var authenticatorKey: UnsafeMutableRawPointer { slot.base }
+    /// A computed tag, 16 bytes.
+    var tag: UnsafeMutableRawPointer { slot.base + 32 }
+    /// One AES block.
+    var block: UnsafeMutableRawPointer { slot.base + 48 }
+    /// The last ciphertext block of each chain, 16 bytes a lane.
+    var lanes: UnsafeMutableRawPointer { slot.base + 64 }
+    /// AES(macKey; IV), 16 bytes a chunk.
+    var masks: UnsafeMutableRawPointer { slot.base + 256 }
+    /// Random bytes for initial vectors.
+    var vectorPool: UnsafeMutableRawBufferPointer {
+        UnsafeMutableRawBufferPointer(start: slot.base + 256 + Self.maskCount * 16, count: Self.vectorPoolSize)
+    }
+
+    /// Wipes all that comes from keys; not the vectors to come, which are no key's.
+    func wipeKeys() {
+        wipe(slot.base, count: 256 + Self.maskCount * 16)
+    }
+}

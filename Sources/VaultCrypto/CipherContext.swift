@@ -1,0 +1,61 @@
+internal import COpenSSL
+
+/// One EVP_CIPHER_CTX without padding, and its owner. Not for two threads at once.
+///
+/// A structure that cannot be copied rather than a class: no reference counting on the path of a chunk.
+struct CipherContext: ~Copyable {
+    private let handle: OpaquePointer
+    private let algorithm: OpaquePointer
+    private let encrypts: Bool
+
+    /// A context without a key for an algorithm of ``Library``.
+    init(_ algorithm: OpaquePointer, encrypts: Bool) throws(CryptoError) {
+        guard let handle = EVP_CIPHER_CTX_new() else { throw .failed("EVP_CIPHER_CTX_new") }
+        self.handle = handle
+        self.algorithm = algorithm
+        self.encrypts = encrypts
+    }
+
+    deinit { EVP_CIPHER_CTX_free(handle) }
+
+    /// Replaces the key schedule. The initial vector is zero until one is set.
+    func setKey(_ key: SecretBytes) throws(CryptoError) {
+        let keyed = key.withUnsafeBytes { key in
+            withUnsafeBytes(of: Block.zero) { vector in
+                EVP_CipherInit_ex2(
+                    handle, algorithm, key.bindMemory(to: UInt8.self).baseAddress,
+                    vector.bindMemory(to: UInt8.self).baseAddress, encrypts ? 1 : 0, nil)
+            }
+        }
+        guard keyed == 1, EVP_CIPHER_CTX_set_padding(handle, 0) == 1 else { throw .failed("EVP_CipherInit_ex2 key") }
+    }
+
+    /// Wipes the key schedule (EVP_CIPHER_CTX_reset).
+    func forgetKey() {
+        EVP_CIPHER_CTX_reset(handle)
+    }
+
+    /// Sets the 16-byte initial vector of the next CBC chain.
+    @inline(__always)
+    func setVector(_ vector: UnsafeRawPointer) throws(CryptoError) {
+        let bytes = vector.assumingMemoryBound(to: UInt8.self)
+        guard EVP_CipherInit_ex2(handle, nil, nil, bytes, encrypts ? 1 : 0, nil) == 1 else {
+            throw .failed("EVP_CipherInit_ex2 vector")
+        }
+    }
+
+    /// Transforms `size` bytes, whole blocks; `output` may be `input`.
+    @inline(__always)
+    func transform(
+        _ input: UnsafeRawPointer, into output: UnsafeMutableRawPointer, size: Int
+    ) throws(CryptoError) {
+        let from = input.assumingMemoryBound(to: UInt8.self)
+        let to = output.assumingMemoryBound(to: UInt8.self)
+        var written: Int32 = 0
+        let done =
+            encrypts
+            ? EVP_EncryptUpdate(handle, to, &written, from, Int32(truncatingIfNeeded: size))
+            : EVP_DecryptUpdate(handle, to, &written, from, Int32(truncatingIfNeeded: size))
+        guard done == 1, Int(written) == size else { throw .failed("EVP_CipherUpdate") }
+    }
+}

@@ -1,0 +1,38 @@
+internal import COpenSSL
+
+/// scrypt (RFC 7914), for passphrases.
+package enum Scrypt {
+    /// The most memory that a derivation may take: 1 GiB.
+    private static let maximumMemory: UInt64 = 1 << 30
+
+    /// `count` bytes derived with cost N = 2^`logN`, block size `r` and parallelism `p`. Any thread; slow by design.
+    ///
+    /// Throws `.invalidInput` for parameters that RFC 7914 excludes and where 128·N·r is over 1 GiB. The format's own
+    /// bounds are narrower and are the caller's.
+    package static func derive(
+        passphrase: SecretBytes, salt: [UInt8], logN: Int, r: Int, p: Int, count: Int
+    ) throws(CryptoError) -> SecretBytes {
+        guard (1...30).contains(logN), (1...1 << 20).contains(r), (1...1 << 20).contains(p), count > 0 else {
+            throw .invalidInput("scrypt parameters logN \(logN), r \(r), p \(p), \(count) bytes")
+        }
+        let n = UInt64(1) << UInt64(logN)
+        // No product overflows: the factors are at most 2^30, 2^20 and 2^7.
+        let tableMemory = n * UInt64(r) * 128
+        let laneMemory = UInt64(p) * UInt64(r) * 128
+        guard tableMemory <= maximumMemory, laneMemory <= maximumMemory else {
+            throw .invalidInput("scrypt parameters logN \(logN), r \(r), p \(p) take over 1 GiB")
+        }
+        guard let context = EVP_KDF_CTX_new(try Library.loaded().scrypt) else { throw .failed("EVP_KDF_CTX_new") }
+        defer { EVP_KDF_CTX_free(context) }
+        // libcrypto also counts a few blocks of its own, of 128·r bytes each.
+        let limit = tableMemory + laneMemory + UInt64(r) * 1024 + 65536
+        return try SecretBytes(count: count) { (output) throws(CryptoError) in
+            let derived = passphrase.withUnsafeBytes {
+                openssl_scrypt(
+                    context, $0.baseAddress, $0.count, salt, salt.count, n, UInt32(r), UInt32(p), limit,
+                    output.baseAddress, output.count)
+            }
+            guard derived == 1 else { throw .failed("EVP_KDF_derive scrypt") }
+        }
+    }
+}

@@ -1,0 +1,29 @@
+import VaultCrypto
+
+/// The bytes that pairs of hexadecimal digits stand for; spaces do not matter.
+func bytes(hex text: String) -> [UInt8] {
+    let digits = text.compactMap(\.hexDigitValue)
+    return stride(from: 0, to: digits.count - 1, by: 2).map { UInt8(digits[$0] * 16 + digits[$0 + 1]) }
+}
+
+func hex(_ bytes: [UInt8]) -> String {
+    let digits = Array("0123456789abcdef")
+    return String(bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] })
+}
+
+func secret(_ bytes: [UInt8]) -> SecretBytes {
+    bytes.withUnsafeBytes { SecretBytes(copying: $0) }
+}
+
+func secret(_ range: Range<Int>) -> SecretBytes {
+    secret(range.map { UInt8($0) })
+}
+
+func content(_ secret: SecretBytes) -> [UInt8] {
+    secret.withUnsafeBytes { Array($0) }
+}
+
+/// Text-like plaintext that differs from block to block and chunk to chunk. The reference values were computed over it.
+func pattern(_ count: Int) -> [UInt8] {
+    (0..<count).map { UInt8(truncatingIfNeeded: $0 * 31 + ($0 >> 8) * 7) }
+}

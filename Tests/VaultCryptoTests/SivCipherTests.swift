@@ -1,0 +1,128 @@
+import Testing
+import VaultCrypto
+
+@Suite struct SivCipherTests {
+    static let key = Array((192...255).reversed()).map { UInt8($0) }
+
+    struct Vector: Sendable, CustomTestStringConvertible {
+        let testDescription: String
+        let data: [[UInt8]]
+        let plaintext: [UInt8]
+        let sealed: String
+    }
+
+    /// The inputs of RFC 5297 appendix A under a 64-byte key; reference: Python cryptography 48.
+    static let vectors = [
+        Vector(
+            testDescription: "A.1",
+            data: [(0x10..<0x28).map { UInt8($0) }], plaintext: bytes(hex: "112233445566778899aabbccddee"),
+            sealed: "59e71a7723eaa441e91cb355cdeaba2b2ceadefbbc1c950948b8e8ed7c4a"),
+        Vector(
+            testDescription: "A.2",
+            data: [
+                bytes(
+                    hex: "00112233445566778899aabbccddeeffdeaddadadeaddadaffeeddccbbaa99887766554433221100"),
+                bytes(hex: "102030405060708090a0"), bytes(hex: "09f911029d74e35bd84156c5635688c0"),
+            ],
+            plaintext: Array("this is some plaintext to encrypt using SIV-AES".utf8),
+            sealed: """
+                1f74c3f617fc93c7244fe63734ad410a3f615c51643402789c3dde8d09c56ad81c6996e341fa863b3541cd39974a1f68\
+                9a0cb578d6ba05845fd9766d34a483
+                """),
+        Vector(
+            testDescription: "no data, one byte", data: [], plaintext: [0x2a],
+            sealed: "ad8faee09b021204ca7369e7fd15cb92ee"),
+        Vector(
+            testDescription: "48 zero bytes", data: [Array("name".utf8)],
+            plaintext: [UInt8](repeating: 0, count: 48),
+            sealed: """
+                de49cdeea5ce068bc0ab05ddc0c44ae8eb59246a57e7194a11390147fcbf6ff409c6529ad2e980e7d5fd75431fd6f6a0\
+                cf8fec3d77ab24be88f95c27536748c2
+                """),
+    ]
+
+    let cipher: SivCipher
+
+    init() throws { cipher = try SivCipher(key: secret(Self.key)) }
+
+    @Test(arguments: vectors) func sealsAsTheReference(vector: Vector) throws {
+        // Twice: the template must be as good after the first message as before.
+        for _ in 0..<2 {
+            #expect(hex(try cipher.seal(vector.plaintext, associatedData: vector.data)) == vector.sealed)
+            #expect(try cipher.open(bytes(hex: vector.sealed), associatedData: vector.data) == vector.plaintext)
+        }
+        let kept = secret(vector.plaintext)
+        #expect(hex(try cipher.sealSecret(kept, associatedData: vector.data)) == vector.sealed)
+        let opened = try cipher.openSecret(bytes(hex: vector.sealed), associatedData: vector.data)
+        #expect(content(opened) == vector.plaintext)
+    }
+
+    @Test(arguments: vectors) func everyChangeIsRefused(vector: Vector) {
+        let sealed = bytes(hex: vector.sealed)
+        for index in sealed.indices {
+            var changed = sealed
+            changed[index] ^= 1 << UInt8(index % 8)
+            expectRefusal(changed, vector.data)
+        }
+        for count in sealed.indices { expectRefusal(Array(sealed[..<count]), vector.data) }
+        expectRefusal(sealed + [0], vector.data)
+        expectRefusal(sealed, vector.data + [[0]])
+    }
+
+    @Test("components keep their order and their borders")
+    func dataIsAList() throws {
+        let sealed = try cipher.seal([1, 2, 3], associatedData: [[1, 2], [3]])
+        expectRefusal(sealed, [[3], [1, 2]])
+        expectRefusal(sealed, [[1], [2, 3]])
+        expectRefusal(sealed, [[1, 2, 3]])
+        expectRefusal(sealed, [[1, 2]])
+        expectRefusal(sealed, [])
+        #expect(try cipher.open(sealed, associatedData: [[1, 2], [3]]) == [1, 2, 3])
+    }
+
+    @Test func anotherKeyIsRefused() throws {
+        let sealed = try cipher.seal([1, 2, 3], associatedData: [])
+        let other = try SivCipher(key: secret(0..<64))
+        #expect(throws: CryptoError.doesNotAuthenticate) { try other.open(sealed, associatedData: []) }
+    }
+
+    @Test("what OpenSSL 3.0 gets wrong without an error is refused")
+    func emptyInputIsRefused() {
+        #expect(throws: CryptoError.invalidInput("an empty plaintext for AES-256-SIV")) {
+            try cipher.seal([], associatedData: [[1]])
+        }
+        #expect(throws: CryptoError.self) { try cipher.seal([1], associatedData: [[1], []]) }
+        #expect(throws: CryptoError.doesNotAuthenticate) {
+            try cipher.open([UInt8](repeating: 0, count: 16), associatedData: [[1]])
+        }
+        #expect(throws: CryptoError.doesNotAuthenticate) { try cipher.openSecret([], associatedData: []) }
+        #expect(throws: CryptoError.self) { try cipher.seal([1], associatedData: .init(repeating: [1], count: 127)) }
+    }
+
+    @Test(arguments: [0, 32, 63, 65]) func keysOfOtherSizesAreRefused(count: Int) {
+        #expect(throws: CryptoError.invalidInput("an AES-256-SIV key of \(count) bytes")) {
+            try SivCipher(key: secret(pattern(count)))
+        }
+    }
+
+    @Test func manyThreadsShareACipher() async throws {
+        try await withThrowingTaskGroup(of: Bool.self) { group in
+            for worker in 0..<8 {
+                group.addTask { [cipher] in
+                    try (1...500).allSatisfy { count in
+                        let plaintext = pattern(count)
+                        let data = [[UInt8(worker)], plaintext]
+                        let sealed = try cipher.seal(plaintext, associatedData: data)
+                        return try cipher.open(sealed, associatedData: data) == plaintext
+                    }
+                }
+            }
+            for try await isRight in group { #expect(isRight) }
+        }
+    }
+
+    private func expectRefusal(_ sealed: [UInt8], _ data: [[UInt8]]) {
+        #expect(throws: CryptoError.doesNotAuthenticate) { try cipher.open(sealed, associatedData: data) }
+        #expect(throws: CryptoError.doesNotAuthenticate) { try cipher.openSecret(sealed, associatedData: data) }
+    }
+}
