@@ -62,3 +62,8 @@ need_fuse() {
         stop "/dev/fuse is not open to $(id -un) ($(stat -c '%A %U:%G' /dev/fuse)): make it 0666, as udev does, or run as root"
     fi
 }
+
+# python_with_cryptography: prints the Python that the independent reader runs with.
+python_with_cryptography() {
+    if /usr/bin/python3 -c 'import cryptography' 2>/dev/null; then echo /usr/bin/python3; else echo python3; fi
+}
