@@ -42,6 +42,10 @@ package final class ControlServer: Sendable {
         }
     }
 
+    deinit {
+        removeSocket()
+    }
+
     /// Makes the socket under a name of its own and renames it when it listens, over whatever a dead daemon left: so
     /// nobody ever finds a socket here that refuses and has a living owner.
     private static func listen(_ listener: Socket, name: String, directory: RuntimeDirectory) throws(Errno) -> ino_t {
@@ -92,6 +96,11 @@ package final class ControlServer: Sendable {
     package func stop() {
         stopTrigger.withLock { $0 = nil }
         if let thread = thread.withLock({ $0.take() }) { pthread_join(thread, nil) }
+        removeSocket()
+    }
+
+    /// Removes the socket's name: nobody finds it any more; who is connected stays so. Again: nothing.
+    package func removeSocket() {
         var status = stat()
         // The mountpoint may have been taken by another daemon, which then has replaced the socket.
         if fstatat(directory.fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_ino == inode {

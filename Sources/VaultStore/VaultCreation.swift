@@ -23,7 +23,10 @@ package enum VaultCreation {
     /// Makes a vault at `path`, a directory that is empty, or is made here with mode 0700. What was made is removed when
     /// it fails. Takes as long as the slots' key derivations.
     /// - Throws: `notFound` (the parent), `notADirectory`, `notEmpty`, `vaultExists`, `inUse`, `system`, `format`.
-    package static func create(at path: FilePath, chunkSize: Int, slots: [SlotRequest]) throws(VaultError) {
+    @discardableResult
+    package static func create(
+        at path: FilePath, chunkSize: Int, slots: [SlotRequest]
+    ) throws(VaultError) -> VaultConfiguration {
         try check(at: path)
         let (record, configuration) = try makeContents(chunkSize: chunkSize, slots: slots)
         let isMade = try makeDirectory(path)
@@ -36,11 +39,15 @@ package enum VaultCreation {
             if isMade { _ = path.withPlatformString { rmdir($0) } }
             throw error
         }
-        guard isMade else { return }
-        let parentPath = parent(of: path)
-        let parentDirectory = try VaultDirectory.openDirectory(parentPath)
-        try VaultError.wrapping("cannot write", parentPath) { () throws(StoreError) in
-            try parentDirectory.synchronize(dataOnly: false)
+        if isMade { try synchronize(parent(of: path)) }
+        return configuration
+    }
+
+    /// fsync(2) of a directory.
+    private static func synchronize(_ path: FilePath) throws(VaultError) {
+        let directory = try VaultDirectory.openDirectory(path)
+        try VaultError.wrapping("cannot write", path) { () throws(StoreError) in
+            try directory.synchronize(dataOnly: false)
         }
     }
 

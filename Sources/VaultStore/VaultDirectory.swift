@@ -1,4 +1,3 @@
-internal import CLinux
 internal import Glibc
 package import SystemPackage
 package import VaultCrypto
@@ -46,6 +45,12 @@ package final class VaultDirectory: Sendable {
     /// - Throws: `notFound`, `notADirectory`, `notAVault`, `damaged`, `newerVersion`, `system`.
     package static func open(_ path: FilePath) throws(VaultError) -> VaultDirectory {
         try VaultDirectory(path: path, descriptor: openDirectory(path))
+    }
+
+    /// The same vault with its configuration read again, on the same descriptor: once locked, nobody else writes it.
+    /// - Throws: as `open`.
+    package func reread() throws(VaultError) -> VaultDirectory {
+        try VaultDirectory(path: path, descriptor: descriptor)
     }
 
     /// open(2) of a directory that a person named.

@@ -1,0 +1,117 @@
+internal import ArgumentParser
+internal import VaultStore
+
+/// `vaultfs bench PATH`
+struct BenchCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "bench", abstract: "Measure random reads of a file or a directory, such as a mount.",
+        discussion: """
+            In a directory, a file of random bytes is made, and removed at the end; a file is only read. Each line of the \
+            table is one run. 'page cache': reads through the kernel's page cache, empty at the start of the run, so that \
+            what is read again comes from memory. 'none': every read goes to the file system (O_DIRECT).
+            """)
+
+    @Argument(help: "A directory, or an existing file.")
+    var path: PathArgument
+
+    @Option(help: ArgumentHelp("Size of the file that is made.", valueName: "size"))
+    var size = ByteSize(256 << 20)
+
+    @Option(help: ArgumentHelp("Sizes of a read, separated by commas.", valueName: "sizes"))
+    var blockSizes = CommaList([ByteSize(4096), ByteSize(65536)])
+
+    @Option(help: ArgumentHelp("How many threads read at once, separated by commas.", valueName: "counts"))
+    var jobs = CommaList([1, 4])
+
+    @Option(help: ArgumentHelp("How long each run takes: 5s, 500ms, 1m.", valueName: "time"))
+    var duration = TimeSpan(.seconds(5))
+
+    @Flag(help: "Print JSON.")
+    var json = false
+
+    func validate() throws {
+        for blockSize in blockSizes.values where blockSize.bytes < 512 || blockSize.bytes % 512 != 0 {
+            throw ValidationError("block size \(blockSize) is not a multiple of 512")
+        }
+        guard let largest = blockSizes.values.map(\.bytes).max(), largest <= 64 << 20 else {
+            throw ValidationError("block sizes are at most 64M")
+        }
+        guard jobs.values.allSatisfy({ (1...256).contains($0) }) else {
+            throw ValidationError("jobs are not in 1…256")
+        }
+        guard size.bytes >= largest else {
+            throw ValidationError("a file of \(size) is smaller than a block")
+        }
+    }
+
+    func run() throws {
+        EndSignals.block()
+        let progress = ProgressLine()
+        let file = try BenchFile(path: path.path)
+        EndSignals.onArrival { number in
+            progress.clear()
+            file.remove()
+            EndSignals.end(by: number)
+        }
+        defer { file.remove() }
+        defer { progress.clear() }
+        if file.isTemporary { try file.fill(size: size.bytes, progress: progress) }
+        let target = try BenchTarget(file, largestBlock: blockSizes.values.map(\.bytes).max() ?? 0)
+        var results: [BenchResult] = []
+        for cache in BenchRun.Cache.allCases {
+            for blockSize in blockSizes.values {
+                for jobCount in jobs.values {
+                    let run = BenchRun(
+                        target: target, cache: cache, blockSize: blockSize.bytes, jobs: jobCount,
+                        duration: duration.value)
+                    results.append(try run.measure(progress: progress))
+                }
+            }
+        }
+        progress.clear()
+        let report = BenchReport(target, path: path.path, isTemporary: file.isTemporary, results: results)
+        if json {
+            try Console.printJSON(report)
+        } else {
+            report.printTable()
+        }
+    }
+}
+
+/// Values separated by commas on the command line.
+struct CommaList<Value: ExpressibleByArgument & CustomStringConvertible>: ExpressibleByArgument {
+    let values: [Value]
+
+    init(_ values: [Value]) {
+        self.values = values
+    }
+
+    init?(argument: String) {
+        let parts = argument.split(separator: ",", omittingEmptySubsequences: false)
+        let values = parts.compactMap { Value(argument: String($0)) }
+        guard values.count == parts.count else { return nil }
+        self.values = values
+    }
+
+    var defaultValueDescription: String { values.map(\.description).joined(separator: ",") }
+}
+
+/// A length of time on the command line: `5s`, `500ms`, `1m`; a bare number is seconds.
+struct TimeSpan: ExpressibleByArgument {
+    let value: Duration
+
+    init(_ value: Duration) {
+        self.value = value
+    }
+
+    init?(argument: String) {
+        let digits = argument.prefix { $0.isASCII && $0.isNumber }
+        let milliseconds = ["": 1000, "s": 1000, "ms": 1, "m": 60000]
+        guard let number = Int(digits), let unit = milliseconds[String(argument.dropFirst(digits.count))],
+            (1...86_400_000).contains(number.multipliedReportingOverflow(by: unit).partialValue), number < 1 << 32
+        else { return nil }
+        value = .milliseconds(number * unit)
+    }
+
+    var defaultValueDescription: String { "\(value.components.seconds)s" }
+}

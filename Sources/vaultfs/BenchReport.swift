@@ -1,0 +1,95 @@
+internal import Histogram
+internal import SystemPackage
+internal import VaultStore
+
+/// What one run measured; the names of the fields are the interface of `--json`.
+struct BenchResult: Encodable {
+    struct Latency: Encodable {
+        let p50: Double
+        let p95: Double
+        let p99: Double
+        let p999: Double
+        let maximum: Double
+    }
+
+    let cache: BenchRun.Cache
+    let blockSize: Int
+    let jobs: Int
+    let seconds: Double
+    let reads: UInt64
+    let iops: Double
+    /// Of 10⁶ bytes.
+    let megabytesPerSecond: Double
+    let latencyMicroseconds: Latency
+
+    init(_ run: BenchRun, histogram: Histogram<UInt64>, seconds: Double) {
+        cache = run.cache
+        blockSize = run.blockSize
+        jobs = run.jobs
+        self.seconds = seconds
+        reads = histogram.totalCount
+        iops = Double(reads) / seconds
+        megabytesPerSecond = iops * Double(run.blockSize) / 1e6
+        func microseconds(_ percentile: Double) -> Double {
+            Double(histogram.valueAtPercentile(percentile)) / 1000
+        }
+        latencyMicroseconds = Latency(
+            p50: microseconds(50), p95: microseconds(95), p99: microseconds(99), p999: microseconds(99.9),
+            maximum: Double(histogram.maxRecorded) / 1000)
+    }
+}
+
+/// All runs; the names of the fields are the interface of `--json`.
+struct BenchReport: Encodable {
+    let path: String
+    let fileSize: Int
+    let isTemporaryFile: Bool
+    /// How reads went past the page cache: `O_DIRECT`, or `fadvise` where the file system refuses it.
+    let uncachedBy: String
+    let results: [BenchResult]
+
+    init(_ target: BenchTarget, path: FilePath, isTemporary: Bool, results: [BenchResult]) {
+        self.path = path.string
+        fileSize = target.size
+        isTemporaryFile = isTemporary
+        uncachedBy = target.isDirect ? "O_DIRECT" : "fadvise"
+        self.results = results
+    }
+
+    func printTable() {
+        print("Random reads of a file of \(ByteSize(fileSize)) in \(FilePath(path).shown); latencies in µs")
+        if uncachedBy != "O_DIRECT" {
+            print("O_DIRECT is refused here: 'none' drops the pages before each read instead (posix_fadvise)")
+        }
+        print("")
+        let head = ["cache", "block", "jobs", "IOPS", "MB/s", "p50", "p95", "p99", "p99.9"]
+        let rows = results.map { result in
+            let latency = result.latencyMicroseconds
+            return [result.cache.rawValue, ByteSize(result.blockSize).description, "\(result.jobs)"]
+                + [result.iops].map { grouped($0) } + [fixed(result.megabytesPerSecond)]
+                + [latency.p50, latency.p95, latency.p99, latency.p999].map(fixed)
+        }
+        let widths = head.indices.map { column in ([head] + rows).map { $0[column].count }.max() ?? 0 }
+        for row in [head] + rows {
+            let cells = row.enumerated().map { column, text in
+                let space = String(repeating: " ", count: widths[column] - text.count)
+                return column == 0 ? text + space : space + text
+            }
+            print(cells.joined(separator: "  "))
+        }
+    }
+
+    /// A whole number with spaces between groups of three digits.
+    private func grouped(_ value: Double) -> String {
+        let digits = Array(String(Int(value.rounded())))
+        return digits.indices.map { index in
+            (index > 0 && (digits.count - index) % 3 == 0 ? " " : "") + String(digits[index])
+        }.joined()
+    }
+
+    /// With one digit behind the point.
+    private func fixed(_ value: Double) -> String {
+        let tenths = Int((value * 10).rounded())
+        return "\(tenths / 10).\(tenths % 10)"
+    }
+}

@@ -1,0 +1,39 @@
+internal import FoundationEssentials
+internal import Glibc
+
+/// What commands say. Results go to stdout; one line for a failure, prompts and progress to stderr.
+enum Console {
+    static var isStandardErrorTerminal: Bool { isatty(STDERR_FILENO) == 1 }
+
+    /// `vaultfs: …` on stderr.
+    static func report(_ message: String) {
+        writeToStandardError("vaultfs: \(message)\n")
+    }
+
+    /// Bytes as they are, on stderr. What cannot be written is lost: there is nobody to tell.
+    static func writeToStandardError(_ text: String) {
+        var rest = Array(text.utf8)[...]
+        while !rest.isEmpty {
+            let count = rest.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
+            if count < 0 && errno == EINTR { continue }
+            guard count > 0 else { return }
+            rest = rest.dropFirst(count)
+        }
+    }
+
+    /// A value as JSON on stdout: keys sorted, dates as ISO 8601 text, a line end.
+    static func printJSON(_ value: some Encodable) throws(CommandFailure) {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .prettyPrinted, .withoutEscapingSlashes]
+        do {
+            print(String(decoding: try encoder.encode(value), as: UTF8.self))
+        } catch {
+            throw CommandFailure(.failure, "cannot write JSON: \(error)")
+        }
+    }
+
+    /// A label and a value, aligned.
+    static func printField(_ label: String, _ value: String) {
+        print(label + String(repeating: " ", count: max(1, 16 - label.count)) + value)
+    }
+}

@@ -1,0 +1,93 @@
+internal import FoundationEssentials
+internal import FuseSession
+internal import Glibc
+internal import Logging
+internal import SystemPackage
+internal import VaultControl
+internal import VaultCrypto
+internal import VaultFileSystem
+internal import VaultFormat
+internal import VaultStore
+
+/// One mount being served: the vault's lock, its keys, the FUSE session, the control socket, the signals.
+final class Daemon: Sendable {
+    let logger: Logger
+    private let request: MountRequest
+    private let directory: VaultDirectory
+    private let fileSystem: VaultFileSystem
+    private let session: FuseSession
+    private let control: ControlServer?
+
+    /// How long a mount waits for a daemon that is shutting down.
+    private static let lockPatience: Duration = .seconds(10)
+
+    /// Locks the vault, reads its configuration anew, and mounts. Signals that end the daemon are blocked from here on,
+    /// in this thread and all that follow: call it before any thread was made.
+    /// - Parameter isWanted: asked before the mount is made.
+    init(_ request: MountRequest, masterKey: SecretBytes, isWanted: () -> Bool = { true }) throws {
+        EndSignals.block()
+        ProcessSetup.raiseLimits()
+        logger = Logger(label: "vaultfs")
+        self.request = request
+        let locked = try VaultDirectory.open(request.vaultPath)
+        try locked.lock(request.sharing, wait: Self.lockPatience)
+        // Only now nobody else writes it.
+        directory = try locked.reread()
+        try directory.authenticate(masterKey: masterKey)
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+        let store = try Store(
+            root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly)
+        fileSystem = try VaultFileSystem(store: store)
+        control = Self.makeControl(request, vault: keyRing.vault, fileSystem: fileSystem, logger: logger)
+        guard isWanted() else { throw CommandFailure(.failure, "whoever asked for the mount has gone") }
+        session = try FuseSession(fileSystem: fileSystem, options: request.mountOptions, logger: logger)
+        if !SecretMemory.allLocked {
+            logger.warning("not all keys could be locked in memory: they may reach swap (see 'ulimit -l')")
+        }
+    }
+
+    /// Serves until unmounted; ends the process. Every byte is flushed when it has ended.
+    /// - Parameter whenReady: called once signals and the control socket are served too.
+    func serve(whenReady: () -> Void) -> Never {
+        EndSignals.onArrival { [self] _ in requestUnmount() }
+        do {
+            try control?.start()
+        } catch {
+            logger.warning("no status: \(error)")
+        }
+        logger.info("mounted \(request.vaultPath.shown) at \(request.mountpoint.shown)")
+        whenReady()
+        session.run()
+        logger.info("unmounted \(request.mountpoint.shown)")
+        // Clients stay connected: that the kernel hangs up on them tells them that this process and its keys are gone.
+        control?.removeSocket()
+        exit(0)
+    }
+
+    func requestUnmount() {
+        session.requestUnmount()
+    }
+
+    /// Serves in this process, logging to stderr. Does not return but to throw.
+    static func runInForeground(_ request: MountRequest, masterKey: SecretBytes) throws -> Never {
+        LoggingSystem.bootstrap(StreamLogHandler.standardError)
+        let daemon = try Daemon(request, masterKey: masterKey)
+        daemon.serve {}
+    }
+
+    /// Without a control socket the mount works, only status and waiting do not: a warning, not a failure.
+    private static func makeControl(
+        _ request: MountRequest, vault: VaultID, fileSystem: VaultFileSystem, logger: Logger
+    ) -> ControlServer? {
+        let reporter = StatusReporter(request: request, vault: vault, fileSystem: fileSystem)
+        do throws(ControlError) {
+            return try ControlServer(directory: RuntimeDirectory.make(), mountpoint: request.mountpoint.bytes) {
+                request in
+                reporter.answer(request)
+            }
+        } catch {
+            logger.warning("no status: \(error)")
+            return nil
+        }
+    }
+}

@@ -1,0 +1,33 @@
+internal import Glibc
+internal import Logging
+internal import VaultCrypto
+
+/// The background process: takes the master key from the channel, mounts, reports, serves.
+enum DaemonChild {
+    /// Does not return.
+    static func run(_ request: MountRequest, channel: DaemonChannel) -> Never {
+        _ = fcntl(channel.descriptor, F_SETFD, FD_CLOEXEC)
+        LoggingSystem.bootstrap { label in SyslogHandler(label: label) }
+        guard let masterKey = channel.receiveMasterKey() else {
+            exit(FailureCode.failure.rawValue)
+        }
+        do {
+            let daemon = try Daemon(request, masterKey: masterKey, isWanted: { !channel.isAbandoned })
+            daemon.serve {
+                ProcessSetup.detach()
+                do {
+                    try channel.send(.ready)
+                } catch {
+                    daemon.logger.notice("whoever asked for the mount has gone: unmounting")
+                    daemon.requestUnmount()
+                }
+                channel.close()
+            }
+        } catch {
+            let failure = CommandFailure(any: error) ?? CommandFailure(.failure, "\(error)")
+            // Nobody left to tell is what the exit code is for.
+            try? channel.send(.failed(failure))
+            exit(failure.code.rawValue)
+        }
+    }
+}

@@ -1,0 +1,45 @@
+internal import Glibc
+internal import VaultStore
+
+/// SIGTERM, SIGINT and SIGHUP, which end a daemon in good order: taken by one thread with sigwait(3), so that what they
+/// cause may lock and allocate.
+enum EndSignals {
+    static let numbers = [SIGTERM, SIGINT, SIGHUP]
+
+    /// Blocks them in the calling thread, and so in every thread it makes later.
+    static func block() {
+        var set = signalSet()
+        pthread_sigmask(SIG_BLOCK, &set, nil)
+    }
+
+    /// Starts the thread that calls `body` with the number of each. They must be blocked.
+    static func onArrival(_ body: @escaping @Sendable (Int32) -> Void) {
+        do throws(StoreError) {
+            _ = try BackgroundThread {
+                var set = signalSet()
+                var number: Int32 = 0
+                while sigwait(&set, &number) == 0 { body(number) }
+            }
+        } catch {
+            Console.report("cannot start a thread for signals: \(error.errno)")
+        }
+    }
+
+    /// Ends this process as the signal would have, for whoever waits for it to see.
+    static func end(by number: Int32) -> Never {
+        signal(number, SIG_DFL)
+        kill(getpid(), number)
+        var set = sigset_t()
+        sigemptyset(&set)
+        sigaddset(&set, number)
+        pthread_sigmask(SIG_UNBLOCK, &set, nil)
+        exit(128 + number)
+    }
+
+    private static func signalSet() -> sigset_t {
+        var set = sigset_t()
+        sigemptyset(&set)
+        for number in numbers { sigaddset(&set, number) }
+        return set
+    }
+}

@@ -1,0 +1,79 @@
+internal import FuseSession
+internal import VaultControl
+internal import VaultFormat
+internal import VaultStore
+
+/// The exit codes. Documented in --help and stable: scripts rely on them.
+enum FailureCode: Int32, CaseIterable {
+    case failure = 1
+    case usage = 2
+    case notAVault = 3
+    case wrongSecret = 4
+    case inUse = 5
+    case mountpoint = 6
+    case cannotMount = 7
+    case damageFound = 8
+
+    var explanation: String {
+        switch self {
+        case .failure: "something else failed"
+        case .usage: "wrong usage: unknown option, missing argument, value out of bounds"
+        case .notAVault: "not a vault, or its vaultfs.json is damaged or of a newer version"
+        case .wrongSecret: "wrong passphrase, keyfile or recovery key, or its slot has expired"
+        case .inUse: "the vault is mounted already, or the mount is in use"
+        case .mountpoint: "the mountpoint cannot be used, or nothing is mounted there"
+        case .cannotMount: "FUSE is not available, or mounting failed"
+        case .damageFound: "verify found damage"
+        }
+    }
+
+    /// For --help.
+    static var table: String {
+        (["  0  success"] + allCases.map { "  \($0.rawValue)  \($0.explanation)" }).joined(separator: "\n")
+    }
+}
+
+/// Why a command ends: one line for people (lower case, no full stop) and an exit code.
+struct CommandFailure: Error, Equatable {
+    let code: FailureCode
+    let message: String
+
+    init(_ code: FailureCode, _ message: String) {
+        self.code = code
+        self.message = message
+    }
+
+    init(_ error: VaultError) {
+        let code: FailureCode =
+            switch error {
+            case .notAVault, .damaged, .newerVersion: .notAVault
+            case .notFound, .notADirectory: .notAVault
+            case .inUse: .inUse
+            case .wrongSecret, .noSlot, .slotExpired: .wrongSecret
+            case .notEmpty, .vaultExists, .system: .failure
+            case .format(let error): error.kind == .invalidValue ? .usage : .failure
+            }
+        self.init(code, error.description)
+    }
+
+    /// The failure that any error of the layers below is; nil for one that is not theirs.
+    init?(any error: any Error) {
+        switch error {
+        case let error as CommandFailure: self = error
+        case let error as VaultError: self.init(error)
+        case let error as MountError: self.init(.cannotMount, error.reason)
+        case let error as ControlError: self.init(.failure, error.description)
+        case let error as FormatError: self.init(.failure, error.reason)
+        case let error as StoreError: self.init(error)
+        default: return nil
+        }
+    }
+
+    private init(_ error: StoreError) {
+        switch error {
+        case .system(let errno): self.init(.failure, "the vault cannot be used: \(errno)")
+        case .damaged(let reason): self.init(.notAVault, "the vault is damaged: \(reason)")
+        case .crypto(let reason): self.init(.failure, reason)
+        }
+    }
+}

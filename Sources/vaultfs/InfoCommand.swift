@@ -1,0 +1,98 @@
+internal import ArgumentParser
+internal import SystemPackage
+internal import VaultControl
+internal import VaultFormat
+internal import VaultStore
+
+/// `vaultfs info VAULT`
+struct InfoCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "info", abstract: "Show what can be known about a vault without a key.")
+
+    @Argument(help: "The vault directory.")
+    var vault: PathArgument
+
+    @Flag(help: "Print JSON.")
+    var json = false
+
+    func run() throws {
+        let directory = try VaultDirectory.open(vault.path)
+        let report = VaultReport(directory, user: VaultUse.find(directory))
+        if json {
+            try Console.printJSON(report)
+        } else {
+            report.printText()
+        }
+    }
+}
+
+/// What `info` tells; the names of the fields are the interface of `--json`.
+private struct VaultReport: Encodable {
+    struct Slot: Encodable {
+        let id: Int
+        let kind: String
+        let label: String
+        let created: String
+        let expires: String?
+        let keyDerivation: String
+    }
+
+    struct Mount: Encodable {
+        let pid: Int32
+        let command: String?
+        let mountpoint: String?
+    }
+
+    let vaultPath: String
+    let formatVersion = 1
+    let vaultID: String
+    let chunkSize: Int
+    let features: [String]
+    let generation: UInt64
+    let slots: [Slot]
+    let mounted: Mount?
+
+    init(_ directory: VaultDirectory, user: VaultUse.User?) {
+        let configuration = directory.configuration
+        vaultPath = directory.path.string
+        vaultID = configuration.vault.hex
+        chunkSize = configuration.chunkSize
+        features = configuration.features
+        generation = configuration.generation
+        slots = configuration.slots.map { slot in
+            Slot(
+                id: slot.id, kind: slot.kind.rawValue, label: slot.label, created: slot.created, expires: slot.expires,
+                keyDerivation: Self.text(slot.kdf))
+        }
+        mounted = user.map { user in
+            Mount(pid: user.holder.processID, command: user.holder.command, mountpoint: user.status?.mountpoint)
+        }
+    }
+
+    func printText() {
+        Console.printField("vault", FilePath(vaultPath).shown)
+        Console.printField("format", "\(formatVersion)")
+        Console.printField("id", vaultID)
+        Console.printField("chunk size", "\(chunkSize) bytes")
+        Console.printField("features", features.isEmpty ? "none" : features.joined(separator: ", "))
+        for slot in slots {
+            let label = slot.label.isEmpty ? "" : " '\(FilePath(slot.label).shown)'"
+            let expires = slot.expires.map { ", expires \($0)" } ?? ""
+            Console.printField(
+                "slot \(slot.id)", "\(slot.kind)\(label), made \(slot.created)\(expires), \(slot.keyDerivation)")
+        }
+        Console.printField("in use", mounted.map(Self.text) ?? "no")
+    }
+
+    private static func text(_ mount: Mount) -> String {
+        let command = mount.command.map { " (\($0))" } ?? ""
+        return "by process \(mount.pid)\(command)" + (mount.mountpoint.map { " at \($0)" } ?? "")
+    }
+
+    private static func text(_ kdf: KdfParameters) -> String {
+        switch kdf {
+        case .scrypt(let logN, let r, let p, _): "scrypt N=2^\(logN) r=\(r) p=\(p)"
+        case .hkdfSha256: "hkdf-sha256"
+        }
+    }
+}

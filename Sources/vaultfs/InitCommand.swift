@@ -1,0 +1,98 @@
+internal import ArgumentParser
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+internal import VaultStore
+
+/// `vaultfs init VAULT`
+struct InitCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "init", abstract: "Make a vault.",
+        discussion: """
+            Asks for a passphrase twice and prints a recovery key, which opens the vault when the passphrase is lost. \
+            The directory is made, or must be empty.
+            """)
+
+    @Argument(help: "The vault directory.")
+    var vault: PathArgument
+
+    @Option(
+        help: ArgumentHelp("Bytes encrypted as a unit: a power of two from 4K to 1M.", valueName: "size"))
+    var chunkSize = ByteSize(4096)
+
+    @Option(
+        help: ArgumentHelp(
+            "Cost of guessing the passphrase: scrypt with N = 2^n, 10 to 20; each step doubles time and memory.",
+            valueName: "n"))
+    var scryptLogn = ScryptCost.standard.logN
+
+    @Flag(help: "Do not make a recovery key.")
+    var noRecoveryKey = false
+
+    @Flag(help: "Print JSON.")
+    var json = false
+
+    @OptionGroup(title: "Secret options")
+    var secret: SecretOptions
+
+    /// What `--json` prints.
+    private struct Report: Encodable {
+        let vaultPath: String
+        let vaultID: String
+        let chunkSize: Int
+        let recoveryKey: String?
+    }
+
+    func validate() throws {
+        guard ChunkLayout.isValid(chunkSize: chunkSize.bytes) else {
+            throw ValidationError("chunk size \(chunkSize) is not a power of two from 4K to 1M")
+        }
+        guard !secret.recoveryKey else {
+            throw ValidationError("--recovery-key does not go with init, which makes a recovery key of its own")
+        }
+        do throws(FormatError) {
+            _ = try cost()
+        } catch {
+            throw ValidationError(error.reason)
+        }
+    }
+
+    func run() throws {
+        ProcessSetup.protectMemory()
+        try VaultCreation.check(at: vault.path)
+        var slots = [SlotRequest(secret: try secret.read(isNew: true), cost: try cost())]
+        var recoveryKey: SecretBytes?
+        if !noRecoveryKey {
+            let key = try SecretBytes.random(count: RecoveryKey.size)
+            slots.append(SlotRequest(secret: try SlotSecret(kind: .recovery, bytes: key)))
+            recoveryKey = key
+        }
+        let configuration = try VaultCreation.create(at: vault.path, chunkSize: chunkSize.bytes, slots: slots)
+        try report(configuration, recoveryKey: recoveryKey.map(RecoveryKey.text))
+    }
+
+    private func cost() throws(FormatError) -> ScryptCost {
+        try ScryptCost(logN: scryptLogn, r: ScryptCost.standard.r, p: ScryptCost.standard.p)
+    }
+
+    private func report(_ configuration: VaultConfiguration, recoveryKey: String?) throws(CommandFailure) {
+        if json {
+            try Console.printJSON(
+                Report(
+                    vaultPath: vault.path.string, vaultID: configuration.vault.hex, chunkSize: configuration.chunkSize,
+                    recoveryKey: recoveryKey))
+            return
+        }
+        print("Made a vault in \(vault.path.shown).")
+        guard let recoveryKey else { return }
+        print(
+            """
+
+            Recovery key, for when the passphrase is lost:
+
+              \(recoveryKey)
+
+            Whoever has it can open the vault. Write it down and keep it elsewhere; it is not shown again.
+            """)
+    }
+}

@@ -1,0 +1,98 @@
+internal import SystemPackage
+
+/// What `-o` said: words that go on to FUSE, and those that are ours. Pure.
+struct MountOptionList: Equatable {
+    /// For libfuse and the kernel, in the order given.
+    var fuseOptions: [String] = []
+    var isReadOnly = false
+    /// Others than the user who mounts are let in, which fuse.conf has to permit.
+    var allowsOthers = false
+    var mayBeNonEmpty = false
+    /// The options fstab has no other place for, as texts: `passfile`, `extpass`, `keyfile`, `cache_size`.
+    var ours: [String: String] = [:]
+
+    /// Passed on as they are (fuse(8), mount(8)).
+    private static let flags: Set = [
+        "rw", "allow_other", "allow_root", "default_permissions", "exec", "noexec", "suid", "nosuid", "dev", "nodev",
+        "atime", "noatime", "diratime", "nodiratime", "sync", "async", "dirsync",
+    ]
+    /// Passed on with their value.
+    private static let settings: Set = ["fsname", "max_read", "context", "fscontext", "defcontext", "rootcontext"]
+    private static let own: Set = ["passfile", "extpass", "keyfile", "cache_size"]
+    /// For mount(8), systemd and the kernel's defaults: nothing to do.
+    private static let ignored: Set = [
+        "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group", "relatime",
+        "norelatime", "nostrictatime", "nolazytime", "silent", "loud",
+    ]
+
+    /// - Parameter lists: the values of every `-o`: words separated by commas; `\,` is a comma inside a word.
+    init(_ lists: [String]) throws(CommandFailure) {
+        for word in lists.flatMap(Self.words) {
+            let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+            let name = parts[0]
+            if parts.count == 1 {
+                try takeFlag(name)
+            } else {
+                try takeSetting(name, value: parts[1])
+            }
+        }
+    }
+
+    private mutating func takeFlag(_ name: String) throws(CommandFailure) {
+        if name == "ro" || name == "rw" { isReadOnly = name == "ro" }
+        if name == "allow_other" || name == "allow_root" { allowsOthers = true }
+        if name == "nonempty" {
+            mayBeNonEmpty = true
+        } else if name == "ro" || name == "rw" || name.hasPrefix("x-") || Self.ignored.contains(name) {
+            // ro goes on once, at the end: the last of ro and rw holds.
+        } else if Self.flags.contains(name) {
+            fuseOptions.append(name)
+        } else if Self.settings.contains(name) || Self.own.contains(name) {
+            throw CommandFailure(.usage, "mount option '\(name)' needs a value: \(name)=…")
+        } else {
+            throw Self.unknown(name)
+        }
+    }
+
+    private mutating func takeSetting(_ name: String, value: String) throws(CommandFailure) {
+        if Self.own.contains(name) {
+            ours[name] = value
+        } else if Self.settings.contains(name) {
+            if name == "max_read", Int(value) == nil {
+                throw CommandFailure(.usage, "mount option max_read='\(value)' is not a number")
+            }
+            fuseOptions.append("\(name)=\(Self.escaped(value))")
+        } else if !name.hasPrefix("x-"), name != "comment" {
+            throw Self.unknown(name)
+        }
+    }
+
+    private static func unknown(_ name: String) -> CommandFailure {
+        CommandFailure(.usage, "unknown mount option '\(name)'")
+    }
+
+    private static func words(_ list: String) -> [String] {
+        var words: [String] = []
+        var word = ""
+        var isEscaped = false
+        for character in list {
+            if isEscaped {
+                word.append(character)
+                isEscaped = false
+            } else if character == "\\" {
+                isEscaped = true
+            } else if character == "," {
+                words.append(word)
+                word = ""
+            } else {
+                word.append(character)
+            }
+        }
+        return (words + [word]).filter { !$0.isEmpty }
+    }
+
+    /// As fuse(8) wants a comma or a backslash inside a value.
+    static func escaped(_ value: String) -> String {
+        value.map { $0 == "," || $0 == "\\" ? "\\\($0)" : String($0) }.joined()
+    }
+}

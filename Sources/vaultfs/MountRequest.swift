@@ -1,0 +1,25 @@
+internal import FuseSession
+internal import Glibc
+internal import SystemPackage
+internal import VaultFormat
+internal import VaultStore
+
+/// One mount to be made, with everything checked that can be without keys.
+struct MountRequest {
+    /// Absolute.
+    var vaultPath: FilePath
+    /// Absolute, without links.
+    var mountpoint: FilePath
+    var fuseOptions: [String]
+    var cacheSize: Int
+    var isReadOnly: Bool
+
+    var sharing: VaultDirectory.Sharing { isReadOnly ? .shared : .exclusive }
+
+    /// What FuseSession takes.
+    var mountOptions: MountOptions {
+        MountOptions(
+            mountpoint: mountpoint, fuseOptions: fuseOptions + (isReadOnly ? ["ro"] : []),
+            sourceName: vaultPath.string)
+    }
+}

@@ -1,0 +1,71 @@
+internal import Glibc
+internal import SystemPackage
+internal import VaultStore
+
+/// The mounts this process sees, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+struct MountTable {
+    struct Entry: Equatable {
+        let mountpoint: [UInt8]
+        /// Such as `fuse.vaultfs`.
+        let type: String
+        /// For FUSE, what `fsname` says: the vault's path.
+        let source: [UInt8]
+        /// The file system's own options, such as `user_id=1000`.
+        let options: [String]
+
+        var isVault: Bool { type == "fuse.vaultfs" }
+
+        /// The user whose daemon serves a FUSE mount.
+        var userID: UInt32? {
+            options.lazy.compactMap { $0.hasPrefix("user_id=") ? UInt32($0.dropFirst(8)) : nil }.first
+        }
+    }
+
+    let entries: [Entry]
+
+    static func read() throws(CommandFailure) -> MountTable {
+        let path: FilePath = "/proc/self/mountinfo"
+        let bytes = try SecretReader.read(path: path, limit: 1 << 24)
+        return bytes.withBytes { MountTable(parsing: $0) }
+    }
+
+    /// Lines that are not as the manual says are left out.
+    init(parsing bytes: [UInt8]) {
+        entries = bytes.split(separator: UInt8(ascii: "\n")).compactMap(Self.entry)
+    }
+
+    /// The mount that is on top at `mountpoint`, an absolute path without links.
+    func entry(at mountpoint: [UInt8]) -> Entry? {
+        entries.last { $0.mountpoint == mountpoint }
+    }
+
+    /// `36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/root rw,errors=continue`
+    private static func entry(_ line: ArraySlice<UInt8>) -> Entry? {
+        let fields = line.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
+        guard fields.count >= 10, let separator = fields[6...].firstIndex(of: [UInt8(ascii: "-")]),
+            fields.count > separator + 3
+        else { return nil }
+        let options = String(decoding: fields[separator + 3], as: UTF8.self)
+        return Entry(
+            mountpoint: unescaped(fields[4]), type: String(decoding: fields[separator + 1], as: UTF8.self),
+            source: unescaped(fields[separator + 2]), options: options.split(separator: ",").map(String.init))
+    }
+
+    /// The kernel writes space, tab, LF and backslash as `\` and three octal digits.
+    private static func unescaped(_ field: ArraySlice<UInt8>) -> [UInt8] {
+        var result: [UInt8] = []
+        var rest = field
+        while let byte = rest.popFirst() {
+            let digits = rest.prefix(3)
+            if byte == UInt8(ascii: "\\"), digits.count == 3,
+                let value = UInt8(String(decoding: digits, as: UTF8.self), radix: 8)
+            {
+                result.append(value)
+                rest = rest.dropFirst(3)
+            } else {
+                result.append(byte)
+            }
+        }
+        return result
+    }
+}

@@ -1,0 +1,109 @@
+internal import Glibc
+internal import SystemPackage
+internal import VaultStore
+
+/// The checks on a mountpoint, before anybody is asked for a passphrase.
+enum Mountpoint {
+    /// The absolute path of a mountpoint at which the vault can be mounted.
+    /// - Throws: code `mountpoint`, or `inUse` where a vault is mounted there.
+    static func check(
+        _ path: FilePath, vault: VaultDirectory, mayBeNonEmpty: Bool
+    ) throws(CommandFailure) -> FilePath {
+        let resolved: FilePath
+        do throws(Errno) {
+            resolved = try ResolvedPath.of(path)
+        } catch {
+            throw failure(path, error)
+        }
+        if let entry = try MountTable.read().entry(at: resolved.bytes), entry.isVault {
+            throw CommandFailure(
+                .inUse, "\(resolved.shown) is mounted already, from \(FilePath(bytes: entry.source).shown)")
+        }
+        try checkDirectory(resolved, mayBeNonEmpty: mayBeNonEmpty)
+        try checkNesting(resolved, vault: vault)
+        return resolved
+    }
+
+    private static func checkDirectory(_ path: FilePath, mayBeNonEmpty: Bool) throws(CommandFailure) {
+        var status = stat()
+        guard path.withPlatformString({ stat($0, &status) }) == 0 else { throw failure(path, currentErrno()) }
+        guard status.st_mode & S_IFMT == S_IFDIR else {
+            throw CommandFailure(.mountpoint, "mountpoint is not a directory: \(path.shown)")
+        }
+        // What fusermount3(1) asks of an ordinary user; said here in words.
+        if geteuid() != 0, path.withPlatformString({ access($0, W_OK) }) != 0 {
+            throw CommandFailure(.mountpoint, "mountpoint is not writable for you: \(path.shown)")
+        }
+        guard !mayBeNonEmpty else { return }
+        guard let listing = path.withPlatformString({ opendir($0) }) else { throw failure(path, currentErrno()) }
+        defer { closedir(listing) }
+        var count = 0
+        // `.` and `..` always.
+        while readdir(listing) != nil { count += 1 }
+        guard count <= 2 else {
+            throw CommandFailure(
+                .mountpoint, "mountpoint is not empty: \(path.shown); '-o nonempty' mounts over what is there")
+        }
+    }
+
+    /// Neither may lie in the other: the vault would be read through its own mount.
+    private static func checkNesting(_ path: FilePath, vault: VaultDirectory) throws(CommandFailure) {
+        guard let own = Identity(path: path), let root = Identity(descriptor: vault.root.rawValue) else {
+            throw CommandFailure(.mountpoint, "cannot look at \(path.shown): \(currentErrno())")
+        }
+        if ancestors(of: AT_FDCWD, path).contains(root) {
+            throw CommandFailure(.mountpoint, "mountpoint \(path.shown) is inside the vault \(vault.path.shown)")
+        }
+        if ancestors(of: vault.root.rawValue, ".").contains(own) {
+            throw CommandFailure(.mountpoint, "the vault \(vault.path.shown) is inside the mountpoint \(path.shown)")
+        }
+    }
+
+    /// What a directory is, whatever it is called.
+    private struct Identity: Hashable {
+        let device: UInt64
+        let inode: UInt64
+
+        init?(descriptor: Int32) {
+            var status = stat()
+            guard fstat(descriptor, &status) == 0 else { return nil }
+            (device, inode) = (UInt64(status.st_dev), UInt64(status.st_ino))
+        }
+
+        init?(path: FilePath) {
+            var status = stat()
+            guard path.withPlatformString({ stat($0, &status) }) == 0 else { return nil }
+            (device, inode) = (UInt64(status.st_dev), UInt64(status.st_ino))
+        }
+    }
+
+    /// The directory itself and every one above it, by `..`: as far as they can be opened.
+    private static func ancestors(of directory: Int32, _ path: FilePath) -> Set<Identity> {
+        let flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC
+        var identities: Set<Identity> = []
+        var current = path.withPlatformString { openat(directory, $0, flags) }
+        while current >= 0 {
+            guard let identity = Identity(descriptor: current), identities.insert(identity).inserted else { break }
+            let parent = openat(current, "..", flags)
+            close(current)
+            current = parent
+        }
+        if current >= 0 { close(current) }
+        return identities
+    }
+
+    private static func failure(_ path: FilePath, _ error: Errno) -> CommandFailure {
+        switch error {
+        case .noSuchFileOrDirectory:
+            CommandFailure(.mountpoint, "mountpoint does not exist: \(path.shown)")
+        case .notDirectory:
+            CommandFailure(.mountpoint, "mountpoint is not a directory: \(path.shown)")
+        case .socketNotConnected:
+            CommandFailure(
+                .mountpoint,
+                "a FUSE mount whose daemon died is at \(path.shown); remove it with 'fusermount3 -u \(path.shown)'")
+        default:
+            CommandFailure(.mountpoint, "mountpoint \(path.shown) cannot be used: \(error)")
+        }
+    }
+}

@@ -1,0 +1,51 @@
+internal import CLinux
+internal import Glibc
+
+/// What a process that holds keys does first.
+enum ProcessSetup {
+    /// No core dump, no debugger, and no reading of its memory by others of the same user.
+    static func protectMemory() {
+        var none = rlimit(rlim_cur: 0, rlim_max: 0)
+        setrlimit(coreLimit, &none)
+        linux_set_not_dumpable()
+    }
+
+    /// Raises what an ordinary user may raise: open files, and locked memory for keys and the block cache.
+    static func raiseLimits() {
+        for resource in [openFilesLimit, lockedMemoryLimit] {
+            var limit = rlimit()
+            guard getrlimit(resource, &limit) == 0, limit.rlim_cur < limit.rlim_max else { continue }
+            limit.rlim_cur = limit.rlim_max
+            setrlimit(resource, &limit)
+        }
+    }
+
+    /// Closes what the shell left open above `highest`: a daemon is not to keep others' files and pipes open.
+    /// Before any thread or library has opened something of its own.
+    static func closeInheritedDescriptors(above highest: Int32) {
+        guard let listing = opendir("/proc/self/fd") else { return }
+        let own = dirfd(listing)
+        var inherited: [Int32] = []
+        while let entry = readdir(listing) {
+            let name = withUnsafePointer(to: &entry.pointee.d_name) { pointer in
+                pointer.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+            }
+            if let fd = Int32(name), fd > highest, fd != own { inherited.append(fd) }
+        }
+        closedir(listing)
+        for fd in inherited { close(fd) }
+    }
+
+    /// Leaves the directory and the terminal that the daemon was started from.
+    static func detach() {
+        chdir("/")
+        let null = open("/dev/null", O_RDWR | O_CLOEXEC)
+        guard null >= 0 else { return }
+        for standard in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO] { dup2(null, standard) }
+        if null > STDERR_FILENO { close(null) }
+    }
+
+    private static let coreLimit = __rlimit_resource_t(RLIMIT_CORE.rawValue)
+    private static let openFilesLimit = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+    private static let lockedMemoryLimit = __rlimit_resource_t(__RLIMIT_MEMLOCK.rawValue)
+}

@@ -1,0 +1,85 @@
+internal import ArgumentParser
+internal import SystemPackage
+internal import VaultFormat
+internal import VaultStore
+
+/// Where the secret that opens a vault comes from: one of these, or the terminal.
+struct SecretOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("Read the passphrase from a file.", valueName: "file"))
+    var passfile: PathArgument?
+
+    @Option(help: ArgumentHelp("Run a command with /bin/sh and take its output as the passphrase.", valueName: "cmd"))
+    var extpass: String?
+
+    @Option(
+        name: .customLong("passphrase-fd"),
+        help: ArgumentHelp("Read the passphrase from a file descriptor.", valueName: "n"))
+    var passphraseDescriptor: Int32?
+
+    @Option(help: ArgumentHelp("Use a keyfile (at least 32 bytes) instead of a passphrase.", valueName: "file"))
+    var keyfile: PathArgument?
+
+    @Flag(help: "Take what is typed, or comes from the source given, as the recovery key.")
+    var recoveryKey = false
+
+    func validate() throws {
+        let sources = [
+            passfile == nil ? nil : "--passfile", extpass == nil ? nil : "--extpass",
+            passphraseDescriptor == nil ? nil : "--passphrase-fd", keyfile == nil ? nil : "--keyfile",
+        ].compactMap { $0 }
+        guard sources.count <= 1 else {
+            throw ValidationError("only one of \(sources.joined(separator: ", ")) can be given")
+        }
+        guard !(recoveryKey && keyfile != nil) else {
+            throw ValidationError("only one of --recovery-key, --keyfile can be given")
+        }
+        if let passphraseDescriptor, passphraseDescriptor < 0 {
+            throw ValidationError("--passphrase-fd \(passphraseDescriptor) is not a file descriptor")
+        }
+    }
+
+    /// Reads the secret, from the terminal where no source was given.
+    /// - Parameter isNew: a new passphrase is asked for twice.
+    func read(isNew: Bool = false) throws(CommandFailure) -> SlotSecret {
+        if let keyfile {
+            let contents = try SecretReader.read(path: keyfile.path, limit: SecretReader.keyfileLimit)
+            return try slotSecret(contents, name: "keyfile \(keyfile.path.shown)") { (bytes) throws(FormatError) in
+                try .keyfile(bytes)
+            }
+        }
+        let text = try readText(isNew: isNew)
+        if recoveryKey {
+            return try slotSecret(text, name: nil) { (bytes) throws(FormatError) in try .recovery(bytes) }
+        }
+        return try slotSecret(text, name: nil) { (bytes) throws(FormatError) in try .passphrase(bytes) }
+    }
+
+    private func readText(isNew: Bool) throws(CommandFailure) -> WipedBytes {
+        if let passfile { return try SecretReader.read(path: passfile.path, limit: SecretReader.textLimit) }
+        if let extpass { return try SecretReader.run(command: ProcessArguments.bytes(of: extpass)) }
+        if let passphraseDescriptor {
+            return try SecretReader.read(
+                descriptor: passphraseDescriptor, name: "file descriptor \(passphraseDescriptor)",
+                limit: SecretReader.textLimit)
+        }
+        if recoveryKey { return try TerminalPrompt.ask("Recovery key: ") }
+        guard isNew else { return try TerminalPrompt.ask("Passphrase: ") }
+        let passphrase = try TerminalPrompt.ask("New passphrase: ")
+        guard !passphrase.isEmpty else { throw CommandFailure(.usage, "the passphrase is empty") }
+        let again = try TerminalPrompt.ask("The same again: ")
+        guard passphrase.hasSameBytes(as: again) else {
+            throw CommandFailure(.failure, "the two passphrases differ; nothing was made")
+        }
+        return passphrase
+    }
+
+    private func slotSecret(
+        _ bytes: WipedBytes, name: String?, _ make: ([UInt8]) throws(FormatError) -> SlotSecret
+    ) throws(CommandFailure) -> SlotSecret {
+        do throws(FormatError) {
+            return try bytes.withBytes(make)
+        } catch {
+            throw CommandFailure(.wrongSecret, (name.map { $0 + ": " } ?? "") + error.reason)
+        }
+    }
+}

@@ -1,0 +1,64 @@
+internal import Glibc
+internal import SystemPackage
+internal import VaultStore
+
+/// Reads secrets from files, descriptors and programs.
+enum SecretReader {
+    /// The most bytes of a passphrase or a recovery key.
+    static let textLimit = 64 << 10
+    /// The most bytes of a keyfile.
+    static let keyfileLimit = 8 << 20
+
+    static func read(path: FilePath, limit: Int) throws(CommandFailure) -> WipedBytes {
+        let fd = path.withPlatformString { open($0, O_RDONLY | O_CLOEXEC | O_NOCTTY) }
+        guard fd >= 0 else { throw CommandFailure(.failure, "cannot open \(path.shown): \(currentErrno())") }
+        defer { close(fd) }
+        return try read(descriptor: fd, name: path.shown, limit: limit)
+    }
+
+    /// Reads to the end. An empty source, or one over `limit` bytes, is refused.
+    static func read(descriptor: Int32, name: String, limit: Int) throws(CommandFailure) -> WipedBytes {
+        let bytes = WipedBytes(capacity: limit + 1)
+        while !bytes.isFull {
+            let before = bytes.count
+            try bytes.fill { (buffer) throws(CommandFailure) in
+                do throws(StoreError) {
+                    return try retrying { Glibc.read(descriptor, buffer.baseAddress, buffer.count) }
+                } catch {
+                    throw CommandFailure(.failure, "cannot read \(name): \(error.errno)")
+                }
+            }
+            if bytes.count == before { break }
+        }
+        guard bytes.count <= limit else { throw CommandFailure(.wrongSecret, "\(name) has over \(limit) bytes") }
+        guard !bytes.isEmpty else { throw CommandFailure(.wrongSecret, "\(name) is empty") }
+        return bytes
+    }
+
+    /// Runs a command with /bin/sh and returns what it prints.
+    static func run(command: [UInt8]) throws(CommandFailure) -> WipedBytes {
+        var ends: [Int32] = [-1, -1]
+        guard pipe(&ends) == 0 else { throw CommandFailure(.failure, "cannot make a pipe: \(currentErrno())") }
+        for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+        defer { close(ends[0]) }
+        let child: pid_t
+        do throws(Errno) {
+            child = try ChildProcess.spawn(
+                path: "/bin/sh", arguments: [Array("sh".utf8), Array("-c".utf8), command],
+                descriptors: [(ends[1], STDOUT_FILENO)])
+        } catch {
+            close(ends[1])
+            throw CommandFailure(.failure, "cannot run the --extpass command: \(error)")
+        }
+        close(ends[1])
+        let output = Result { () throws(CommandFailure) in
+            try read(descriptor: ends[0], name: "the output of the --extpass command", limit: textLimit)
+        }
+        // Its failure says more than the empty output that goes with it.
+        let outcome = ChildProcess.wait(for: child)
+        guard outcome == .exited(0) else {
+            throw CommandFailure(.failure, "the --extpass command \(outcome)")
+        }
+        return try output.get()
+    }
+}

@@ -1,0 +1,87 @@
+internal import Glibc
+internal import Synchronization
+internal import VaultStore
+
+/// Asks for a secret on the terminal, without echo.
+enum TerminalPrompt {
+    /// The signals that end or stop the program while echo is off: the terminal is put right first.
+    private static let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP]
+
+    /// What is typed up to the end of the line, without the LF.
+    static func ask(_ question: String) throws(CommandFailure) -> WipedBytes {
+        let terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
+        guard terminal >= 0 else {
+            throw CommandFailure(
+                .failure,
+                "no terminal to ask on: use --passfile, --extpass, --passphrase-fd or --keyfile")
+        }
+        defer { close(terminal) }
+        while true {
+            let answer = try askOnce(question, terminal: terminal)
+            let arrived = arrivedSignal.exchange(0, ordering: .relaxed)
+            guard arrived != 0 else { return answer }
+            // With the disposition it had before: ends the program, or stops it, after which we ask again.
+            raise(arrived)
+        }
+    }
+
+    private static func askOnce(_ question: String, terminal: Int32) throws(CommandFailure) -> WipedBytes {
+        var before = termios()
+        guard tcgetattr(terminal, &before) == 0 else {
+            throw CommandFailure(.failure, "cannot turn the terminal's echo off: \(currentErrno())")
+        }
+        var old: [sigaction] = []
+        for number in signals {
+            var action = sigaction()
+            action.__sigaction_handler.sa_handler = noteSignal
+            var previous = sigaction()
+            // Without SA_RESTART: the read is to end.
+            sigaction(number, &action, &previous)
+            old.append(previous)
+        }
+        var silent = before
+        silent.c_lflag &= ~tcflag_t(ECHO)
+        tcsetattr(terminal, TCSAFLUSH, &silent)
+        defer {
+            tcsetattr(terminal, TCSAFLUSH, &before)
+            for (number, var previous) in zip(signals, old) { sigaction(number, &previous, nil) }
+            write(terminal, "\n", 1)
+        }
+        write(terminal, question, question.utf8.count)
+        return try readLine(terminal)
+    }
+
+    private static func readLine(_ terminal: Int32) throws(CommandFailure) -> WipedBytes {
+        let line = WipedBytes(capacity: SecretReader.textLimit + 1)
+        while !line.isFull, arrivedSignal.load(ordering: .relaxed) == 0 {
+            let before = line.count
+            var failure: Int32 = 0
+            line.fill { buffer in
+                let count = read(terminal, buffer.baseAddress, buffer.count)
+                if count < 0 { failure = errno }
+                return max(0, count)
+            }
+            if failure == EINTR { continue }
+            guard failure == 0 else {
+                throw CommandFailure(.failure, "cannot read from the terminal: errno \(failure)")
+            }
+            if line.endsLine {
+                line.removeLast()
+                return line
+            }
+            if line.count == before { return line }
+        }
+        guard !line.isFull else {
+            throw CommandFailure(.wrongSecret, "over \(SecretReader.textLimit) bytes were typed")
+        }
+        return line
+    }
+}
+
+/// The signal that arrived while echo was off, or 0.
+private let arrivedSignal = Atomic<Int32>(0)
+
+/// A signal handler: nothing but an atomic store.
+private func noteSignal(_ number: Int32) {
+    arrivedSignal.store(number, ordering: .relaxed)
+}

@@ -1,0 +1,45 @@
+internal import ArgumentParser
+internal import Glibc
+internal import SystemPackage
+internal import VaultControl
+internal import VaultStore
+
+/// `vaultfs unmount MOUNTPOINT`
+struct UnmountCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "unmount", abstract: "Unmount a vault: flush everything, wipe the keys.",
+        discussion: "Returns when the daemon has ended: all is on disk, and no key is left in memory.",
+        aliases: ["umount"])
+
+    @Argument(help: "Where the vault is mounted.")
+    var mountpoint: PathArgument
+
+    @Option(help: ArgumentHelp("How long to wait for the daemon to end.", valueName: "seconds"))
+    var timeout = 300
+
+    func validate() throws {
+        guard (0...86400).contains(timeout) else { throw ValidationError("--timeout \(timeout) is not in 0…86400") }
+    }
+
+    func run() throws {
+        let mount = try DaemonAccess.mount(at: mountpoint.path)
+        // Before unmounting: the daemon's end is seen on this connection. One that does not answer may be dead.
+        let daemon = try? DaemonAccess.connect(mount)
+        try Unmounting.unmount(mount.path)
+        if let daemon { try wait(for: daemon, mountpoint: mount.path) }
+    }
+
+    private func wait(for daemon: ControlClient, mountpoint: FilePath) throws(CommandFailure) {
+        let silence: Duration = .seconds(min(2, timeout))
+        if daemon.waitUntilClosed(timeout: silence) { return }
+        if Console.isStandardErrorTerminal {
+            Console.writeToStandardError("unmounted; waiting for everything to reach the disk…\n")
+        }
+        guard daemon.waitUntilClosed(timeout: .seconds(timeout) - silence) else {
+            throw CommandFailure(
+                .failure,
+                "\(mountpoint.shown) is unmounted, but process \(daemon.processID) has not ended after \(timeout) s: "
+                    + "it may still be writing to the vault")
+        }
+    }
+}

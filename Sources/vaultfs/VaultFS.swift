@@ -1,0 +1,66 @@
+internal import ArgumentParser
+internal import Glibc
+
+/// The program: reads the command line, runs one command, and turns whatever fails into one line and an exit code.
+@main
+struct VaultFS: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "vaultfs",
+        abstract: "Encrypted directories, mounted as plaintext for any program.",
+        discussion: """
+            Make a vault, mount it, use it, unmount it:
+
+              vaultfs init ~/Vault
+              vaultfs mount ~/Vault ~/Private
+              vaultfs unmount ~/Private
+
+            Exit codes:
+            \(FailureCode.table)
+            """,
+        version: version,
+        subcommands: [
+            InitCommand.self, MountCommand.self, UnmountCommand.self, StatusCommand.self, InfoCommand.self,
+            BenchCommand.self,
+        ])
+
+    /// The version of this program.
+    static let version = "0.1.0"
+
+    static func main() {
+        // Writing to a client or a pipe that has gone is an error to handle, not a death.
+        signal(SIGPIPE, SIG_IGN)
+        do {
+            var command = try parseAsRoot(ProcessArguments.current())
+            try command.run()
+        } catch {
+            Glibc.exit(report(error))
+        }
+    }
+
+    /// Says why on stderr, in one line; help and version, which arrive as errors too, go to stdout.
+    private static func report(_ error: any Error) -> Int32 {
+        if let failure = CommandFailure(any: error) {
+            Console.report(failure.message)
+            return failure.code.rawValue
+        }
+        if exitCode(for: error).isSuccess {
+            print(fullMessage(for: error))
+            return 0
+        }
+        if let exit = error as? ExitCode { return exit.rawValue }
+        Console.report(oneLine(message(for: error)))
+        return FailureCode.usage.rawValue
+    }
+
+    /// ArgumentParser's message in our spelling: one line, lower case, no full stop.
+    static func oneLine(_ message: String) -> String {
+        let lines = message.split(whereSeparator: \.isNewline).map { line in
+            line.drop { $0 == " " }
+        }
+        var text = lines.filter { !$0.isEmpty }.joined(separator: "; ")
+        while text.last == "." { text.removeLast() }
+        // Not where the first word is a name in capitals.
+        guard let first = text.first, text.dropFirst().first?.isUppercase != true else { return text }
+        return first.lowercased() + text.dropFirst()
+    }
+}

@@ -1,0 +1,50 @@
+internal import Glibc
+
+/// Bytes of a secret on their way into secret memory; zeroed when the last reference goes. One thread at a time.
+///
+/// Filled in place, so that growing leaves no copy behind.
+final class WipedBytes {
+    private var storage: [UInt8]
+    private(set) var count = 0
+
+    init(capacity: Int) {
+        storage = [UInt8](repeating: 0, count: capacity)
+    }
+
+    deinit {
+        storage.withUnsafeMutableBytes { buffer in
+            if let base = buffer.baseAddress { explicit_bzero(base, buffer.count) }
+        }
+    }
+
+    var isEmpty: Bool { count == 0 }
+    var isFull: Bool { count == storage.count }
+
+    /// Lets `body` put bytes behind those there; it returns how many.
+    func fill<E: Error>(_ body: (UnsafeMutableRawBufferPointer) throws(E) -> Int) throws(E) {
+        let start = count
+        count += try storage.withUnsafeMutableBufferPointer { (buffer) throws(E) -> Int in
+            try body(UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[start...]))
+        }
+    }
+
+    /// Takes the last byte off.
+    func removeLast() {
+        count -= 1
+        storage[count] = 0
+    }
+
+    /// Whether the last byte is an LF.
+    var endsLine: Bool { count > 0 && storage[count - 1] == UInt8(ascii: "\n") }
+
+    func hasSameBytes(as other: WipedBytes) -> Bool {
+        storage[..<count] == other.storage[..<other.count]
+    }
+
+    /// Calls `body` with an array of exactly the bytes, wiped afterwards.
+    func withBytes<R, E: Error>(_ body: ([UInt8]) throws(E) -> R) throws(E) -> R {
+        // The tail goes in place: the array stays the same memory, and deinit wipes all of it.
+        storage.removeSubrange(count...)
+        return try body(storage)
+    }
+}
