@@ -26,3 +26,4 @@ cp /bin/sleep nap
 for _ in $(seq 500); do [ "$(readlink /proc/$!/exe)" = "$PWD/nap" ] && break; sleep 0.01; done
 ! { echo x >>nap; } 2>/dev/null
 kill $!
+wait $! || true

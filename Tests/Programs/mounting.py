@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -20,8 +21,7 @@ class Mount:
 
     def run(self, *arguments, timeout=60):
         # Output to files: a daemon that inherited a pipe would keep us waiting for its end.
-        path = os.path.join(self.directory, "output")
-        with open(path, "w+b") as output:
+        with tempfile.TemporaryFile() as output:
             code = subprocess.run(arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=timeout).returncode
             output.seek(0)
             said = output.read().decode(errors="replace")

@@ -49,7 +49,7 @@ def fill(count):
 def listing():
     names = fill(1500)
     found = Directory().names()
-    return len(found), set(found) - names, found.count(b"."), found.count(b"..")
+    return len(found), sorted(set(found) - names), found.count(b"."), found.count(b"..")
 
 
 @case

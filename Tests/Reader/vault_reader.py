@@ -55,8 +55,8 @@ class Reader:
         self.damage.append((path or b".", what))
 
     def emit(self, kind, protection_class, size, digest, path):
-        fields = (kind, str(protection_class), str(size), digest)
-        self.lines.append(tuple(f if isinstance(f, bytes) else f.encode() for f in fields) + (path,))
+        fields = (kind, protection_class, size, digest)
+        self.lines.append(tuple(f if isinstance(f, bytes) else str(f).encode() for f in fields) + (path,))
 
     # Directories
 

@@ -23,7 +23,9 @@ final class PrivateNamespace: @unchecked Sendable {
             mkdir \(device) && mount -t tmpfs -o mode=755 none \(device)
             mknod \(device)/fuse c 10 229 && chmod 666 \(device)/fuse && mount --bind \(device)/fuse /dev/fuse
             echo ready
-            while kill -0 \(getpid()) 2>/dev/null; do sleep 2; done
+            while kill -0 \(getpid()) 2>/dev/null; do sleep 1; done
+            umount -l \(device)
+            rm -rf \(directory.path) "$(readlink /proc/$$/fd/1)" "$(readlink /proc/$$/fd/2)"
             """
         holder = try Command(["unshare", "--mount", "--propagation", "private", "sh", "-c", script]).start()
         let deadline = ContinuousClock.now + .seconds(10)
