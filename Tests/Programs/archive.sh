@@ -1,6 +1,7 @@
 #!/bin/bash
 # archive.sh MOUNT SCRATCH: tar and rsync -aHAX of a tree with all kinds of files; the second rsync has nothing to do
-set -euo pipefail
+set -eEuo pipefail
+trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 mount=$1 source=$2/source
 mkdir -p "$source/dir/deep" && cd "$source"
 for i in $(seq 120); do head -c $((i * 331)) /dev/urandom >"dir/file$i"; done

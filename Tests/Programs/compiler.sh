@@ -1,6 +1,7 @@
 #!/bin/bash
 # compiler.sh MOUNT SCRATCH: gcc builds on the mount, a shared library and what uses it, and runs it from there
-set -euo pipefail
+set -eEuo pipefail
+trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 cd "$1"
 for i in $(seq 12); do echo "int f$i(int x) { return x + $i; }" >f$i.c; done
 {

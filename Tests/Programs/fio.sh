@@ -1,6 +1,7 @@
 #!/bin/bash
 # fio.sh MOUNT SCRATCH: writes of many kinds, verified when written and again with the page cache dropped
-set -euo pipefail
+set -eEuo pipefail
+trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 cd "$1"
 run() { fio --size=6m --verify=crc32c --verify_fatal=1 --randseed=7 --minimal --allow_mounted_write=0 --output="$2/fio.out" "${@:3}" --name="$1" || { cat "$2/fio.out" >&2; return 1; }; }
 both() {

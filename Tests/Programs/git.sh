@@ -1,6 +1,7 @@
 #!/bin/bash
 # git.sh MOUNT SCRATCH: the same repository on the mount and beside it has the same ids; clone, gc, fsck, clean status
-set -euo pipefail
+set -eEuo pipefail
+trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 mount=$1 scratch=$2
 export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null HOME=$scratch GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b \
     GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z'

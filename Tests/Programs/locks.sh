@@ -1,6 +1,7 @@
 #!/bin/bash
 # locks.sh MOUNT SCRATCH: flock and fcntl locks exclude between processes
-set -euo pipefail
+set -eEuo pipefail
+trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 cd "$1"
 python3 - <<'PY'
 import errno, fcntl, os

@@ -1,6 +1,7 @@
 #!/bin/bash
 # sqlite.sh MOUNT SCRATCH: rollback journal and WAL, two writers, a writer killed in a transaction, integrity each time
-set -euo pipefail
+set -eEuo pipefail
+trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 mount=$1 scratch=$2
 fill="CREATE TABLE t(id INTEGER PRIMARY KEY, k TEXT, v BLOB); CREATE INDEX i ON t(k);
 WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c WHERE x<4000)
@@ -39,7 +40,8 @@ while True:
     c.execute("INSERT INTO n VALUES(100)"); c.execute("COMMIT")
     print("committed", flush=True)' "$database" >"$scratch/log" &
     writer=$!
-    for _ in $(seq 1000); do [ "$(wc -l <"$scratch/log")" -lt 5 ] || break; sleep 0.01; done
+    for _ in $(seq 6000); do [ "$(wc -l <"$scratch/log")" -lt 5 ] || break; sleep 0.01; done
+    [ "$(wc -l <"$scratch/log")" -ge 5 ]
     kill -9 $writer
     wait $writer 2>/dev/null || true
     sound "$database"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # video.sh MOUNT SCRATCH: ffmpeg writes a video on the mount, the same as beside it, and seeks in it to the same frames
-set -euo pipefail
+set -eEuo pipefail
+trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 cd "$1"
 encode="-v error -y -threads 1 -f lavfi -i testsrc=duration=5:size=320x180:rate=25 -f lavfi -i sine=duration=5 -c:v libx264
     -preset ultrafast -pix_fmt yuv420p -c:a aac -fflags +bitexact -flags +bitexact"
