@@ -57,6 +57,12 @@ let package = Package(
             dependencies: ["VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system],
             swiftSettings: settings),
         .testTarget(
+            name: "VaultFileSystemTests",
+            dependencies: [
+                "VaultFileSystem", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system,
+            ],
+            swiftSettings: settings),
+        .testTarget(
             name: "VaultControlTests", dependencies: ["VaultControl", "TestSupport", system], swiftSettings: settings),
         .testTarget(name: "CommandLineTests", dependencies: ["vaultfs", system], swiftSettings: settings),
         .testTarget(
