@@ -106,11 +106,6 @@ func onWrite(
     }
 }
 
-func onFlush(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
-    // Nothing is kept back that close(2) would have to write.
-    Request.serve(raw, "flush") { (request) throws(StoreError) in request.reply() }
-}
-
 func onRelease(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
     Request.serve(raw, "release") { (request) throws(StoreError) in
         if let info, let handle = takeBack(info.pointee) { request.fileSystem.release(handle) }

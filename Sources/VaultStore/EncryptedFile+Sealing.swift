@@ -30,7 +30,9 @@ extension EncryptedFile {
             let before = try writer.status()
             // A file without a name is gone when it is closed.
             if before.st_nlink == 0 { return true }
-            let capability = try? ExtendedAttributes(writer).value(of: Self.capabilityName)
+            // Only what can be executed has use for one.
+            let capability =
+                before.st_mode & 0o111 == 0 ? nil : try? ExtendedAttributes(writer).value(of: Self.capabilityName)
             state.header.isSealed = true
             state.header.length = length
             do throws(StoreError) {

@@ -50,7 +50,8 @@ package final class EncryptedFile: Sendable {
     package var hasUnvouchedTail: Bool { vouchedLength.load(ordering: .acquiring) < length }
 
     init(
-        store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64
+        store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64,
+        isNew: Bool = false
     ) {
         self.store = store
         self.reader = reader
@@ -61,7 +62,7 @@ package final class EncryptedFile: Sendable {
         currentLength = Atomic(length)
         vouchedLength = Atomic(header.isSealed && header.length < length ? header.length : .max)
         isSparse = Atomic(header.isSparse)
-        writing = Mutex(WriteState(header: header, writer: writer, lastRecordIsUnproven: !header.isSealed))
+        writing = Mutex(WriteState(header: header, writer: writer, lastRecordIsUnproven: !header.isSealed && !isNew))
     }
 
     /// Opens a backing file: authenticates its header and checks the sealed length.
@@ -105,7 +106,8 @@ package final class EncryptedFile: Sendable {
             let bytes = try made.header.serialized(keys: made.keys)
             try bytes.withBytes { (bytes) throws(StoreError) in try descriptor.write(bytes, at: 0) }
             return EncryptedFile(
-                store: store, reader: descriptor, writer: descriptor, header: made.header, keys: made.keys, length: 0)
+                store: store, reader: descriptor, writer: descriptor, header: made.header, keys: made.keys, length: 0,
+                isNew: true)
         } catch let error as FormatError {
             throw StoreError(error)
         } catch let error as StoreError {

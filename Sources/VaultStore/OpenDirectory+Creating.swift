@@ -115,8 +115,12 @@ extension OpenDirectory {
 
     /// Removes a long name's sidecar when no entry needs it.
     func removeOrphanedSidecar(of entry: [UInt8]) {
-        if (try? status(of: entry)) == nil, currentErrno() == .noSuchFileOrDirectory {
+        do throws(StoreError) {
+            _ = try status(of: entry)
+        } catch .system(.noSuchFileOrDirectory) {
             removeQuietly(EntryName.sidecar(of: entry))
+        } catch {
+            // Whether the entry is there cannot be told: the sidecar stays.
         }
     }
 

@@ -35,12 +35,15 @@ package final class Sealer: Sendable {
         limit = known ? max(8, min(1024, Int(clamping: files.rlim_cur) / 8)) : 8
     }
 
-    /// A file that was open for writing has been closed unsealed.
+    /// A file that was open for writing has been closed unsealed. Where files are closed faster than the sealer's thread
+    /// seals them, the caller does a round itself: their descriptors are not to run out.
     package func add(_ file: EncryptedFile) {
-        state.update { state in
+        let isTooMany = state.update { state in
             state.pending[file.token] = file
             if state.oldest == nil { state.oldest = monotonicDeadline(in: Self.delay) }
+            return state.pending.count >= 2 * limit
         }
+        if isTooMany { sealAll() }
     }
 
     /// The file's last name is gone: let go of it, so that its space is freed.
