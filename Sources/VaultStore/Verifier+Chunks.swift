@@ -95,13 +95,15 @@ extension Verifier {
         var chunk = chunks.lowerBound
         var endedWithZeros = false
         while chunk < chunks.upperBound {
-            let rest = UnsafeRawBufferPointer(rebasing: records[(Int(chunk - chunks.lowerBound) * layout.recordSize)...])
+            let begin = Int(chunk - chunks.lowerBound) * layout.recordSize
+            let rest = UnsafeRawBufferPointer(rebasing: records[begin...])
             let plaintextSize = rest.count - Int(chunks.upperBound - chunk) * ChunkLayout.recordOverhead
             let plaintext = UnsafeMutableRawBufferPointer(rebasing: workspace.assembly[..<plaintextSize])
             let good: Int
             do {
                 good = try workspace.cipher.open(
-                    rest, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: content.keys.chunk, into: plaintext)
+                    rest, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: content.keys.chunk,
+                    into: plaintext)
             } catch { throw StoreError(error) }
             if good > 0 { endedWithZeros = false }
             chunk += UInt64(good)

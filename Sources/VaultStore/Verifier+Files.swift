@@ -9,7 +9,8 @@ extension Verifier {
             let descriptor = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
             let backingSize = UInt64(clamping: try descriptor.status().st_size)
             guard backingSize >= UInt64(ChunkLayout.headerSize) else {
-                return report(.damaged, object, "header: \(backingSize) bytes where \(ChunkLayout.headerSize) are needed")
+                return report(
+                    .damaged, object, "header: \(backingSize) bytes where \(ChunkLayout.headerSize) are needed")
             }
             let (header, keys) = try readHeader(of: descriptor)
             checkAttributes(of: descriptor, key: keys.attributeKey, object)
@@ -89,7 +90,8 @@ extension Verifier {
         }
         report(
             .journaled, content.object, "chunk \(slot.chunk): the journal's slot \(slot.number) holds its record",
-            at: layout.plaintextOffset(ofChunk: slot.chunk), count: UInt64(slot.recordSize - ChunkLayout.recordOverhead))
+            at: layout.plaintextOffset(ofChunk: slot.chunk),
+            count: UInt64(slot.recordSize - ChunkLayout.recordOverhead))
         return .honoured
     }
 

@@ -30,7 +30,8 @@ package struct VerifierFinding: Sendable, Equatable {
     }
 
     package let kind: Kind
-    /// Where in the vault, from its root: plaintext names where they decrypt, else the backing entry's; empty for the root.
+    /// Where in the vault, from its root: plaintext names where they decrypt, else the backing entry's; empty for the
+    /// root.
     package let path: [UInt8]
     /// Where in the vault directory, from its root.
     package let backingPath: [UInt8]

@@ -9,9 +9,9 @@ struct VerifyCommand: ParsableCommand {
         discussion: """
             Reads the whole vault and changes nothing. The vault must not be mounted read-write.
 
-            Prints a line for each finding: its kind, the path, and what is wrong. The kinds 'unsealed', 'journaled' and \
-            'leftover' are notes: a crash leaves them, the next mount or use puts them right, and nothing is lost. Every other \
-            finding is damage, and makes the exit code \(FailureCode.damageFound.rawValue).
+            Prints a line for each finding: its kind, the path, and what is wrong. The kinds 'unsealed', 'journaled' \
+            and 'leftover' are notes: a crash leaves them, the next mount or use puts them right, and nothing is lost. \
+            Every other finding is damage, and makes the exit code \(FailureCode.damageFound.rawValue).
             """)
 
     /// How long to wait for a daemon that is shutting down.

@@ -4,8 +4,8 @@ internal import VaultStore
 
 /// What `verify` prints: each finding when it is made, for there may be millions, then the summary.
 final class VerifyReport {
-    /// The names of the fields are the interface of `--json`. `path` has invalid UTF-8 repaired; `backingPath`, below the
-    /// vault directory, says exactly which object is meant.
+    /// The names of the fields are the interface of `--json`. `path` has invalid UTF-8 repaired; `backingPath`, below
+    /// the vault directory, says exactly which object is meant.
     private struct Finding: Encodable {
         let kind: String
         let path: String
