@@ -57,7 +57,14 @@ let package = Package(
             dependencies: ["VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system],
             swiftSettings: settings),
         .testTarget(
+            name: "VaultFileSystemTests",
+            dependencies: [
+                "VaultFileSystem", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system,
+            ],
+            swiftSettings: settings),
+        .testTarget(
             name: "VaultControlTests", dependencies: ["VaultControl", "TestSupport", system], swiftSettings: settings),
+        .testTarget(name: "CommandLineTests", dependencies: ["vaultfs", system], swiftSettings: settings),
         .testTarget(
             name: "MountTests", dependencies: ["vaultfs", "TestSupport", "CLinux", system], swiftSettings: settings),
     ]

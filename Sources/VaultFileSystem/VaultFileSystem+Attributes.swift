@@ -25,12 +25,12 @@ extension VaultFileSystem {
 
     func attributes(of node: Node) throws(StoreError) -> stat {
         if node === nodes.root { return try store.root.status() }
-        if let file = node.openFile { return plaintextAttributes(try file.reader.status()) }
+        if let file = node.openFile { return plaintextAttributes(try file.reader.status(), of: node) }
         if node.isDirectory { return try directoryStatus(node) }
         let status = try atName(of: node) { (directory, entry) throws(StoreError) -> stat in
             try directory.status(of: entry)
         }
-        return plaintextAttributes(status)
+        return plaintextAttributes(status, of: node)
     }
 
     /// A directory whose record is damaged can still be looked at from outside.
@@ -51,6 +51,15 @@ extension VaultFileSystem {
         let node = try nodes.node(id)
         if let length = changes.length { try setLength(node, length, handle, workspace) }
         let pinned = if let handle { handle.file.anyDescriptor } else { try pinForChange(node) }
+        if let file = node.openFile {
+            try file.withoutSealing { () throws(StoreError) in try apply(changes, to: pinned, of: node) }
+        } else {
+            try apply(changes, to: pinned, of: node)
+        }
+        return plaintextAttributes(try pinned.status(), of: node)
+    }
+
+    private func apply(_ changes: Changes, to pinned: Descriptor, of node: Node) throws(StoreError) {
         if changes.uid != nil || changes.gid != nil {
             try retrying {
                 fchownat(
@@ -69,7 +78,6 @@ extension VaultFileSystem {
             let times = [changes.accessTime ?? omit, changes.modificationTime ?? omit]
             try retrying { utimensat(pinned.fd, "", times, linux_AT_EMPTY_PATH) }
         }
-        return plaintextAttributes(try pinned.status())
     }
 
     /// Also a directory whose record is damaged has a mode and an owner to change.

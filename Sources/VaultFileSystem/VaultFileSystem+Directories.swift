@@ -66,7 +66,7 @@ extension VaultFileSystem {
                 let status = try handle.directory.status(of: found.name)
                 let (node, _) = nodes.intern(status, parent: handle.node, entry: found.name)
                 listed.id = nodes.id(of: node)
-                listed.attributes = plaintextAttributes(status)
+                listed.attributes = plaintextAttributes(status, of: node)
             } catch .system(.noSuchFileOrDirectory) {
                 // Removed since getdents(2): not there.
                 return nil

@@ -18,10 +18,15 @@ extension VaultFileSystem {
                 nodes.disown(node)
                 throw .system(.staleNFSFileHandle)
             }
-            state.fileID = file.fileID
-            state.file = file
+            hold(file, &state, node)
             return file
         }
+    }
+
+    private func hold(_ file: EncryptedFile, _ state: inout Node.OpenState, _ node: Node) {
+        state.fileID = file.fileID
+        state.file = file
+        file.onSealed.withLock { $0 = { [weak node] in node?.wasSealed(before: $0, after: $1) } }
     }
 
     /// The file, cut to nothing: also one whose length or missing header would not let it be opened.
@@ -37,8 +42,7 @@ extension VaultFileSystem {
                 }
                 let file = try EncryptedFile.openTruncated(
                     try openBacking(node, flags: O_RDWR), class: parentClass ?? .complete, in: store)
-                state.fileID = file.fileID
-                state.file = file
+                hold(file, &state, node)
                 return file
             }
         }
@@ -74,11 +78,8 @@ extension VaultFileSystem {
         let file = try directory.createFile(name, mode: mode, owner: caller.owner)
         let status = try file.reader.status()
         let (node, _) = nodes.intern(status, parent: parentNode, entry: try directory.encode(name).entry)
-        node.opening.withLock { state in
-            state.file = file
-            state.fileID = file.fileID
-        }
-        let entry = Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status))
+        node.opening.withLock { hold(file, &$0, node) }
+        let entry = Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
         return (entry, FileHandle(file: file, node: node, flags: flags))
     }
 

@@ -36,7 +36,7 @@ extension VaultFileSystem {
             // After a crash a file may end elsewhere than its size says: opening it puts that right.
             if (try? openFile(node)) != nil, let fresh = try? directory.status(of: entry) { status = fresh }
         }
-        return Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status))
+        return Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
     }
 
     /// The kernel has dropped `count` lookups of a node.
@@ -67,12 +67,13 @@ extension VaultFileSystem {
     package func makeNode(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, device: dev_t, for caller: Caller
     ) throws(StoreError) -> Entry {
-        try make(name, in: parent) { (directory) throws(StoreError) in
-            if mode & S_IFMT == S_IFREG {
-                store.sealer.add(try directory.createFile(name, mode: mode, owner: caller.owner))
-            } else {
-                try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
-            }
+        if mode & S_IFMT == S_IFREG {
+            let (entry, handle) = try create(name, in: parent, mode: mode, flags: O_RDWR, for: caller)
+            release(handle)
+            return entry
+        }
+        return try make(name, in: parent) { (directory) throws(StoreError) in
+            try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
         }
     }
 

@@ -94,9 +94,10 @@ package final class VaultFileSystem: Sendable {
         }
     }
 
-    /// A backing stat as programs are to see it: the plaintext's size.
-    func plaintextAttributes(_ status: stat) -> stat {
+    /// A backing stat as programs are to see it: the plaintext's size, and ctime as if files were not sealed.
+    func plaintextAttributes(_ status: stat, of node: Node) -> stat {
         var result = status
+        if node.isRegularFile { result.st_ctim = node.shownChangeTime(of: status) }
         switch status.st_mode & S_IFMT {
         case S_IFREG:
             result.st_size = off_t(store.layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size))))

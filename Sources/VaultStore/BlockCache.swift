@@ -19,7 +19,8 @@ package final class BlockCache: Sendable {
     /// The size in bytes that was had: whole blocks, at least one a shard.
     package let capacity: Int
     package let isLocked: Bool
-    private nonisolated(unsafe) let arena: UnsafeMutableRawPointer
+    /// All blocks; not private, so that a test can see that nothing stays in them.
+    nonisolated(unsafe) let arena: UnsafeMutableRawPointer
     private nonisolated(unsafe) let shards: UnsafeMutablePointer<Shard>
     private let shardCount: Int
 
@@ -76,15 +77,15 @@ package final class BlockCache: Sendable {
         return shards[shard(of: key)].index.withLock { $0.find(key) != nil }
     }
 
-    /// Takes a copy of a verified chunk, unless `changes` has moved on from `seen`: then a writer has been here since
-    /// the chunk was read, and what was read may be old.
+    /// Takes a copy of a verified chunk, unless `changes` has moved on from `seen`, or was odd then: a writer has been
+    /// here since the chunk was read, or was at work all the while, and what was read may be old.
     package func insert(
         file: UInt64, chunk: UInt64, _ plaintext: UnsafeRawBufferPointer, seen: UInt64, changes: ChangeCounter
     ) {
         let key = CacheIndex.Key(file: file, chunk: chunk)
         let shard = shard(of: key)
         shards[shard].index.withLock { index in
-            guard changes.value == seen else { return }
+            guard changes.value == seen, !ChangeCounter.isChanging(seen) else { return }
             store(plaintext, for: key, in: &index, shard: shard)
         }
     }

@@ -10,11 +10,11 @@ extension EncryptedFile {
     func openFromJournal(
         chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        for (address, slot) in store.journal.retainedSlots(of: fileID) where address.chunk == chunk {
-            guard slot.recordSize == piece.count + ChunkLayout.recordOverhead,
-                let record = try store.journal.record(in: slot)
-            else { continue }
-            return try verifies(record, chunk: chunk, into: piece, workspace.cipher)
+        for (address, slots) in store.journal.retainedSlots(of: fileID) where address.chunk == chunk {
+            for slot in slots where slot.recordSize == piece.count + ChunkLayout.recordOverhead {
+                guard let record = try store.journal.record(in: slot) else { continue }
+                if try verifies(record, chunk: chunk, into: piece, workspace.cipher) { return true }
+            }
         }
         return false
     }
@@ -38,12 +38,12 @@ extension EncryptedFile {
         let cipher: ChunkCipher
         do { cipher = try ChunkCipher() } catch { throw StoreError(error) }
         try writing.withLock { (state) throws(StoreError) in
-            for (address, slot) in slots { try recover(address, slot, &state, cipher) }
+            for (address, slots) in slots { try recover(address, slots, &state, cipher) }
         }
     }
 
     private func recover(
-        _ address: Journal.Address, _ slot: Journal.Retained, _ state: inout WriteState, _ cipher: ChunkCipher
+        _ address: Journal.Address, _ slots: [Journal.Retained], _ state: inout WriteState, _ cipher: ChunkCipher
     ) throws(StoreError) {
         let plaintext = UnsafeMutableRawBufferPointer.allocate(byteCount: layout.chunkSize, alignment: 16)
         defer {
@@ -55,15 +55,23 @@ extension EncryptedFile {
             if !store.isReadOnly { store.journal.forget(address) }
             return
         }
+        for slot in slots where try use(slot, for: address, &state, plaintext, cipher) { return }
+    }
+
+    /// Makes the slot's record the record; false where it cannot be.
+    private func use(
+        _ slot: Journal.Retained, for address: Journal.Address, _ state: inout WriteState,
+        _ plaintext: UnsafeMutableRawBufferPointer, _ cipher: ChunkCipher
+    ) throws(StoreError) -> Bool {
         let n = slot.recordSize - ChunkLayout.recordOverhead
         // The length of a sealed file is vouched for: a slot of another size is not of this state of the file.
         if state.header.isSealed, n != layout.plaintextSize(ofChunk: address.chunk, length: state.header.length) {
-            return
+            return false
         }
         let piece = UnsafeMutableRawBufferPointer(rebasing: plaintext[..<n])
         guard let record = try store.journal.record(in: slot),
             try verifies(record, chunk: address.chunk, into: piece, cipher)
-        else { return }
+        else { return false }
         let end = layout.plaintextOffset(ofChunk: address.chunk) + UInt64(n)
         let isEnd = !state.header.isSealed && (n < layout.chunkSize || end > length)
         if !store.isReadOnly, let writer = try? writer(&state) {
@@ -76,6 +84,7 @@ extension EncryptedFile {
             store.journal.forget(address)
         }
         if isEnd { currentLength.store(end, ordering: .releasing) }
+        return true
     }
 
     /// True where the record on disk verifies, or is a hole, as the backing size lays it out.

@@ -97,9 +97,9 @@ extension EncryptedFile {
         let started = changes.value
         let had = try reader.read(at: layout.recordOffset(ofChunk: first), into: records)
         store.counters.ciphertextBytesRead.count(had)
-        guard had == size else {
+        if had < size {
             if changes.value != started || ChangeCounter.isChanging(started) { return false }
-            throw damaged("chunk \(first): the file ends early")
+            fillMissing(records, from: had)
         }
         var position = 0
         var chunk = first
@@ -135,6 +135,12 @@ extension EncryptedFile {
             }
         }
         return true
+    }
+
+    /// The file ends early: what is missing must neither verify nor pass for a hole. The journal may have it, where a
+    /// slot that could not be put in place sets the end.
+    func fillMissing(_ records: UnsafeMutableRawBufferPointer, from had: Int) {
+        UnsafeMutableRawBufferPointer(rebasing: records[had...]).initializeMemory(as: UInt8.self, repeating: 0xFF)
     }
 
     private func wholeChunks(from: Int, left: Int) -> Int {

@@ -133,7 +133,7 @@ extension EncryptedFile {
         let record = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<(n + ChunkLayout.recordOverhead)])
         let had = try reader.read(at: layout.recordOffset(ofChunk: chunk), into: record)
         store.counters.ciphertextBytesRead.count(had)
-        guard had == record.count else { throw damaged("chunk \(chunk): the file ends early") }
+        if had < record.count { fillMissing(record, from: had) }
         let edge = UnsafeMutableRawBufferPointer(rebasing: workspace.edge[..<n])
         guard
             try open(

@@ -1,5 +1,5 @@
 internal import CLinux
-internal import Glibc
+package import Glibc
 package import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
@@ -37,6 +37,8 @@ package final class EncryptedFile: Sendable {
     let isSparse: Atomic<Bool>
     /// How many handles of programs hold the file; the sealer's hold does not count.
     package let openHandles = Atomic<Int>(0)
+    /// Told when the file was sealed: what stat(2) gave of the backing file before and after.
+    package let onSealed = Mutex<(@Sendable (_ before: stat, _ after: stat) -> Void)?>(nil)
 
     var layout: ChunkLayout { store.layout }
 

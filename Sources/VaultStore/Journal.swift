@@ -25,7 +25,7 @@ package final class Journal: Sendable {
     private let descriptor: Descriptor?
     private let chunkSize: Int
     private let pool = SlotPool()
-    private let retained = Mutex<[Address: Retained]>([:])
+    private let retained = Mutex<[Address: [Retained]]>([:])
     /// Spares every open file a look at the table, which is empty but after a crash.
     private let hasRetained = Atomic<Bool>(false)
 
@@ -67,11 +67,9 @@ package final class Journal: Sendable {
     }
 
     private func remember(_ address: Address, slot: Int, recordSize: Int) {
-        retained.withLock { table in
-            // Two slots for one record are both good: it was being replaced when the daemon died, twice.
-            guard table[address] == nil else { return }
-            table[address] = Retained(slot: slot, recordSize: recordSize)
-        }
+        // There can be two for one record: the daemon died while it wrote the newer, before it freed the older. Which of
+        // them counts, their tags tell.
+        retained.withLock { $0[address, default: []].append(Retained(slot: slot, recordSize: recordSize)) }
         pool.retain(1 << UInt64(slot))
         hasRetained.store(true, ordering: .releasing)
     }
@@ -185,19 +183,20 @@ package final class Journal: Sendable {
         }
     }
 
-    /// Frees the slot retained for a record that is in place again.
+    /// Frees the slots retained for a record that is in place again.
     func forget(_ address: Address) {
         guard let found = retained.withLock({ $0.removeValue(forKey: address) }) else { return }
-        release(1 << UInt64(found.slot))
+        release(found.reduce(0) { $0 | 1 << UInt64($1.slot) })
         if retained.withLock({ $0.isEmpty }) { hasRetained.store(false, ordering: .releasing) }
     }
 
-    /// The retained slots of one file.
-    func retainedSlots(of fileID: UInt64) -> [(address: Address, slot: Retained)] {
+    /// The retained slots of one file, by chunk; a chunk's by number.
+    func retainedSlots(of fileID: UInt64) -> [(address: Address, slots: [Retained])] {
         guard hasRetained.load(ordering: .acquiring) else { return [] }
-        return retained.withLock { table in
-            table.filter { $0.key.fileID == fileID }.map { (address: $0.key, slot: $0.value) }
+        let found = retained.withLock { table in
+            table.filter { $0.key.fileID == fileID }.map { (address: $0.key, slots: $0.value) }
         }
+        return found.sorted { $0.address.chunk < $1.address.chunk }
     }
 
     /// True while some slot holds a record that may be needed.

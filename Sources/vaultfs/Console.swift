@@ -34,6 +34,6 @@ enum Console {
 
     /// A label and a value, aligned.
     static func printField(_ label: String, _ value: String) {
-        print(label + String(repeating: " ", count: max(1, 16 - label.count)) + value)
+        print(label + String(repeating: " ", count: max(1, 26 - label.count)) + value)
     }
 }

@@ -42,6 +42,7 @@ struct MountCommand: ParsableCommand {
     static let cacheSizes = (1 << 20)...(64 << 30)
 
     mutating func run() throws {
+        if daemonChannel != nil { ProcessSetup.setName() }
         ProcessSetup.protectMemory()
         if let daemonChannel {
             // Everything has been checked by the process that was typed.

@@ -16,25 +16,30 @@ enum Mountpoint {
             throw failure(path, error)
         }
         if let entry = try MountTable.read().entry(at: resolved.bytes), entry.isVault {
-            throw CommandFailure(
-                .inUse, "\(resolved.shown) is mounted already, from \(FilePath(bytes: entry.source).shown)")
+            throw mounted(at: resolved, entry)
         }
-        try checkDirectory(resolved, mayBeNonEmpty: mayBeNonEmpty)
+        var status = stat()
+        guard resolved.withPlatformString({ stat($0, &status) }) == 0 else { throw failure(path, currentErrno()) }
+        guard status.st_mode & S_IFMT == S_IFDIR else { throw failure(path, .notDirectory) }
+        // What fusermount3(1) asks of an ordinary user; said here in words.
+        if geteuid() != 0, resolved.withPlatformString({ access($0, W_OK) }) != 0 {
+            throw CommandFailure(.mountpoint, "mountpoint is not writable for you: \(resolved.shown)")
+        }
         try checkNesting(resolved, vault: vault)
+        if !mayBeNonEmpty { try checkEmptiness(resolved) }
         return resolved
     }
 
-    private static func checkDirectory(_ path: FilePath, mayBeNonEmpty: Bool) throws(CommandFailure) {
-        var status = stat()
-        guard path.withPlatformString({ stat($0, &status) }) == 0 else { throw failure(path, currentErrno()) }
-        guard status.st_mode & S_IFMT == S_IFDIR else {
-            throw CommandFailure(.mountpoint, "mountpoint is not a directory: \(path.shown)")
-        }
-        // What fusermount3(1) asks of an ordinary user; said here in words.
-        if geteuid() != 0, path.withPlatformString({ access($0, W_OK) }) != 0 {
-            throw CommandFailure(.mountpoint, "mountpoint is not writable for you: \(path.shown)")
-        }
-        guard !mayBeNonEmpty else { return }
+    /// That a vault is there already, or was: a mount whose daemon died stays in the table.
+    private static func mounted(at path: FilePath, _ entry: MountTable.Entry) -> CommandFailure {
+        // stat(2) would be answered by the kernel for as long as it keeps attributes; opening asks the daemon.
+        let fd = path.withPlatformString { open($0, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
+        if fd < 0, currentErrno() == .socketNotConnected { return failure(path, .socketNotConnected) }
+        if fd >= 0 { close(fd) }
+        return CommandFailure(.inUse, "\(path.shown) is mounted already, from \(FilePath(bytes: entry.source).shown)")
+    }
+
+    private static func checkEmptiness(_ path: FilePath) throws(CommandFailure) {
         guard let listing = path.withPlatformString({ opendir($0) }) else { throw failure(path, currentErrno()) }
         defer { closedir(listing) }
         var count = 0
@@ -101,7 +106,7 @@ enum Mountpoint {
         case .socketNotConnected:
             CommandFailure(
                 .mountpoint,
-                "a FUSE mount whose daemon died is at \(path.shown); remove it with 'fusermount3 -u \(path.shown)'")
+                "a mount whose daemon died is at \(path.shown): remove it with 'vaultfs unmount \(path.shown)'")
         default:
             CommandFailure(.mountpoint, "mountpoint \(path.shown) cannot be used: \(error)")
         }

@@ -10,6 +10,24 @@ enum ProcessSetup {
         linux_set_not_dumpable()
     }
 
+    /// Sets the name that ps(1) and `/proc/PID/comm` show: started by way of /proc/self/exe it would be "exe". Before
+    /// `protectMemory`, which gives the file to root.
+    static func setName() {
+        let fd = open("/proc/self/comm", O_WRONLY | O_CLOEXEC)
+        guard fd >= 0 else { return }
+        write(fd, "vaultfs", 7)
+        close(fd)
+    }
+
+    /// Opens what of stdin, stdout and stderr the caller left closed: else a vault's descriptor would take its number and
+    /// its fate.
+    static func completeStandardDescriptors() {
+        // open(2) gives the lowest number that is free.
+        for standard in STDIN_FILENO...STDERR_FILENO where fcntl(standard, F_GETFD) == -1 {
+            _ = open("/dev/null", O_RDWR)
+        }
+    }
+
     /// Raises what an ordinary user may raise: open files, and locked memory for keys and the block cache.
     static func raiseLimits() {
         for resource in [openFilesLimit, lockedMemoryLimit] {

@@ -54,7 +54,9 @@ private enum StatusText {
     }
 
     private static func printCounters(_ counters: [String: JSONValue]) {
-        for (name, value) in counters.sorted(by: { $0.key < $1.key }) {
+        // Said already, in words.
+        let shown = counters.filter { !["keysLocked", "cacheLocked"].contains($0.key) }
+        for (name, value) in shown.sorted(by: { $0.key < $1.key }) {
             switch value {
             case .integer(let number): Console.printField(words(name), "\(number)")
             case .unsigned(let number): Console.printField(words(name), "\(number)")
@@ -65,6 +67,10 @@ private enum StatusText {
             case .null, .array: break
             }
         }
+    }
+
+    private static func memory(isLocked: Bool) -> String {
+        isLocked ? "locked in memory" : "not locked in memory: may reach swap"
     }
 
     /// `cacheHits` → `cache hits`

@@ -28,16 +28,17 @@ struct StatusReporter: Sendable {
     }
 
     private func status() -> MountStatus {
-        MountStatus(
+        let statistics = fileSystem.statistics()
+        return MountStatus(
             version: VaultFS.version, pid: getpid(), vaultPath: request.vaultPath.string, vaultID: vault.hex,
             mountpoint: request.mountpoint.string, state: .unlocked, readOnly: request.isReadOnly, mounted: mounted,
             uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysLocked: SecretMemory.allLocked,
-            cacheLocked: true, statistics: statistics())
+            cacheLocked: statistics.cacheLocked, statistics: Self.value(statistics))
     }
 
     /// Nil where they cannot be told: a status without them is better than none.
-    private func statistics() -> JSONValue? {
-        guard let encoded = try? JSONEncoder().encode(fileSystem.statistics()) else { return nil }
+    private static func value(_ statistics: some Encodable) -> JSONValue? {
+        guard let encoded = try? JSONEncoder().encode(statistics) else { return nil }
         return try? JSONDecoder().decode(JSONValue.self, from: encoded)
     }
 }

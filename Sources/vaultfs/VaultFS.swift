@@ -27,6 +27,7 @@ struct VaultFS: ParsableCommand {
     static let version = "0.1.0"
 
     static func main() {
+        ProcessSetup.completeStandardDescriptors()
         // Writing to a client or a pipe that has gone is an error to handle, not a death.
         signal(SIGPIPE, SIG_IGN)
         do {

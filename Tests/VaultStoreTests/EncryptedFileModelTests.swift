@@ -1,0 +1,171 @@
+import Glibc
+import Synchronization
+import Testing
+import VaultFormat
+
+@testable import VaultStore
+
+/// Random operations against an array of bytes (FileFormat: Sizes, Holes, Sealed and unsealed files).
+@Suite struct EncryptedFileModelTests {
+    @Test(
+        "Sizes-1, Holes-1, Store-1, Store-2, Store-8: a file is an array of bytes, whatever is done to it",
+        .timeLimit(.minutes(1)), arguments: [4096, 16384], [UInt64(1), 2])
+    func randomOperations(chunkSize: Int, seed: UInt64) throws {
+        var model = try Model(chunkSize: chunkSize, seed: seed)
+        for step in 0..<1500 {
+            let operation = model.nextOperation()
+            try model.apply(operation)
+            if step % 5 == 0 {
+                try model.check()
+                if let problem = model.problem {
+                    Issue.record("step \(step), \(operation): \(problem)")
+                    return
+                }
+            }
+        }
+    }
+}
+
+/// What to do next.
+private enum Operation {
+    case write(Int, Int), read(Int, Int), truncate(Int), punch(Range<Int>), zero(Range<Int>, Bool)
+    case allocate(Range<Int>, Bool), reopen, remount, seal
+}
+
+/// The file, and what it should be.
+private struct Model {
+    private let fixture: TestStore
+    private var store: Store
+    private var file: EncryptedFile
+    private var workspace: Workspace
+    private var bytes: [UInt8] = []
+    private var generator: SeededGenerator
+    /// By the rules of the format: what the header is to say.
+    private var isSealed = false
+    private var isSparse = false
+    private(set) var problem: String?
+
+    init(chunkSize: Int, seed: UInt64) throws {
+        fixture = try TestStore(chunkSize: chunkSize)
+        store = try fixture.open(cacheSize: 6 * chunkSize)
+        file = try fixture.create(in: store)
+        workspace = try Workspace(layout: store.layout)
+        generator = SeededGenerator(seed: seed)
+    }
+
+    /// A place on or near the grid of chunks, or anywhere.
+    private mutating func place() -> Int {
+        let c = fixture.layout.chunkSize
+        let grid = [0, 1, c - 1, c, c + 1, 2 * c, 2 * c + 500, 3 * c, 5 * c - 1, bytes.count, max(0, bytes.count - 1)]
+        return Bool.random(using: &generator)
+            ? grid.randomElement(using: &generator) ?? 0 : Int.random(in: 0..<(7 * c), using: &generator)
+    }
+
+    private mutating func size() -> Int {
+        let c = fixture.layout.chunkSize
+        let sizes = [1, 15, 16, 17, c - 1, c, c + 1, 2 * c, 2 * c + 500, 40]
+        return Int.random(in: 0..<200, using: &generator) == 0
+            ? 40 * c + 3 : sizes.randomElement(using: &generator) ?? 1
+    }
+
+    private mutating func range() -> Range<Int> {
+        let start = place()
+        return start..<(start + size())
+    }
+
+    mutating func nextOperation() -> Operation {
+        switch Int.random(in: 0..<100, using: &generator) {
+        case 0..<40: return .write(place(), size())
+        case 40..<60: return .read(place(), size())
+        case 60..<72: return .truncate(place())
+        case 72..<78: return .punch(range())
+        case 78..<82: return .zero(range(), Bool.random(using: &generator))
+        case 82..<86: return .allocate(range(), Bool.random(using: &generator))
+        case 86..<90: return .reopen
+        case 90..<92: return .remount
+        case 92..<94: return .truncate(bytes.count + (1 << 20) + place())
+        default: return .seal
+        }
+    }
+
+    private mutating func grow(to length: Int) {
+        guard length > bytes.count else { return }
+        isSealed = false
+        if length - bytes.count >= 1 << 20 { isSparse = true }
+        bytes += [UInt8](repeating: 0, count: length - bytes.count)
+    }
+
+    private mutating func clear(_ range: Range<Int>) {
+        let range = range.clamped(to: 0..<bytes.count)
+        guard !range.isEmpty else { return }
+        let c = fixture.layout.chunkSize
+        let firstWhole = (range.lowerBound + c - 1) / c
+        let endWhole = range.upperBound == bytes.count ? (bytes.count + c - 1) / c : range.upperBound / c
+        if firstWhole < endWhole { isSparse = true }
+        for index in range { bytes[index] = 0 }
+    }
+
+    mutating func apply(_ operation: Operation) throws {
+        switch operation {
+        case .write(let offset, let count):
+            let data = generator.bytes(count)
+            try file.put(data, at: offset, workspace)
+            grow(to: offset)
+            if offset + count > bytes.count { isSealed = false }
+            bytes.replaceSubrange(offset..<min(bytes.count, offset + count), with: data)
+        case .read(let offset, let count):
+            let range = (offset..<(offset + count)).clamped(to: 0..<bytes.count)
+            let found = try file.get(count, at: offset, workspace)
+            if found != Array(bytes[range]) { problem = "read differs at \(offset)" }
+        case .truncate(let length):
+            try file.truncate(to: length, workspace)
+            if length != bytes.count || length == 0 { isSealed = false }
+            grow(to: length)
+            bytes.removeLast(bytes.count - length)
+            if length == 0 { isSparse = false }
+        case .punch(let range):
+            try file.punchHole(unsigned(range), workspace: workspace)
+            clear(range)
+        case .zero(let range, let keepsSize):
+            try file.zeroRange(unsigned(range), keepsSize: keepsSize, workspace: workspace)
+            clear(range)
+            if !keepsSize { grow(to: range.upperBound) }
+        case .allocate(let range, let keepsSize):
+            try file.allocate(unsigned(range), keepsSize: keepsSize, workspace: workspace)
+            if !keepsSize { grow(to: range.upperBound) }
+        case .reopen: try reopen()
+        case .remount:
+            store = try fixture.open(cacheSize: 6 * fixture.layout.chunkSize)
+            try reopen()
+        case .seal:
+            store.sealer.add(file)
+            store.sealer.sealAll()
+            // Nobody has opened it for writing since it was opened: there is nothing to seal with.
+            if file.writing.withLock({ $0.writer != nil }) { isSealed = true }
+        }
+        if bytes.count > 3 << 20 { try apply(.truncate(0)) }
+    }
+
+    private mutating func reopen() throws {
+        file = try fixture.reopen(in: store)
+    }
+
+    private func unsigned(_ range: Range<Int>) -> Range<UInt64> { UInt64(range.lowerBound)..<UInt64(range.upperBound) }
+
+    /// Everything that can be seen of the file.
+    mutating func check() throws {
+        if file.length != UInt64(bytes.count) { problem = "length \(file.length) is to be \(bytes.count)" }
+        if try file.contents(workspace) != bytes { problem = "contents differ" }
+        let backing = try file.reader.status().st_size
+        if UInt64(backing) != store.layout.backingSize(ofPlaintextLength: UInt64(bytes.count)) {
+            problem = "backing size \(backing) for \(bytes.count)"
+        }
+        let header = try fixture.header()
+        if header.isSealed != isSealed { problem = "sealed: \(header.isSealed)" }
+        if header.isSparse != isSparse { problem = "sparse: \(header.isSparse)" }
+        if header.length != (isSealed ? UInt64(bytes.count) : 0) { problem = "sealed length \(header.length)" }
+        if try !fixture.slotsInUse().isEmpty { problem = "the journal is not empty" }
+        let fresh = try fixture.reopen(in: try fixture.open(cacheSize: 0, isReadOnly: true))
+        if try fresh.contents() != bytes { problem = "a fresh opening reads something else" }
+    }
+}

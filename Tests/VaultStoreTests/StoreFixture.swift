@@ -1,0 +1,213 @@
+import CLinux
+import Foundation
+import Glibc
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultStore
+
+/// A vault's directory and its keys, without a mount: `open` is what a mount begins with, and may be called again for
+/// what the next mount would find. The directory goes with the object.
+final class TestStore {
+    let path: String
+    let keyRing: KeyRing
+    let root: Descriptor
+    var layout: ChunkLayout { keyRing.layout }
+
+    /// - Parameter parent: where the directory is made; the temporary directory unless given.
+    init(chunkSize: Int = 4096, in parent: String? = nil) throws {
+        let masterKey = try SecretBytes.random(count: 32)
+        let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
+        let configuration = try VaultConfiguration.make(
+            chunkSize: chunkSize, masterKey: masterKey, slots: [SlotRequest(secret: secret)],
+            created: "2026-01-01T00:00:00Z")
+        keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
+        path = (parent ?? FileManager.default.temporaryDirectory.path()) + "/vaultfs-store-" + UUID().uuidString
+        try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+        root = Descriptor(owning: Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+        let record = try DirectoryRecord.make(
+            .complete, isRoot: true, classCipher: keyRing.classCipher(.complete), vault: keyRing.vault)
+        try write(record.bytes, to: "vaultfs.dir")
+    }
+
+    deinit {
+        try? FileManager.default.removeItem(atPath: path)
+    }
+
+    /// The store as a new mount has it.
+    func open(cacheSize: Int = 1 << 20, isReadOnly: Bool = false) throws -> Store {
+        try Store(
+            root: FileDescriptor(rawValue: root.fd), keyRing: keyRing, cacheSize: cacheSize, isReadOnly: isReadOnly)
+    }
+
+    /// The root directory, opened as the file system does it.
+    func openRoot(in store: Store) throws -> OpenDirectory {
+        let pinned = try Descriptor(at: root.fd, ascii("."), flags: linux_O_PATH | O_DIRECTORY)
+        return try OpenDirectory.open(pinned, isRoot: true, in: store)
+    }
+
+    /// A new file under the backing entry `entry`.
+    func create(_ entry: String = "file", in store: Store) throws -> EncryptedFile {
+        let descriptor = try Descriptor(at: root.fd, ascii(entry), flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+        return try EncryptedFile.create(in: descriptor, class: .complete, store: store)
+    }
+
+    /// The file under the backing entry `entry`, as a new opening finds it.
+    func reopen(_ entry: String = "file", in store: Store) throws -> EncryptedFile {
+        try EncryptedFile.open(try Descriptor(at: root.fd, ascii(entry), flags: O_RDONLY | O_NONBLOCK), in: store)
+    }
+
+    /// A file with this content, made and, unless told otherwise, sealed by a mount that is over.
+    func make(_ content: [UInt8], entry: String = "file", isSealed: Bool = true) throws {
+        let store = try open()
+        let file = try create(entry, in: store)
+        try file.put(content, at: 0)
+        if isSealed { #expect(try file.seal(ifStill: file.lengthMark, isDurable: true)) }
+    }
+
+    /// The raw bytes of a backing file.
+    func bytes(_ entry: String = "file") throws -> [UInt8] {
+        Array(try Data(contentsOf: URL(filePath: path + "/" + entry)))
+    }
+
+    /// Makes the backing file hold exactly these bytes, on the inode it has.
+    func write(_ bytes: [UInt8], to entry: String = "file") throws {
+        let file = try Descriptor(at: root.fd, ascii(entry), flags: O_WRONLY | O_CREAT | O_TRUNC, mode: 0o600)
+        try bytes.withBytes { try file.write($0, at: 0) }
+    }
+
+    /// Changes some bytes of a backing file in place.
+    func change(_ entry: String = "file", _ body: (inout [UInt8]) throws -> Void) throws {
+        var bytes = try bytes(entry)
+        try body(&bytes)
+        try write(bytes, to: entry)
+    }
+
+    /// The header on disk, authenticated.
+    func header(_ entry: String = "file") throws -> FileHeader {
+        let header = try bytes(entry)[..<128].withUnsafeBytes { try FileHeader.parse($0) }
+        _ = try header.openKeys(classCipher: keyRing.classCipher(header.protectionClass), vault: keyRing.vault)
+        return header
+    }
+
+    /// The record of chunk `index` in the bytes of a backing file.
+    func recordRange(_ index: UInt64, length: Int) -> Range<Int> {
+        let start = Int(layout.recordOffset(ofChunk: index))
+        return start..<(start + layout.plaintextSize(ofChunk: index, length: UInt64(length)) + 32)
+    }
+
+    /// Writes a journal slot by hand.
+    func fillSlot(_ slot: Int, fileID: UInt64, chunk: UInt64, record: some Sequence<UInt8>) throws {
+        let size = JournalSlot.size(chunkSize: layout.chunkSize)
+        var journal = (try? bytes("vaultfs.journal")) ?? []
+        let missing = JournalSlot.count * size - journal.count
+        journal += [UInt8](repeating: 0, count: max(0, missing))
+        let record = Array(record)
+        journal.withUnsafeMutableBytes { journal in
+            record.withUnsafeBytes { record in
+                JournalSlot.serialized(
+                    fileID: fileID, chunkIndex: chunk, record: record,
+                    into: UnsafeMutableRawBufferPointer(rebasing: journal[(slot * size)..<((slot + 1) * size)]))
+            }
+        }
+        try write(journal, to: "vaultfs.journal")
+    }
+
+    /// Which journal slots have a file id.
+    func slotsInUse() throws -> [Int] {
+        let journal = try bytes("vaultfs.journal")
+        let size = JournalSlot.size(chunkSize: layout.chunkSize)
+        return (0..<JournalSlot.count).filter { slot in
+            slot * size + 8 <= journal.count && journal[(slot * size)..<(slot * size + 8)].contains { $0 != 0 }
+        }
+    }
+}
+
+extension EncryptedFile {
+    /// Writes all of `bytes`, also more than one batch, with a workspace of its own unless given.
+    func put(_ bytes: [UInt8], at offset: Int, _ workspace: Workspace? = nil) throws {
+        let workspace = try workspace ?? Workspace(layout: layout)
+        var done = 0
+        while done < bytes.count {
+            done += try bytes.withUnsafeBytes { all in
+                try write(
+                    UnsafeRawBufferPointer(rebasing: all[done...]), at: UInt64(offset + done), workspace: workspace)
+            }
+        }
+    }
+
+    /// Reads up to `count` bytes.
+    func get(_ count: Int, at offset: Int = 0, _ workspace: Workspace? = nil) throws -> [UInt8] {
+        let workspace = try workspace ?? Workspace(layout: layout)
+        var bytes = [UInt8](repeating: 0xEE, count: count)
+        let had = try bytes.withUnsafeMutableBytes {
+            try read(at: UInt64(offset), into: $0, workspace: workspace)
+        }
+        return Array(bytes[..<had])
+    }
+
+    /// All there is.
+    func contents(_ workspace: Workspace? = nil) throws -> [UInt8] {
+        try get(Int(length) + 10, at: 0, workspace)
+    }
+
+    func truncate(to length: Int, _ workspace: Workspace? = nil) throws {
+        try setLength(UInt64(length), workspace: try workspace ?? Workspace(layout: layout))
+    }
+}
+
+func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
+
+/// Bytes that tell where they are from.
+func pattern(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
+    var generator = SeededGenerator(seed: seed)
+    return generator.bytes(count)
+}
+
+/// The reason of the damage that `body` reports; nil, and a failed expectation, if it reports none.
+@discardableResult
+func damage(sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void) -> String? {
+    do {
+        try body()
+    } catch StoreError.damaged(let reason) {
+        return reason
+    } catch {
+        Issue.record("not damage: \(error)", sourceLocation: sourceLocation)
+        return nil
+    }
+    Issue.record("no error", sourceLocation: sourceLocation)
+    return nil
+}
+
+/// A small generator with a seed, so that a failing case can be found again.
+struct SeededGenerator: RandomNumberGenerator {
+    private var state: UInt64
+
+    init(seed: UInt64) { state = seed }
+
+    mutating func next() -> UInt64 {
+        // splitmix64 (Steele, Lea, Flood 2014)
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var z = state
+        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+        return z ^ (z >> 31)
+    }
+
+    mutating func bytes(_ count: Int) -> [UInt8] {
+        var result = [UInt8]()
+        result.reserveCapacity(count + 8)
+        while result.count < count { withUnsafeBytes(of: next()) { result.append(contentsOf: $0) } }
+        result.removeLast(result.count - count)
+        return result
+    }
+}
+
+func makeFifo(_ path: String) { #expect(mkfifo(path, 0o600) == 0) }
+
+func makeDirectory(_ path: String) { #expect(mkdir(path, 0o700) == 0) }
+
+/// A link to a directory that is there.
+func makeLink(_ path: String) { #expect(symlink("/tmp", path) == 0) }
