@@ -11,7 +11,10 @@ extension EncryptedFile {
     package func write(
         _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, workspace: Workspace
     ) throws(StoreError) -> Int {
-        try writing.withLock { (state) throws(StoreError) -> Int in
+        let (end, overflow) = plaintextOffset.addingReportingOverflow(UInt64(data.count))
+        // The backing file's offsets have to fit off_t.
+        guard !overflow, end <= UInt64(Int64.max) / 2 else { throw .system(.fileTooLarge) }
+        return try writing.withLock { (state) throws(StoreError) -> Int in
             let writer = try writer(&state)
             if plaintextOffset > length { try extend(&state, writer, to: plaintextOffset, workspace) }
             return try writeChunks(&state, writer, data, at: plaintextOffset, workspace)
@@ -23,9 +26,7 @@ extension EncryptedFile {
         _ state: inout WriteState, _ writer: Descriptor, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64,
         _ workspace: Workspace
     ) throws(StoreError) -> Int {
-        let (end, overflow) = plaintextOffset.addingReportingOverflow(UInt64(data.count))
-        guard !overflow, end <= UInt64(Int64.max) / 2 else { throw .system(.fileTooLarge) }
-        if end > length { try unseal(&state, writer) }
+        if plaintextOffset + UInt64(data.count) > length { try unseal(&state, writer) }
         var done = 0
         while done < data.count {
             do {
