@@ -18,7 +18,7 @@ package struct DirectoryReader {
 
     private static let bufferSize = 32 << 10
 
-    private let directory: Descriptor
+    package let directory: Descriptor
     private var buffer: [UInt8] = []
     private var position = 0
     /// The offset of the entry at `position`.
@@ -29,6 +29,10 @@ package struct DirectoryReader {
         self.directory = directory
     }
 
+    /// Where the entry read last begins, for `rewind`: in the buffer as it is now, which may have been filled for it.
+    private var lastPosition = 0
+    private var lastOffset: Int64 = 0
+
     /// Goes to an offset that an entry gave, or to 0 for the beginning: what is there now is read anew.
     package mutating func seek(to newOffset: Int64) throws(StoreError) {
         if newOffset == offset && newOffset != 0 { return }
@@ -38,14 +42,11 @@ package struct DirectoryReader {
         offset = newOffset
     }
 
-    /// Back to a mark of the entry that was read last: it will be read again.
-    package mutating func rewind(to mark: (offset: Int64, position: Int)) {
-        position = mark.position
-        offset = mark.offset
+    /// Puts the entry that was read last back: it will be read again.
+    package mutating func rewind() {
+        position = lastPosition
+        offset = lastOffset
     }
-
-    /// Where `rewind` returns to.
-    package var mark: (offset: Int64, position: Int) { (offset, position) }
 
     /// The next entry but `.` and `..` as the store has it; nil at the end.
     package mutating func next() throws(StoreError) -> Entry? {
@@ -83,6 +84,8 @@ package struct DirectoryReader {
             )
         }
         guard let (entry, size) = parsed else { throw .damaged("directory: an entry does not parse") }
+        lastPosition = position
+        lastOffset = offset
         position += size
         offset = entry.nextOffset
         return entry
