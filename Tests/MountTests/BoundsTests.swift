@@ -20,7 +20,8 @@ extension MountTests {
             try vault.account.run(
                 [Products.python, "-c", "import os; os.chdir('\(vault.mountpoint)')\n\(script)"], timeout: .seconds(180)
             ).succeeded()
-            try vault.remount()
+            try vault.unmount()
+            try vault.mount(openFiles: 256)
             for command in [
                 "find . -type f | wc -l", "cat $(find . -type f) | wc -c", "find . -type f -newer . | wc -l",
             ] {

@@ -24,14 +24,19 @@ def choose(rng, sizes, names):
     path = "f%d" % rng.randrange(3)
     size = sizes.get(path, 0)
     kind = rng.randrange(20)
-    if kind < 6:
-        return "write", [path, rng.randrange(max(1, size)), rng.choice([1, 100, 4096, rng.randrange(1, 30000)]), rng.random()]
+    # Long overwrites most of all: it takes a kill between two pages of one pwrite to tear a record.
+    if kind < 8:
+        length = rng.choice([1, 100, 4096, 30000, 262_144, 1 << 20, 1 << 20])
+        return "write", [path, rng.randrange(max(1, size - length)), length, rng.randrange(1 << 30)]
     if kind < 11:
-        return "write", [path, size, rng.choice([7, 4096, 5000, rng.randrange(1, 60000)]), rng.random()]
+        length = rng.choice([7, 4096, 5000, rng.randrange(1, 60000), 500_000])
+        return "write", [path, size, length, rng.randrange(1 << 30)]
     if kind == 11:
-        return "write", [path, size + rng.randrange(20000), rng.randrange(1, 9000), rng.random()]
-    if kind < 14 or size > 400_000:
-        return "truncate", [path, rng.choice([0, rng.randrange(max(1, size)), size // 4096 * 4096])]
+        return "write", [path, size + rng.randrange(20000), rng.randrange(1, 9000), rng.randrange(1 << 30)]
+    if kind == 12 or size > 3_000_000:
+        return "truncate", [path, rng.choice([0, rng.randrange(max(1, size)), rng.randrange(max(1, size)), size // 4096 * 4096])]
+    if kind == 13:
+        return "truncate", [path, max(0, size - rng.randrange(1, 8000))]
     if kind == 14:
         return "truncate", [path, size + rng.choice([1, 5000, 30000])]
     if kind == 15:
@@ -48,7 +53,9 @@ def choose(rng, sizes, names):
 
 
 def data(seed, size):
-    return random.Random(seed).randbytes(size)
+    """`size` bytes in which no two chunks are alike: a block of an odd length again and again."""
+    block = random.Random(seed).randbytes(min(size, 4099))
+    return (block * (size // len(block) + 1))[:size] if block else b""
 
 
 def perform(base, operation, arguments):
