@@ -229,7 +229,7 @@ extension OpenDirectory {
 
     /// link(2): another name for a file that has one.
     package func link(
-        _ name: [UInt8], to existing: [UInt8], in directory: OpenDirectory, owner: Owner?
+        _ name: [UInt8], to existing: [UInt8], in directory: OpenDirectory, owner: Owner? = nil
     ) throws(StoreError) {
         try publish(try encode(name), owner) { (entry) throws(StoreError) in
             try withCString(existing) { (old) throws(StoreError) in
