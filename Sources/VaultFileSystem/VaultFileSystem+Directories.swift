@@ -43,7 +43,7 @@ extension VaultFileSystem {
                 guard let listed = try listed(found, in: handle, withAttributes: withAttributes) else { continue }
                 if take(listed) { continue }
                 if let id = listed.id { forget(id, count: 1) }
-                return reader.rewind()
+                return reader.putBack()
             }
         }
     }

@@ -18,20 +18,18 @@ package struct DirectoryReader {
 
     private static let bufferSize = 32 << 10
 
-    package let directory: Descriptor
+    let directory: Descriptor
     private var buffer: [UInt8] = []
     private var position = 0
     /// The offset of the entry at `position`.
     private var offset: Int64 = 0
+    /// `position` and `offset` of the entry that was read last. It is in the buffer: only reading replaces that.
+    private var last: (position: Int, offset: Int64) = (0, 0)
 
     /// - Parameter directory: open for reading, at its beginning.
     package init(_ directory: Descriptor) {
         self.directory = directory
     }
-
-    /// Where the entry read last begins, for `rewind`: in the buffer as it is now, which may have been filled for it.
-    private var lastPosition = 0
-    private var lastOffset: Int64 = 0
 
     /// Goes to an offset that an entry gave, or to 0 for the beginning: what is there now is read anew.
     package mutating func seek(to newOffset: Int64) throws(StoreError) {
@@ -40,12 +38,12 @@ package struct DirectoryReader {
         buffer = []
         position = 0
         offset = newOffset
+        last = (position, offset)
     }
 
-    /// Puts the entry that was read last back: it will be read again.
-    package mutating func rewind() {
-        position = lastPosition
-        offset = lastOffset
+    /// Puts back the entry that was read last: it will be read again. Not twice, nor after the end or a `seek`.
+    package mutating func putBack() {
+        (position, offset) = last
     }
 
     /// The next entry but `.` and `..` as the store has it; nil at the end.
@@ -84,8 +82,7 @@ package struct DirectoryReader {
             )
         }
         guard let (entry, size) = parsed else { throw .damaged("directory: an entry does not parse") }
-        lastPosition = position
-        lastOffset = offset
+        last = (position, offset)
         position += size
         offset = entry.nextOffset
         return entry
