@@ -7,7 +7,8 @@ internal import SystemPackage
 internal import VaultFileSystem
 internal import VaultStore
 
-/// The table of callbacks for libfuse: free functions, since its threads know no actor.
+/// The table of callbacks for libfuse: free functions, since its threads know no actor. There is none for flush: nothing
+/// is kept back that close(2) would have to write, and without one the kernel stops asking after the first time.
 func makeOperations() -> fuse_lowlevel_ops {
     var operations = fuse_lowlevel_ops()
     operations.`init` = onInit
@@ -28,7 +29,6 @@ func makeOperations() -> fuse_lowlevel_ops {
     operations.create = onCreate
     operations.read = onRead
     operations.write = onWrite
-    operations.flush = onFlush
     operations.release = onRelease
     operations.fsync = onSynchronize
     operations.fallocate = onAllocate

@@ -22,7 +22,7 @@ package final class RuntimeDirectory: Sendable {
     package static func make(
         environment: (String) -> String? = environmentVariable
     ) throws(ControlError) -> RuntimeDirectory {
-        let places = candidates(user: geteuid(), environment: environment)
+        let places = candidates(user: geteuid(), isSelf: true, environment: environment)
         for place in places.dropLast() {
             // A stale XDG_RUNTIME_DIR (su, a container) is no reason to fail while /tmp is there.
             if let directory = try? make(at: place, user: geteuid()) { return directory }
@@ -35,7 +35,8 @@ package final class RuntimeDirectory: Sendable {
     package static func existing(
         user: UInt32 = geteuid(), environment: (String) -> String? = environmentVariable
     ) -> [RuntimeDirectory] {
-        candidates(user: user, environment: environment).compactMap { try? open($0, user: user) }
+        candidates(user: user, isSelf: user == geteuid(), environment: environment)
+            .compactMap { try? open($0, user: user) }
     }
 
     /// The directory at `path`, for `user`, made with mode 0700 if it is not there.
@@ -51,12 +52,13 @@ package final class RuntimeDirectory: Sendable {
         getenv(name).map { String(cString: $0) }
     }
 
-    private static func candidates(user: UInt32, environment: (String) -> String?) -> [FilePath] {
+    /// In the order of preference. The environment tells only about the user whose it is.
+    static func candidates(user: UInt32, isSelf: Bool, environment: (String) -> String?) -> [FilePath] {
         var places: [FilePath] = []
         if user == 0 {
             places.append("/run/vaultfs")
         } else {
-            if user == geteuid(), let base = environment("XDG_RUNTIME_DIR"), base.hasPrefix("/") {
+            if isSelf, let base = environment("XDG_RUNTIME_DIR"), base.hasPrefix("/") {
                 places.append(FilePath(base).appending("vaultfs"))
             }
             // Where a login session has it, for one who asks from outside of it (cron, root).

@@ -41,6 +41,8 @@ package final class Node: @unchecked Sendable {
         weak var file: EncryptedFile?
         /// What the first opening found in the header: another file put in its place is not this node.
         var fileID: UInt64?
+        /// The ctime that sealing moved, and what it was: to programs, sealing is no change.
+        var sealing: (moved: timespec, shown: timespec)?
         /// Of a directory that was removed while somebody was in it.
         var removedDirectory: OpenDirectory?
     }
@@ -55,6 +57,20 @@ package final class Node: @unchecked Sendable {
 
     var isDirectory: Bool { kind == S_IFDIR }
     var isRegularFile: Bool { kind == S_IFREG }
+
+    /// Remembers that sealing has moved the backing file's ctime.
+    func wasSealed(before: stat, after: stat) {
+        let shown = shownChangeTime(of: before)
+        opening.withLock { $0.sealing = (moved: after.st_ctim, shown: shown) }
+    }
+
+    /// ctime without what sealing did to it.
+    func shownChangeTime(of status: stat) -> timespec {
+        guard let sealing = opening.withLock({ $0.sealing }), sealing.moved.tv_sec == status.st_ctim.tv_sec,
+            sealing.moved.tv_nsec == status.st_ctim.tv_nsec
+        else { return status.st_ctim }
+        return sealing.shown
+    }
 
     /// The file, where it is open.
     var openFile: EncryptedFile? { opening.withLock { $0.file } }

@@ -25,28 +25,12 @@ extension VaultFileSystem {
 
     func attributes(of node: Node) throws(StoreError) -> stat {
         if node === nodes.root { return try store.root.status() }
-        if let file = node.openFile { return try attributes(of: file) }
+        if let file = node.openFile { return plaintextAttributes(try file.reader.status(), of: node) }
         if node.isDirectory { return try directoryStatus(node) }
         let status = try atName(of: node) { (directory, entry) throws(StoreError) -> stat in
             try directory.status(of: entry)
         }
-        return attributes(of: node, found: status, isNew: false)
-    }
-
-    /// The attributes of a node by the backing stat that was found under its name. After a crash a file may end elsewhere
-    /// than its size says: opening it puts that right when it is first met; on a read-only mount it only tells.
-    func attributes(of node: Node, found status: stat, isNew: Bool) -> stat {
-        guard node.isRegularFile, store.hasJournaledRecords, isNew || store.isReadOnly,
-            let file = try? openFile(node)
-        else { return plaintextAttributes(status) }
-        return (try? attributes(of: file)) ?? plaintextAttributes(status)
-    }
-
-    /// Of an open file, whose length is what it says: the backing size may be another (see above).
-    private func attributes(of file: EncryptedFile) throws(StoreError) -> stat {
-        var result = try file.reader.status()
-        result.st_size = off_t(file.length)
-        return result
+        return plaintextAttributes(status, of: node)
     }
 
     /// A directory whose record is damaged can still be looked at from outside.
@@ -66,7 +50,16 @@ extension VaultFileSystem {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let node = try nodes.node(id)
         if let length = changes.length { try setLength(node, length, handle, workspace) }
-        let pinned = if let handle { handle.file.anyDescriptor } else { try pinForChange(node) }
+        let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
+        if let file = node.openFile {
+            try file.withoutSealing { () throws(StoreError) in try apply(changes, to: pinned, of: node) }
+        } else {
+            try apply(changes, to: pinned, of: node)
+        }
+        return plaintextAttributes(try pinned.status(), of: node)
+    }
+
+    private func apply(_ changes: Changes, to pinned: Descriptor, of node: Node) throws(StoreError) {
         if changes.uid != nil || changes.gid != nil {
             try retrying {
                 fchownat(
@@ -84,18 +77,6 @@ extension VaultFileSystem {
             let omit = timespec(tv_sec: 0, tv_nsec: linux_UTIME_OMIT)
             let times = [changes.accessTime ?? omit, changes.modificationTime ?? omit]
             try retrying { utimensat(pinned.fd, "", times, linux_AT_EMPTY_PATH) }
-        }
-        return plaintextAttributes(try pinned.status())
-    }
-
-    /// Also a directory whose record is damaged has a mode and an owner to change.
-    private func pinForChange(_ node: Node) throws(StoreError) -> Descriptor {
-        do throws(StoreError) {
-            return try pin(node)
-        } catch .damaged where node.isDirectory {
-            return try atName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
-                try Descriptor(at: parent.descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
-            }
         }
     }
 

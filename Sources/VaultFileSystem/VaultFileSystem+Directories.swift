@@ -21,14 +21,13 @@ extension VaultFileSystem {
     package func openDirectory(_ id: NodeID) throws(StoreError) -> DirectoryHandle {
         let node = try nodes.node(id)
         let directory = try directory(node)
-        let descriptor = try Descriptor(
-            at: directory.descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        return DirectoryHandle(node: node, directory: directory, descriptor: descriptor)
+        if !store.isReadOnly { directory.sweepOnce() }
+        return DirectoryHandle(node: node, directory: try directory.reopenedForListing())
     }
 
     /// fsync(2) of a directory.
     package func synchronize(_ handle: DirectoryHandle, dataOnly: Bool) throws(StoreError) {
-        try handle.descriptor.synchronize(dataOnly: dataOnly)
+        try handle.directory.descriptor.synchronize(dataOnly: dataOnly)
     }
 
     /// getdents(2) from an offset that a listing gave, 0 for the beginning, until `take` returns false: that entry is
@@ -63,9 +62,9 @@ extension VaultFileSystem {
         if withAttributes {
             do {
                 let status = try handle.directory.status(of: found.name)
-                let (node, isNew) = nodes.intern(status, parent: handle.node, entry: found.name)
+                let node = nodes.intern(status, parent: handle.node, entry: found.name)
                 listed.id = nodes.id(of: node)
-                listed.attributes = self.attributes(of: node, found: status, isNew: isNew)
+                listed.attributes = plaintextAttributes(status, of: node)
             } catch .system(.noSuchFileOrDirectory) {
                 // Removed since getdents(2): not there.
                 return nil

@@ -31,8 +31,8 @@ extension VaultFileSystem {
         _ entry: [UInt8], in directory: OpenDirectory, _ parent: Node
     ) throws(StoreError) -> Entry {
         let status = try directory.status(of: entry)
-        let (node, isNew) = nodes.intern(status, parent: parent, entry: entry)
-        return Entry(id: nodes.id(of: node), attributes: attributes(of: node, found: status, isNew: isNew))
+        let node = nodes.intern(status, parent: parent, entry: entry)
+        return Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
     }
 
     /// The kernel has dropped `count` lookups of a node.
@@ -63,12 +63,13 @@ extension VaultFileSystem {
     package func makeNode(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, device: dev_t, for caller: Caller
     ) throws(StoreError) -> Entry {
-        try make(name, in: parent) { (directory) throws(StoreError) in
-            if mode & S_IFMT == S_IFREG {
-                store.sealer.add(try directory.createFile(name, mode: mode, owner: caller.owner))
-            } else {
-                try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
-            }
+        if mode & S_IFMT == S_IFREG {
+            let (entry, handle) = try create(name, in: parent, mode: mode, flags: O_RDWR, for: caller)
+            release(handle)
+            return entry
+        }
+        return try make(name, in: parent) { (directory) throws(StoreError) in
+            try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
         }
     }
 
@@ -83,11 +84,13 @@ extension VaultFileSystem {
     }
 
     /// link(2).
-    package func link(_ id: NodeID, as name: [UInt8], in parent: NodeID) throws(StoreError) -> Entry {
+    package func link(
+        _ id: NodeID, as name: [UInt8], in parent: NodeID, for caller: Caller
+    ) throws(StoreError) -> Entry {
         let node = try nodes.node(id)
         return try make(name, in: parent) { (directory) throws(StoreError) in
             try atName(of: node) { (oldDirectory, entry) throws(StoreError) in
-                try directory.link(name, to: entry, in: oldDirectory)
+                try directory.link(name, to: entry, in: oldDirectory, owner: caller.owner)
             }
         }
     }
@@ -137,7 +140,8 @@ extension VaultFileSystem {
 
     /// renameat2(2); flags 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
     package func rename(
-        _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32
+        _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
+        for caller: Caller
     ) throws(StoreError) {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         guard [0, linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE].contains(flags) else {
@@ -152,8 +156,8 @@ extension VaultFileSystem {
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
         if let target, target.st_mode & S_IFMT == S_IFDIR, flags == 0 { keepIfInUse(target) }
-        do {
-            try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags)
+        do throws(StoreError) {
+            try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
         } catch {
             if let target { nodes.find(target)?.opening.withLock { $0.removedDirectory = nil } }
             throw error

@@ -18,7 +18,7 @@ package struct DirectoryReader {
 
     private static let bufferSize = 32 << 10
 
-    private let directory: Descriptor
+    let directory: Descriptor
     private var buffer: [UInt8] = []
     private var position = 0
     /// The offset of the entry at `position`.

@@ -8,11 +8,13 @@ internal import VaultFormat
 extension EncryptedFile {
     /// A gap of this many bytes past the end becomes a hole; a smaller one is written as encrypted zeros.
     private static let smallestHole: UInt64 = 1 << 20
+    /// What leaves room for the records' overhead in a 64-bit file size.
+    static let largestLength = UInt64(Int64.max) / 2
     private static let zeros = [UInt8](repeating: 0, count: 128 << 10)
 
     /// ftruncate(2): sets the plaintext length.
     package func setLength(_ newLength: UInt64, workspace: Workspace) throws(StoreError) {
-        guard newLength <= UInt64(Int64.max) / 2 else { throw .system(.fileTooLarge) }
+        guard newLength <= Self.largestLength else { throw .system(.fileTooLarge) }
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
             if newLength == 0 {
@@ -70,10 +72,17 @@ extension EncryptedFile {
         let chunkEnd = (oldLength + chunkSize - 1) / chunkSize * chunkSize
         // The last record has to become a whole one, with its zeros encrypted, before records can follow it.
         try writeZeros(&state, writer, oldLength..<chunkEnd, workspace)
-        changes.beginChange()
-        defer { changes.endChange() }
-        try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
-        setLength(&state, newLength)
+        do throws(StoreError) {
+            changes.beginChange()
+            defer { changes.endChange() }
+            // A torn fragment behind the last record must not become part of the hole.
+            try writer.truncate(to: layout.backingSize(ofPlaintextLength: length))
+            try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
+            setLength(&state, newLength)
+        } catch {
+            if length > oldLength { try? shrink(&state, writer, to: oldLength, workspace) }
+            throw error
+        }
     }
 
     /// Writes encrypted zeros over a range that begins at or before the end. The caller holds the write lock.
@@ -99,7 +108,7 @@ extension EncryptedFile {
     }
 
     /// Cuts the file to a length that is not zero.
-    private func shrink(
+    func shrink(
         _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ workspace: Workspace
     ) throws(StoreError) {
         if newLength == 0 { return try removeContent(&state, writer) }
@@ -148,6 +157,10 @@ extension EncryptedFile {
             throw error
         }
         store.journal.release(slots)
+        for (address, _) in store.journal.retainedSlots(of: fileID) where address.chunk >= last {
+            // Records that are gone, or have just been put in place.
+            store.journal.forget(address)
+        }
         setLength(&state, newLength)
         state.lastRecordIsUnproven = false
         store.cache.removeAll(file: token, from: last)

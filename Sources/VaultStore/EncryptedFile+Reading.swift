@@ -33,11 +33,11 @@ extension EncryptedFile {
             let rest = UnsafeMutableRawBufferPointer(rebasing: wanted[done...])
             if isCached, let hit = readFromCache(at: offset, into: rest) {
                 done += hit
-            } else if let run = try readRun(at: offset, into: rest, isCached: isCached, workspace: workspace) {
-                done += run
             } else {
-                // Cut shorter meanwhile: what is left of the range now decides.
-                return done + (try read(at: offset, into: rest, workspace: workspace))
+                let read = try readRun(at: offset, into: rest, isCached: isCached, workspace: workspace)
+                // The file has been cut while it was read.
+                if read == 0 { return done }
+                done += read
             }
         }
         return count
@@ -58,10 +58,10 @@ extension EncryptedFile {
     }
 
     /// Reads a run of adjacent chunks that are not cached with one pread(2), at most one batch; returns how many of
-    /// the wanted bytes it has filled, nil where a truncation has taken the end of the run away.
+    /// the wanted bytes it has filled.
     private func readRun(
         at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, isCached: Bool, workspace: Workspace
-    ) throws(StoreError) -> Int? {
+    ) throws(StoreError) -> Int {
         let chunkSize = UInt64(layout.chunkSize)
         let first = plaintextOffset / chunkSize
         let last = (plaintextOffset + UInt64(wanted.count) - 1) / chunkSize
@@ -79,10 +79,16 @@ extension EncryptedFile {
             // A writer at work explains it; nobody at work, and it is damage.
             if changes.value == seen && !ChangeCounter.isChanging(seen) { break }
         }
-        let opened = try writing.withLock { (_) throws(StoreError) -> Bool in
-            try openRun(first, run, skipped, destination, isCached ? changes.value : nil, workspace)
+        return try writing.withLock { (_) throws(StoreError) -> Int in
+            guard plaintextOffset < length else { return 0 }
+            let left = Int(min(UInt64(count), length - plaintextOffset))
+            let destination = UnsafeMutableRawBufferPointer(rebasing: destination[..<left])
+            let run = Int((plaintextOffset + UInt64(left) - 1) / chunkSize - first) + 1
+            guard try openRun(first, run, skipped, destination, isCached ? changes.value : nil, workspace) else {
+                throw damaged("chunk \(first): the file ends early")
+            }
+            return left
         }
-        return opened ? count : nil
     }
 
     /// One try at a run. False where a record did not verify or the file ended, and a writer may be why.
@@ -91,12 +97,12 @@ extension EncryptedFile {
         _ first: UInt64, _ run: Int, _ skipped: Int, _ destination: UnsafeMutableRawBufferPointer, _ seen: UInt64?,
         _ workspace: Workspace
     ) throws(StoreError) -> Bool {
+        let started = changes.value
         let length = self.length
         let lastSize = layout.plaintextSize(ofChunk: first + UInt64(run - 1), length: length)
-        guard lastSize > 0 else { return false }
+        guard lastSize > 0, skipped + destination.count <= (run - 1) * layout.chunkSize + lastSize else { return false }
         let size = (run - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
         let records = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<size])
-        let started = changes.value
         let had = try reader.read(at: layout.recordOffset(ofChunk: first), into: records)
         store.counters.ciphertextBytesRead.count(had)
         if had < size {

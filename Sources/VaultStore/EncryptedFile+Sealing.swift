@@ -31,6 +31,9 @@ extension EncryptedFile {
             }
             // A file without a name is gone when it is closed.
             if before.st_nlink == 0 { return true }
+            // Only what can be executed has use for one.
+            let capability =
+                before.st_mode & 0o111 == 0 ? nil : try? ExtendedAttributes(writer).value(of: Self.capabilityName)
             state.header.isSealed = true
             state.header.length = length
             do throws(StoreError) {
@@ -40,16 +43,28 @@ extension EncryptedFile {
                 state.header.length = 0
                 throw error
             }
-            try restoreTimes(writer, before)
+            try restore(writer, before, capability)
             store.counters.filesSealed.count()
+            if let after = try? writer.status() { onSealed.withLock { $0 }?(before, after) }
             return true
         }
     }
 
-    private func restoreTimes(_ writer: Descriptor, _ status: stat) throws(StoreError) {
-        let times = [status.st_atim, status.st_mtim]
+    /// Changes the backing file's mode, owner or times while no seal is at work, which would put the old ones back.
+    package func withoutSealing<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+        try writing.withLock { (_) throws(StoreError) -> Result in try body() }
+    }
+
+    /// A header written is a file written, to the store: its times move, and the set-id bits (for an ordinary user's
+    /// daemon) and file capabilities go, as after a program's write(2). They are put back; ctime cannot be.
+    func restore(_ writer: Descriptor, _ before: stat, _ capability: [UInt8]?) throws(StoreError) {
+        if before.st_mode & (S_ISUID | S_ISGID) != 0 { try retrying { fchmod(writer.fd, before.st_mode & 0o7777) } }
+        if let capability { try ExtendedAttributes(writer).set(Self.capabilityName, capability, flags: 0) }
+        let times = [before.st_atim, before.st_mtim]
         try retrying { futimens(writer.fd, times) }
     }
+
+    private static let capabilityName = Array("security.capability".utf8)
 
     private func lastRecordVerifies(_ isSparse: Bool) throws(StoreError) -> Bool {
         guard length > 0 else { return true }

@@ -1,5 +1,5 @@
 internal import CLinux
-internal import Glibc
+package import Glibc
 package import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
@@ -37,6 +37,10 @@ package final class EncryptedFile: Sendable {
     let isSparse: Atomic<Bool>
     /// How many handles of programs hold the file; the sealer's hold does not count.
     package let openHandles = Atomic<Int>(0)
+    /// How often written data could not be made durable.
+    package let failedSynchronizations = Atomic<Int>(0)
+    /// Told when the file was sealed: what stat(2) gave of the backing file before and after.
+    package let onSealed = Mutex<(@Sendable (_ before: stat, _ after: stat) -> Void)?>(nil)
 
     var layout: ChunkLayout { store.layout }
 
@@ -48,7 +52,8 @@ package final class EncryptedFile: Sendable {
     package var hasUnvouchedTail: Bool { vouchedLength.load(ordering: .acquiring) < length }
 
     init(
-        store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64
+        store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64,
+        isNew: Bool = false
     ) {
         self.store = store
         self.reader = reader
@@ -59,7 +64,7 @@ package final class EncryptedFile: Sendable {
         currentLength = Atomic(length)
         vouchedLength = Atomic(header.isSealed && header.length < length ? header.length : .max)
         isSparse = Atomic(header.isSparse)
-        writing = Mutex(WriteState(header: header, writer: writer, lastRecordIsUnproven: !header.isSealed && length > 0))
+        writing = Mutex(WriteState(header: header, writer: writer, lastRecordIsUnproven: !header.isSealed && !isNew))
     }
 
     /// Opens a backing file: authenticates its header and checks the sealed length.
@@ -103,7 +108,8 @@ package final class EncryptedFile: Sendable {
             let bytes = try made.header.serialized(keys: made.keys)
             try bytes.withBytes { (bytes) throws(StoreError) in try descriptor.write(bytes, at: 0) }
             return EncryptedFile(
-                store: store, reader: descriptor, writer: descriptor, header: made.header, keys: made.keys, length: 0)
+                store: store, reader: descriptor, writer: descriptor, header: made.header, keys: made.keys, length: 0,
+                isNew: true)
         } catch let error as FormatError {
             throw StoreError(error)
         } catch let error as StoreError {
@@ -163,6 +169,12 @@ package final class EncryptedFile: Sendable {
 
     /// fsync(2) or fdatasync(2) of the backing file: what was written before is durable.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
-        try anyDescriptor.synchronize(dataOnly: dataOnly)
+        do throws(StoreError) {
+            try anyDescriptor.synchronize(dataOnly: dataOnly)
+        } catch {
+            // The store tells one descriptor once, fsync(2); all who have the file open are to hear of it.
+            failedSynchronizations.add(1, ordering: .acquiringAndReleasing)
+            throw error
+        }
     }
 }

@@ -35,12 +35,15 @@ package final class Sealer: Sendable {
         limit = known ? max(8, min(1024, Int(clamping: files.rlim_cur) / 8)) : 8
     }
 
-    /// A file that was open for writing has been closed unsealed.
+    /// A file that was open for writing has been closed unsealed. Where files are closed faster than the sealer's thread
+    /// seals them, the caller does a round itself: their descriptors are not to run out.
     package func add(_ file: EncryptedFile) {
-        state.update { state in
+        let isTooMany = state.update { state in
             state.pending[file.token] = file
             if state.oldest == nil { state.oldest = monotonicDeadline(in: Self.delay) }
+            return state.pending.count >= 2 * limit
         }
+        if isTooMany { sealAll() }
     }
 
     /// The file's last name is gone: let go of it, so that its space is freed.
@@ -78,14 +81,17 @@ package final class Sealer: Sendable {
                 return Array(state.pending.values)
             }
             if files.isEmpty { return }
-            let together = usesSyncfs && files.count > Self.fewFiles
-            var marks = files.map { $0.lengthMark }
-            if together && linux_syncfs(root.fd) != 0 { marks = [] }
+            var together = usesSyncfs && files.count > Self.fewFiles
+            let marks = files.map { $0.lengthMark }
+            if together && linux_syncfs(root.fd) != 0 {
+                // Which files it concerns is not known: each is to tell for itself.
+                together = false
+            }
             for (file, mark) in zip(files, marks) {
                 let isSealed = (try? file.seal(ifStill: mark, isDurable: together)) ?? true
                 state.update { state in
                     // One that grew meanwhile comes back when it is closed again, or waits for the next round.
-                    if isSealed || file.isBusy { state.pending[file.token] = nil }
+                    if file.isBusy || isSealed && !file.needsSeal { state.pending[file.token] = nil }
                 }
             }
             state.update { state in

@@ -15,13 +15,11 @@ enum Mountpoint {
         } catch {
             throw failure(path, error)
         }
-        var status = stat()
-        // A mount whose daemon died is in the table, too, and answers ENOTCONN.
-        guard resolved.withPlatformString({ stat($0, &status) }) == 0 else { throw failure(path, currentErrno()) }
         if let entry = try MountTable.read().entry(at: resolved.bytes), entry.isVault {
-            throw CommandFailure(
-                .inUse, "\(resolved.shown) is mounted already, from \(FilePath(bytes: entry.source).shown)")
+            throw mounted(at: resolved, entry)
         }
+        var status = stat()
+        guard resolved.withPlatformString({ stat($0, &status) }) == 0 else { throw failure(path, currentErrno()) }
         guard status.st_mode & S_IFMT == S_IFDIR else { throw failure(path, .notDirectory) }
         // What fusermount3(1) asks of an ordinary user; said here in words.
         if geteuid() != 0, resolved.withPlatformString({ access($0, W_OK) }) != 0 {
@@ -30,6 +28,15 @@ enum Mountpoint {
         try checkNesting(resolved, vault: vault)
         if !mayBeNonEmpty { try checkEmptiness(resolved) }
         return resolved
+    }
+
+    /// That a vault is there already, or was: a mount whose daemon died stays in the table.
+    private static func mounted(at path: FilePath, _ entry: MountTable.Entry) -> CommandFailure {
+        // stat(2) would be answered by the kernel for as long as it keeps attributes; opening asks the daemon.
+        let fd = path.withPlatformString { open($0, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
+        if fd < 0, currentErrno() == .socketNotConnected { return failure(path, .socketNotConnected) }
+        if fd >= 0 { close(fd) }
+        return CommandFailure(.inUse, "\(path.shown) is mounted already, from \(FilePath(bytes: entry.source).shown)")
     }
 
     private static func checkEmptiness(_ path: FilePath) throws(CommandFailure) {

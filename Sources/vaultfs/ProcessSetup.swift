@@ -19,9 +19,19 @@ enum ProcessSetup {
         close(fd)
     }
 
-    /// Raises what an ordinary user may raise: open files, and locked memory for keys and the block cache.
+    /// Opens what of stdin, stdout and stderr the caller left closed: else a vault's descriptor would take its number and
+    /// its fate.
+    static func completeStandardDescriptors() {
+        // open(2) gives the lowest number that is free.
+        for standard in STDIN_FILENO...STDERR_FILENO where fcntl(standard, F_GETFD) == -1 {
+            _ = open("/dev/null", O_RDWR)
+        }
+    }
+
+    /// Raises what an ordinary user may raise: open files, locked memory for keys and the block cache, and the size of
+    /// files (the limit of whoever mounts is not that of the programs on the mount).
     static func raiseLimits() {
-        for resource in [openFilesLimit, lockedMemoryLimit] {
+        for resource in [openFilesLimit, lockedMemoryLimit, fileSizeLimit] {
             var limit = rlimit()
             guard getrlimit(resource, &limit) == 0, limit.rlim_cur < limit.rlim_max else { continue }
             limit.rlim_cur = limit.rlim_max
@@ -56,5 +66,6 @@ enum ProcessSetup {
 
     private static let coreLimit = __rlimit_resource_t(RLIMIT_CORE.rawValue)
     private static let openFilesLimit = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+    private static let fileSizeLimit = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
     private static let lockedMemoryLimit = __rlimit_resource_t(__RLIMIT_MEMLOCK.rawValue)
 }

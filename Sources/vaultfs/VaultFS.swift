@@ -20,15 +20,18 @@ struct VaultFS: ParsableCommand {
         version: version,
         subcommands: [
             InitCommand.self, MountCommand.self, UnmountCommand.self, StatusCommand.self, InfoCommand.self,
-            BenchCommand.self,
+            BenchCommand.self, VerifyCommand.self,
         ])
 
     /// The version of this program.
     static let version = "0.1.0"
 
     static func main() {
+        ProcessSetup.completeStandardDescriptors()
         // Writing to a client or a pipe that has gone is an error to handle, not a death.
         signal(SIGPIPE, SIG_IGN)
+        // So is a file that may not grow (setrlimit(2), RLIMIT_FSIZE).
+        signal(SIGXFSZ, SIG_IGN)
         do {
             var command = try parseAsRoot(ProcessArguments.current())
             try command.run()

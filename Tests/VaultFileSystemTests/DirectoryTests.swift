@@ -59,7 +59,8 @@ import VaultStore
     @Test("Store-13: what does not authenticate is not shown, and counted; our own is neither")
     func hidden() throws {
         let names = try fill(20)
-        for name in ["note.txt", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "vaultfs.long.AAAA", "vaultfs.unknown"] {
+        for name in ["note.txt", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "vaultfs.long.AAAA", "vaultfs.unknown"]
+        {
             close(open(vault.path + "/" + name, O_CREAT | O_WRONLY, 0o600))
         }
         // A long name whose sidecar is gone.

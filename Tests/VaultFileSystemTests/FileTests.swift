@@ -125,7 +125,8 @@ import VaultStore
         expect(.noData) { try set(link, "user.x", []) }
     }
 
-    @Test("A journaled record sets the size that a lookup and a listing show", arguments: [true, false], [true, false])
+    @Test(
+        "A journaled record sets the size that a lookup and a listing show", arguments: [true, false], [true, false])
     func recoveredSize(isReadOnly: Bool, byListing: Bool) throws {
         try tearTruncation()
         try vault.remount(isReadOnly: isReadOnly)
@@ -185,10 +186,13 @@ import VaultStore
             ("create", { try vault.file("x") }), ("mkdir", { _ = try vault.directory("x") }),
             ("symlink", { _ = try system.makeLink(ascii("x"), in: .root, target: [1], for: vault.caller) }),
             ("mknod", { _ = try system.makeNode(ascii("x"), in: .root, mode: S_IFIFO, device: 0, for: vault.caller) }),
-            ("link", { _ = try system.link(id, as: ascii("x"), in: .root) }),
+            ("link", { _ = try system.link(id, as: ascii("x"), in: .root, for: vault.caller) }),
             ("unlink", { try system.unlink(ascii("f"), in: .root) }),
             ("rmdir", { try system.removeDirectory(ascii("d"), in: .root) }),
-            ("rename", { try system.rename(ascii("f"), in: .root, to: ascii("x"), in: .root, flags: 0) }),
+            (
+                "rename",
+                { try system.rename(ascii("f"), in: .root, to: ascii("x"), in: .root, flags: 0, for: vault.caller) }
+            ),
             ("open", { _ = try system.open(id, flags: O_RDWR, workspace: vault.workspace) }),
             ("truncate", { _ = try system.open(id, flags: O_RDONLY | O_TRUNC, workspace: vault.workspace) }),
             ("setattr", { _ = try system.change(id, .init(), handle: nil, workspace: vault.workspace) }),

@@ -47,12 +47,12 @@ import VaultStore
     func rename() throws {
         let (a, b) = (try vault.directory("a"), try vault.directory("b"))
         let file = try vault.file("f", in: a, [1]).id
-        try system.rename(ascii("f"), in: a, to: ascii("g"), in: b, flags: 0)
+        try system.rename(ascii("f"), in: a, to: ascii("g"), in: b, flags: 0, for: vault.caller)
         #expect(try system.lookUp(ascii("g"), in: b).id == file)
         expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("f"), in: a) }
         #expect(try vault.content(file) == [1])
         // A directory moves with what is in it.
-        try system.rename(ascii("b"), in: .root, to: ascii("c"), in: a, flags: 0)
+        try system.rename(ascii("b"), in: .root, to: ascii("c"), in: a, flags: 0, for: vault.caller)
         #expect(try vault.content(file) == [1])
         #expect(try vault.content("a", "c", "g") == [1])
         #expect(try vault.names() == ["a"])
@@ -65,9 +65,10 @@ import VaultStore
         let handle = try system.open(second, flags: O_RDWR, workspace: vault.workspace)
         expect(.fileExists) {
             try system.rename(
-                ascii("first"), in: .root, to: ascii("second"), in: .root, flags: linux_RENAME_NOREPLACE)
+                ascii("first"), in: .root, to: ascii("second"), in: .root, flags: linux_RENAME_NOREPLACE,
+                for: vault.caller)
         }
-        try system.rename(ascii("first"), in: .root, to: ascii("second"), in: .root, flags: 0)
+        try system.rename(ascii("first"), in: .root, to: ascii("second"), in: .root, flags: 0, for: vault.caller)
         #expect(try system.lookUp(ascii("second"), in: .root).id == first)
         #expect(try vault.content("second") == [1])
         try vault.write(handle, [7], at: 1)
@@ -78,7 +79,7 @@ import VaultStore
         system.forget(first, count: 2)
         #expect(vault.nodes == 1)
         expect(.invalidArgument) {
-            try system.rename(ascii("second"), in: .root, to: ascii("x"), in: .root, flags: 1 << 30)
+            try system.rename(ascii("second"), in: .root, to: ascii("x"), in: .root, flags: 1 << 30, for: vault.caller)
         }
     }
 
@@ -88,7 +89,8 @@ import VaultStore
         let (a, b) = isLong ? (String(repeating: "a", count: 200), String(repeating: "b", count: 255)) : ("a", "b")
         let file = try vault.file(a, [1]).id
         let other = try vault.file(b, in: directory, [2]).id
-        try system.rename(ascii(a), in: .root, to: ascii(b), in: directory, flags: linux_RENAME_EXCHANGE)
+        try system.rename(
+            ascii(a), in: .root, to: ascii(b), in: directory, flags: linux_RENAME_EXCHANGE, for: vault.caller)
         #expect(try system.lookUp(ascii(a), in: .root).id == other)
         #expect(try system.lookUp(ascii(b), in: directory).id == file)
         #expect(try vault.content(file) == [1])
@@ -103,13 +105,13 @@ import VaultStore
     func hardLinks() throws {
         let directory = try vault.directory("d")
         let file = try vault.file("f", [1]).id
-        #expect(try system.link(file, as: ascii("g"), in: directory).id == file)
+        #expect(try system.link(file, as: ascii("g"), in: directory, for: vault.caller).id == file)
         try system.unlink(ascii("f"), in: .root)
         #expect(try vault.content(file) == [1])
         #expect(try system.attributes(file).st_nlink == 1)
         // A rename of one name onto another of the same file does nothing.
-        _ = try system.link(file, as: ascii("h"), in: .root)
-        try system.rename(ascii("h"), in: .root, to: ascii("g"), in: directory, flags: 0)
+        _ = try system.link(file, as: ascii("h"), in: .root, for: vault.caller)
+        try system.rename(ascii("h"), in: .root, to: ascii("g"), in: directory, flags: 0, for: vault.caller)
         #expect(try vault.names().sorted() == ["d", "h"])
         try system.unlink(ascii("h"), in: .root)
         try system.unlink(ascii("g"), in: directory)
@@ -139,7 +141,7 @@ import VaultStore
         let directory = try vault.directory("d")
         if byRename {
             let other = try vault.directory("other")
-            try system.rename(ascii("other"), in: .root, to: ascii("d"), in: .root, flags: 0)
+            try system.rename(ascii("other"), in: .root, to: ascii("d"), in: .root, flags: 0, for: vault.caller)
             #expect(try system.lookUp(ascii("d"), in: .root).id == other)
         } else {
             try system.removeDirectory(ascii("d"), in: .root)
@@ -161,7 +163,7 @@ import VaultStore
         let other = try vault.directory("other")
         expect(.directoryNotEmpty) {
             if byRename {
-                try system.rename(ascii("other"), in: .root, to: ascii("d"), in: .root, flags: 0)
+                try system.rename(ascii("other"), in: .root, to: ascii("d"), in: .root, flags: 0, for: vault.caller)
             } else {
                 try system.removeDirectory(ascii("d"), in: .root)
             }
@@ -192,7 +194,8 @@ import VaultStore
         #expect(try vault.content(other) == [2, 2])
     }
 
-    @Test("A file, directory or link swapped for something else behind our back: stale, not followed, no hang",
+    @Test(
+        "A file, directory or link swapped for something else behind our back: stale, not followed, no hang",
         .timeLimit(.minutes(1)))
     func swapped() throws {
         let file = try vault.file("f", [1]).id

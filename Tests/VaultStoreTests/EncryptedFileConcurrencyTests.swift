@@ -150,7 +150,9 @@ import VaultFormat
         #expect(try fixture.slotsInUse() == Array(0..<retained))
     }
 
-    @Test("Store-2: a file is sealed while it is written, and in the end vouches for what there is", .timeLimit(.minutes(1)))
+    @Test(
+        "Store-2: a file is sealed while it is written, and in the end vouches for what there is",
+        .timeLimit(.minutes(1)))
     func sealingBesideWriting() throws {
         let fixture = try TestStore()
         let store = try fixture.open()

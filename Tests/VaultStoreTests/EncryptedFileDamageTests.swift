@@ -93,7 +93,8 @@ import VaultFormat
         }
     }
 
-    @Test("Store-4: a sealed file cut short is not opened, and can be truncated to nothing", arguments: [1, 400, 20000])
+    @Test(
+        "Store-4: a sealed file cut short is not opened, and can be truncated to nothing", arguments: [1, 400, 20000])
     func cut(bytes count: Int) throws {
         let fixture = try TestStore()
         try fixture.make(pattern(Self.size))

@@ -10,9 +10,11 @@ import VaultFormat
 @Suite struct EncryptedFileLimitTests {
     private static let c = 4096
 
-    @Test("Conventions-5: an offset that no backing file reaches is an error", arguments: [
-        UInt64(Int64.max) - 5000, UInt64(Int64.max) - 1, UInt64(Int64.max), .max - 5000, .max,
-    ])
+    @Test(
+        "Conventions-5: an offset that no backing file reaches is an error",
+        arguments: [
+            UInt64(Int64.max) - 5000, UInt64(Int64.max) - 1, UInt64(Int64.max), .max - 5000, .max,
+        ])
     func hugeOffsets(offset: UInt64) throws {
         let fixture = try TestStore()
         let store = try fixture.open()
@@ -94,7 +96,8 @@ import VaultFormat
         #expect(try file.contents() == pattern(length))
     }
 
-    @Test("ENOSPC: what was there is there, also of the chunk being grown and of a hole being filled",
+    @Test(
+        "ENOSPC: what was there is there, also of the chunk being grown and of a hole being filled",
         .enabled(if: geteuid() == 0))
     func diskFull() throws {
         let disk = try SmallDisk(size: 1 << 20)
@@ -118,8 +121,9 @@ import VaultFormat
         let changed = content[..<10] + pattern(2 * Self.c, seed: 4) + content[(10 + 2 * Self.c)...]
         #expect(try file.contents().starts(with: changed))
         #expect(throws: StoreError.system(.noSpace)) { try sparse.put(pattern(8 * Self.c), at: 1 << 20) }
-        #expect(try sparse.get(2 << 20) == [UInt8](repeating: 0, count: 40) + pattern(100)
-            + [UInt8](repeating: 0, count: (2 << 20) - 140))
+        #expect(
+            try sparse.get(2 << 20) == [UInt8](repeating: 0, count: 40) + pattern(100)
+                + [UInt8](repeating: 0, count: (2 << 20) - 140))
         #expect(throws: StoreError.system(.noSpace)) {
             try file.allocate(0..<(1 << 19), keepsSize: true, workspace: try Workspace(layout: store.layout))
         }

@@ -28,8 +28,15 @@ import VaultFormat
 
 /// What to do next.
 private enum Operation {
-    case write(Int, Int), read(Int, Int), truncate(Int), punch(Range<Int>), zero(Range<Int>, Bool)
-    case allocate(Range<Int>, Bool), reopen, remount, seal
+    case write(Int, Int)
+    case read(Int, Int)
+    case truncate(Int)
+    case punch(Range<Int>)
+    case zero(Range<Int>, Bool)
+    case allocate(Range<Int>, Bool)
+    case reopen
+    case remount
+    case seal
 }
 
 /// The file, and what it should be.

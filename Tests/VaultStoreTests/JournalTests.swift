@@ -54,7 +54,7 @@ import VaultFormat
             let after = try fixture.bytes()
             #expect(after.count == Int(fixture.layout.backingSize(ofPlaintextLength: file.length)))
             #expect(try fixture.slotsInUse().isEmpty)
-            #expect(!store.hasJournaledRecords)
+            #expect(!store.journal.isHoldingRecords)
             #expect(try fixture.reopen(in: try fixture.open()).contents() == recovered)
             return recovered
         }
@@ -171,7 +171,7 @@ import VaultFormat
         try file.put(large, at: 0)
         try file.put(large, at: 0)
         #expect(try file.contents() == large)
-        #expect(store.hasJournaledRecords)
+        #expect(store.journal.isHoldingRecords)
         #expect(try torn.fixture.slotsInUse() == Array(0..<40))
     }
 
@@ -188,7 +188,9 @@ import VaultFormat
         for slot in stride(from: 0, to: 64, by: 2) {
             let start = slot * JournalSlot.size(chunkSize: Self.c)
             guard start + 24 <= journal.count else { break }
-            for (index, value) in [fileID, UInt64(slot) / 2, UInt64.random(in: 0...4200, using: &generator)].enumerated() {
+            for (index, value) in [fileID, UInt64(slot) / 2, UInt64.random(in: 0...4200, using: &generator)]
+                .enumerated()
+            {
                 withUnsafeBytes(of: value.littleEndian) { bytes in
                     journal.replaceSubrange((start + 8 * index)..<(start + 8 * index + 8), with: bytes)
                 }

@@ -199,7 +199,8 @@ import VaultFormat
         #expect(try entries() == kept.union(["vaultfs.tmp.89ab"]))
     }
 
-    @Test("A directory swapped for a link, a record that is a link or a fifo: nothing is followed, nothing hangs",
+    @Test(
+        "A directory swapped for a link, a record that is a link or a fifo: nothing is followed, nothing hangs",
         .timeLimit(.minutes(1)))
     func swapped() throws {
         _ = try make("d")

@@ -6,7 +6,8 @@ import VaultFormat
 
 /// Sealing late and many at once (FileFormat: Sealed and unsealed files).
 @Suite struct SealerTests {
-    @Test("Store-8: one round seals all that wait, one by one or together, and keeps the times", arguments: [1, 16, 40])
+    @Test(
+        "Store-8: one round seals all that wait, one by one or together, and keeps the times", arguments: [1, 16, 40])
     func round(count: Int) throws {
         let fixture = try TestStore()
         let store = try fixture.open()
@@ -35,7 +36,7 @@ import VaultFormat
         #expect(store.counters.filesSealed.total == UInt64(count), "what is sealed does not wait")
     }
 
-    @Test("Store-8: a file found unsealed is sealed once it has been open for writing; reading its end to prove it is unseen")
+    @Test("Store-8: a file found unsealed is sealed once it has been open for writing, with its times kept")
     func foundUnsealed() throws {
         let fixture = try TestStore()
         try fixture.make(pattern(5000), isSealed: false)

@@ -1,0 +1,171 @@
+internal import CLinux
+internal import Glibc
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+extension Verifier {
+    private static let zeroed = "zeroed, in a file that is not sparse"
+    private static let unverified = "tag does not verify"
+
+    /// Looks at the first `end` chunks of a file, batch by batch.
+    func checkChunks(of content: inout VerifierContent, upTo end: UInt64) throws(StoreError) {
+        let length = layout.plaintextLength(ofBackingSize: content.backingSize)
+        var chunk: UInt64 = 0
+        var mayBeHole = true
+        while chunk < end {
+            if mayBeHole {
+                let next = try endOfHole(at: chunk, of: content, upTo: end)
+                if next > chunk {
+                    checkHole(chunk..<next, of: &content, length)
+                    chunk = next
+                    mayBeHole = false
+                    continue
+                }
+            }
+            let count = min(UInt64(workspace.batchChunks), end - chunk)
+            mayBeHole = try checkBatch(chunk..<(chunk + count), of: &content, length)
+            chunk += count
+            progress()
+        }
+        reportRun(of: &content)
+    }
+
+    /// Where the chunks end of which the store holds nothing at all, so that a file of one huge hole takes no time.
+    private func endOfHole(
+        at chunk: UInt64, of content: VerifierContent, upTo end: UInt64
+    ) throws(StoreError) -> UInt64 {
+        let offset = layout.recordOffset(ofChunk: chunk)
+        let data: UInt64
+        do {
+            data = UInt64(
+                try retrying { lseek(content.descriptor.fd, off_t(clamping: offset), linux_SEEK_DATA) })
+        } catch .system(.noSuchAddressOrDevice) {
+            // Nothing but hole up to the end of the file, lseek(2).
+            data = layout.recordOffset(ofChunk: end)
+        } catch .system(.invalidArgument) {
+            return chunk
+        }
+        let whole = (data - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize)
+        let nextJournaled = content.journaled.keys.filter { $0 >= chunk }.min() ?? end
+        return max(chunk, min(whole, end, nextJournaled))
+    }
+
+    private func checkHole(_ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64) {
+        count(chunks, length)
+        if !content.header.isSparse { addToRun(chunks, Self.zeroed, of: &content) }
+    }
+
+    private func count(_ chunks: Range<UInt64>, _ length: UInt64) {
+        totals.chunks += UInt64(chunks.count)
+        totals.bytes +=
+            min(length, layout.plaintextOffset(ofChunk: chunks.upperBound))
+            - layout.plaintextOffset(ofChunk: chunks.lowerBound)
+    }
+
+    /// Reads and checks one batch; true where it ended with zeros, and a hole may follow.
+    private func checkBatch(
+        _ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64
+    ) throws(StoreError) -> Bool {
+        let lastSize = layout.plaintextSize(ofChunk: chunks.upperBound - 1, length: length)
+        let size = (chunks.count - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
+        let records = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<size])
+        let had: Int
+        do throws(StoreError) {
+            had = try content.descriptor.read(at: layout.recordOffset(ofChunk: chunks.lowerBound), into: records)
+        } catch {
+            guard chunks.count > 1 else {
+                let offset = layout.plaintextOffset(ofChunk: chunks.lowerBound)
+                report(error, content.object, "chunk \(chunks.lowerBound)", at: offset)
+                return false
+            }
+            // A bad block of the disk: what lies around it can be read one by one.
+            for chunk in chunks { _ = try checkBatch(chunk..<(chunk + 1), of: &content, length) }
+            return false
+        }
+        // Past the end of the file there is only what the journal holds.
+        UnsafeMutableRawBufferPointer(rebasing: records[had...]).initializeMemory(as: UInt8.self, repeating: 0)
+        count(chunks, length)
+        return try checkRecords(UnsafeRawBufferPointer(records), chunks, of: &content, length)
+    }
+
+    private func checkRecords(
+        _ records: UnsafeRawBufferPointer, _ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64
+    ) throws(StoreError) -> Bool {
+        var chunk = chunks.lowerBound
+        var endedWithZeros = false
+        while chunk < chunks.upperBound {
+            let begin = Int(chunk - chunks.lowerBound) * layout.recordSize
+            let rest = UnsafeRawBufferPointer(rebasing: records[begin...])
+            let plaintextSize = rest.count - Int(chunks.upperBound - chunk) * ChunkLayout.recordOverhead
+            let plaintext = UnsafeMutableRawBufferPointer(rebasing: workspace.assembly[..<plaintextSize])
+            let good: Int
+            do {
+                good = try workspace.cipher.open(
+                    rest, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: content.keys.chunk,
+                    into: plaintext)
+            } catch { throw StoreError(error) }
+            if good > 0 { endedWithZeros = false }
+            chunk += UInt64(good)
+            guard chunk < chunks.upperBound else { break }
+            let start = good * layout.recordSize
+            let record = UnsafeRawBufferPointer(rebasing: rest[start..<min(start + layout.recordSize, rest.count)])
+            endedWithZeros = record.allSatisfy { $0 == 0 }
+            try checkUnverified(record, chunk, isZero: endedWithZeros, of: &content, length)
+            chunk += 1
+        }
+        return endedWithZeros
+    }
+
+    /// Decides what a record is that does not verify as it lies there.
+    private func checkUnverified(
+        _ record: UnsafeRawBufferPointer, _ chunk: UInt64, isZero: Bool, of content: inout VerifierContent,
+        _ length: UInt64
+    ) throws(StoreError) {
+        if isZero && content.header.isSparse { return }
+        if content.journaled[chunk] != nil { return }
+        if try endsAsSealed(record, chunk, of: content, length) { return }
+        let reason = isZero ? Self.zeroed : Self.unverified
+        if !content.header.isSealed && chunk + 1 == layout.chunkCount(ofLength: length) {
+            reportRun(of: &content)
+            report(
+                .unprovenTail, content.object, "chunk \(chunk), the last of an unsealed file: \(reason)",
+                at: layout.plaintextOffset(ofChunk: chunk), count: UInt64(record.count - ChunkLayout.recordOverhead))
+            return
+        }
+        addToRun(chunk..<(chunk + 1), reason, of: &content)
+    }
+
+    /// The last chunk that a sealed header vouches for, where bytes were put behind it: its record is shorter than the
+    /// backing size has it.
+    private func endsAsSealed(
+        _ record: UnsafeRawBufferPointer, _ chunk: UInt64, of content: VerifierContent, _ length: UInt64
+    ) throws(StoreError) -> Bool {
+        guard content.header.isSealed, content.header.length < length else { return false }
+        let size =
+            layout.plaintextSize(ofChunk: chunk, length: content.header.length) + ChunkLayout.recordOverhead
+        guard size < record.count else { return false }
+        return try verifies(UnsafeRawBufferPointer(rebasing: record[..<size]), chunk: chunk, keys: content.keys)
+    }
+
+    private func addToRun(_ chunks: Range<UInt64>, _ reason: String, of content: inout VerifierContent) {
+        if let run = content.run, run.chunks.upperBound == chunks.lowerBound, run.reason == reason {
+            content.run = .init(chunks: run.chunks.lowerBound..<chunks.upperBound, reason: reason)
+        } else {
+            reportRun(of: &content)
+            content.run = .init(chunks: chunks, reason: reason)
+        }
+    }
+
+    private func reportRun(of content: inout VerifierContent) {
+        guard let run = content.run else { return }
+        content.run = nil
+        let first = run.chunks.lowerBound
+        let last = run.chunks.upperBound - 1
+        let length = layout.plaintextLength(ofBackingSize: content.backingSize)
+        let offset = layout.plaintextOffset(ofChunk: first)
+        let end = min(length, layout.plaintextOffset(ofChunk: run.chunks.upperBound))
+        let which = first == last ? "chunk \(first)" : "chunks \(first)…\(last)"
+        report(.damaged, content.object, "\(which): \(run.reason)", at: offset, count: end - offset)
+    }
+}

@@ -1,0 +1,119 @@
+internal import CLinux
+internal import Glibc
+internal import SystemPackage
+internal import VaultFormat
+
+extension Verifier {
+    /// How many of the innermost directories stay open.
+    private static let openDirectories = 16
+
+    /// Looks at everything below `root`, in the order of the store. A stack of our own: a tree may be deeper than ours.
+    func walk(_ root: Descriptor) throws(StoreError) {
+        let nameless = VerifierObject(entry: [], shown: [])
+        stack = [VerifierFrame(object: nameless, identity: FileIdentity(try root.status()))]
+        enter(root)
+        while let last = stack.indices.last {
+            guard var open = stack[last].open else {
+                preconditionFailure("internal error: the innermost directory is not open")
+            }
+            let entry: DirectoryReader.Entry?
+            do throws(StoreError) {
+                entry = try open.reader.next()
+            } catch {
+                report(error, nil, "directory")
+                entry = nil
+            }
+            if let entry {
+                stack[last].offset = entry.nextOffset
+                stack[last].open = open
+                check(entry.name, in: open)
+            } else {
+                progress()
+                try leave()
+            }
+        }
+    }
+
+    /// Checks a directory's own record and attributes; it is the innermost of the stack now.
+    private func enter(_ descriptor: Descriptor) {
+        let last = stack.count - 1
+        totals.directories += 1
+        let keys = checkRecord(of: descriptor, isRoot: last == 0)
+        stack[last].open = VerifierFrame.Open(
+            descriptor: descriptor, keys: keys, reader: DirectoryReader(descriptor))
+        if let keys { checkAttributes(of: descriptor, key: keys.attributeKey, nil) }
+        if last >= Self.openDirectories { stack[last - Self.openDirectories].open = nil }
+    }
+
+    /// Goes down into a directory that was found in the innermost one.
+    func descend(_ object: VerifierObject, in parent: Descriptor) {
+        do throws(StoreError) {
+            let descriptor = try Descriptor(at: parent.fd, object.entry, flags: O_RDONLY | O_DIRECTORY)
+            let identity = FileIdentity(try descriptor.status())
+            stack.append(VerifierFrame(object: object, identity: identity))
+            enter(descriptor)
+        } catch {
+            totals.directories += 1
+            report(error, object, "directory")
+        }
+    }
+
+    /// Goes back up, opening the directory above again where it was closed.
+    private func leave() throws(StoreError) {
+        guard let left = stack.popLast()?.open, let last = stack.indices.last, stack[last].open == nil else { return }
+        // ".." is no link, but where it leads has to be looked at: the directory may have been moved.
+        let descriptor = try Descriptor(
+            at: left.descriptor.fd, Array("..".utf8), flags: O_RDONLY | O_DIRECTORY)
+        guard FileIdentity(try descriptor.status()) == stack[last].identity else {
+            throw .damaged("a directory was moved while it was being verified")
+        }
+        var reader = DirectoryReader(descriptor)
+        try reader.seek(to: stack[last].offset)
+        let keys = try? readRecord(of: descriptor).openKeys(keyRing)
+        stack[last].open = VerifierFrame.Open(descriptor: descriptor, keys: keys, reader: reader)
+    }
+
+    /// Reports what is wrong with `vaultfs.dir`; nil where it gives no keys.
+    private func checkRecord(of directory: Descriptor, isRoot: Bool) -> DirectoryKeys? {
+        do throws(StoreError) {
+            let record = try readRecord(of: directory)
+            let keys = try record.openKeys(keyRing)
+            if record.isRoot != isRoot {
+                report(.damaged, nil, "vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
+            }
+            return keys
+        } catch .system(.noSuchFileOrDirectory) {
+            report(.missing, nil, "vaultfs.dir: missing")
+        } catch {
+            report(error, nil, "vaultfs.dir")
+        }
+        return nil
+    }
+
+    private func readRecord(of directory: Descriptor) throws(StoreError) -> DirectoryRecord {
+        let bytes = try readSmallFile(
+            Array("vaultfs.dir".utf8), of: directory, limit: DirectoryRecord.size)
+        do { return try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
+    }
+
+    /// All of a file of at most `limit` bytes that is vaultfs's own.
+    /// - Throws: `damaged` where it is something else than a regular file, or longer.
+    func readSmallFile(_ entry: [UInt8], of directory: Descriptor, limit: Int) throws(StoreError) -> [UInt8] {
+        let pin = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH)
+        guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
+        guard let bytes = try pin.reopened(flags: O_RDONLY | O_NONBLOCK).readToEnd(limit: limit) else {
+            throw .damaged("over \(limit) bytes")
+        }
+        return bytes
+    }
+}
+
+extension DirectoryRecord {
+    fileprivate func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
+        do {
+            return try openKeys(classCipher: keyRing.classCipher(protectionClass), vault: keyRing.vault)
+        } catch {
+            throw StoreError(error)
+        }
+    }
+}

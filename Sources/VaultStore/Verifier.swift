@@ -1,0 +1,120 @@
+internal import Glibc
+internal import SystemPackage
+package import VaultCrypto
+internal import VaultFormat
+
+/// Checks everything in a vault that a key can prove, without changing it: `vaultfs.json`, directory records, names,
+/// headers, lengths, chunks, the journal, links and attributes.
+///
+/// Goes by directory descriptors and follows no link. Memory and descriptors stay bounded in wide and in deep trees:
+/// findings go out as they are made, and only the innermost directories are kept open. One thread's.
+package final class Verifier {
+    /// Files with several names that are remembered, so that each is read once; beyond, they are read again.
+    private static let rememberedFiles = 1 << 16
+
+    /// Device and inode.
+    struct FileIdentity: Hashable {
+        var device: UInt64
+        var inode: UInt64
+
+        init(_ status: stat) {
+            device = UInt64(status.st_dev)
+            inode = UInt64(status.st_ino)
+        }
+    }
+
+    let keyRing: KeyRing
+    let layout: ChunkLayout
+    let workspace: Workspace
+    var totals = VerifierTotals()
+    /// The directories from the root to the one being looked at.
+    var stack: [VerifierFrame] = []
+    var journal: VerifierJournal?
+    private let directory: VaultDirectory
+    private var filesSeen: Set<FileIdentity> = []
+    private var onFinding: (VerifierFinding) -> Void = { _ in }
+    private var onProgress: (VerifierTotals) -> Void = { _ in }
+
+    /// Verifies the MAC of `vaultfs.json` first.
+    /// - Parameter directory: locked by the caller, so that no daemon writes meanwhile.
+    /// - Throws: `damaged` where the MAC does not verify; `system`, `format` where memory or libcrypto fail.
+    package init(directory: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
+        try directory.authenticate(masterKey: masterKey)
+        self.directory = directory
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+        self.keyRing = keyRing
+        layout = keyRing.layout
+        workspace = try VaultError.wrapping("cannot verify", directory.path) { () throws(StoreError) in
+            try Workspace(layout: keyRing.layout)
+        }
+    }
+
+    /// Looks at the whole vault.
+    /// - Parameters:
+    ///   - onFinding: gets each finding when it is made.
+    ///   - onProgress: gets the totals so far, after every object and every batch of chunks.
+    /// - Throws: `system`, `damaged` where the root cannot be read, or the tree changes under way.
+    package func run(
+        onFinding: @escaping (VerifierFinding) -> Void, onProgress: @escaping (VerifierTotals) -> Void = { _ in }
+    ) throws(VaultError) -> VerifierTotals {
+        self.onFinding = onFinding
+        self.onProgress = onProgress
+        totals = VerifierTotals()
+        filesSeen = []
+        stack = []
+        try VaultError.wrapping("cannot verify", directory.path) { () throws(StoreError) in
+            let root = try Descriptor(
+                at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+            journal = openJournal(root)
+            try walk(root)
+        }
+        reportUnusedSlots()
+        return totals
+    }
+
+    func progress() {
+        onProgress(totals)
+    }
+
+    /// False where the file was looked at under another name.
+    func isFirstVisit(_ status: stat) -> Bool {
+        guard status.st_nlink > 1 else { return true }
+        let identity = FileIdentity(status)
+        if filesSeen.contains(identity) { return false }
+        if filesSeen.count < Self.rememberedFiles { filesSeen.insert(identity) }
+        return true
+    }
+
+    /// Counts a finding and hands it out.
+    /// - Parameters:
+    ///   - object: an entry of the directory being looked at; nil for the directory itself.
+    func report(
+        _ kind: VerifierFinding.Kind, _ object: VerifierObject?, _ message: String, attribute: [UInt8]? = nil,
+        at plaintextOffset: UInt64? = nil, count: UInt64? = nil
+    ) {
+        if kind.isNote { totals.notes += 1 } else { totals.damage += 1 }
+        let shown = stack.dropFirst().map(\.object.shown) + (object.map { [$0.shown] } ?? [])
+        let backing = stack.dropFirst().map(\.object.entry) + (object.map { [$0.entry] } ?? [])
+        onFinding(
+            VerifierFinding(
+                kind: kind, path: Array(shown.joined(separator: [UInt8(ascii: "/")])),
+                backingPath: Array(backing.joined(separator: [UInt8(ascii: "/")])), attribute: attribute,
+                plaintextOffset: plaintextOffset, plaintextCount: count, message: message))
+    }
+
+    /// Reports that the store would not let `object` be read.
+    func report(_ error: StoreError, _ object: VerifierObject?, _ what: String, at plaintextOffset: UInt64? = nil) {
+        switch error {
+        case .system(let errno): report(.unreadable, object, "\(what): cannot be read: \(errno)", at: plaintextOffset)
+        case .damaged(let reason): report(.damaged, object, "\(what): \(reason)", at: plaintextOffset)
+        case .crypto(let reason): report(.unreadable, object, "\(what): \(reason)", at: plaintextOffset)
+        }
+    }
+}
+
+/// An entry of a backing directory.
+struct VerifierObject {
+    let entry: [UInt8]
+    /// The plaintext name, or the entry where that does not authenticate.
+    let shown: [UInt8]
+}

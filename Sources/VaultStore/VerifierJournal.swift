@@ -1,0 +1,94 @@
+internal import Glibc
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+/// The slots of `vaultfs.journal` that hold something, and what has become of them. The records stay on disk.
+struct VerifierJournal {
+    struct Slot {
+        /// What looking at the file has shown.
+        enum State {
+            /// No file with this id was seen.
+            case unmatched
+            /// The record it stands for verifies: nothing needs the slot.
+            case inPlace
+            /// It is the record.
+            case honoured
+            /// Neither it nor what it stands for verifies.
+            case useless
+        }
+
+        let number: Int
+        let fileID: UInt64
+        let chunk: UInt64
+        let recordSize: Int
+        var state = State.unmatched
+    }
+
+    static let entry = Array("vaultfs.journal".utf8)
+    let descriptor: Descriptor
+    let chunkSize: Int
+    var slots: [Slot] = []
+
+    init(_ descriptor: Descriptor, chunkSize: Int) throws(StoreError) {
+        self.descriptor = descriptor
+        self.chunkSize = chunkSize
+        let slotSize = JournalSlot.size(chunkSize: chunkSize)
+        var bytes = [UInt8](repeating: 0, count: slotSize)
+        for number in 0..<JournalSlot.count {
+            let found = try bytes.withMutableBytes {
+                (bytes) throws(StoreError) -> (fileID: UInt64, chunkIndex: UInt64, recordSize: Int)? in
+                let count = try descriptor.read(at: UInt64(number * slotSize), into: bytes)
+                return JournalSlot.parse(UnsafeRawBufferPointer(rebasing: bytes[..<count]), chunkSize: chunkSize)
+            }
+            guard let found else { continue }
+            slots.append(
+                Slot(
+                    number: number, fileID: found.fileID, chunk: found.chunkIndex, recordSize: found.recordSize))
+        }
+    }
+
+    /// Reads a slot's record; nil where it has been cut short.
+    func record(in slot: Slot) throws(StoreError) -> [UInt8]? {
+        let offset = UInt64(slot.number * JournalSlot.size(chunkSize: chunkSize) + JournalSlot.recordOffset)
+        var bytes = [UInt8](repeating: 0, count: slot.recordSize)
+        let count = try bytes.withMutableBytes { (bytes) throws(StoreError) -> Int in
+            try descriptor.read(at: offset, into: bytes)
+        }
+        return count == bytes.count ? bytes : nil
+    }
+}
+
+extension Verifier {
+    /// The journal, where there is one that can be read.
+    func openJournal(_ root: Descriptor) -> VerifierJournal? {
+        let object = VerifierObject(entry: VerifierJournal.entry, shown: VerifierJournal.entry)
+        do throws(StoreError) {
+            let descriptor = try Descriptor(at: root.fd, VerifierJournal.entry, flags: O_RDONLY | O_NONBLOCK)
+            guard try descriptor.status().st_mode & S_IFMT == S_IFREG else {
+                throw StoreError.damaged("not a regular file")
+            }
+            return try VerifierJournal(descriptor, chunkSize: layout.chunkSize)
+        } catch .system(.noSuchFileOrDirectory) {
+            return nil
+        } catch .system(.tooManySymbolicLinkLevels) {
+            report(.damaged, object, "journal: not a regular file")
+        } catch {
+            report(error, object, "journal")
+        }
+        return nil
+    }
+
+    /// Reports the slots that nothing needs, once every file has been seen.
+    func reportUnusedSlots() {
+        let object = VerifierObject(entry: VerifierJournal.entry, shown: VerifierJournal.entry)
+        for slot in journal?.slots ?? [] {
+            switch slot.state {
+            case .honoured: continue
+            case .unmatched: report(.leftover, object, "slot \(slot.number): no file has its id")
+            case .inPlace: report(.leftover, object, "slot \(slot.number): its record is in place")
+            case .useless: report(.leftover, object, "slot \(slot.number): its record does not verify")
+            }
+        }
+    }
+}

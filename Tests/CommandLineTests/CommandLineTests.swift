@@ -1,0 +1,137 @@
+import SystemPackage
+import Testing
+
+@testable import vaultfs
+
+@Suite struct MountOptionListTests {
+    @Test func `words go on to FUSE in order, the last of ro and rw holds`() throws {
+        let list = try MountOptionList(["noexec,ro", "allow_other,rw", "nodev,ro"])
+        #expect(list.fuseOptions == ["noexec", "allow_other", "nodev"])
+        #expect(list.isReadOnly)
+        #expect(list.allowsOthers)
+        #expect(try !MountOptionList(["ro,rw"]).isReadOnly)
+    }
+
+    @Test func `what is for mount and systemd is taken and dropped`() throws {
+        let list = try MountOptionList(["defaults,noauto,_netdev,x-systemd.automount,x-gvfs-name=a,comment=b,,"])
+        #expect(list == (try MountOptionList([])))
+    }
+
+    @Test(arguments: [
+        ("fsname=a", "fsname=a"), ("fsname=a\\,b", "fsname=a\\,b"), ("fsname=a\\\\b", "fsname=a\\\\b"),
+        ("fsname=a=b", "fsname=a=b"), ("max_read=4096", "max_read=4096"),
+    ])
+    func `values keep commas and backslashes`(option: String, passedOn: String) throws {
+        let list = try MountOptionList([option])
+        #expect(list.fuseOptions == [passedOn])
+        // As the background process reads them again.
+        #expect(try MountOptionList([list.fuseOptions.joined(separator: ",")]) == list)
+    }
+
+    @Test func `what fstab says for us`() throws {
+        let list = try MountOptionList(["passfile=/p,cache_size=64M,keyfile=/k,extpass=cat /p"])
+        #expect(list.ours == ["passfile": "/p", "cache_size": "64M", "keyfile": "/k", "extpass": "cat /p"])
+        #expect(list.fuseOptions.isEmpty)
+    }
+
+    @Test(arguments: [
+        ("bogus", "unknown mount option 'bogus'"), ("subtype=x", "unknown mount option 'subtype'"),
+        ("fd=3", "unknown mount option 'fd'"), ("fsname", "mount option 'fsname' needs a value: fsname=…"),
+        ("max_read=many", "mount option max_read='many' is not a number"),
+        ("allow_other=1", "unknown mount option 'allow_other'"),
+    ])
+    func `what is not known is refused`(option: String, message: String) {
+        #expect(throws: CommandFailure(.usage, message)) { try MountOptionList([option]) }
+    }
+}
+
+@Suite struct MountTableTests {
+    private static let line =
+        "68 27 0:42 / /mnt/a\\040b rw,nosuid shared:1 master:2 - fuse.vaultfs /v\\134\\054x rw,user_id=1000\n"
+
+    @Test func `octal escapes and optional fields`() throws {
+        let table = MountTable(parsing: Array(Self.line.utf8))
+        let entry = try #require(table.entry(at: Array("/mnt/a b".utf8)))
+        #expect(entry.isVault)
+        #expect(entry.source == Array("/v\\,x".utf8))
+        #expect(entry.userID == 1000)
+    }
+
+    @Test func `the mount on top is the one`() {
+        let text = "1 0 0:1 / /m rw - ext4 /dev/a rw\n2 1 0:2 / /m rw - fuse.vaultfs v rw\n"
+        let table = MountTable(parsing: Array(text.utf8))
+        #expect(table.entries.count == 2)
+        #expect(table.entry(at: Array("/m".utf8))?.type == "fuse.vaultfs")
+        #expect(table.entry(at: Array("/".utf8)) == nil)
+    }
+
+    @Test func `bytes that are no UTF-8`() {
+        let line = Array("1 0 0:1 / /m".utf8) + [0xFF] + Array(" rw - fuse.vaultfs v rw".utf8)
+        #expect(MountTable(parsing: line).entry(at: Array("/m".utf8) + [0xFF]) != nil)
+    }
+
+    @Test func `every truncation is survived`() {
+        let bytes = Array(Self.line.utf8)
+        for count in bytes.indices { _ = MountTable(parsing: Array(bytes[..<count])) }
+    }
+}
+
+@Suite struct ProcessArgumentsTests {
+    @Test(
+        arguments: [
+            [], Array("plain".utf8), Array("größe €𝄞".utf8), [0xFF], [0x61, 0xC3], [0xE2, 0x82], [0xED, 0xA0, 0x80],
+            // U+10FF41 itself, which stands for a byte in our spelling.
+            [0xF4, 0x8F, 0xBD, 0x81], [0xF4, 0x90, 0x80, 0x80], Array(1...255),
+        ] as [[UInt8]])
+    func `any bytes survive as text`(bytes: [UInt8]) {
+        #expect(ProcessArguments.bytes(of: ProcessArguments.text(of: bytes)) == bytes)
+    }
+
+    @Test func `valid text stays as it is`() {
+        #expect(ProcessArguments.text(of: Array("größe €𝄞".utf8)) == "größe €𝄞")
+    }
+
+    @Test func `paths are bytes`() {
+        let bytes: [UInt8] = [0x2F, 0x61, 0xFF, 0x0A]
+        #expect(FilePath(bytes: bytes).bytes == bytes)
+        #expect(PathArgument(argument: ProcessArguments.text(of: bytes))?.path.bytes == bytes)
+        #expect(PathArgument(argument: "") == nil)
+    }
+}
+
+@Suite struct ArgumentValueTests {
+    @Test(arguments: [
+        ("4096", 4096), ("32M", 32 << 20), ("1GiB", 1 << 30), ("1k", 1024), ("2KB", 2048), ("0", 0), ("7B", 7),
+    ])
+    func `sizes`(text: String, bytes: Int) {
+        #expect(ByteSize(argument: text)?.bytes == bytes)
+    }
+
+    @Test(arguments: ["", "M", "-1", "1.5M", "1X", "1iB", "99999999999G", "1 M", "٣"])
+    func `what is no size`(text: String) {
+        #expect(ByteSize(argument: text) == nil)
+    }
+
+    @Test(arguments: [(4096, "4K"), (33_554_432, "32M"), (5000, "5000"), (0, "0")])
+    func `sizes shown`(bytes: Int, text: String) {
+        #expect(ByteSize(bytes).description == text)
+    }
+
+    @Test(
+        arguments: [
+            ("5s", Duration.seconds(5)), ("500ms", .milliseconds(500)), ("1m", .seconds(60)), ("3", .seconds(3)),
+            ("0s", nil),
+            ("s", nil), ("-1s", nil), ("99999999999999999999s", nil), ("9223372036854775807m", nil),
+        ] as [(String, Duration?)])
+    func `times`(text: String, value: Duration?) {
+        #expect(TimeSpan(argument: text)?.value == value)
+    }
+
+    @Test(arguments: [
+        ("Unexpected argument 'x'", "unexpected argument 'x'"), ("One.\nTwo?", "one.; Two?"),
+        ("Missing.", "missing"), ("IO failed", "IO failed"), ("", ""),
+    ])
+    func `messages of the argument parser in one line`(message: String, line: String) {
+        #expect(VaultFS.oneLine(message) == line)
+    }
+}

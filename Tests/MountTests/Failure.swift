@@ -1,0 +1,27 @@
+import TestSupport
+import Testing
+
+/// The exit codes of the command line, as its help documents them.
+enum Failure: Int32 {
+    case failure = 1
+    case usage = 2
+    case notAVault = 3
+    case wrongSecret = 4
+    case inUse = 5
+    case mountpoint = 6
+    case cannotMount = 7
+    case damageFound = 8
+}
+
+/// One line on standard error that starts `vaultfs: `, in lower case and without a full stop, and the exit code.
+func expectFailure(
+    _ result: CommandResult, _ failure: Failure, naming words: String...,
+    sourceLocation: SourceLocation = #_sourceLocation
+) {
+    #expect(result.exitCode == failure.rawValue, "\(result)", sourceLocation: sourceLocation)
+    let lines = result.errors.split(separator: "\n", omittingEmptySubsequences: false)
+    #expect(lines.count == 2 && lines.last == "", "\(result)", sourceLocation: sourceLocation)
+    #expect(result.errors.hasPrefix("vaultfs: "), "\(result)", sourceLocation: sourceLocation)
+    #expect(!result.errors.hasSuffix(".\n"), "\(result)", sourceLocation: sourceLocation)
+    for word in words { #expect(result.errors.contains(word), "\(result)", sourceLocation: sourceLocation) }
+}

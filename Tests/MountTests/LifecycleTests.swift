@@ -1,0 +1,108 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// From init to unmount, the ways a mount ends, and what is there afterwards.
+    @Suite struct Lifecycle {
+        @Test("files are there after mounting again", arguments: Settings.available)
+        func remount(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            try vault.account.program("workload.py", [vault.mountpoint]).succeeded()
+            let before = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
+            try vault.remount()
+            let after = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
+            expectSameLines(after.output, as: before.output, "after mounting again")
+            try vault.unmount()
+            #expect(try !vault.isMounted())
+            #expect(try vault.account.run(["ls", "-A", vault.mountpoint]).output.isEmpty)
+        }
+
+        @Test("fusermount3 -u, and mounting again at once", arguments: Settings.accounts)
+        func fusermount(setting: Setting) throws {
+            let vault = try setting.vault()
+            for round in 1...3 {
+                try vault.mount()
+                try vault.account.run(["sh", "-c", "echo \(round) >> \(vault.mountpoint)/log"]).succeeded()
+                try vault.account.run(["fusermount3", "-u", vault.mountpoint]).succeeded()
+                // At once: the new daemon waits for the dying one, which still seals.
+            }
+            try vault.mount()
+            #expect(try vault.account.run(["cat", "\(vault.mountpoint)/log"]).output == "1\n2\n3\n")
+            try vault.unmount()
+            #expect(try vault.read(["--require-sealed"]).exitCode == 0)
+        }
+
+        @Test("SIGTERM and SIGINT unmount", arguments: Settings.accounts, [SIGTERM, SIGINT])
+        func signals(setting: Setting, signal: Int32) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            try vault.account.run(["sh", "-c", "echo kept > \(vault.mountpoint)/f"]).succeeded()
+            kill(try #require(vault.daemon), signal)
+            try vault.awaitDaemonsEnd()
+            #expect(try !vault.isMounted())
+            #expect(try vault.read(["--require-sealed"]).exitCode == 0)
+        }
+
+        @Test("in the foreground until it is unmounted")
+        func foreground() throws {
+            let vault = try VaultUnderTest()
+            let process = try vault.account.command(
+                [vault.account.binary, "mount", "-f", vault.vault, vault.mountpoint, "--passfile", vault.passfile],
+                environment: vault.environment
+            ).start()
+            defer { process.kill(SIGKILL) }
+            try poll("the mount") { try vault.isMounted() }
+            Products.countMount()
+            #expect(process.wait(timeout: .milliseconds(1)) == nil)
+            try vault.account.run(["fusermount3", "-u", vault.mountpoint]).succeeded()
+            #expect(process.wait(timeout: .seconds(20)) == 0)
+        }
+
+        @Test("a busy mount is not taken away, and says so")
+        func busy() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            let holder = try vault.account.command(["sleep", "60"]).start()
+            holder.kill(SIGKILL)
+            let user = try vault.account.command(["env", "-C", vault.mountpoint, "sleep", "60"]).start()
+            defer { user.kill(SIGKILL) }
+            try poll("the working directory") {
+                try vault.account.run(["readlink", "/proc/\(user.pid)/cwd"]).output == vault.mountpoint + "\n"
+            }
+            let result = try vault.vaultfs(["unmount", vault.mountpoint])
+            expectFailure(result, .inUse)
+            #expect(try vault.isMounted())
+        }
+
+        @Test("a read-only store mounts read-only", .enabled(if: Products.isRoot, "takes root, for a bind mount"))
+        func readOnlyStore() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            try vault.account.program("workload.py", [vault.mountpoint]).succeeded()
+            let before = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
+            try vault.unmount()
+            try Command(["mount", "--bind", vault.vault, vault.vault]).run().succeeded()
+            defer { _ = try? Command(["umount", vault.vault]).run() }
+            try Command(["mount", "-o", "remount,ro,bind", vault.vault]).run().succeeded()
+            try vault.mount()
+            let found = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
+            expectSameLines(found.output, as: before.output, "read-only")
+            let result = try vault.account.run(["touch", "\(vault.mountpoint)/x"])
+            #expect(result.errors.contains("Read-only file system"))
+            try vault.unmount()
+        }
+
+        @Test("an unlinked file that was open leaves nothing")
+        func unlinkedOpen() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            let script = "exec 5<>\(vault.mountpoint)/f; echo x >&5; rm \(vault.mountpoint)/f; cat /dev/fd/5; sync"
+            try vault.account.run(["bash", "-c", script]).succeeded()
+            try vault.unmount()
+            let left = try vault.account.run(["ls", "-A", vault.vault]).output.split(separator: "\n").sorted()
+            #expect(left.filter { $0 != "vaultfs.journal" } == ["vaultfs.dir", "vaultfs.json"])
+        }
+    }
+}

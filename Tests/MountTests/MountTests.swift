@@ -1,0 +1,62 @@
+import TestSupport
+import Testing
+
+/// Everything that makes real mounts, black box through the binary, one at a time.
+@Suite(
+    .serialized, .timeLimit(.minutes(5)),
+    .enabled(if: Settings.fuseIsUsable, "/dev/fuse is not here, or not open to this user"))
+enum MountTests {}
+
+/// Where a test runs: who mounts, and on what store the vault lies.
+enum Setting: String, CaseIterable, CustomTestStringConvertible {
+    case rootOnTmpfs = "root on tmpfs"
+    case rootOnExt4 = "root on ext4"
+    case userOnTmpfs = "a user on tmpfs"
+    case userOnDisk = "a user on the working disk"
+
+    var testDescription: String { rawValue }
+
+    var isRoot: Bool { self == .rootOnTmpfs || self == .rootOnExt4 }
+
+    var store: BackingStore.Kind {
+        switch self {
+        case .rootOnTmpfs, .userOnTmpfs: .tmpfs
+        case .rootOnExt4: .ext4
+        case .userOnDisk: .disk
+        }
+    }
+
+    /// Throws where the machine does not offer it.
+    func account() throws -> Account {
+        if isRoot { return .current }
+        guard let ordinary = Account.ordinary else { throw TestFailure("no ordinary user to be had") }
+        return ordinary
+    }
+
+    func vault(initialise: Bool = true, arguments: [String] = []) throws -> VaultUnderTest {
+        try VaultUnderTest(account(), on: store, initialise: initialise, arguments: arguments)
+    }
+}
+
+enum Settings {
+    static let fuseIsUsable = FuseDevice.isUsable
+
+    /// All settings as root, those of an ordinary user otherwise; `everySettingRuns` is skipped, visibly, where some
+    /// are left out.
+    static let available = Setting.allCases.filter { $0.isRoot ? Products.isRoot : hasOrdinaryUser }
+
+    /// One of each account, where the store does not matter.
+    static let accounts = available.filter { $0.store == .tmpfs }
+
+    static let hasOrdinaryUser = Account.ordinary != nil
+}
+
+extension MountTests {
+    @Test(
+        .enabled(
+            if: Settings.available.count == Setting.allCases.count,
+            "the tests of root's mounts need root, and those of a user a private device node"))
+    static func everySettingRuns() {
+        #expect(Settings.available == Setting.allCases)
+    }
+}

@@ -1,0 +1,65 @@
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// The mount behaves as the file system below it: the same program on both, and its outputs compared.
+    @Suite struct Posix {
+        static let programs = ["posix_names.py", "posix_directories.py", "posix_data.py", "posix_metadata.py"]
+
+        @Test("as the store below", arguments: Settings.available, programs)
+        func mountBehavesAsTheStoreBelow(setting: Setting, program: String) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            let expected = try vault.account.program(program, [vault.plain], timeout: .seconds(120)).succeeded()
+            let found = try vault.account.program(program, [vault.mountpoint], timeout: .seconds(120)).succeeded()
+            expectSameLines(found.output, as: expected.output, program)
+            #expect(expected.output.split(separator: "\n").count > 5)
+            try vault.unmount()
+            let reading = try vault.read(["--require-sealed", "--xattrs"])
+            #expect(reading.exitCode == 0, "\(reading.errors)")
+        }
+
+        @Test(
+            "two users and root on root's mount", .enabled(if: Products.isRoot, "takes root"),
+            arguments: Settings.available.filter(\.isRoot))
+        func usersAndGroups(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount(["-o", "allow_other"])
+            let expected = try vault.account.program("posix_users.py", [vault.plain]).succeeded()
+            let found = try vault.account.program("posix_users.py", [vault.mountpoint]).succeeded()
+            expectSameLines(found.output, as: expected.output, "posix_users.py")
+        }
+
+        @Test("an ordinary user on root's mount", .enabled(if: Products.isRoot, "takes root"), arguments: programs)
+        func visitor(program: String) throws {
+            let visitor = try #require(Account.visitor)
+            let vault = try VaultUnderTest()
+            try vault.mount(["-o", "allow_other"])
+            try Command(["chmod", "777", vault.mountpoint, vault.plain]).run().succeeded()
+            let expected = try visitor.program(program, [vault.plain], timeout: .seconds(120)).succeeded()
+            let found = try visitor.program(program, [vault.mountpoint], timeout: .seconds(120)).succeeded()
+            expectSameLines(found.output, as: expected.output, program)
+        }
+
+        @Test("without allow_other, another user is kept out", .enabled(if: Products.isRoot, "takes root"))
+        func keptOut() throws {
+            let visitor = try #require(Account.visitor)
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            let result = try visitor.run(["ls", vault.mountpoint])
+            #expect(result.exitCode != 0)
+        }
+
+        @Test("mount options show", .enabled(if: Products.isRoot, "takes root"))
+        func mountOptions() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount(["-o", "ro,noexec,nosuid,nodev,fsname=my-vault"])
+            let mounts = try vault.account.run(["cat", "/proc/self/mounts"]).output
+            let line = try #require(mounts.split(separator: "\n").first { $0.contains(" \(vault.mountpoint) ") })
+            #expect(line.hasPrefix("my-vault \(vault.mountpoint) fuse.vaultfs ro,"))
+            for option in ["nosuid", "nodev", "noexec", "default_permissions"] { #expect(line.contains(option)) }
+            let result = try vault.account.run(["touch", "\(vault.mountpoint)/x"])
+            #expect(result.errors.contains("Read-only file system"))
+        }
+    }
+}

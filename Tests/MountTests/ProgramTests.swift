@@ -1,0 +1,24 @@
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// Real programs, each a script that takes the mount and a scratch directory beside it and ends well or not.
+    @Suite struct Programs {
+        static let scripts = [
+            "sqlite.sh", "git.sh", "archive.sh", "video.sh", "compiler.sh", "fio.sh", "locks.sh",
+        ]
+
+        @Test("programs", arguments: [Setting.rootOnExt4, .userOnTmpfs].filter(Settings.available.contains), scripts)
+        func program(setting: Setting, script: String) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            let result = try vault.account.run(
+                ["bash", "\(vault.account.tests)/Programs/\(script)", vault.mountpoint, vault.plain],
+                timeout: .seconds(240))
+            #expect(result.exitCode == 0, "\(result.output)\n\(result.errors)")
+            try vault.unmount()
+            let reading = try vault.read(["--require-sealed", "--xattrs"])
+            #expect(reading.exitCode == 0, "\(reading.errors)")
+        }
+    }
+}

@@ -1,0 +1,85 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// The format seen by two implementations: what others wrote is read by the mount, what the mount wrote by the
+    /// independent reader.
+    @Suite struct Readers {
+        static let vectors = ["vault-4096", "vault-16384"]
+
+        /// `kind class size content path` without the class, as look.py prints.
+        static func withoutClass(_ listing: String) -> String {
+            listing.split(separator: "\n").map { line in
+                let fields = line.split(separator: "\t", omittingEmptySubsequences: false)
+                // An attribute's line has no class: kind, name, size, digest, path.
+                return fields[0] == "xattr"
+                    ? String(line) : (fields.prefix(1) + fields.dropFirst(2)).joined(separator: "\t")
+            }.joined(separator: "\n")
+        }
+
+        static func expected(_ vector: String) throws -> String {
+            try String(contentsOfFile: "\(Products.tests)/Vectors/\(vector).expected.tsv", encoding: .utf8)
+        }
+
+        @Test("a vault another implementation wrote", arguments: vectors)
+        func vectorOnTheMount(vector: String) throws {
+            let vault = try VaultUnderTest(initialise: false)
+            try Command(["cp", "-a", "\(Products.tests)/Vectors/\(vector)/.", vault.vault]).run().succeeded()
+            try vault.mount(["-o", "ro"])
+            let found = try vault.account.program("look.py", [vault.mountpoint]).succeeded()
+            expectSameLines(found.output + "", as: Self.withoutClass(try Self.expected(vector)) + "\n", vector)
+            try vault.unmount()
+        }
+
+        @Test("the independent reader on the same vault", arguments: vectors)
+        func vectorByTheReader(vector: String) throws {
+            let result = try Command([
+                Products.python, "\(Products.tests)/Reader/vault_reader.py", "\(Products.tests)/Vectors/\(vector)",
+                "--passphrase", VaultUnderTest.passphrase, "--require-sealed", "--xattrs",
+            ]).run()
+            #expect(result.exitCode == 0, "\(result.errors)")
+            expectSameLines(result.output, as: try Self.expected(vector), vector)
+        }
+
+        @Test("what every operation wrote", arguments: Settings.available, [4096, 16384, 1_048_576])
+        func written(setting: Setting, chunkSize: Int) throws {
+            let vault = try setting.vault(arguments: ["--chunk-size", "\(chunkSize)"])
+            try vault.mount()
+            try vault.account.program("workload.py", [vault.mountpoint, "200"]).succeeded()
+            let onMount = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
+            try vault.unmount()
+            let byReader = try vault.read(["--require-sealed", "--xattrs"])
+            #expect(byReader.exitCode == 0, "\(byReader.errors)")
+            #expect(byReader.errors.isEmpty)
+            expectSameLines(Self.withoutClass(byReader.output) + "\n", as: onMount.output, "the reader")
+            let verify = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
+            #expect(verify.exitCode == 0, "\(verify)")
+        }
+
+        @Test("while mounted, everything written and closed verifies")
+        func whileMounted() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            try vault.account.program("workload.py", [vault.mountpoint]).succeeded()
+            let onMount = try vault.account.program("look.py", [vault.mountpoint]).succeeded()
+            let byReader = try vault.read()
+            #expect(byReader.exitCode == 0, "\(byReader.errors)")
+            expectSameLines(Self.withoutClass(byReader.output) + "\n", as: onMount.output, "the reader")
+        }
+
+        @Test("the recovery key and a keyfile open the vault")
+        func otherSlots() throws {
+            let vault = try VaultUnderTest(initialise: false)
+            let made = try vault.vaultfs([
+                "init", vault.vault, "--passfile", vault.passfile, "--scrypt-logn", "10",
+            ]).succeeded()
+            let pattern = /([0-9a-fA-F]{8}-){8}[0-9a-fA-F]{8}/
+            let key = try #require((made.output + made.errors).firstMatch(of: pattern)).output.0
+            let reading = try Command([
+                Products.python, "\(Products.tests)/Reader/vault_reader.py", vault.vault, "--recovery-key", String(key),
+            ]).run()
+            #expect(reading.exitCode == 0, "\(reading.errors)")
+        }
+    }
+}

@@ -1,0 +1,47 @@
+import Foundation
+
+/// Where a vault lies in a test. Released with what it mounted.
+package final class BackingStore {
+    package enum Kind: String, Sendable, CaseIterable {
+        case tmpfs, ext4
+        /// The working disk, whatever it holds.
+        case disk
+        /// A tmpfs of 24 MiB; root only.
+        case smallTmpfs
+    }
+
+    package let kind: Kind
+    /// A directory on the store.
+    package let path: String
+    private let directory: TemporaryDirectory
+    private let mounted: Bool
+
+    /// tmpfs is /dev/shm. ext4 is a loop-back image, root only.
+    package init(_ kind: Kind) throws {
+        self.kind = kind
+        directory = try TemporaryDirectory(in: kind == .tmpfs ? "/dev/shm" : nil)
+        let point = directory.appending("store")
+        try Command(["mkdir", point]).run().succeeded()
+        switch kind {
+        case .tmpfs, .disk: mounted = false
+        case .smallTmpfs:
+            try Command(["mount", "-t", "tmpfs", "-o", "size=24m,mode=755", "none", point]).run().succeeded()
+            mounted = true
+        case .ext4:
+            try Self.mountImage(directory.appending("image"), at: point)
+            mounted = true
+        }
+        path = point
+    }
+
+    deinit {
+        guard mounted else { return }
+        if (try? Command(["umount", path]).run())?.exitCode != 0 { _ = try? Command(["umount", "-l", path]).run() }
+    }
+
+    private static func mountImage(_ image: String, at point: String) throws {
+        try Command(["truncate", "-s", "1G", image]).run().succeeded()
+        try Command(["mkfs.ext4", "-q", "-F", image]).run().succeeded()
+        try Command(["mount", "-o", "loop", image, point]).run().succeeded()
+    }
+}

@@ -1,0 +1,56 @@
+import Foundation
+
+/// What a finished process left: its exit code (128 + the signal where one ended it), standard output and error.
+package struct CommandResult: Sendable, CustomStringConvertible {
+    package let command: [String]
+    package let exitCode: Int32
+    package let output: String
+    package let errors: String
+
+    package var description: String {
+        "\(command.joined(separator: " ")): exit \(exitCode)\noutput: \(output)\nerrors: \(errors)"
+    }
+
+    /// The result itself where the exit code is 0; throws the whole story otherwise.
+    @discardableResult
+    package func succeeded() throws -> CommandResult {
+        guard exitCode == 0 else { throw TestFailure(description) }
+        return self
+    }
+}
+
+/// A program to run, with a deadline. posix_spawn(3) rather than Foundation's Process, which waits for a daemon that
+/// inherited one of its descriptors; output goes to files for the same reason.
+package struct Command: Sendable {
+    package var arguments: [String]
+    package var environment: [String: String] = [:]
+    package var input: String?
+    package var timeout: Duration = .seconds(60)
+
+    package init(
+        _ arguments: [String], environment: [String: String] = [:], input: String? = nil,
+        timeout: Duration = .seconds(60)
+    ) {
+        self.arguments = arguments
+        self.environment = environment
+        self.input = input
+        self.timeout = timeout
+    }
+
+    /// Runs it to its end. A program that overstays `timeout` is killed, with its process group, and this throws.
+    package func run() throws -> CommandResult {
+        let process = try start()
+        guard let exitCode = process.wait(timeout: timeout) else {
+            process.kill(SIGKILL)
+            _ = process.wait(timeout: .seconds(5))
+            throw TestFailure("\(arguments.joined(separator: " ")): not done after \(timeout)\n\(process.errors)")
+        }
+        return CommandResult(
+            command: arguments, exitCode: exitCode, output: process.output, errors: process.errors)
+    }
+
+    /// Starts it and returns at once.
+    package func start() throws -> RunningProcess {
+        try RunningProcess(self)
+    }
+}

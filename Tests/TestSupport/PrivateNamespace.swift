@@ -1,0 +1,68 @@
+import Foundation
+
+/// A mount namespace in which /dev/fuse is open to everyone, held by a process that ends with this one.
+final class PrivateNamespace: @unchecked Sendable {
+    // Set in init, never changed.
+    /// `nobody`, whom every Debian has, with a name: fusermount3 asks for it.
+    static let uid = 65534
+    static let gid = 65534
+
+    private let holder: RunningProcess
+    private let directory: TemporaryDirectory
+    let binary: String
+    let tests: String
+    let environment: [String: String]
+
+    /// Throws where the machine does not allow it (no CAP_SYS_ADMIN, no mknod).
+    init() throws {
+        directory = try TemporaryDirectory()
+        let device = directory.appending("device")
+        // The holder ends when this process does: it sees its parent go. Its own tmpfs allows device nodes.
+        let script = """
+            set -e
+            mkdir \(device) && mount -t tmpfs -o mode=755 none \(device)
+            mknod \(device)/fuse c 10 229 && chmod 666 \(device)/fuse && mount --bind \(device)/fuse /dev/fuse
+            echo ready
+            while kill -0 \(getpid()) 2>/dev/null; do sleep 1; done
+            umount -l \(device)
+            rm -rf \(directory.path) "$(readlink /proc/$$/fd/1)" "$(readlink /proc/$$/fd/2)"
+            """
+        holder = try Command(["unshare", "--mount", "--propagation", "private", "sh", "-c", script]).start()
+        let deadline = ContinuousClock.now + .seconds(10)
+        while !holder.output.contains("ready") {
+            if holder.wait(timeout: .milliseconds(10)) != nil || ContinuousClock.now > deadline {
+                holder.kill(SIGKILL)
+                throw TestFailure("no private namespace: \(holder.errors)")
+            }
+        }
+        tests = directory.appending("Tests")
+        binary = directory.appending("vaultfs")
+        environment = [
+            "HOME": "/nonexistent", "LD_LIBRARY_PATH": directory.appending("lib"), "TMPDIR": "/tmp",
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+        ]
+        try copyWhatItNeeds()
+    }
+
+    deinit { holder.kill(SIGKILL) }
+
+    /// The start of a command that is to run inside.
+    var entering: [String] { ["nsenter", "--mount=/proc/\(holder.pid)/ns/mnt", "--"] }
+
+    /// The start of a command that is to run as the ordinary user.
+    var becoming: [String] { ["setpriv", "--reuid=\(Self.uid)", "--regid=\(Self.gid)", "--clear-groups", "--"] }
+
+    /// The binary, the Swift libraries it is linked to (the tool chain may lie where only root reads), the programs.
+    private func copyWhatItNeeds() throws {
+        try Command(["cp", Products.binary, binary]).run().succeeded()
+        let library = directory.appending("lib")
+        let copy = """
+            set -e
+            mkdir -p \(library) \(tests)
+            ldd \(binary) | awk '$3 ~ /swift/ { print $3 }' | xargs -r cp -t \(library)
+            cp -r \(Products.tests)/Programs \(Products.tests)/Reader \(tests)/
+            chmod -R a+rX \(library) \(tests) \(binary)
+            """
+        try Command(["sh", "-c", copy]).run().succeeded()
+    }
+}

@@ -1,0 +1,39 @@
+import Foundation
+
+/// Where the things under test lie.
+package enum Products {
+    /// The vaultfs binary, beside the test bundle; `VAULTFS_BINARY` names another.
+    package static let binary: String = {
+        if let named = ProcessInfo.processInfo.environment["VAULTFS_BINARY"] { return named }
+        var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
+        let count = readlink("/proc/self/exe", &buffer, buffer.count - 1)
+        let bundle = String(decoding: buffer.prefix(max(0, count)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        return URL(fileURLWithPath: bundle).deletingLastPathComponent().appendingPathComponent("vaultfs").path
+    }()
+
+    /// `Tests/` of the project.
+    package static let tests: String =
+        URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent().path
+
+    /// A Python that has the `cryptography` package: Debian's own where it has it.
+    package static let python: String = {
+        let debian = "/usr/bin/python3"
+        let probe = try? Command([debian, "-c", "import cryptography"]).run()
+        return probe?.exitCode == 0 ? debian : "python3"
+    }()
+
+    /// A program of `Tests/Programs`.
+    package static func program(_ name: String) -> String { "\(tests)/Programs/\(name)" }
+
+    /// Whether this process is root.
+    package static var isRoot: Bool { geteuid() == 0 }
+
+    /// Adds one to the mounts made, in the file `VAULTFS_TEST_MOUNT_COUNT` names (a line each).
+    package static func countMount() {
+        guard let file = ProcessInfo.processInfo.environment["VAULTFS_TEST_MOUNT_COUNT"] else { return }
+        let descriptor = open(file, O_WRONLY | O_APPEND)
+        guard descriptor >= 0 else { return }
+        _ = write(descriptor, "m\n", 2)
+        close(descriptor)
+    }
+}

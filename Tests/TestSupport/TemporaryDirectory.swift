@@ -1,0 +1,33 @@
+import Foundation
+
+/// A directory of its own below the system's temporary one (or `base`), removed with its contents when released.
+package final class TemporaryDirectory {
+    /// The absolute path, without a trailing slash.
+    package let path: String
+
+    /// Makes the directory, mode 0755 so that a second user may pass through it (mkdtemp(3), chmod(2)).
+    package init(in base: String? = nil) throws {
+        let parent = base ?? ProcessInfo.processInfo.environment["TMPDIR"] ?? "/tmp"
+        var template = Array("\(parent)/vaultfs-test-XXXXXX".utf8CString)
+        guard let made = mkdtemp(&template) else { throw TestFailure("mkdtemp in \(parent): errno \(errno)") }
+        path = String(cString: made)
+        chmod(path, 0o755)
+    }
+
+    deinit {
+        // rm rather than FileManager: names on a backing store need not be UTF-8.
+        _ = try? Command(["rm", "-rf", "--one-file-system", path]).run()
+    }
+
+    /// The path of `name` inside.
+    package func appending(_ name: String) -> String { "\(path)/\(name)" }
+
+    /// Writes a small file and returns its path.
+    @discardableResult
+    package func write(_ name: String, _ content: String, mode: UInt32 = 0o644) throws -> String {
+        let file = appending(name)
+        try Data(content.utf8).write(to: URL(fileURLWithPath: file))
+        chmod(file, mode)
+        return file
+    }
+}

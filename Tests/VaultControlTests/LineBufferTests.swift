@@ -1,0 +1,30 @@
+import Testing
+
+@testable import VaultControl
+
+@Suite struct LineBufferTests {
+    @Test func `lines in any pieces`() throws {
+        let text = Array("one\n\nthree\nrest".utf8)
+        for size in 1...text.count {
+            var buffer = LineBuffer(maximumLineSize: 5)
+            var lines: [String] = []
+            for start in stride(from: 0, to: text.count, by: size) {
+                buffer.append(text[start..<min(text.count, start + size)])
+                while let line = try buffer.nextLine() { lines.append(String(decoding: line, as: UTF8.self)) }
+            }
+            #expect(lines == ["one", "", "three"])
+            #expect(buffer.isHoldingPart)
+        }
+    }
+
+    @Test(arguments: [("12345\n", true), ("12345", true), ("123456", false), ("123456\n", false)])
+    func `the longest line`(text: String, isTaken: Bool) throws {
+        var buffer = LineBuffer(maximumLineSize: 5)
+        buffer.append(Array(text.utf8))
+        if isTaken {
+            _ = try buffer.nextLine()
+        } else {
+            #expect(throws: LineBuffer.Failure.lineTooLong) { try buffer.nextLine() }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+import Foundation
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultStore
+
+@Suite struct VaultCreationTests {
+    @Test(arguments: [4096, 65536, 1 << 20])
+    func `what is made can be opened by every slot`(chunkSize: Int) throws {
+        let directory = try VaultTestDirectory()
+        let path = directory.path.appending("vault")
+        let recovery = try SecretBytes.random(count: RecoveryKey.size)
+        let secrets = [
+            try VaultFixture.passphrase(), try SlotSecret(kind: .recovery, bytes: recovery),
+            try SlotSecret.keyfile([UInt8](repeating: 7, count: 100)),
+        ]
+        let configuration = try VaultCreation.create(
+            at: path, chunkSize: chunkSize, slots: try secrets.map { try VaultFixture.slot($0) })
+
+        let vault = try VaultDirectory.open(path)
+        #expect(vault.configuration == configuration)
+        #expect(vault.configuration.chunkSize == chunkSize)
+        for secret in secrets {
+            let keyRing = try KeyRing(masterKey: vault.unlock(with: secret), configuration: configuration)
+            let bytes = try Data(contentsOf: URL(fileURLWithPath: path.appending("vaultfs.dir").string))
+            let record = try DirectoryRecord.parse(Array(bytes))
+            #expect(record.isRoot && record.protectionClass == .complete)
+            _ = try record.openKeys(classCipher: keyRing.classCipher(.complete), vault: keyRing.vault)
+        }
+    }
+
+    @Test func `two files, for the owner only, and nothing left over`() throws {
+        let directory = try VaultTestDirectory()
+        let path = directory.path.appending("vault")
+        try VaultCreation.create(at: path, chunkSize: 4096, slots: [VaultFixture.slot(VaultFixture.passphrase())])
+        #expect(try directory.entries(of: "vault") == ["vaultfs.dir", "vaultfs.json"])
+        for (entry, mode) in [(".", 0o700), ("vaultfs.dir", 0o600), ("vaultfs.json", 0o600)] as [(String, mode_t)] {
+            var status = stat()
+            #expect(stat(path.appending(entry).string, &status) == 0)
+            #expect(status.st_mode & 0o7777 == mode)
+        }
+    }
+
+    @Test func `an empty directory that is there is taken`() throws {
+        let directory = try VaultTestDirectory()
+        try VaultCreation.create(
+            at: directory.path, chunkSize: 4096, slots: [VaultFixture.slot(VaultFixture.passphrase())])
+        #expect(try directory.entries() == ["vaultfs.dir", "vaultfs.json"])
+    }
+
+    @Test func `nothing is touched where there is something`() throws {
+        let directory = try VaultTestDirectory()
+        try directory.write("mine", to: "file")
+        #expect(throws: VaultError.notEmpty(directory.path)) {
+            try VaultCreation.create(
+                at: directory.path, chunkSize: 4096, slots: [VaultFixture.slot(VaultFixture.passphrase())])
+        }
+        #expect(throws: VaultError.notEmpty(directory.path)) { try VaultCreation.check(at: directory.path) }
+        #expect(try directory.entries() == ["file"])
+    }
+
+    @Test func `a vault is not made over a vault`() throws {
+        let directory = try VaultTestDirectory()
+        let slots = [try VaultFixture.slot(VaultFixture.passphrase())]
+        let made = try VaultCreation.create(at: directory.path, chunkSize: 4096, slots: slots)
+        #expect(throws: VaultError.vaultExists(directory.path)) {
+            try VaultCreation.create(at: directory.path, chunkSize: 4096, slots: slots)
+        }
+        #expect(try VaultDirectory.open(directory.path).configuration == made)
+    }
+
+    @Test func `the parent has to be there`() throws {
+        let directory = try VaultTestDirectory()
+        let path = directory.path.appending("missing").appending("vault")
+        #expect(throws: VaultError.notFound(path.removingLastComponent())) { try VaultCreation.check(at: path) }
+    }
+
+    @Test func `a refused parameter leaves no directory behind`() throws {
+        let directory = try VaultTestDirectory()
+        #expect(throws: VaultError.self) {
+            try VaultCreation.create(
+                at: directory.path.appending("vault"), chunkSize: 5000,
+                slots: [VaultFixture.slot(VaultFixture.passphrase())])
+        }
+        #expect(try directory.entries().isEmpty)
+    }
+
+    @Test func `a failed replacement leaves the old contents and no temporary file`() throws {
+        let directory = try VaultTestDirectory()
+        // rename(2) of a file over a directory fails after all has been written.
+        #expect(mkdir(directory.path.appending("vaultfs.json").string, 0o700) == 0)
+        let root = try VaultDirectory.openDirectory(directory.path)
+        #expect(throws: StoreError.system(.isDirectory)) {
+            try root.replace("vaultfs.json", with: [1, 2, 3], temporary: "vaultfs.tmp.1", mode: 0o600)
+        }
+        #expect(try directory.entries() == ["vaultfs.json"])
+    }
+
+    @Test func `times are spelt as the format wants them`() {
+        #expect(Timestamp.text(secondsSinceEpoch: 0) == "1970-01-01T00:00:00Z")
+        #expect(Timestamp.text(secondsSinceEpoch: 1_795_176_245) == "2026-11-20T12:04:05Z")
+        #expect(Timestamp.isValid(Array(Timestamp.now().utf8)))
+    }
+}

@@ -1,0 +1,155 @@
+import Foundation
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultStore
+
+@Suite struct VaultDirectoryTests {
+    @Test(arguments: ["vault-4096", "vault-16384"])
+    func `opens and unlocks a vault of another implementation`(name: String) throws {
+        let vault = try VaultDirectory.open(VaultFixture.vector(name))
+        let masterKey = try vault.unlock(with: VaultFixture.passphrase())
+        try vault.authenticate(masterKey: masterKey)
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
+        #expect("vault-\(keyRing.layout.chunkSize)" == name)
+        let bytes = try Data(contentsOf: URL(fileURLWithPath: vault.path.appending("vaultfs.dir").string))
+        let record = try DirectoryRecord.parse(Array(bytes))
+        #expect(record.isRoot)
+        _ = try record.openKeys(classCipher: keyRing.classCipher(record.protectionClass), vault: keyRing.vault)
+    }
+
+    @Test func `nothing there`() throws {
+        let directory = try VaultTestDirectory()
+        let path = directory.path.appending("nothing")
+        #expect(throws: VaultError.notFound(path)) { try VaultDirectory.open(path) }
+    }
+
+    @Test func `not a directory`() throws {
+        let directory = try VaultTestDirectory()
+        try directory.write("text", to: "file")
+        let path = directory.path.appending("file")
+        #expect(throws: VaultError.notADirectory(path)) { try VaultDirectory.open(path) }
+    }
+
+    @Test func `not a vault`() throws {
+        let directory = try VaultTestDirectory()
+        let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
+        #expect(error == .notAVault(directory.path))
+        #expect(
+            error?.description
+                == "not a vault: no vaultfs.json in \(directory.path); make one with 'vaultfs init'")
+    }
+
+    @Test(arguments: [
+        ("empty", ""), ("not JSON", "hello"), ("another JSON", "{}"), ("deep", String(repeating: "[", count: 100_000)),
+        ("giant", String(repeating: " ", count: 2 << 20)), ("NUL bytes", String(repeating: "\0", count: 4096)),
+    ])
+    func `damaged configuration`(name: String, text: String) throws {
+        let directory = try VaultTestDirectory()
+        try directory.write(text, to: "vaultfs.json")
+        let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
+        guard case .damaged(let path, _)? = error else {
+            Issue.record("\(name): \(String(describing: error))")
+            return
+        }
+        #expect(path == directory.path.appending("vaultfs.json"))
+        #expect(error?.description.contains("\n") == false)
+    }
+
+    @Test func `every truncation of the configuration is damage`() throws {
+        let directory = try VaultTestDirectory()
+        let text = try VaultFixture.configurationText(VaultFixture.vector("vault-4096"))
+        let trimmed = text.trimmingCharacters(in: .whitespacesAndNewlines)
+        for count in stride(from: 0, to: trimmed.utf8.count, by: 7) {
+            try directory.write(String(trimmed.prefix(count)), to: "vaultfs.json")
+            let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
+            guard case .damaged? = error else {
+                Issue.record("\(count) bytes: \(String(describing: error))")
+                return
+            }
+        }
+    }
+
+    @Test func `a newer version`() throws {
+        let directory = try VaultTestDirectory()
+        let text = try VaultFixture.configurationText(VaultFixture.vector("vault-4096"))
+        try directory.write(text.replacing("\"version\": 1", with: "\"version\": 2"), to: "vaultfs.json")
+        let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
+        guard case .newerVersion? = error else {
+            Issue.record("\(String(describing: error))")
+            return
+        }
+        #expect(error?.description.contains("version 2") == true)
+    }
+
+    @Test func `a symbolic link in place of the configuration is not followed`() throws {
+        let directory = try VaultTestDirectory()
+        try FileManager.default.createSymbolicLink(
+            atPath: directory.path.appending("vaultfs.json").string,
+            withDestinationPath: VaultFixture.vector("vault-4096").appending("vaultfs.json").string)
+        let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
+        #expect(error?.description.hasSuffix("vaultfs.json: damaged: a symbolic link, which is not followed") == true)
+    }
+
+    @Test(arguments: ["FIFO", "directory"])
+    func `a configuration that is no file does not hang`(kind: String) throws {
+        let directory = try VaultTestDirectory()
+        let path = directory.path.appending("vaultfs.json").string
+        if kind == "FIFO" { #expect(mkfifo(path, 0o600) == 0) } else { #expect(mkdir(path, 0o700) == 0) }
+        let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
+        #expect(error == .damaged(directory.path.appending("vaultfs.json"), "not a regular file"))
+    }
+
+    @Test func `a link to the vault's directory is followed`() throws {
+        let directory = try VaultTestDirectory()
+        let link = directory.path.appending("link")
+        try FileManager.default.createSymbolicLink(
+            atPath: link.string, withDestinationPath: VaultFixture.vector("vault-4096").string)
+        #expect(try VaultDirectory.open(link).configuration.chunkSize == 4096)
+    }
+
+    @Test func `wrong secrets`() throws {
+        let vault = try VaultDirectory.open(VaultFixture.vector("vault-4096"))
+        #expect(throws: VaultError.wrongSecret(.passphrase)) {
+            try vault.unlock(with: VaultFixture.passphrase("correct hors"))
+        }
+        let keyfile = try SlotSecret.keyfile([UInt8](repeating: 1, count: 32))
+        #expect(throws: VaultError.noSlot(.keyfile)) { try vault.unlock(with: keyfile) }
+    }
+
+    @Test func `a configuration that was changed by someone without a key`() throws {
+        let directory = try VaultTestDirectory()
+        let text = try VaultFixture.configurationText(VaultFixture.vector("vault-4096"))
+        try directory.write(text.replacing("\"generation\": 1", with: "\"generation\": 2"), to: "vaultfs.json")
+        let vault = try VaultDirectory.open(directory.path)
+        let error = #expect(throws: VaultError.self) { try vault.unlock(with: VaultFixture.passphrase()) }
+        #expect(error?.description.contains("mac does not verify") == true)
+
+        let original = try VaultDirectory.open(VaultFixture.vector("vault-4096"))
+        let masterKey = try original.unlock(with: VaultFixture.passphrase())
+        #expect(throws: VaultError.self) { try vault.authenticate(masterKey: masterKey) }
+    }
+
+    @Test(arguments: [("2020-01-01T00:00:00Z", false), ("2999-01-01T00:00:00Z", true)])
+    func `a slot past its date is refused`(expires: String, opens: Bool) throws {
+        let directory = try VaultTestDirectory()
+        let path = directory.path.appending("vault")
+        let slot = try VaultFixture.slot(VaultFixture.passphrase(), expires: expires)
+        try VaultCreation.create(at: path, chunkSize: 4096, slots: [slot])
+        let vault = try VaultDirectory.open(path)
+        if opens {
+            _ = try vault.unlock(with: VaultFixture.passphrase())
+        } else {
+            #expect(throws: VaultError.slotExpired(id: 1, expires: expires)) {
+                try vault.unlock(with: VaultFixture.passphrase())
+            }
+        }
+    }
+
+    @Test func `messages cannot drive a terminal`() {
+        let error = VaultError.notFound(FilePath("/a\u{1B}[2J\nb"))
+        #expect(error.description == "no such directory: /a?[2J?b")
+    }
+}

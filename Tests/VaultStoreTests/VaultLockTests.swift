@@ -1,0 +1,76 @@
+import Foundation
+import SystemPackage
+import Testing
+import VaultFormat
+
+@testable import VaultStore
+
+@Suite struct VaultLockTests {
+    private let directory: VaultTestDirectory
+    private let path: FilePath
+
+    init() throws {
+        directory = try VaultTestDirectory()
+        path = directory.path.appending("vault")
+        try VaultCreation.create(
+            at: path, chunkSize: 4096, slots: [VaultFixture.slot(VaultFixture.passphrase())])
+    }
+
+    @Test(arguments: [
+        (VaultDirectory.Sharing.exclusive, VaultDirectory.Sharing.exclusive), (.exclusive, .shared),
+        (.shared, .exclusive),
+    ])
+    func `a second one is refused, naming the process`(
+        first: VaultDirectory.Sharing, second: VaultDirectory.Sharing
+    ) throws {
+        let holder = try VaultDirectory.open(path)
+        try holder.lock(first, wait: .zero)
+        let other = try VaultDirectory.open(path)
+        let error = #expect(throws: VaultError.self) { try other.lock(second, wait: .zero) }
+        guard case .inUse(path, let found?)? = error else {
+            Issue.record("\(String(describing: error))")
+            return
+        }
+        #expect(found.processID == getpid())
+        #expect(error?.description == "\(path) is in use by process \(getpid()) (\(found.command ?? ""))")
+        #expect(VaultHolder.find(descriptor: other.root) == found)
+        withExtendedLifetime(holder) {}
+    }
+
+    @Test func `readers share`() throws {
+        let first = try VaultDirectory.open(path)
+        let second = try VaultDirectory.open(path)
+        try first.lock(.shared, wait: .zero)
+        try second.lock(.shared, wait: .zero)
+    }
+
+    @Test func `the lock goes with the last reference`() throws {
+        do {
+            let first = try VaultDirectory.open(path)
+            try first.lock(wait: .zero)
+        }
+        let second = try VaultDirectory.open(path)
+        #expect(VaultHolder.find(descriptor: second.root) == nil)
+        try second.lock(wait: .zero)
+    }
+
+    @Test func `waits for one that is shutting down`() async throws {
+        let first = try VaultDirectory.open(path)
+        try first.lock(wait: .zero)
+        let second = try VaultDirectory.open(path)
+        // Released by another thread: when, does not matter to the outcome.
+        async let released: Void = Task.detached { first.releaseLock() }.value
+        try second.lock(wait: .seconds(60))
+        await released
+    }
+
+    @Test func `a configuration written before the lock was had is seen`() throws {
+        let vault = try VaultDirectory.open(path)
+        try vault.lock(wait: .zero)
+        let text = try VaultFixture.configurationText(path)
+        let other = try VaultFixture.configurationText(VaultFixture.vector("vault-4096"))
+        try Data(other.utf8).write(to: URL(fileURLWithPath: path.appending("vaultfs.json").string))
+        #expect(text != other)
+        #expect(try vault.reread().configuration.vault.hex == "aa14cfe2f9efc0a897506b33da20179a")
+    }
+}

@@ -1,0 +1,186 @@
+import Foundation
+import Testing
+import VaultFormat
+import VaultStore
+
+/// Damage to directories, names and links of the test vectors: each is found at its place, and nothing else is.
+struct VerifierTreeTests {
+    private let manager = FileManager.default
+
+    @Test(arguments: VerifierVault.vectors, ["", "empty"])
+    func everyByteOfADirectoryRecord(_ name: String, _ directory: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let record = try vault.backing(directory) + "/vaultfs.dir"
+        for position in 0..<64 {
+            try vault.edit(record) { $0[position] ^= 1 }
+            #expect(try vault.found() == ["damaged \(directory)"], "byte \(position)")
+            try vault.edit(record) { $0[position] ^= 1 }
+        }
+    }
+
+    /// Of the names only their entries can be shown; what they hold verifies.
+    @Test(arguments: VerifierVault.vectors)
+    func filesBelowADamagedRecord(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let file = try vault.backing("Documents/notes/hello.txt")
+        let notes = try vault.entry("Documents/notes")
+        try vault.edit(vault.backing("Documents") + "/vaultfs.dir") { $0[30] ^= 1 }
+        try vault.edit(file) { $0[140] ^= 1 }
+        #expect(try vault.found() == ["damaged Documents", "damaged Documents/\(notes)/hello.txt@0+13"])
+        #expect(try vault.findings().totals.files == 19)
+    }
+
+    @Test(arguments: VerifierVault.vectors)
+    func aDirectoryRecordGone(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        try manager.removeItem(atPath: vault.backing("empty") + "/vaultfs.dir")
+        #expect(try vault.found() == ["missing empty"])
+    }
+
+    @Test(arguments: VerifierVault.vectors)
+    func aDirectoryRecordOfAnotherSize(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let record = try vault.backing("empty") + "/vaultfs.dir"
+        try vault.edit(record) { $0.removeLast() }
+        #expect(try vault.found() == ["damaged empty"])
+        try vault.edit(record) { $0 += [0, 0] }
+        #expect(try vault.found() == ["damaged empty"])
+    }
+
+    @Test(arguments: VerifierVault.vectors)
+    func aDirectoryRecordThatIsALink(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let record = try vault.backing("empty") + "/vaultfs.dir"
+        try manager.moveItem(atPath: record, toPath: vault.path + "-record")
+        try manager.createSymbolicLink(atPath: record, withDestinationPath: vault.path + "-record")
+        #expect(try vault.found() == ["damaged empty"])
+    }
+
+    @Test(arguments: VerifierVault.vectors)
+    func theRootsRecordElsewhere(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let root = try VerifierVault.contents(vault.path + "/vaultfs.dir")
+        try vault.edit(vault.backing("empty") + "/vaultfs.dir") { $0 = root }
+        #expect(try vault.found() == ["damaged empty"])
+    }
+
+    /// Directory-1 and Names-4: another directory's record has other keys.
+    @Test(arguments: VerifierVault.vectors)
+    func aRecordOfAnotherDirectory(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let other = try VerifierVault.contents(vault.backing("empty") + "/vaultfs.dir")
+        let entry = try vault.entry("Documents/notes/hello.txt")
+        try vault.edit(vault.backing("Documents/notes") + "/vaultfs.dir") { $0 = other }
+        #expect(try vault.found() == ["hiddenName Documents/notes/\(entry)"])
+    }
+
+    @Test(arguments: VerifierVault.vectors)
+    func aNameInAnotherDirectory(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let entry = try vault.entry("size-1")
+        try manager.moveItem(atPath: vault.backing("size-1"), toPath: vault.backing("empty") + "/" + entry)
+        #expect(try vault.found() == ["hiddenName empty/\(entry)"])
+    }
+
+    @Test(arguments: VerifierVault.vectors, [0, 21, 42])
+    func aNameRespelt(_ name: String, _ position: Int) throws {
+        let vault = try VerifierVault(copying: name)
+        var entry = Array(try vault.entry("Documents"))
+        entry[position] = entry[position] == "A" ? "B" : "A"
+        try manager.moveItem(atPath: vault.backing("Documents"), toPath: vault.path + "/" + String(entry))
+        #expect(try vault.found() == ["hiddenName \(String(entry))"])
+    }
+
+    @Test(arguments: VerifierVault.vectors)
+    func filesThatAreNotOurs(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        for entry in ["vaultfs.other", "Documents.txt"] {
+            try Data(repeating: 1, count: 4).write(to: URL(filePath: vault.path + "/" + entry))
+        }
+        try manager.copyItem(atPath: vault.path + "/vaultfs.json", toPath: vault.backing("empty") + "/vaultfs.json")
+        #expect(
+            try vault.found() == [
+                "damaged Documents.txt", "hiddenName Documents.txt", "hiddenName empty/vaultfs.json",
+                "hiddenName vaultfs.other",
+            ])
+    }
+
+    @Test(arguments: VerifierVault.vectors)
+    func leftoversAreNotes(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        try Data().write(to: URL(filePath: vault.path + "/vaultfs.tmp.1f"))
+        try manager.createDirectory(
+            atPath: vault.backing("empty") + "/vaultfs.tmp.20", withIntermediateDirectories: false)
+        let (findings, totals) = try vault.findings()
+        #expect(
+            findings.map(VerifierVault.text).sorted() == ["leftover empty/vaultfs.tmp.20", "leftover vaultfs.tmp.1f"])
+        #expect(totals.damage == 0)
+        #expect(totals.notes == 2)
+    }
+
+    @Test(arguments: VerifierVault.vectors)
+    func aLongNamesSidecar(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let documents = try vault.backing("Documents")
+        let entries = try manager.contentsOfDirectory(atPath: documents)
+            .filter { $0.hasPrefix("vaultfs.long.") && !$0.hasSuffix(".name") }.sorted()
+        try #require(entries.count == 2)
+        try vault.edit(documents + "/" + entries[0] + ".name") { $0[5] ^= 1 }
+        try manager.removeItem(atPath: documents + "/" + entries[1] + ".name")
+        #expect(try vault.found() == ["damaged Documents/\(entries[0])", "missing Documents/\(entries[1])"])
+        try manager.removeItem(atPath: documents + "/" + entries[0])
+        #expect(
+            try vault.found() == ["leftover Documents/\(entries[0]).name", "missing Documents/\(entries[1])"])
+    }
+
+    @Test(arguments: VerifierVault.vectors)
+    func aLongNameMovedWithItsSidecar(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let (documents, empty) = (try vault.backing("Documents"), try vault.backing("empty"))
+        let entry = try #require(
+            try manager.contentsOfDirectory(atPath: documents).first {
+                $0.hasPrefix("vaultfs.long.") && !$0.hasSuffix(".name")
+            })
+        for moved in [entry, entry + ".name"] {
+            try manager.moveItem(atPath: documents + "/" + moved, toPath: empty + "/" + moved)
+        }
+        #expect(try vault.found() == ["hiddenName empty/\(entry)"])
+    }
+
+    /// Class digit, nonce, SIV, and what no base64url has.
+    @Test(arguments: VerifierVault.vectors, [(0, "2"), (0, "5"), (3, "A"), (70, "A"), (40, "="), (80, "")])
+    func aLinkTargetChanged(_ name: String, _ change: (position: Int, character: String)) throws {
+        let vault = try VerifierVault(copying: name)
+        let link = try vault.backing("Photos/link")
+        let target = Array(try manager.destinationOfSymbolicLink(atPath: link))
+        try #require(target.count == 81)
+        var changed = String(target[..<change.position])
+        changed += String(target[change.position]) == change.character ? "B" : change.character
+        changed += String(target[(change.position + 1)...])
+        try manager.removeItem(atPath: link)
+        try manager.createSymbolicLink(atPath: link, withDestinationPath: changed)
+        #expect(try vault.found() == ["damaged Photos/link"])
+    }
+
+    /// A hostile link in place of a directory leads nowhere.
+    @Test(arguments: VerifierVault.vectors)
+    func aDirectorySwappedForALink(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let documents = try vault.backing("Documents")
+        try manager.moveItem(atPath: documents, toPath: vault.path + "-elsewhere")
+        try manager.createSymbolicLink(atPath: documents, withDestinationPath: vault.path + "-elsewhere")
+        let (findings, totals) = try vault.findings()
+        #expect(findings.map(VerifierVault.text) == ["damaged Documents"])
+        #expect(totals.directories == 3)
+    }
+
+    @Test(arguments: VerifierVault.vectors)
+    func theConfigurationChanged(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        try vault.edit(vault.path + "/vaultfs.json") { bytes in
+            let text = String(decoding: bytes, as: UTF8.self)
+            bytes = Array(text.replacing("\"generation\": 1", with: "\"generation\": 2").utf8)
+        }
+        #expect(throws: VaultError.self) { try vault.findings() }
+    }
+}

@@ -1,0 +1,69 @@
+# Sourced by the scripts: what they need from the machine, and how they say so. Sets `root` to the project's directory.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+swift_needed=6.2
+
+build_packages="fuse3 libfuse3-dev libssl-dev pkg-config gcc g++ libc6-dev git ca-certificates"
+test_packages="sqlite3 ffmpeg fio attr acl rsync tar python3 python3-cryptography util-linux e2fsprogs"
+
+# stop MESSAGE: one line on standard error, exit code 1.
+stop() {
+    echo "${0##*/}: $*" >&2
+    exit 1
+}
+
+# as_root COMMAND...: runs it as root, through sudo where this is another user.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif ! command -v sudo >/dev/null; then
+        stop "needs root for: $* (no sudo here)"
+    elif [ -t 0 ]; then
+        sudo "$@"
+    else
+        sudo -n "$@" </dev/null || stop "needs root for: $*"
+    fi
+}
+
+# install_missing PACKAGE...: installs what dpkg does not know as installed; touches nothing when all is there.
+install_missing() {
+    local package missing=
+    command -v dpkg-query >/dev/null || { echo "${0##*/}: no dpkg here, taking for granted: $*" >&2; return; }
+    for package in "$@"; do
+        dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+    echo "installing:$missing"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q </dev/null >/dev/null \
+        || stop "apt-get update failed"
+    # shellcheck disable=SC2086  # a list of package names
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing </dev/null >/dev/null \
+        || stop "could not install:$missing"
+}
+
+# need_swift: stops where there is no Swift compiler, or one that is too old.
+need_swift() {
+    local found
+    command -v swift >/dev/null || stop "needs Swift $swift_needed or later, and there is no swift in PATH (https://swift.org/install)"
+    found=$(swift --version 2>/dev/null | sed -n 's/.*Swift version \([0-9][0-9.]*\).*/\1/p' | head -n 1)
+    [ -n "$found" ] || stop "needs Swift $swift_needed or later, and \`swift --version\` says nothing of the kind"
+    [ "$(printf '%s\n' "$swift_needed" "$found" | sort -V | head -n 1)" = "$swift_needed" ] \
+        || stop "needs Swift $swift_needed or later, and this is $found"
+}
+
+# need_fuse: stops, with the reason, where this user cannot mount.
+need_fuse() {
+    command -v fusermount3 >/dev/null || stop "fusermount3 is missing (Debian: apt install fuse3)"
+    [ -e /dev/fuse ] || stop "/dev/fuse is absent: load the kernel module (modprobe fuse); a container needs --device /dev/fuse"
+    [ -c /dev/fuse ] || stop "/dev/fuse is not a character device"
+    if ! { : 3<>/dev/fuse; } 2>/dev/null; then
+        if [ "$(id -u)" = 0 ]; then
+            stop "/dev/fuse refuses root: a container needs --device /dev/fuse --cap-add SYS_ADMIN"
+        fi
+        stop "/dev/fuse is not open to $(id -un) ($(stat -c '%A %U:%G' /dev/fuse)): make it 0666, as udev does, or run as root"
+    fi
+}
+
+# python_with_cryptography: prints the Python that the independent reader runs with.
+python_with_cryptography() {
+    if /usr/bin/python3 -c 'import cryptography' 2>/dev/null; then echo /usr/bin/python3; else echo python3; fi
+}
