@@ -68,7 +68,11 @@ extension VaultFileSystem {
         let isWriting = flags & O_ACCMODE != O_RDONLY || isTruncating
         if isWriting && store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let file = isTruncating ? try openTruncated(node, workspace) : try openFile(node)
-        if isWriting { try file.prepareForWriting() }
+        if isWriting {
+            try file.prepareForWriting()
+            // The kernel has to learn the new length before anything is appended: it looks again at ESTALE, once.
+            if try file.cutTornAppend() { throw .system(.staleNFSFileHandle) }
+        }
         return FileHandle(file: file, node: node, flags: flags)
     }
 

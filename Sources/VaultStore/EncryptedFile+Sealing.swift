@@ -66,7 +66,7 @@ extension EncryptedFile {
 
     private static let capabilityName = Array("security.capability".utf8)
 
-    private func lastRecordVerifies(_ isSparse: Bool) throws(StoreError) -> Bool {
+    func lastRecordVerifies(_ isSparse: Bool) throws(StoreError) -> Bool {
         guard length > 0 else { return true }
         let workspace = try Workspace(layout: layout)
         let last = layout.chunkIndex(ofPlaintextOffset: length - 1)
