@@ -76,7 +76,11 @@ package final class FuseSession: @unchecked Sendable {
     /// One worker: takes requests from the kernel and serves them, one at a time.
     private func work() {
         // A umask of its own: that of whoever asks (umask(2) is per process, but for CLONE_FS).
-        if linux_unshare_fs() != 0 { server.logger.error("unshare: errno \(errno)") }
+        guard linux_unshare_fs() == 0 else {
+            // Callers' umasks would mix: better no mount.
+            server.logger.critical("unshare: \(currentErrno())")
+            return endEarly()
+        }
         workers.update { $0.running.append(pthread_self()) }
         defer { workers.update { $0.running.removeAll { pthread_equal($0, pthread_self()) != 0 } } }
         do {
@@ -86,15 +90,24 @@ package final class FuseSession: @unchecked Sendable {
                 while fuse_session_exited(session) == 0 {
                     let received = fuse_session_receive_buf(session, &buffer)
                     if received == -EINTR { continue }
-                    guard received > 0 else { break }
+                    guard received > 0 else {
+                        if received < 0 { server.logger.critical("/dev/fuse: \(Errno(rawValue: -Int32(received)))") }
+                        break
+                    }
                     fuse_session_process_buf(session, &buffer)
                 }
             }
         } catch {
             server.logger.critical("cannot make a worker's buffers: \(error)")
         }
-        // The others are not to wait for requests that will not come.
+        endEarly()
+    }
+
+    /// Lets the other workers go too: unmounted, each finds that out for itself; after a failure they are woken.
+    private func endEarly() {
+        let isFirst = fuse_session_exited(session) == 0
         fuse_session_exit(session)
+        if isFirst { _ = try? BackgroundThread { [self] in wakeWorkers() } }
     }
 
     /// Unmounts as SIGTERM asks: dirty mapped pages are written back first; programs that still have files open get
@@ -105,6 +118,10 @@ package final class FuseSession: @unchecked Sendable {
             try? descriptor.close()
         }
         fuse_session_exit(session)
+        wakeWorkers()
+    }
+
+    private func wakeWorkers() {
         // A signal that comes just before the read is lost: again until all have gone.
         while true {
             let left = workers.update { workers in

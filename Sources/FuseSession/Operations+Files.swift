@@ -56,23 +56,16 @@ func onCreate(
         guard let info else { throw .system(.invalidArgument) }
         let parent = NodeID(rawValue: parent)
         let name = bytes(name)
-        var entry: VaultFileSystem.Entry
+        let entry: VaultFileSystem.Entry
         do throws(StoreError) {
             let created = try request.fileSystem.create(
                 name, in: parent, mode: mode, flags: info.pointee.flags, for: request.creator())
             entry = created.entry
             give(created.handle, &info.pointee)
         } catch .system(.fileExists) where info.pointee.flags & O_EXCL == 0 {
-            // Somebody else's file has appeared since the kernel looked: open(2) without O_EXCL takes it.
-            entry = try request.fileSystem.lookUp(name, in: parent)
-            do throws(StoreError) {
-                let handle = try request.fileSystem.open(
-                    entry.id, flags: info.pointee.flags, workspace: request.server.workspace)
-                give(handle, &info.pointee)
-            } catch {
-                request.fileSystem.forget(entry.id, count: 1)
-                throw error
-            }
+            // A file has appeared since the kernel looked, behind its back. Opening it here would be without a look at
+            // its permissions: the kernel is to look again (path_resolution(7): ESTALE makes it).
+            throw .system(.staleNFSFileHandle)
         }
         var parameters = Request.parameters(entry)
         if fuse_reply_create(request.raw, &parameters, info) != 0, let handle = takeBack(info.pointee) {

@@ -75,7 +75,8 @@ func onSymbolicLink(
 func onLink(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ parent: fuse_ino_t, _ name: UnsafePointer<CChar>?) {
     Request.serve(raw, "link") { (request) throws(StoreError) in
         request.reply(
-            try request.fileSystem.link(NodeID(rawValue: id), as: bytes(name), in: NodeID(rawValue: parent)))
+            try request.fileSystem.link(
+                NodeID(rawValue: id), as: bytes(name), in: NodeID(rawValue: parent), for: request.creator()))
     }
 }
 
@@ -100,7 +101,7 @@ func onRename(
     Request.serve(raw, "rename") { (request) throws(StoreError) in
         try request.fileSystem.rename(
             bytes(name), in: NodeID(rawValue: parent), to: bytes(newName), in: NodeID(rawValue: newParent),
-            flags: flags)
+            flags: flags, for: request.creator())
         request.reply()
     }
 }

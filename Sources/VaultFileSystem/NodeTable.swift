@@ -34,8 +34,8 @@ final class NodeTable: Sendable {
         node === root ? .root : NodeID(rawValue: UInt64(UInt(bitPattern: Unmanaged.passUnretained(node).toOpaque())))
     }
 
-    /// The node for what was found under a name, counted as looked up once. `isNew` tells that nobody knew it.
-    func intern(_ status: stat, parent: Node, entry: [UInt8]) -> (node: Node, isNew: Bool) {
+    /// The node for what was found under a name, counted as looked up once.
+    func intern(_ status: stat, parent: Node, entry: [UInt8]) -> Node {
         let key = NodeKey(status)
         let kind = status.st_mode & S_IFMT
         return state.withLock { state in
@@ -43,7 +43,7 @@ final class NodeTable: Sendable {
                 if known.kind == kind {
                     known.references += 1
                     addName(known, parent, entry, &state)
-                    return (known, false)
+                    return known
                 }
                 // The store was changed behind our back, and the number used again.
                 detach(known, &state)
@@ -52,7 +52,7 @@ final class NodeTable: Sendable {
             node.references = 1
             state.byKey[key] = node
             addName(node, parent, entry, &state)
-            return (node, true)
+            return node
         }
     }
 
@@ -148,6 +148,9 @@ final class NodeTable: Sendable {
         node.isDetached = true
         if node.references > 0 { state.detached[ObjectIdentifier(node)] = node }
     }
+
+    /// All nodes that the kernel holds.
+    var all: [Node] { state.withLock { Array($0.byKey.values) } }
 
     /// How many nodes the kernel holds.
     var count: Int { state.withLock { $0.byKey.count + $0.detached.count } }

@@ -50,7 +50,7 @@ extension VaultFileSystem {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let node = try nodes.node(id)
         if let length = changes.length { try setLength(node, length, handle, workspace) }
-        let pinned = if let handle { handle.file.anyDescriptor } else { try pinForChange(node) }
+        let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
         if let file = node.openFile {
             try file.withoutSealing { () throws(StoreError) in try apply(changes, to: pinned, of: node) }
         } else {
@@ -77,17 +77,6 @@ extension VaultFileSystem {
             let omit = timespec(tv_sec: 0, tv_nsec: linux_UTIME_OMIT)
             let times = [changes.accessTime ?? omit, changes.modificationTime ?? omit]
             try retrying { utimensat(pinned.fd, "", times, linux_AT_EMPTY_PATH) }
-        }
-    }
-
-    /// Also a directory whose record is damaged has a mode and an owner to change.
-    private func pinForChange(_ node: Node) throws(StoreError) -> Descriptor {
-        do throws(StoreError) {
-            return try pin(node)
-        } catch .damaged where node.isDirectory {
-            return try atName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
-                try Descriptor(at: parent.descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
-            }
         }
     }
 

@@ -21,14 +21,13 @@ extension VaultFileSystem {
     package func openDirectory(_ id: NodeID) throws(StoreError) -> DirectoryHandle {
         let node = try nodes.node(id)
         let directory = try directory(node)
-        let descriptor = try Descriptor(
-            at: directory.descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        return DirectoryHandle(node: node, directory: directory, descriptor: descriptor)
+        if !store.isReadOnly { directory.sweepOnce() }
+        return DirectoryHandle(node: node, directory: try directory.reopenedForListing())
     }
 
     /// fsync(2) of a directory.
     package func synchronize(_ handle: DirectoryHandle, dataOnly: Bool) throws(StoreError) {
-        try handle.descriptor.synchronize(dataOnly: dataOnly)
+        try handle.directory.descriptor.synchronize(dataOnly: dataOnly)
     }
 
     /// getdents(2) from an offset that a listing gave, 0 for the beginning, until `take` returns false: that entry is
@@ -40,12 +39,11 @@ extension VaultFileSystem {
         try handle.reader.withLock { (reader) throws(StoreError) in
             try reader.seek(to: offset)
             while true {
-                let mark = reader.mark
                 guard let found = try reader.nextWithDots() else { return }
                 guard let listed = try listed(found, in: handle, withAttributes: withAttributes) else { continue }
                 if take(listed) { continue }
                 if let id = listed.id { forget(id, count: 1) }
-                return reader.rewind(to: mark)
+                return reader.putBack()
             }
         }
     }
@@ -64,7 +62,7 @@ extension VaultFileSystem {
         if withAttributes {
             do {
                 let status = try handle.directory.status(of: found.name)
-                let (node, _) = nodes.intern(status, parent: handle.node, entry: found.name)
+                let node = nodes.intern(status, parent: handle.node, entry: found.name)
                 listed.id = nodes.id(of: node)
                 listed.attributes = plaintextAttributes(status, of: node)
             } catch .system(.noSuchFileOrDirectory) {

@@ -31,11 +31,13 @@ extension VaultFileSystem {
 
     /// The file, cut to nothing: also one whose length or missing header would not let it be opened.
     func openTruncated(_ node: Node, _ workspace: Workspace) throws(StoreError) -> EncryptedFile {
-        do {
-            let file = try openFile(node)
-            try file.setLength(0, workspace: workspace)
-            return file
+        let usable: EncryptedFile?
+        do throws(StoreError) {
+            usable = try openFile(node)
         } catch .damaged {
+            usable = nil
+        }
+        guard let file = usable else {
             return try node.opening.withLock { (state) throws(StoreError) -> EncryptedFile in
                 let parentClass = try nodes.name(of: node).map { (name) throws(StoreError) in
                     try directory(name.parent).protectionClass
@@ -46,6 +48,8 @@ extension VaultFileSystem {
                 return file
             }
         }
+        try file.setLength(0, workspace: workspace)
+        return file
     }
 
     private func openBacking(_ node: Node, flags: Int32) throws(StoreError) -> Descriptor {
@@ -64,7 +68,11 @@ extension VaultFileSystem {
         let isWriting = flags & O_ACCMODE != O_RDONLY || isTruncating
         if isWriting && store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let file = isTruncating ? try openTruncated(node, workspace) : try openFile(node)
-        if isWriting { try file.prepareForWriting() }
+        if isWriting {
+            try file.prepareForWriting()
+            // The kernel has to learn the new length before anything is appended: it looks again at ESTALE, once.
+            if try file.cutTornAppend() { throw .system(.staleNFSFileHandle) }
+        }
         return FileHandle(file: file, node: node, flags: flags)
     }
 
@@ -77,7 +85,7 @@ extension VaultFileSystem {
         let directory = try directory(parentNode)
         let file = try directory.createFile(name, mode: mode, owner: caller.owner)
         let status = try file.reader.status()
-        let (node, _) = nodes.intern(status, parent: parentNode, entry: try directory.encode(name).entry)
+        let node = nodes.intern(status, parent: parentNode, entry: try directory.encode(name).entry)
         node.opening.withLock { hold(file, &$0, node) }
         let entry = Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
         return (entry, FileHandle(file: file, node: node, flags: flags))
@@ -110,13 +118,13 @@ extension VaultFileSystem {
         _ handle: FileHandle, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, workspace: Workspace
     ) throws(StoreError) -> Int {
         let count = try handle.file.write(data, at: plaintextOffset, workspace: workspace)
-        if let dataOnly = handle.synchronizesDataOnly { try handle.file.synchronize(dataOnly: dataOnly) }
+        if let dataOnly = handle.synchronizesDataOnly { try handle.synchronize(dataOnly: dataOnly) }
         return count
     }
 
     /// fsync(2), fdatasync(2).
     package func synchronize(_ handle: FileHandle, dataOnly: Bool) throws(StoreError) {
-        try handle.file.synchronize(dataOnly: dataOnly)
+        try handle.synchronize(dataOnly: dataOnly)
     }
 
     /// fallocate(2): allocate, KEEP_SIZE, PUNCH_HOLE|KEEP_SIZE, ZERO_RANGE; anything else is EOPNOTSUPP.
@@ -159,6 +167,10 @@ extension VaultFileSystem {
     /// Seals everything that waits: at unmount, when no more requests come.
     package func shutDown() {
         store.sealer.stop()
+        // After a SIGTERM files are still open, and will not be closed.
+        for node in nodes.all {
+            if let file = node.openFile { sealLater(file) }
+        }
         store.sealer.sealAll()
     }
 }

@@ -30,12 +30,8 @@ extension VaultFileSystem {
     private func entry(
         _ entry: [UInt8], in directory: OpenDirectory, _ parent: Node
     ) throws(StoreError) -> Entry {
-        var status = try directory.status(of: entry)
-        let (node, isNew) = nodes.intern(status, parent: parent, entry: entry)
-        if isNew && node.isRegularFile && store.hasJournaledRecords {
-            // After a crash a file may end elsewhere than its size says: opening it puts that right.
-            if (try? openFile(node)) != nil, let fresh = try? directory.status(of: entry) { status = fresh }
-        }
+        let status = try directory.status(of: entry)
+        let node = nodes.intern(status, parent: parent, entry: entry)
         return Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
     }
 
@@ -88,11 +84,13 @@ extension VaultFileSystem {
     }
 
     /// link(2).
-    package func link(_ id: NodeID, as name: [UInt8], in parent: NodeID) throws(StoreError) -> Entry {
+    package func link(
+        _ id: NodeID, as name: [UInt8], in parent: NodeID, for caller: Caller
+    ) throws(StoreError) -> Entry {
         let node = try nodes.node(id)
         return try make(name, in: parent) { (directory) throws(StoreError) in
             try atName(of: node) { (oldDirectory, entry) throws(StoreError) in
-                try directory.link(name, to: entry, in: oldDirectory)
+                try directory.link(name, to: entry, in: oldDirectory, owner: caller.owner)
             }
         }
     }
@@ -142,7 +140,8 @@ extension VaultFileSystem {
 
     /// renameat2(2); flags 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
     package func rename(
-        _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32
+        _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
+        for caller: Caller
     ) throws(StoreError) {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         guard [0, linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE].contains(flags) else {
@@ -157,7 +156,12 @@ extension VaultFileSystem {
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
         if let target, target.st_mode & S_IFMT == S_IFDIR, flags == 0 { keepIfInUse(target) }
-        try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags)
+        do throws(StoreError) {
+            try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
+        } catch {
+            if let target { nodes.find(target)?.opening.withLock { $0.removedDirectory = nil } }
+            throw error
+        }
         let oldName = NodeName(parent: oldNode, entry: encoded.entry)
         let newPlace = NodeName(parent: newNode, entry: newEncoded.entry)
         if let target {

@@ -31,7 +31,8 @@ package final class VaultFileSystem: Sendable {
             at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
         rootDirectory = try OpenDirectory.open(pinned, isRoot: true, in: store)
         nodes = NodeTable(root: Node(key: NodeKey(try pinned.status()), kind: S_IFDIR))
-        if !store.isReadOnly { try rootDirectory.sweep() }
+        if !store.isReadOnly { rootDirectory.sweepOnce() }
+        JournalRecovery.run(in: store)
     }
 
     /// The open directory that a node is: from the LRU, or walked to from the nearest ancestor there, each step by one
@@ -86,7 +87,11 @@ package final class VaultFileSystem: Sendable {
     /// A descriptor of the node, whatever it is: of its open file, else O_PATH, checked to be this inode.
     func pin(_ node: Node) throws(StoreError) -> Descriptor {
         if let file = node.openFile { return file.anyDescriptor }
-        if node.isDirectory { return try directory(node).descriptor }
+        if node === nodes.root { return rootDirectory.descriptor }
+        // Not by `directory`: one whose record is damaged, or that its owner has closed to himself, has a mode to change.
+        if let known = directories.find(node) ?? node.opening.withLock({ $0.removedDirectory }) {
+            return known.descriptor
+        }
         return try atName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
             let descriptor = try Descriptor(at: parent.descriptor.fd, entry, flags: linux_O_PATH)
             guard NodeKey(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }

@@ -18,11 +18,13 @@ package struct DirectoryReader {
 
     private static let bufferSize = 32 << 10
 
-    private let directory: Descriptor
+    let directory: Descriptor
     private var buffer: [UInt8] = []
     private var position = 0
     /// The offset of the entry at `position`.
     private var offset: Int64 = 0
+    /// `position` and `offset` of the entry that was read last. It is in the buffer: only reading replaces that.
+    private var last: (position: Int, offset: Int64) = (0, 0)
 
     /// - Parameter directory: open for reading, at its beginning.
     package init(_ directory: Descriptor) {
@@ -36,16 +38,13 @@ package struct DirectoryReader {
         buffer = []
         position = 0
         offset = newOffset
+        last = (position, offset)
     }
 
-    /// Back to a mark of the entry that was read last: it will be read again.
-    package mutating func rewind(to mark: (offset: Int64, position: Int)) {
-        position = mark.position
-        offset = mark.offset
+    /// Puts back the entry that was read last: it will be read again. Not twice, nor after the end or a `seek`.
+    package mutating func putBack() {
+        (position, offset) = last
     }
-
-    /// Where `rewind` returns to.
-    package var mark: (offset: Int64, position: Int) { (offset, position) }
 
     /// The next entry but `.` and `..` as the store has it; nil at the end.
     package mutating func next() throws(StoreError) -> Entry? {
@@ -83,6 +82,7 @@ package struct DirectoryReader {
             )
         }
         guard let (entry, size) = parsed else { throw .damaged("directory: an entry does not parse") }
+        last = (position, offset)
         position += size
         offset = entry.nextOffset
         return entry

@@ -18,6 +18,8 @@ extension EncryptedFile {
     package func zeroRange(_ range: Range<UInt64>, keepsSize: Bool, workspace: Workspace) throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
+            // First what may fail for want of space; punching gives the space back, so once more after it.
+            try reserve(&state, writer, range, keepsSize: true, workspace)
             try punch(&state, writer, range.clamped(to: 0..<length), workspace)
             try reserve(&state, writer, range, keepsSize: keepsSize, workspace)
         }
@@ -35,7 +37,7 @@ extension EncryptedFile {
         _ state: inout WriteState, _ writer: Descriptor, _ range: Range<UInt64>, keepsSize: Bool,
         _ workspace: Workspace
     ) throws(StoreError) {
-        guard range.upperBound <= UInt64(Int64.max) / 2 else { throw .system(.fileTooLarge) }
+        guard range.upperBound <= Self.largestLength else { throw .system(.fileTooLarge) }
         let start = layout.recordOffset(ofChunk: layout.chunkIndex(ofPlaintextOffset: range.lowerBound))
         let end = layout.backingSize(ofPlaintextLength: range.upperBound)
         try retrying {

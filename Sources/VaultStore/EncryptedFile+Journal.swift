@@ -37,8 +37,11 @@ extension EncryptedFile {
         guard !slots.isEmpty else { return }
         let cipher: ChunkCipher
         do { cipher = try ChunkCipher() } catch { throw StoreError(error) }
+        let before = try reader.status()
         try writing.withLock { (state) throws(StoreError) in
             for (address, slots) in slots { try recover(address, slots, &state, cipher) }
+            // What is put in place was written before: the times are those of then.
+            if let writer = state.writer { try restore(writer, before, nil) }
         }
     }
 

@@ -8,11 +8,15 @@ internal import VaultFormat
 extension EncryptedFile {
     /// A gap of this many bytes past the end becomes a hole; a smaller one is written as encrypted zeros.
     private static let smallestHole: UInt64 = 1 << 20
+    /// What leaves room for the records' overhead in a 64-bit file size.
+    static let largestLength = UInt64(Int64.max) / 2
+    /// The unit in which the kernel copies what is written.
+    private static let pageSize: off_t = 4096
     private static let zeros = [UInt8](repeating: 0, count: 128 << 10)
 
     /// ftruncate(2): sets the plaintext length.
     package func setLength(_ newLength: UInt64, workspace: Workspace) throws(StoreError) {
-        guard newLength <= UInt64(Int64.max) / 2 else { throw .system(.fileTooLarge) }
+        guard newLength <= Self.largestLength else { throw .system(.fileTooLarge) }
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
             if newLength == 0 {
@@ -70,10 +74,17 @@ extension EncryptedFile {
         let chunkEnd = (oldLength + chunkSize - 1) / chunkSize * chunkSize
         // The last record has to become a whole one, with its zeros encrypted, before records can follow it.
         try writeZeros(&state, writer, oldLength..<chunkEnd, workspace)
-        changes.beginChange()
-        defer { changes.endChange() }
-        try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
-        setLength(&state, newLength)
+        do throws(StoreError) {
+            changes.beginChange()
+            defer { changes.endChange() }
+            // A torn fragment behind the last record must not become part of the hole.
+            try writer.truncate(to: layout.backingSize(ofPlaintextLength: length))
+            try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
+            setLength(&state, newLength)
+        } catch {
+            if length > oldLength { try? shrink(&state, writer, to: oldLength, workspace) }
+            throw error
+        }
     }
 
     /// Writes encrypted zeros over a range that begins at or before the end. The caller holds the write lock.
@@ -99,7 +110,7 @@ extension EncryptedFile {
     }
 
     /// Cuts the file to a length that is not zero.
-    private func shrink(
+    func shrink(
         _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ workspace: Workspace
     ) throws(StoreError) {
         if newLength == 0 { return try removeContent(&state, writer) }
@@ -148,6 +159,10 @@ extension EncryptedFile {
             throw error
         }
         store.journal.release(slots)
+        for (address, _) in store.journal.retainedSlots(of: fileID) where address.chunk >= last {
+            // Records that are gone, or have just been put in place.
+            store.journal.forget(address)
+        }
         setLength(&state, newLength)
         state.lastRecordIsUnproven = false
         store.cache.removeAll(file: token, from: last)
@@ -160,6 +175,32 @@ extension EncryptedFile {
         let record = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<(n + ChunkLayout.recordOverhead)])
         let had = try reader.read(at: layout.recordOffset(ofChunk: chunk), into: record)
         return had == record.count && record.allSatisfy { $0 == 0 }
+    }
+
+    /// Ends a file before a record that a killed daemon was appending: else nothing could be appended to it again.
+    ///
+    /// SIGKILL stops a write between pages, so the file ends at one, its header is unsealed, and its last record does
+    /// not verify and is not in the journal: no byte of that record was acknowledged. (Somebody who makes a file look so
+    /// has cut it at a chunk boundary, which an unsealed file cannot show in any case.) Any other last record that does
+    /// not verify stays an error. Returns true where the file has been cut.
+    package func cutTornAppend() throws(StoreError) -> Bool {
+        try writing.withLock { (state) throws(StoreError) -> Bool in
+            guard state.lastRecordIsUnproven, !state.header.isSealed, length > 0 else { return false }
+            let writer = try writer(&state)
+            let last = layout.chunkIndex(ofPlaintextOffset: length - 1)
+            if try lastRecordVerifies(state.header.isSparse) {
+                state.lastRecordIsUnproven = false
+                return false
+            }
+            guard try writer.status().st_size % Self.pageSize == 0 else { return false }
+            changes.beginChange()
+            defer { changes.endChange() }
+            try writer.truncate(to: layout.recordOffset(ofChunk: last))
+            setLength(&state, layout.plaintextOffset(ofChunk: last))
+            state.lastRecordIsUnproven = false
+            store.cache.removeAll(file: token, from: last)
+            return true
+        }
     }
 
     /// Cuts a file that is longer than its sealed header says back to what is vouched for.

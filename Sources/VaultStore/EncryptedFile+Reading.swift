@@ -34,7 +34,10 @@ extension EncryptedFile {
             if isCached, let hit = readFromCache(at: offset, into: rest) {
                 done += hit
             } else {
-                done += try readRun(at: offset, into: rest, isCached: isCached, workspace: workspace)
+                let read = try readRun(at: offset, into: rest, isCached: isCached, workspace: workspace)
+                // The file has been cut while it was read.
+                if read == 0 { return done }
+                done += read
             }
         }
         return count
@@ -76,11 +79,16 @@ extension EncryptedFile {
             // A writer at work explains it; nobody at work, and it is damage.
             if changes.value == seen && !ChangeCounter.isChanging(seen) { break }
         }
-        let opened = try writing.withLock { (_) throws(StoreError) -> Bool in
-            try openRun(first, run, skipped, destination, isCached ? changes.value : nil, workspace)
+        return try writing.withLock { (_) throws(StoreError) -> Int in
+            guard plaintextOffset < length else { return 0 }
+            let left = Int(min(UInt64(count), length - plaintextOffset))
+            let destination = UnsafeMutableRawBufferPointer(rebasing: destination[..<left])
+            let run = Int((plaintextOffset + UInt64(left) - 1) / chunkSize - first) + 1
+            guard try openRun(first, run, skipped, destination, isCached ? changes.value : nil, workspace) else {
+                throw damaged("chunk \(first): the file ends early")
+            }
+            return left
         }
-        guard opened else { throw damaged("length: changed to \(length) bytes while being read") }
-        return count
     }
 
     /// One try at a run. False where a record did not verify or the file ended, and a writer may be why.
@@ -89,12 +97,12 @@ extension EncryptedFile {
         _ first: UInt64, _ run: Int, _ skipped: Int, _ destination: UnsafeMutableRawBufferPointer, _ seen: UInt64?,
         _ workspace: Workspace
     ) throws(StoreError) -> Bool {
+        let started = changes.value
         let length = self.length
         let lastSize = layout.plaintextSize(ofChunk: first + UInt64(run - 1), length: length)
-        guard lastSize > 0 else { return false }
+        guard lastSize > 0, skipped + destination.count <= (run - 1) * layout.chunkSize + lastSize else { return false }
         let size = (run - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
         let records = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<size])
-        let started = changes.value
         let had = try reader.read(at: layout.recordOffset(ofChunk: first), into: records)
         store.counters.ciphertextBytesRead.count(had)
         if had < size {

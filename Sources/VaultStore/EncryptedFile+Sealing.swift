@@ -56,7 +56,7 @@ extension EncryptedFile {
 
     /// A header written is a file written, to the store: its times move, and the set-id bits (for an ordinary user's
     /// daemon) and file capabilities go, as after a program's write(2). They are put back; ctime cannot be.
-    private func restore(_ writer: Descriptor, _ before: stat, _ capability: [UInt8]?) throws(StoreError) {
+    func restore(_ writer: Descriptor, _ before: stat, _ capability: [UInt8]?) throws(StoreError) {
         if before.st_mode & (S_ISUID | S_ISGID) != 0 { try retrying { fchmod(writer.fd, before.st_mode & 0o7777) } }
         if let capability { try ExtendedAttributes(writer).set(Self.capabilityName, capability, flags: 0) }
         let times = [before.st_atim, before.st_mtim]
@@ -65,7 +65,7 @@ extension EncryptedFile {
 
     private static let capabilityName = Array("security.capability".utf8)
 
-    private func lastRecordVerifies(_ isSparse: Bool) throws(StoreError) -> Bool {
+    func lastRecordVerifies(_ isSparse: Bool) throws(StoreError) -> Bool {
         guard length > 0 else { return true }
         let workspace = try Workspace(layout: layout)
         let last = layout.chunkIndex(ofPlaintextOffset: length - 1)

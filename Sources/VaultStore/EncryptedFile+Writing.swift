@@ -13,11 +13,18 @@ extension EncryptedFile {
     ) throws(StoreError) -> Int {
         let (end, overflow) = plaintextOffset.addingReportingOverflow(UInt64(data.count))
         // The backing file's offsets have to fit off_t.
-        guard !overflow, end <= UInt64(Int64.max) / 2 else { throw .system(.fileTooLarge) }
+        guard !overflow, end <= Self.largestLength else { throw .system(.fileTooLarge) }
         return try writing.withLock { (state) throws(StoreError) -> Int in
             let writer = try writer(&state)
-            if plaintextOffset > length { try extend(&state, writer, to: plaintextOffset, workspace) }
-            return try writeChunks(&state, writer, data, at: plaintextOffset, workspace)
+            let oldLength = length
+            if plaintextOffset > oldLength { try extend(&state, writer, to: plaintextOffset, workspace) }
+            do throws(StoreError) {
+                return try writeChunks(&state, writer, data, at: plaintextOffset, workspace)
+            } catch {
+                // Nothing was written: the gap before it goes again.
+                if plaintextOffset > oldLength { try? shrink(&state, writer, to: oldLength, workspace) }
+                throw error
+            }
         }
     }
 
@@ -49,7 +56,9 @@ extension EncryptedFile {
         let chunkSize = UInt64(layout.chunkSize)
         let oldLength = length
         let first = plaintextOffset / chunkSize
-        let limit = min(workspace.batchChunks, try store.journal.batchLimit())
+        // Only records that are there already need slots.
+        let isReplacing = first < layout.chunkCount(ofLength: oldLength)
+        let limit = isReplacing ? min(workspace.batchChunks, try store.journal.batchLimit()) : workspace.batchChunks
         let regionStart = first * chunkSize
         let dataEnd = min(plaintextOffset + UInt64(data.count), regionStart + UInt64(limit) * chunkSize)
         let chunks = Int((dataEnd - 1) / chunkSize - first) + 1
@@ -174,7 +183,7 @@ extension EncryptedFile {
         }
         changes.beginChange()
         do {
-            try growFirst(writer, records, start: start, oldEnd: oldEnd, isReplacing: existing > 0)
+            try growFirst(writer, records, start: start, oldEnd: oldEnd, replaced: replacing.count)
         } catch {
             // What was there is untouched: only bytes past its end were written, and they go again.
             _ = try? writer.truncate(to: oldEnd)
@@ -184,7 +193,7 @@ extension EncryptedFile {
         }
         setLength(&state, newLength)
         do {
-            try putInPlace(writer, records, start: start, oldEnd: oldEnd, isReplacing: existing > 0)
+            try putInPlace(writer, records, start: start, oldEnd: oldEnd, replaced: replacing.count)
         } catch {
             store.journal.keep(
                 slots, fileID: fileID, firstChunk: first, recordSize: layout.recordSize, totalSize: replacing.count)
@@ -196,30 +205,30 @@ extension EncryptedFile {
         store.journal.release(slots)
     }
 
-    /// Where the batch needs new space: writes first what lies past the file's last allocated block, so that a full
-    /// disk is met before anything that is there is touched.
+    /// Where the batch needs new space: writes first all of the new records, and what of the replaced ones lies past the
+    /// file's last allocated block, so that a full disk is met before anything that is there is touched.
     private func growFirst(
-        _ writer: Descriptor, _ records: UnsafeRawBufferPointer, start: UInt64, oldEnd: UInt64, isReplacing: Bool
+        _ writer: Descriptor, _ records: UnsafeRawBufferPointer, start: UInt64, oldEnd: UInt64, replaced: Int
     ) throws(StoreError) {
-        if !isReplacing {
-            try writer.write(records, at: start)
-            return
+        let from = inPlaceSize(start: start, oldEnd: oldEnd, replaced: replaced)
+        if from < records.count {
+            try writer.write(UnsafeRawBufferPointer(rebasing: records[from...]), at: start + UInt64(from))
         }
-        let allocatedEnd = (oldEnd + store.blockSize - 1) / store.blockSize * store.blockSize
-        let end = start + UInt64(records.count)
-        guard end > allocatedEnd else { return }
-        let from = max(start, allocatedEnd)
-        try writer.write(UnsafeRawBufferPointer(rebasing: records[Int(from - start)...]), at: from)
     }
 
     /// The rest, in place, where there is space for it.
     private func putInPlace(
-        _ writer: Descriptor, _ records: UnsafeRawBufferPointer, start: UInt64, oldEnd: UInt64, isReplacing: Bool
+        _ writer: Descriptor, _ records: UnsafeRawBufferPointer, start: UInt64, oldEnd: UInt64, replaced: Int
     ) throws(StoreError) {
-        guard isReplacing else { return }
+        let size = inPlaceSize(start: start, oldEnd: oldEnd, replaced: replaced)
+        if size > 0 { try writer.write(UnsafeRawBufferPointer(rebasing: records[..<size]), at: start) }
+    }
+
+    /// How much of a batch goes where space is allocated. Never a part of a record that is new: it is not in the
+    /// journal, and a daemon killed between the two writes must not leave half of it.
+    private func inPlaceSize(start: UInt64, oldEnd: UInt64, replaced: Int) -> Int {
         let allocatedEnd = (oldEnd + store.blockSize - 1) / store.blockSize * store.blockSize
-        let end = min(start + UInt64(records.count), max(start, allocatedEnd))
-        try writer.write(UnsafeRawBufferPointer(rebasing: records[..<Int(end - start)]), at: start)
+        return allocatedEnd <= start ? 0 : Int(min(allocatedEnd - start, UInt64(replaced)))
     }
 
     /// Makes sure that records which are holes now have space (KEEP_SIZE: the length is not touched).

@@ -37,6 +37,8 @@ package final class EncryptedFile: Sendable {
     let isSparse: Atomic<Bool>
     /// How many handles of programs hold the file; the sealer's hold does not count.
     package let openHandles = Atomic<Int>(0)
+    /// How often written data could not be made durable.
+    package let failedSynchronizations = Atomic<Int>(0)
     /// Told when the file was sealed: what stat(2) gave of the backing file before and after.
     package let onSealed = Mutex<(@Sendable (_ before: stat, _ after: stat) -> Void)?>(nil)
 
@@ -167,6 +169,12 @@ package final class EncryptedFile: Sendable {
 
     /// fsync(2) or fdatasync(2) of the backing file: what was written before is durable.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
-        try anyDescriptor.synchronize(dataOnly: dataOnly)
+        do throws(StoreError) {
+            try anyDescriptor.synchronize(dataOnly: dataOnly)
+        } catch {
+            // The store tells one descriptor once, fsync(2); all who have the file open are to hear of it.
+            failedSynchronizations.add(1, ordering: .acquiringAndReleasing)
+            throw error
+        }
     }
 }

@@ -46,13 +46,23 @@ package final class Journal: Sendable {
         }
         descriptor = opened
         guard let opened else { return }
-        guard try opened.status().st_mode & S_IFMT == S_IFREG else {
-            throw .damaged("vaultfs.journal is not a regular file")
+        let status = try opened.status()
+        guard status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1 else {
+            throw .damaged("vaultfs.journal is not a regular file with one name")
         }
+        if !isReadOnly { try giveToOwner(of: root, opened, status) }
         if !isReadOnly && linux_fallocate(opened.fd, 0, 0, Int64(size)) != 0 {
             // Not to be had here (full, or a store without fallocate): slots are then allocated as they are written.
         }
         try findSlotsInUse(opened)
+    }
+
+    /// A journal that root's mount has made must not keep the vault's owner out.
+    private func giveToOwner(of root: Int32, _ opened: Descriptor, _ status: stat) throws(StoreError) {
+        var directory = stat()
+        try retrying { fstat(root, &directory) }
+        guard geteuid() == 0, status.st_uid != directory.st_uid || status.st_gid != directory.st_gid else { return }
+        try retrying { fchown(opened.fd, directory.st_uid, directory.st_gid) }
     }
 
     private func findSlotsInUse(_ descriptor: Descriptor) throws(StoreError) {
@@ -69,9 +79,11 @@ package final class Journal: Sendable {
     private func remember(_ address: Address, slot: Int, recordSize: Int) {
         // There can be two for one record: the daemon died while it wrote the newer, before it freed the older. Which of
         // them counts, their tags tell.
-        retained.withLock { $0[address, default: []].append(Retained(slot: slot, recordSize: recordSize)) }
         pool.retain(1 << UInt64(slot))
-        hasRetained.store(true, ordering: .releasing)
+        retained.withLock { table in
+            table[address, default: []].append(Retained(slot: slot, recordSize: recordSize))
+            hasRetained.store(true, ordering: .releasing)
+        }
     }
 
     /// How many records one batch may replace.
@@ -185,9 +197,12 @@ package final class Journal: Sendable {
 
     /// Frees the slots retained for a record that is in place again.
     func forget(_ address: Address) {
-        guard let found = retained.withLock({ $0.removeValue(forKey: address) }) else { return }
-        release(found.reduce(0) { $0 | 1 << UInt64($1.slot) })
-        if retained.withLock({ $0.isEmpty }) { hasRetained.store(false, ordering: .releasing) }
+        let found = retained.withLock { table in
+            let found = table.removeValue(forKey: address)
+            if table.isEmpty { hasRetained.store(false, ordering: .releasing) }
+            return found
+        }
+        if let found { release(found.reduce(0) { $0 | 1 << UInt64($1.slot) }) }
     }
 
     /// The retained slots of one file, by chunk; a chunk's by number.
@@ -199,8 +214,16 @@ package final class Journal: Sendable {
         return found.sorted { $0.address.chunk < $1.address.chunk }
     }
 
+    /// The files that slots are retained for.
+    var retainedFiles: Set<UInt64> { Set(retained.withLock { $0.keys.map(\.fileID) }) }
+
+    /// Frees the slots of a file that is gone.
+    func forget(file fileID: UInt64) {
+        for (address, _) in retainedSlots(of: fileID) { forget(address) }
+    }
+
     /// True while some slot holds a record that may be needed.
-    package var isHoldingRecords: Bool { hasRetained.load(ordering: .acquiring) }
+    var isHoldingRecords: Bool { hasRetained.load(ordering: .acquiring) }
 
     /// Reads a retained record; nil where the slot has been cut short.
     func record(in slot: Retained) throws(StoreError) -> [UInt8]? {

@@ -34,7 +34,7 @@ extension OpenDirectory {
         do {
             try owner?.apply(to: file, in: descriptor.fd)
             let created = try EncryptedFile.create(in: file, class: protectionClass, store: store)
-            try publish(encoded) { (entry) throws(StoreError) in
+            try publish(encoded, owner) { (entry) throws(StoreError) in
                 if let temporary {
                     try moveIntoPlace(temporary, as: entry)
                 } else {
@@ -80,9 +80,9 @@ extension OpenDirectory {
 
     /// Lets an entry appear by `appear`; a long name's sidecar is durable before and goes again where that fails.
     func publish(
-        _ encoded: EntryName.Encoded, _ appear: ([UInt8]) throws(StoreError) -> Void
+        _ encoded: EntryName.Encoded, _ owner: Owner?, _ appear: ([UInt8]) throws(StoreError) -> Void
     ) throws(StoreError) {
-        if let blob = encoded.sidecarBlob { try writeSidecar(of: encoded.entry, blob) }
+        if let blob = encoded.sidecarBlob { try writeSidecar(of: encoded.entry, blob, owner) }
         do {
             try appear(encoded.entry)
         } catch {
@@ -91,12 +91,13 @@ extension OpenDirectory {
         }
     }
 
-    private func writeSidecar(of entry: [UInt8], _ blob: [UInt8]) throws(StoreError) {
+    private func writeSidecar(of entry: [UInt8], _ blob: [UInt8], _ owner: Owner?) throws(StoreError) {
         let temporary = try temporaryEntry()
         do {
             let file = try Descriptor(
                 at: descriptor.fd, temporary, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o666)
             try retrying { fchmod(file.fd, 0o644) }
+            if let owner { try retrying { fchown(file.fd, owner.uid, owner.gid) } }
             try blob.withBytes { (bytes) throws(StoreError) in try file.write(bytes, at: 0) }
             try file.synchronize(dataOnly: false)
             try rename(temporary, in: descriptor.fd, as: EntryName.sidecar(of: entry), flags: 0)
@@ -138,7 +139,7 @@ extension OpenDirectory {
         }
         do {
             try fill(temporary, owner: owner)
-            try publish(encoded) { (entry) throws(StoreError) in try moveIntoPlace(temporary, as: entry) }
+            try publish(encoded, owner) { (entry) throws(StoreError) in try moveIntoPlace(temporary, as: entry) }
         } catch {
             discardDirectory(temporary)
             throw error
@@ -213,13 +214,13 @@ extension OpenDirectory {
     ) throws(StoreError) {
         let encoded = try encode(name)
         guard let owner else {
-            return try publish(encoded) { (entry) throws(StoreError) in try withCString(entry, make) }
+            return try publish(encoded, owner) { (entry) throws(StoreError) in try withCString(entry, make) }
         }
         let temporary = try temporaryEntry()
         try withCString(temporary, make)
         do {
             try owner.apply(toEntry: temporary, in: descriptor.fd)
-            try publish(encoded) { (entry) throws(StoreError) in try moveIntoPlace(temporary, as: entry) }
+            try publish(encoded, owner) { (entry) throws(StoreError) in try moveIntoPlace(temporary, as: entry) }
         } catch {
             removeQuietly(temporary)
             throw error
@@ -228,9 +229,9 @@ extension OpenDirectory {
 
     /// link(2): another name for a file that has one.
     package func link(
-        _ name: [UInt8], to existing: [UInt8], in directory: OpenDirectory
+        _ name: [UInt8], to existing: [UInt8], in directory: OpenDirectory, owner: Owner? = nil
     ) throws(StoreError) {
-        try publish(try encode(name)) { (entry) throws(StoreError) in
+        try publish(try encode(name), owner) { (entry) throws(StoreError) in
             try withCString(existing) { (old) throws(StoreError) in
                 try withCString(entry) { (new) throws(StoreError) in
                     _ = try retrying { linkat(directory.descriptor.fd, old, descriptor.fd, new, 0) }

@@ -20,6 +20,13 @@ extension OpenDirectory {
         try checkEmpty(encoded.entry)
         let temporary = try temporaryEntry()
         try rename(encoded.entry, in: descriptor.fd, as: temporary, flags: 0)
+        do throws(StoreError) {
+            // Once more, where nobody finds it: its record holds the key of every name in it.
+            try checkEmpty(temporary)
+        } catch {
+            try? moveIntoPlace(temporary, as: encoded.entry)
+            throw error
+        }
         try finishRemoval(of: temporary, formerly: encoded)
     }
 
@@ -57,12 +64,12 @@ extension OpenDirectory {
     /// rename(2) to `newName` in `other`, which may be this directory.
     /// - Parameter flags: renameat2(2): 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
     package func rename(
-        _ encoded: EntryName.Encoded, to other: OpenDirectory, as newEncoded: EntryName.Encoded, flags: UInt32
+        _ encoded: EntryName.Encoded, to other: OpenDirectory, as newEncoded: EntryName.Encoded, flags: UInt32, owner: Owner? = nil
     ) throws(StoreError) {
         if flags == linux_RENAME_EXCHANGE {
             return try rename(encoded.entry, in: other.descriptor.fd, as: newEncoded.entry, flags: flags)
         }
-        try other.publish(newEncoded) { (newEntry) throws(StoreError) in
+        try other.publish(newEncoded, owner) { (newEntry) throws(StoreError) in
             do throws(StoreError) {
                 try rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: flags)
             } catch .system(let errno) where flags == 0 && [.directoryNotEmpty, .fileExists].contains(errno) {
@@ -92,6 +99,14 @@ extension OpenDirectory {
         let temporary = try temporaryEntry()
         try rename(encoded.entry, in: descriptor.fd, as: temporary, flags: 0)
         discardDirectory(temporary)
+    }
+
+    /// `sweep`, when the directory is first listed since it was opened. A sweep of the whole tree at mount would make a
+    /// mount as slow as the tree is large.
+    package func sweepOnce() {
+        if wasSwept.exchange(true, ordering: .relaxed) { return }
+        // Best effort: leftovers are not shown, they only take space.
+        try? sweep()
     }
 
     /// Removes what operations of a daemon that died have left in this directory.

@@ -15,6 +15,7 @@ package final class OpenDirectory: Sendable {
     package let keys: DirectoryKeys
     package let protectionClass: ProtectionClass
     package let store: Store
+    let wasSwept = Atomic<Bool>(false)
 
     private init(descriptor: Descriptor, keys: DirectoryKeys, protectionClass: ProtectionClass, store: Store) {
         self.descriptor = descriptor
@@ -62,6 +63,12 @@ package final class OpenDirectory: Sendable {
         }
         guard count == bytes.count else { throw .damaged("vaultfs.dir: cut short") }
         return bytes
+    }
+
+    /// The same directory, opened for reading: for a listing, with a place of its own.
+    package func reopenedForListing() throws(StoreError) -> OpenDirectory {
+        let readable = try Descriptor(at: descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+        return OpenDirectory(descriptor: readable, keys: keys, protectionClass: protectionClass, store: store)
     }
 
     /// The backing entry of a plaintext name.

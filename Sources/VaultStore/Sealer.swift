@@ -81,14 +81,17 @@ package final class Sealer: Sendable {
                 return Array(state.pending.values)
             }
             if files.isEmpty { return }
-            let together = usesSyncfs && files.count > Self.fewFiles
-            var marks = files.map { $0.lengthMark }
-            if together && linux_syncfs(root.fd) != 0 { marks = [] }
+            var together = usesSyncfs && files.count > Self.fewFiles
+            let marks = files.map { $0.lengthMark }
+            if together && linux_syncfs(root.fd) != 0 {
+                // Which files it concerns is not known: each is to tell for itself.
+                together = false
+            }
             for (file, mark) in zip(files, marks) {
                 let isSealed = (try? file.seal(ifStill: mark, isDurable: together)) ?? true
                 state.update { state in
                     // One that grew meanwhile comes back when it is closed again, or waits for the next round.
-                    if isSealed || file.isBusy { state.pending[file.token] = nil }
+                    if file.isBusy || isSealed && !file.needsSeal { state.pending[file.token] = nil }
                 }
             }
             state.update { state in

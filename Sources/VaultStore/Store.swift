@@ -35,7 +35,7 @@ package final class Store: Sendable {
         cache = try BlockCache(capacity: cacheSize, blockSize: layout.chunkSize)
         var space = statvfs()
         try retrying { fstatvfs(copy, &space) }
-        blockSize = max(512, UInt64(space.f_bsize))
+        blockSize = min(4096, max(512, UInt64(space.f_bsize)))
         isOnFuse = linux_filesystem_type(copy) == 0x6573_5546  // FUSE_SUPER_MAGIC, statfs(2)
         do { temporaryPrefix = String(try SecureRandom.integer(), radix: 16) } catch { throw StoreError(error) }
         journal = try Journal(root: copy, chunkSize: layout.chunkSize, isReadOnly: isReadOnly)
@@ -46,7 +46,4 @@ package final class Store: Sendable {
     func makeToken() -> UInt64 {
         nextToken.add(1, ordering: .relaxed).oldValue
     }
-
-    /// True while the journal holds records that may be the good copy (after a crash).
-    package var hasJournaledRecords: Bool { journal.isHoldingRecords }
 }

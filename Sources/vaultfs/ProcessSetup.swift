@@ -28,9 +28,10 @@ enum ProcessSetup {
         }
     }
 
-    /// Raises what an ordinary user may raise: open files, and locked memory for keys and the block cache.
+    /// Raises what an ordinary user may raise: open files, locked memory for keys and the block cache, and the size of
+    /// files (the limit of whoever mounts is not that of the programs on the mount).
     static func raiseLimits() {
-        for resource in [openFilesLimit, lockedMemoryLimit] {
+        for resource in [openFilesLimit, lockedMemoryLimit, fileSizeLimit] {
             var limit = rlimit()
             guard getrlimit(resource, &limit) == 0, limit.rlim_cur < limit.rlim_max else { continue }
             limit.rlim_cur = limit.rlim_max
@@ -65,5 +66,6 @@ enum ProcessSetup {
 
     private static let coreLimit = __rlimit_resource_t(RLIMIT_CORE.rawValue)
     private static let openFilesLimit = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+    private static let fileSizeLimit = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
     private static let lockedMemoryLimit = __rlimit_resource_t(__RLIMIT_MEMLOCK.rawValue)
 }

@@ -30,6 +30,8 @@ struct VaultFS: ParsableCommand {
         ProcessSetup.completeStandardDescriptors()
         // Writing to a client or a pipe that has gone is an error to handle, not a death.
         signal(SIGPIPE, SIG_IGN)
+        // So is a file that may not grow (setrlimit(2), RLIMIT_FSIZE).
+        signal(SIGXFSZ, SIG_IGN)
         do {
             var command = try parseAsRoot(ProcessArguments.current())
             try command.run()

@@ -54,7 +54,7 @@ import VaultFormat
             let after = try fixture.bytes()
             #expect(after.count == Int(fixture.layout.backingSize(ofPlaintextLength: file.length)))
             #expect(try fixture.slotsInUse().isEmpty)
-            #expect(!store.hasJournaledRecords)
+            #expect(!store.journal.isHoldingRecords)
             #expect(try fixture.reopen(in: try fixture.open()).contents() == recovered)
             return recovered
         }
@@ -171,7 +171,7 @@ import VaultFormat
         try file.put(large, at: 0)
         try file.put(large, at: 0)
         #expect(try file.contents() == large)
-        #expect(store.hasJournaledRecords)
+        #expect(store.journal.isHoldingRecords)
         #expect(try torn.fixture.slotsInUse() == Array(0..<40))
     }
 

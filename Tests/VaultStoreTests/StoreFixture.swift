@@ -10,7 +10,7 @@ import VaultFormat
 
 /// A vault's directory and its keys, without a mount: `open` is what a mount begins with, and may be called again for
 /// what the next mount would find. The directory goes with the object.
-final class TestStore {
+final class TestStore: Sendable {
     let path: String
     let keyRing: KeyRing
     let root: Descriptor

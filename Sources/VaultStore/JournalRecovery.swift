@@ -1,0 +1,87 @@
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+/// After a crash, before the mount is served: finds the files that the journal holds records of, puts those in place,
+/// and frees the slots of files that are gone. Only a journal with slots in use makes it walk the tree.
+package struct JournalRecovery {
+    private let store: Store
+    private var wanted: Set<UInt64>
+    private var isComplete = true
+
+    private init(_ store: Store) {
+        self.store = store
+        wanted = store.journal.retainedFiles
+    }
+
+    /// Best effort: what cannot be reached now keeps its slot until it is opened.
+    package static func run(in store: Store) {
+        guard store.journal.isHoldingRecords, !store.isReadOnly else { return }
+        var recovery = JournalRecovery(store)
+        recovery.walk()
+        // A walk that missed a directory proves nothing.
+        guard recovery.isComplete else { return }
+        for fileID in recovery.wanted { store.journal.forget(file: fileID) }
+    }
+
+    private mutating func walk() {
+        guard let root = try? Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY) else {
+            isComplete = false
+            return
+        }
+        var path = [DirectoryReader(root)]
+        while let last = path.indices.last, !wanted.isEmpty {
+            let directory = path[last].directory
+            guard let entry = next(&path[last]) else {
+                path.removeLast()
+                continue
+            }
+            if [.sidecar, .temporary, .reserved].contains(EntryName.kind(of: entry.name)) { continue }
+            visit(entry, in: directory, &path)
+        }
+    }
+
+    private mutating func next(_ reader: inout DirectoryReader) -> DirectoryReader.Entry? {
+        do throws(StoreError) { return try reader.next() } catch {
+            isComplete = false
+            return nil
+        }
+    }
+
+    private mutating func visit(
+        _ entry: DirectoryReader.Entry, in directory: Descriptor, _ path: inout [DirectoryReader]
+    ) {
+        var status = stat()
+        guard withCString(entry.name, { fstatat(directory.fd, $0, &status, AT_SYMLINK_NOFOLLOW) }) == 0 else {
+            isComplete = false
+            return
+        }
+        do {
+            switch status.st_mode & S_IFMT {
+            case S_IFDIR:
+                path.append(
+                    DirectoryReader(try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY | O_DIRECTORY)))
+            case S_IFREG where status.st_size >= off_t(FileHeader.size):
+                try recover(Descriptor(at: directory.fd, entry.name, flags: O_RDONLY | O_NONBLOCK))
+            default: break
+            }
+        } catch {
+            isComplete = false
+        }
+    }
+
+    private mutating func recover(_ descriptor: Descriptor) throws(StoreError) {
+        var start = [UInt8](repeating: 0, count: 16)
+        _ = try start.withMutableBytes { (bytes) throws(StoreError) in try descriptor.read(at: 0, into: bytes) }
+        // The file id: 8 bytes at 8, little-endian (FileFormat.md, "The header").
+        let fileID = start[8...].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        guard wanted.contains(fileID) else { return }
+        let file = try EncryptedFile.open(descriptor, in: store)
+        if file.needsSeal { store.sealer.add(file) }
+        // It is not gone. Where it could not be written its slots are needed on.
+        wanted.remove(fileID)
+    }
+}

@@ -1,0 +1,180 @@
+import Glibc
+import Synchronization
+import Testing
+import VaultFormat
+
+@testable import VaultStore
+
+/// Readers without a lock beside writers (the class comment of `EncryptedFile`; FileFormat: Journal).
+@Suite struct EncryptedFileConcurrencyTests {
+    private static let c = 4096
+
+    /// A chunk that tells its index and version all over.
+    private static func chunk(_ index: Int, version: UInt64) -> [UInt8] {
+        var word = UInt64(index) << 40 | version
+        return withUnsafeBytes(of: &word) { word in (0..<(c / 8)).flatMap { _ in Array(word) } }
+    }
+
+    /// The version of a chunk if it is wholly one.
+    private static func version(of chunk: ArraySlice<UInt8>, index: Int) -> UInt64? {
+        let word = Array(chunk.prefix(8)).withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
+        let isWhole = word >> 40 == UInt64(index) && Array(chunk) == Self.chunk(index, version: word & ((1 << 40) - 1))
+        return isWhole ? word & ((1 << 40) - 1) : nil
+    }
+
+    /// Runs all the bodies at once and returns when all have ended; an error of one is an issue.
+    private func concurrently(_ bodies: [@Sendable () throws -> Void]) throws {
+        let threads = try bodies.map { body in
+            try BackgroundThread {
+                do { try body() } catch { Issue.record(error) }
+            }
+        }
+        for thread in threads { thread.join() }
+    }
+
+    @Test(
+        "Chunks-1, Store-9: a reader beside a writer reads each chunk wholly old or new, and the cache ends up new",
+        .timeLimit(.minutes(1)), arguments: [1, 5, 24])
+    func readersBesideWriter(chunksAtOnce: Int) throws {
+        let fixture = try TestStore()
+        let store = try fixture.open(cacheSize: 4 << 20)
+        let file = try fixture.create(in: store)
+        let count = 48
+        try file.put((0..<count).flatMap { Self.chunk($0, version: 0) }, at: 0)
+        let isOver = Atomic<Bool>(false)
+        let rounds: UInt64 = 60
+        let finished = Atomic<UInt64>(0)
+        let reader: @Sendable () throws -> Void = {
+            let workspace = try Workspace(layout: store.layout)
+            var generator = SeededGenerator(seed: UInt64(chunksAtOnce))
+            while !isOver.load(ordering: .acquiring) {
+                let first = Int.random(in: 0..<count, using: &generator)
+                let run = min(count - first, Int.random(in: 1...20, using: &generator))
+                // What had been written before the read began is the least that it sees.
+                let least = finished.load(ordering: .acquiring)
+                let bytes = try file.get(run * Self.c, at: first * Self.c, workspace)
+                for index in first..<(first + run) {
+                    let part = bytes[((index - first) * Self.c)..<((index - first + 1) * Self.c)]
+                    let version = try #require(Self.version(of: part, index: index), "chunk \(index) is of no version")
+                    if version < least { Issue.record("chunk \(index): \(version) after \(least)") }
+                }
+            }
+        }
+        let writer: @Sendable () throws -> Void = {
+            defer { isOver.store(true, ordering: .releasing) }
+            let workspace = try Workspace(layout: store.layout)
+            for version in 1...rounds {
+                for first in stride(from: 0, to: count, by: chunksAtOnce) {
+                    let run = min(chunksAtOnce, count - first)
+                    let data = (first..<(first + run)).flatMap { Self.chunk($0, version: version) }
+                    // Not on the grid, what is written goes to the cache: here with the end of the chunk before, as it is.
+                    let before = version % 2 == 0 || first == 0 ? [] : Self.chunk(first - 1, version: version).suffix(8)
+                    try file.put(before + data, at: first * Self.c - before.count, workspace)
+                }
+                finished.store(version, ordering: .releasing)
+            }
+        }
+        try concurrently([reader, reader, reader, writer])
+        let last = (0..<count).flatMap { Self.chunk($0, version: rounds) }
+        #expect(try file.contents() == last, "what the cache holds")
+        for index in 0..<count {
+            #expect(try file.get(Self.c, at: index * Self.c) == Self.chunk(index, version: rounds), "chunk \(index)")
+        }
+        #expect(store.counters.damagedReads.total == 0)
+        #expect(try fixture.reopen(in: try fixture.open()).contents() == last)
+    }
+
+    @Test("A reader beside truncations reads what is there, and is told of no damage", .timeLimit(.minutes(1)))
+    func readersBesideTruncation() throws {
+        let fixture = try TestStore()
+        let store = try fixture.open(cacheSize: 1 << 20)
+        let file = try fixture.create(in: store)
+        let content = pattern(20 * Self.c + 99)
+        try file.put(content, at: 0)
+        let isOver = Atomic<Bool>(false)
+        let reads = Atomic<Int>(0)
+        let readersLeft = Atomic<Int>(2)
+        let reader: @Sendable () throws -> Void = {
+            defer { readersLeft.subtract(1, ordering: .acquiringAndReleasing) }
+            let workspace = try Workspace(layout: store.layout)
+            while !isOver.load(ordering: .acquiring) {
+                defer { reads.add(1, ordering: .acquiringAndReleasing) }
+                let bytes = try file.get(content.count, at: 0, workspace)
+                // Never shorter than the file has been, and never anything but its bytes.
+                #expect(bytes.count >= 2 * Self.c)
+                #expect(bytes == Array(content[..<bytes.count]))
+                let end = try file.get(Self.c, at: 10 * Self.c, workspace)
+                #expect(end == Array(content[(10 * Self.c)..<(10 * Self.c + end.count)]))
+            }
+        }
+        let writer: @Sendable () throws -> Void = {
+            defer { isOver.store(true, ordering: .releasing) }
+            let workspace = try Workspace(layout: store.layout)
+            var generator = SeededGenerator(seed: 3)
+            for _ in 0..<400 {
+                let length = Int.random(in: (2 * Self.c)..<content.count, using: &generator)
+                try file.truncate(to: length, workspace)
+                let before = reads.load(ordering: .acquiring)
+                while reads.load(ordering: .acquiring) == before && readersLeft.load(ordering: .acquiring) > 0 {
+                    sched_yield()
+                }
+                try file.put(Array(content[length...]), at: length, workspace)
+            }
+        }
+        try concurrently([reader, reader, writer])
+        #expect(try file.contents() == content)
+        #expect(store.counters.damagedReads.total == 0)
+    }
+
+    @Test("Store-9: many writers share the slots without a deadlock", .timeLimit(.minutes(1)), arguments: [0, 40])
+    func writersShareSlots(retained: Int) throws {
+        let fixture = try TestStore()
+        for slot in 0..<retained {
+            try fixture.fillSlot(slot, fileID: 77, chunk: UInt64(slot), record: pattern(100))
+        }
+        let store = try fixture.open()
+        let files = try (0..<6).map { try fixture.create("file\($0)", in: store) }
+        try concurrently(
+            files.enumerated().map { number, file in
+                {
+                    let workspace = try Workspace(layout: store.layout)
+                    // Batches of 32 chunks: two writers take all the slots there are.
+                    for round in 0..<8 as Range<UInt64> {
+                        try file.put(pattern(64 * Self.c, seed: UInt64(number) << 8 | round), at: 0, workspace)
+                    }
+                }
+            })
+        for (number, file) in files.enumerated() {
+            #expect(try file.contents() == pattern(64 * Self.c, seed: UInt64(number) << 8 | 7))
+        }
+        #expect(try fixture.slotsInUse() == Array(0..<retained))
+    }
+
+    @Test("Store-2: a file is sealed while it is written, and in the end vouches for what there is", .timeLimit(.minutes(1)))
+    func sealingBesideWriting() throws {
+        let fixture = try TestStore()
+        let store = try fixture.open()
+        let file = try fixture.create(in: store)
+        let isOver = Atomic<Bool>(false)
+        try concurrently([
+            {
+                defer { isOver.store(true, ordering: .releasing) }
+                let workspace = try Workspace(layout: store.layout)
+                for _ in 0..<300 {
+                    try file.put(pattern(5000), at: Int(file.length), workspace)
+                    try file.truncate(to: Int(file.length) - 2500, workspace)
+                }
+            },
+            {
+                while !isOver.load(ordering: .acquiring) {
+                    store.sealer.add(file)
+                    store.sealer.sealAll()
+                }
+            },
+        ])
+        store.sealer.add(file)
+        store.sealer.sealAll()
+        #expect(try fixture.header().isSealed)
+        #expect(try fixture.header().length == 300 * 2500)
+    }
+}
