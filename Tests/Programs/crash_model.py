@@ -46,7 +46,7 @@ def fail(what):
     sys.exit(f"LOST: {what}")
 
 
-def read_found(path):
+def read_found(path, model):
     """(content, offset of an unreadable tail or None). The tail is cut off, as the format allows."""
     fd = os.open(path, os.O_RDWR)
     size, parts, at = os.fstat(fd).st_size, [], 0
@@ -57,7 +57,9 @@ def read_found(path):
             if error.errno != errno.EIO:
                 raise
             if at + CHUNK < size:
-                fail(f"{path}: EIO at {at} of {size}, which is not the last chunk")
+                acknowledged = model.entries.get(os.path.basename(path))
+                fail(f"{path}: EIO at {at} of {size}, which is not the last chunk; acknowledged {len(acknowledged or b'')}, "
+                     f"in flight {model.in_flight}")
             os.ftruncate(fd, at)
             os.close(fd)
             return bytearray(b"".join(parts)), at
@@ -105,7 +107,7 @@ def check_tree(base, model):
                 fail(f"{path}: a directory")
             found[name] = None
             continue
-        found[name], tail = read_found(path)
+        found[name], tail = read_found(path, model)
         old, new = candidates[0].entries[name], candidates[-1].entries[name]
         if tail is not None:
             torn += 1
