@@ -87,6 +87,18 @@ struct Request {
         return VaultFileSystem.Caller(uid: context.uid, gid: context.gid)
     }
 
+    /// The caller; the supplementary groups are a look into /proc.
+    func caller(withGroups: Bool) -> VaultFileSystem.Caller {
+        let context = fuse_req_ctx(raw).pointee
+        var caller = VaultFileSystem.Caller(uid: context.uid, gid: context.gid)
+        if withGroups && context.uid != 0 {
+            var groups = [gid_t](repeating: 0, count: 256)
+            let count = fuse_req_getgroups(raw, Int32(groups.count), &groups)
+            caller.groups = Array(groups.prefix(max(0, min(Int(count), groups.count))))
+        }
+        return caller
+    }
+
     func reply() {
         fuse_reply_err(raw, 0)
     }

@@ -39,7 +39,8 @@ func onOpen(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<f
     Request.serve(raw, "open") { (request) throws(StoreError) in
         guard let info else { throw .system(.invalidArgument) }
         let handle = try request.fileSystem.open(
-            NodeID(rawValue: id), flags: info.pointee.flags, workspace: request.server.workspace)
+            NodeID(rawValue: id), flags: info.pointee.flags,
+            for: request.caller(withGroups: info.pointee.flags & O_TRUNC != 0), workspace: request.server.workspace)
         give(handle, &info.pointee)
         if fuse_reply_open(request.raw, info) != 0, let handle = takeBack(info.pointee) {
             // The program was killed meanwhile: no release will come.

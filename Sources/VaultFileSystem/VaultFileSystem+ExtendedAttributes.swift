@@ -17,6 +17,8 @@ extension VaultFileSystem {
         /// Kept by the store as it is.
         case passedThrough
         case unsupported
+        /// `user.` and nothing behind it.
+        case nameless
     }
 
     private static let classAttribute = Array("user.vaultfs.class".utf8)
@@ -24,7 +26,7 @@ extension VaultFileSystem {
     private func namespace(of name: [UInt8]) -> Namespace {
         if name == Self.classAttribute { return .protectionClass }
         if name.starts(with: Array("user.vaultfs.".utf8)) { return .reserved }
-        if name.starts(with: Array("user.".utf8)) { return .encrypted }
+        if name.starts(with: Array("user.".utf8)) { return name.count == "user.".utf8.count ? .nameless : .encrypted }
         let passed = ["security.", "trusted.", "system.posix_acl_"]
         return passed.contains { name.starts(with: Array($0.utf8)) } ? .passedThrough : .unsupported
     }
@@ -36,6 +38,7 @@ extension VaultFileSystem {
         case .protectionClass: return Array(try protectionClass(of: node).name.utf8)
         case .reserved: throw .system(.noData)
         case .unsupported: throw .system(.notSupported)
+        case .nameless: throw .system(.invalidArgument)
         case .passedThrough: return try ExtendedAttributes(try pinForAttributes(node)).value(of: name)
         case .encrypted:
             let codec = try codec(of: node)
@@ -67,6 +70,7 @@ extension VaultFileSystem {
         switch namespace(of: name) {
         case .protectionClass, .reserved: throw .system(.notPermitted)
         case .unsupported: throw .system(.notSupported)
+        case .nameless: throw .system(.invalidArgument)
         case .passedThrough: try ExtendedAttributes(try pinForAttributes(node)).set(name, value, flags: flags)
         case .encrypted:
             let codec = try codec(of: node)
@@ -83,6 +87,7 @@ extension VaultFileSystem {
         switch namespace(of: name) {
         case .protectionClass, .reserved: throw .system(.notPermitted)
         case .unsupported: throw .system(.notSupported)
+        case .nameless: throw .system(.invalidArgument)
         case .passedThrough: try ExtendedAttributes(try pinForAttributes(node)).remove(name)
         case .encrypted:
             try ExtendedAttributes(try pinForAttributes(node)).remove(storedName(name, try codec(of: node)))

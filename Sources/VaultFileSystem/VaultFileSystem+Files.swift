@@ -62,7 +62,10 @@ extension VaultFileSystem {
     }
 
     /// open(2) of a file that exists. The kernel has checked the permissions.
-    package func open(_ id: NodeID, flags: Int32, workspace: Workspace) throws(StoreError) -> FileHandle {
+    /// - Parameter caller: needed, with groups, for O_TRUNC.
+    package func open(
+        _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace
+    ) throws(StoreError) -> FileHandle {
         let node = try nodes.node(id)
         let isTruncating = flags & O_TRUNC != 0
         let isWriting = flags & O_ACCMODE != O_RDONLY || isTruncating
@@ -73,7 +76,19 @@ extension VaultFileSystem {
             // The kernel has to learn the new length before anything is appended: it looks again at ESTALE, once.
             if try file.cutTornAppend() { throw .system(.staleNFSFileHandle) }
         }
+        if isTruncating { try dropSetID(file, for: caller) }
         return FileHandle(file: file, node: node, flags: flags)
+    }
+
+    /// What the kernel does for every change of content but O_TRUNC in open: the set-id bits go, unless root made it
+    /// (setattr_should_drop_suidgid in fs/attr.c; a setgid bit without group execution stays for the group's members).
+    private func dropSetID(_ file: EncryptedFile, for caller: Caller) throws(StoreError) {
+        if caller.uid == 0 { return }
+        let status = try file.reader.status()
+        var mode = status.st_mode & 0o7777 & ~S_ISUID
+        let isMember = caller.gid == status.st_gid || caller.groups.contains(status.st_gid)
+        if mode & S_IXGRP != 0 || !isMember { mode &= ~S_ISGID }
+        if mode != status.st_mode & 0o7777 { try retrying { fchmod(file.anyDescriptor.fd, mode) } }
     }
 
     /// open(2) with O_CREAT of a file that does not exist.

@@ -11,9 +11,13 @@ extension VaultFileSystem {
         package var uid: uid_t
         package var gid: gid_t
 
-        package init(uid: uid_t, gid: gid_t) {
+        /// The supplementary groups, where they have been asked for.
+        package var groups: [gid_t]
+
+        package init(uid: uid_t, gid: gid_t, groups: [gid_t] = []) {
             self.uid = uid
             self.gid = gid
+            self.groups = groups
         }
 
         var owner: Owner? { Owner.needed(uid: uid, gid: gid) }

@@ -80,7 +80,9 @@ package struct JournalRecovery {
         let fileID = start[8...].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
         guard wanted.contains(fileID) else { return }
         let file = try EncryptedFile.open(descriptor, in: store)
-        if file.needsSeal { store.sealer.add(file) }
+        // Now or not at all: once the mount is served the file may be opened again, and a seal by this object, which
+        // knows nothing of that, would vouch for a length that is no more.
+        if file.needsSeal { _ = try? file.seal(ifStill: file.lengthMark, isDurable: false) }
         // It is not gone. Where it could not be written its slots are needed on.
         wanted.remove(fileID)
     }

@@ -36,13 +36,13 @@ import VaultStore
     @Test("All who have a file open share it")
     func shared() throws {
         let id = try vault.file("f", pattern(5000)).id
-        let first = try system.open(id, flags: O_RDWR, workspace: vault.workspace)
-        let second = try system.open(id, flags: O_RDONLY, workspace: vault.workspace)
+        let first = try system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
+        let second = try system.open(id, flags: O_RDONLY, for: .root, workspace: vault.workspace)
         #expect(first.file === second.file)
         try vault.write(first, [9, 9, 9], at: 4999)
         #expect(try vault.read(second) == pattern(4999) + [9, 9, 9])
         #expect(try system.attributes(id).st_size == 5002)
-        let truncated = try system.open(id, flags: O_WRONLY | O_TRUNC, workspace: vault.workspace)
+        let truncated = try system.open(id, flags: O_WRONLY | O_TRUNC, for: .root, workspace: vault.workspace)
         #expect(try vault.read(second) == [])
         for handle in [first, second, truncated] { system.release(handle) }
     }
@@ -78,7 +78,7 @@ import VaultStore
         #expect(try system.change(id, changes, handle: nil, workspace: vault.workspace).st_size == 0)
         #expect(try vault.content(id) == [])
         #expect(truncate(try vault.backing("f"), size) == 0)
-        let handle = try system.open(id, flags: O_RDWR | O_TRUNC, workspace: vault.workspace)
+        let handle = try system.open(id, flags: O_RDWR | O_TRUNC, for: .root, workspace: vault.workspace)
         try vault.write(handle, [1, 2])
         system.release(handle)
         #expect(try vault.content(id) == [1, 2])
@@ -150,7 +150,7 @@ import VaultStore
         let id = try vault.file("f", pattern(9000)).id
         let path = try vault.backing("f")
         let old = try Bytes.of(path)
-        let handle = try system.open(id, flags: O_RDWR, workspace: vault.workspace)
+        let handle = try system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
         var changes = VaultFileSystem.Changes()
         changes.length = 5000
         _ = try system.change(id, changes, handle: handle, workspace: vault.workspace)
@@ -193,14 +193,14 @@ import VaultStore
                 "rename",
                 { try system.rename(ascii("f"), in: .root, to: ascii("x"), in: .root, flags: 0, for: vault.caller) }
             ),
-            ("open", { _ = try system.open(id, flags: O_RDWR, workspace: vault.workspace) }),
-            ("truncate", { _ = try system.open(id, flags: O_RDONLY | O_TRUNC, workspace: vault.workspace) }),
+            ("open", { _ = try system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace) }),
+            ("truncate", { _ = try system.open(id, flags: O_RDONLY | O_TRUNC, for: .root, workspace: vault.workspace) }),
             ("setattr", { _ = try system.change(id, .init(), handle: nil, workspace: vault.workspace) }),
             ("setxattr", { try set(id, "user.b", [1]) }),
             ("removexattr", { try system.removeAttribute(id, ascii("user.a")) }),
         ]
         for (name, change) in changes { expect(.readOnlyFileSystem, "\(name)", change) }
-        let handle = try system.open(id, flags: O_RDONLY, workspace: vault.workspace)
+        let handle = try system.open(id, flags: O_RDONLY, for: .root, workspace: vault.workspace)
         expect(.readOnlyFileSystem) { try vault.write(handle, [1]) }
         expect(.readOnlyFileSystem) {
             try system.allocate(handle, mode: 0, range: 0..<10, workspace: vault.workspace)

@@ -62,7 +62,7 @@ import VaultStore
     func renameOver() throws {
         let first = try vault.file("first", [1]).id
         let second = try vault.file("second", [2]).id
-        let handle = try system.open(second, flags: O_RDWR, workspace: vault.workspace)
+        let handle = try system.open(second, flags: O_RDWR, for: .root, workspace: vault.workspace)
         expect(.fileExists) {
             try system.rename(
                 ascii("first"), in: .root, to: ascii("second"), in: .root, flags: linux_RENAME_NOREPLACE,
