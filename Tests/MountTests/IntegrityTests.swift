@@ -37,7 +37,7 @@ struct Tampering: CustomTestStringConvertible, Sendable {
         .init("cut file 127", reading: "file", of: 0, failsIn: "open: EIO"),
         .init("cut file 0", reading: "file", of: 0, failsIn: "open: EIO"),
         .init("extend whole 1", reading: "whole", of: 12288, failsIn: "EIO 8192-12287"),
-        .init("extend file 2", reading: "file", of: 49275, failsIn: "EIO 40960-49274"),
+        .init("extend file 2", reading: "file", of: 49275, failsIn: "EIO 41083-49274"),
         .init("set_class file 2", reading: "file", of: 41083, failsIn: "open: EIO"),
         .init("set_class file 9", reading: "file", of: 41083, failsIn: "open: EIO"),
     ]
