@@ -8,6 +8,7 @@ import errno
 import os
 import random
 import sys
+import time
 
 from mounting import Mount
 
@@ -116,8 +117,11 @@ def main():
             file.check("after mounting again")
         os.close(files[2].fd)
         os.unlink(files[2].path)
-        if not files[0].write(len(files[0].content), rng.randbytes(1 << 20)):
-            sys.exit("no room after a file has gone")
+        # The kernel tells the daemon of the close after close(2) has returned: the space is free soon, not at once.
+        deadline = time.monotonic() + 5
+        while not files[0].write(len(files[0].content), rng.randbytes(1 << 20)):
+            if time.monotonic() > deadline:
+                sys.exit("no room after a file has gone")
         files[0].check("after room was made")
         for file in files[:2]:
             os.close(file.fd)

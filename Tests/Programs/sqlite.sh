@@ -28,6 +28,7 @@ for mode in DELETE TRUNCATE WAL; do
     [ "$(sqlite3 "$database" 'SELECT count(*) FROM m')" = 50 ]
     sound "$database"
 
+    : >"$scratch/log"
     # Rows come in pairs of tables; the writer says when it has committed a few times, and is killed in the middle.
     python3 -c '
 import os, sqlite3, sys
@@ -38,7 +39,7 @@ while True:
     c.execute("BEGIN IMMEDIATE")
     c.executemany("INSERT INTO a VALUES(?)", ((os.urandom(700),) for _ in range(100)))
     c.execute("INSERT INTO n VALUES(100)"); c.execute("COMMIT")
-    print("committed", flush=True)' "$database" >"$scratch/log" &
+    print("committed", flush=True)' "$database" >>"$scratch/log" &
     writer=$!
     for _ in $(seq 6000); do [ "$(wc -l <"$scratch/log")" -lt 5 ] || break; sleep 0.01; done
     [ "$(wc -l <"$scratch/log")" -ge 5 ]
