@@ -52,11 +52,12 @@ def read(fd, size):
             # A read that ends early ends before what fails.
             at += len(part)
         except OSError as error:
+            end = min(at - at % STEP + STEP, size)
             if bad and bad[-1][2] == name_of(error) and bad[-1][1] == at:
-                bad[-1][1] = min(at + STEP, size)
+                bad[-1][1] = end
             else:
-                bad.append([at, min(at + STEP, size), name_of(error)])
-            at = min(at + STEP, size) if at % STEP == 0 else at - at % STEP + STEP
+                bad.append([at, end, name_of(error)])
+            at = end
     if bad and len(big) > bad[0][0]:
         return b"the big read went past %d" % bad[0][0]
     return b" ".join(b"%s %d-%d" % (e, a, b - 1) for a, b, e in bad) or digest.hexdigest().encode()
