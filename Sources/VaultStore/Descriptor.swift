@@ -42,11 +42,14 @@ package final class Descriptor: Sendable {
     }
 
     /// pread(2) until `buffer` is full or the file ends; returns the bytes read.
-    package func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int {
+    package func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
+    {
         var done = 0
         while done < buffer.count {
             let count = try retrying {
-                pread(fd, buffer.baseAddress.map { $0 + done }, buffer.count - done, off_t(ciphertextOffset) + off_t(done))
+                pread(
+                    fd, buffer.baseAddress.map { $0 + done }, buffer.count - done, off_t(ciphertextOffset) + off_t(done)
+                )
             }
             if count == 0 { break }
             done += count
@@ -59,7 +62,9 @@ package final class Descriptor: Sendable {
         var done = 0
         while done < buffer.count {
             let count = try retrying {
-                pwrite(fd, buffer.baseAddress.map { $0 + done }, buffer.count - done, off_t(ciphertextOffset) + off_t(done))
+                pwrite(
+                    fd, buffer.baseAddress.map { $0 + done }, buffer.count - done, off_t(ciphertextOffset) + off_t(done)
+                )
             }
             // pwrite(2) returns 0 for a non-empty buffer only where the store cannot take more.
             if count == 0 { throw .system(.noSpace) }

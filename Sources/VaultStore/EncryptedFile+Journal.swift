@@ -102,6 +102,7 @@ extension EncryptedFile {
         }
         guard had == record.count else { return false }
         if isSparse && record.allSatisfy({ $0 == 0 }) { return true }
-        return try verifies(record, chunk: chunk, into: UnsafeMutableRawBufferPointer(rebasing: plaintext[..<n]), cipher)
+        return try verifies(
+            record, chunk: chunk, into: UnsafeMutableRawBufferPointer(rebasing: plaintext[..<n]), cipher)
     }
 }

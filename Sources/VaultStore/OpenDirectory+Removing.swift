@@ -64,7 +64,8 @@ extension OpenDirectory {
     /// rename(2) to `newName` in `other`, which may be this directory.
     /// - Parameter flags: renameat2(2): 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
     package func rename(
-        _ encoded: EntryName.Encoded, to other: OpenDirectory, as newEncoded: EntryName.Encoded, flags: UInt32, owner: Owner? = nil
+        _ encoded: EntryName.Encoded, to other: OpenDirectory, as newEncoded: EntryName.Encoded, flags: UInt32,
+        owner: Owner? = nil
     ) throws(StoreError) {
         if flags == linux_RENAME_EXCHANGE {
             return try rename(encoded.entry, in: other.descriptor.fd, as: newEncoded.entry, flags: flags)

@@ -27,7 +27,9 @@ package final class OpenDirectory: Sendable {
     /// Authenticates the directory's record and derives its keys.
     /// - Parameter descriptor: of a directory, O_PATH.
     /// - Throws: `.damaged` where `vaultfs.dir` is missing or does not authenticate.
-    package static func open(_ descriptor: Descriptor, isRoot: Bool, in store: Store) throws(StoreError) -> OpenDirectory {
+    package static func open(_ descriptor: Descriptor, isRoot: Bool, in store: Store) throws(StoreError)
+        -> OpenDirectory
+    {
         let bytes = try readRecord(of: descriptor)
         do throws(FormatError) {
             let record = try DirectoryRecord.parse(bytes)
@@ -95,9 +97,10 @@ package final class OpenDirectory: Sendable {
         else { return nil }
         // The longest name gives 272 bytes; whatever is longer does not authenticate.
         var bytes = [UInt8](repeating: 0, count: 512)
-        let count = (try? bytes.withMutableBytes { (buffer) throws(StoreError) -> Int in
-            try file.read(at: 0, into: buffer)
-        }) ?? 0
+        let count =
+            (try? bytes.withMutableBytes { (buffer) throws(StoreError) -> Int in
+                try file.read(at: 0, into: buffer)
+            }) ?? 0
         bytes.removeLast(bytes.count - count)
         return bytes
     }

@@ -31,7 +31,8 @@ package func withCString<Result, Failure: Error>(
     let terminated = bytes + [0]
     return try terminated.withUnsafeBufferPointer { (buffer) throws(Failure) -> Result in
         guard let base = buffer.baseAddress else { preconditionFailure("internal error: empty C string") }
-        return try base.withMemoryRebound(to: CChar.self, capacity: buffer.count) { (pointer) throws(Failure) -> Result in
+        return try base.withMemoryRebound(to: CChar.self, capacity: buffer.count) {
+            (pointer) throws(Failure) -> Result in
             try body(pointer)
         }
     }

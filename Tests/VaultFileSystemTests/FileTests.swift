@@ -194,7 +194,10 @@ import VaultStore
                 { try system.rename(ascii("f"), in: .root, to: ascii("x"), in: .root, flags: 0, for: vault.caller) }
             ),
             ("open", { _ = try system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace) }),
-            ("truncate", { _ = try system.open(id, flags: O_RDONLY | O_TRUNC, for: .root, workspace: vault.workspace) }),
+            (
+                "truncate",
+                { _ = try system.open(id, flags: O_RDONLY | O_TRUNC, for: .root, workspace: vault.workspace) }
+            ),
             ("setattr", { _ = try system.change(id, .init(), handle: nil, workspace: vault.workspace) }),
             ("setxattr", { try set(id, "user.b", [1]) }),
             ("removexattr", { try system.removeAttribute(id, ascii("user.a")) }),
