@@ -78,8 +78,16 @@ package final class VaultUnderTest {
 
     /// `vaultfs unmount`, then waits for the daemon to be gone.
     package func unmount() throws {
-        try vaultfs(["unmount", mountpoint]).succeeded()
-        try awaitDaemonsEnd()
+        do {
+            try vaultfs(["unmount", mountpoint]).succeeded()
+            try awaitDaemonsEnd()
+        } catch { throw TestFailure("\(error)\nthe daemon's threads:\n\(threads())") }
+    }
+
+    /// Where the daemon's threads are in the kernel, for a failure to show.
+    private func threads() -> String {
+        let script = "for t in /proc/\(daemon ?? 0)/task/*; do cat $t/comm $t/wchan; echo; cat $t/stack; done"
+        return (try? Command(["sh", "-c", script]).run())?.output ?? ""
     }
 
     /// Unmounts and mounts again.
