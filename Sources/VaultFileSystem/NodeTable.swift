@@ -104,6 +104,11 @@ final class NodeTable: Sendable {
         }
     }
 
+    /// Keeps the node until a `forget`, as a lookup of the kernel's does.
+    func retain(_ node: Node) {
+        state.withLock { _ in node.references += 1 }
+    }
+
     /// The kernel has dropped `count` of its lookups.
     func forget(_ node: Node, count: Int) {
         state.withLock { state in

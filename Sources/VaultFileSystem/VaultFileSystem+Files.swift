@@ -109,15 +109,18 @@ extension VaultFileSystem {
     /// The last close(2) of an open file.
     package func release(_ handle: FileHandle) {
         let left = handle.file.openHandles.subtract(1, ordering: .acquiringAndReleasing).newValue
-        if left == 0 { sealLater(handle.file) }
+        if left == 0 { sealLater(handle.file, of: handle.node) }
     }
 
-    /// A file that was open for writing vouches for its length again, once that is durable.
-    private func sealLater(_ file: EncryptedFile) {
+    /// A file that was open for writing vouches for its length again, once that is durable. Until then its node stays,
+    /// whatever the kernel forgets: a second `EncryptedFile` of a new node would know nothing of the first one's seal.
+    private func sealLater(_ file: EncryptedFile, of node: Node) {
         guard !store.isReadOnly, file.needsSeal, let status = try? file.reader.status(), status.st_nlink > 0 else {
             return
         }
-        store.sealer.add(file)
+        nodes.retain(node)
+        let isNew = store.sealer.add(file) { [nodes] in nodes.forget(node, count: 1) }
+        if !isNew { nodes.forget(node, count: 1) }
     }
 
     /// pread(2).
@@ -184,7 +187,7 @@ extension VaultFileSystem {
         store.sealer.stop()
         // After a SIGTERM files are still open, and will not be closed.
         for node in nodes.all {
-            if let file = node.openFile { sealLater(file) }
+            if let file = node.openFile { sealLater(file, of: node) }
         }
         store.sealer.sealAll()
     }

@@ -8,8 +8,15 @@ internal import VaultFormat
 /// Seals files that were written, late and many at once: their data is made durable first (FileFormat.md, "Sealing").
 /// A thread of its own that sleeps without a timer while nothing waits. Any thread may call.
 package final class Sealer: Sendable {
+    private struct Waiting {
+        var file: EncryptedFile
+        /// How often it has been added: a round lets go only of what it has seen.
+        var additions = 1
+        var whenLetGo: @Sendable () -> Void
+    }
+
     private struct State {
-        var pending: [UInt64: EncryptedFile] = [:]
+        var pending: [UInt64: Waiting] = [:]
         var oldest: timespec?
         var isStopping = false
     }
@@ -37,18 +44,27 @@ package final class Sealer: Sendable {
 
     /// A file that was open for writing has been closed unsealed. Where files are closed faster than the sealer's thread
     /// seals them, the caller does a round itself: their descriptors are not to run out.
-    package func add(_ file: EncryptedFile) {
-        let isTooMany = state.update { state in
-            state.pending[file.token] = file
+    /// - Parameter whenLetGo: called once, when the sealer holds the file no longer: until then whoever opens the file
+    ///   has to use this object. Not called, and false returned, where the file waits already.
+    @discardableResult
+    package func add(_ file: EncryptedFile, whenLetGo: @escaping @Sendable () -> Void = {}) -> Bool {
+        let (isNew, isTooMany) = state.update { state in
+            let isNew = state.pending[file.token] == nil
+            if isNew {
+                state.pending[file.token] = Waiting(file: file, whenLetGo: whenLetGo)
+            } else {
+                state.pending[file.token]?.additions += 1
+            }
             if state.oldest == nil { state.oldest = monotonicDeadline(in: Self.delay) }
-            return state.pending.count >= 2 * limit
+            return (isNew, state.pending.count >= 2 * limit)
         }
         if isTooMany { sealAll() }
+        return isNew
     }
 
     /// The file's last name is gone: let go of it, so that its space is freed.
     package func forget(_ file: EncryptedFile) {
-        _ = state.update { $0.pending.removeValue(forKey: file.token) }
+        state.update { $0.pending.removeValue(forKey: file.token) }?.whenLetGo()
     }
 
     /// The thread's body: rounds until `stop`.
@@ -76,27 +92,36 @@ package final class Sealer: Sendable {
     /// Seals every file that waits, now; returns when that is done.
     package func sealAll() {
         round.withLock { _ in
-            let files = state.update { state -> [EncryptedFile] in
+            let waiting = state.update { state -> [Waiting] in
                 state.oldest = nil
                 return Array(state.pending.values)
             }
-            if files.isEmpty { return }
-            var together = usesSyncfs && files.count > Self.fewFiles
-            let marks = files.map { $0.lengthMark }
+            if waiting.isEmpty { return }
+            var together = usesSyncfs && waiting.count > Self.fewFiles
+            let marks = waiting.map { $0.file.lengthMark }
             if together && linux_syncfs(root.fd) != 0 {
                 // Which files it concerns is not known: each is to tell for itself.
                 together = false
             }
-            for (file, mark) in zip(files, marks) {
-                let isSealed = (try? file.seal(ifStill: mark, isDurable: together)) ?? true
-                state.update { state in
-                    // One that grew meanwhile comes back when it is closed again, or waits for the next round.
-                    if file.isBusy || isSealed && !file.needsSeal { state.pending[file.token] = nil }
-                }
+            for (seen, mark) in zip(waiting, marks) {
+                // One that cannot be sealed is let go of too: it is read as well without.
+                let isDone = (try? seen.file.seal(ifStill: mark, isDurable: together)) ?? true
+                // One that is open comes back when it is closed; one that grew meanwhile waits for the next round.
+                guard isDone || seen.file.isBusy else { continue }
+                letGo(of: seen)
             }
             state.update { state in
                 if !state.pending.isEmpty && state.oldest == nil { state.oldest = monotonicDeadline(in: Self.delay) }
             }
         }
+    }
+
+    private func letGo(of seen: Waiting) {
+        let token = seen.file.token
+        let gone = state.update { state -> Waiting? in
+            guard state.pending[token]?.additions == seen.additions else { return nil }
+            return state.pending.removeValue(forKey: token)
+        }
+        gone?.whenLetGo()
     }
 }

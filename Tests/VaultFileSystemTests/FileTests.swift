@@ -47,6 +47,25 @@ import VaultStore
         for handle in [first, second, truncated] { system.release(handle) }
     }
 
+    @Test("A file that waits for its seal is the same when the kernel has forgotten it and looks again")
+    func forgottenWhileWaiting() throws {
+        let content = pattern(5000)
+        let id = try vault.file("f", content).id
+        system.forget(id, count: 1)
+        let again = try system.lookUp(ascii("f"), in: .root).id
+        let handle = try system.open(again, flags: O_RDWR, for: .root, workspace: vault.workspace)
+        try vault.write(handle, content, at: 5000)
+        try system.synchronize(handle, dataOnly: false)
+        // The seal of the first closing comes now, while the file is open and longer.
+        system.store.sealer.sealAll()
+        try vault.write(handle, [1, 2, 3], at: 10000)
+        system.release(handle)
+        system.forget(again, count: 1)
+        try vault.remount()
+        #expect(try vault.content("f") == content + content + [1, 2, 3])
+        #expect(system.statistics().nodes == 1)
+    }
+
     @Test("Sizes, modes, owners and times are set as asked")
     func changes() throws {
         let id = try vault.file("f", pattern(9000)).id

@@ -121,7 +121,11 @@ final class MountedVault {
         path + "/" + String(decoding: try system.rootDirectory.encode(ascii(name)).entry, as: UTF8.self)
     }
 
-    var nodes: Int { system.statistics().nodes }
+    var nodes: Int {
+        // A file that waits for its seal keeps its node.
+        system.store.sealer.sealAll()
+        return system.statistics().nodes
+    }
 }
 
 func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
