@@ -84,11 +84,15 @@ extension VaultFileSystem {
     /// (setattr_should_drop_suidgid in fs/attr.c; a setgid bit without group execution stays for the group's members).
     private func dropSetID(_ file: EncryptedFile, for caller: Caller) throws(StoreError) {
         if caller.uid == 0 { return }
-        let status = try file.reader.status()
-        var mode = status.st_mode & 0o7777 & ~S_ISUID
-        let isMember = caller.gid == status.st_gid || caller.groups.contains(status.st_gid)
-        if mode & S_IXGRP != 0 || !isMember { mode &= ~S_ISGID }
-        if mode != status.st_mode & 0o7777 { try retrying { fchmod(file.anyDescriptor.fd, mode) } }
+        let descriptor = file.anyDescriptor
+        // A seal at work would put the bits back that it found before.
+        try file.withoutSealing { () throws(StoreError) in
+            let status = try descriptor.status()
+            var mode = status.st_mode & 0o7777 & ~S_ISUID
+            let isMember = caller.gid == status.st_gid || caller.groups.contains(status.st_gid)
+            if mode & S_IXGRP != 0 || !isMember { mode &= ~S_ISGID }
+            if mode != status.st_mode & 0o7777 { try retrying { fchmod(descriptor.fd, mode) } }
+        }
     }
 
     /// open(2) with O_CREAT of a file that does not exist.
