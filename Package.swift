@@ -36,6 +36,7 @@ let package = Package(
         .target(
             name: "FuseSession", dependencies: ["VaultFileSystem", "CFuse", "CLinux", system, logging],
             swiftSettings: settings),
+        .target(name: "LockFiles", dependencies: ["CLinux", system], swiftSettings: settings),
         .target(name: "VaultControl", dependencies: ["CLinux", system], swiftSettings: settings),
         .executableTarget(
             name: "vaultfs",
@@ -61,6 +62,9 @@ let package = Package(
             dependencies: [
                 "VaultFileSystem", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system,
             ],
+            swiftSettings: settings),
+        .testTarget(
+            name: "LockFilesTests", dependencies: ["LockFiles", "CLinux", "TestSupport", system],
             swiftSettings: settings),
         .testTarget(
             name: "VaultControlTests", dependencies: ["VaultControl", "TestSupport", system], swiftSettings: settings),

@@ -45,3 +45,18 @@ void linux_unmap_secret_memory(void *address, size_t size);
 int linux_set_not_dumpable(void);
 // statfs(2): f_type, or 0 on failure.
 uint64_t linux_filesystem_type(int fd);
+// Which file a path leads to, as statx(2) tells; a link in the last place is not followed.
+struct linux_file_identity {
+    uint64_t device;
+    uint64_t inode;
+    // Nanoseconds since 1970; 0 where the file system does not tell. File systems such as ext4 give the inode number
+    // of a removed directory to the next one made.
+    uint64_t birth;
+    uint32_t owner;
+    uint32_t mode;
+};
+int linux_identify(const char *path, struct linux_file_identity *identity);
+// statfs(2): f_type, or 0 on failure.
+uint64_t linux_filesystem_type_at(const char *path);
+// eventfd(2), close-on-exec, not blocking.
+int linux_eventfd(void);
