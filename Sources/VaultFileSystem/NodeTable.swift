@@ -154,8 +154,8 @@ final class NodeTable: Sendable {
         if node.references > 0 { state.detached[ObjectIdentifier(node)] = node }
     }
 
-    /// All nodes that the kernel holds.
-    var all: [Node] { state.withLock { Array($0.byKey.values) } }
+    /// All nodes that the kernel holds, also those without a name.
+    var all: [Node] { state.withLock { Array($0.byKey.values) + Array($0.detached.values) } }
 
     /// How many nodes the kernel holds.
     var count: Int { state.withLock { $0.byKey.count + $0.detached.count } }

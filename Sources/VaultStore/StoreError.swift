@@ -26,6 +26,9 @@ package enum StoreError: Error, Equatable, Sendable {
         }
     }
 
+    /// What a locked object answers: "Required key not available", as the kernel's fscrypt does.
+    package static let locked = StoreError.system(Errno(rawValue: ENOKEY))
+
     /// What to tell a program: damage is `EIO`.
     package var errno: Errno {
         switch self {

@@ -1,0 +1,111 @@
+internal import Glibc
+package import LockFiles
+package import Logging
+internal import Synchronization
+internal import SystemPackage
+package import VaultCrypto
+internal import VaultFormat
+package import VaultStore
+
+/// Locks and unlocks one mount: gathers the triggers and works them off, one at a time, on a thread of its own, which
+/// holds no lock that a request needs. Any thread may call.
+package final class Locker: Sendable {
+    package typealias LockReply = @Sendable (LockReceipt) -> Void
+    package typealias UnlockReply = @Sendable (Result<Void, UnlockRefusal>) -> Void
+    /// Opens a slot with what a user gave; nil gives nothing to open one with.
+    package typealias MasterKeySource = @Sendable () throws(UnlockRefusal) -> SecretBytes
+
+    enum Job: Sendable {
+        case lock(LockReason, LockReply)
+        case unlock(MasterKeySource?, UnlockReply)
+    }
+
+    struct Inbox {
+        var jobs: [Job] = []
+        /// A lock file may have changed, a grace may be over.
+        var isPoked = false
+        var watchFailure: String?
+        var isStopping = false
+    }
+
+    let fileSystem: VaultFileSystem
+    let options: LockOptions
+    let signs: LockSigns?
+    let caches: any KernelCaches
+    let logger: Logger
+    let announce: @Sendable (LockEvent) -> Void
+    let inbox = Monitor(Inbox())
+    private let published: Mutex<LockStatus>
+    private let thread = Mutex<BackgroundThread?>(nil)
+
+    package init(
+        fileSystem: VaultFileSystem, options: LockOptions, caches: any KernelCaches, logger: Logger,
+        announce: @escaping @Sendable (LockEvent) -> Void
+    ) {
+        self.fileSystem = fileSystem
+        self.options = options
+        self.caches = caches
+        self.logger = logger
+        self.announce = announce
+        signs = fileSystem.gate.signs
+        published = Mutex(
+            LockStatus(
+                state: "\(fileSystem.gate.state)", reasons: [], since: Timestamp.now(), policy: options.policy,
+                lockFiles: options.lockFiles.map { String(decoding: $0.path) }, seen: [], needsSecret: false,
+                classKeys: [], graceSeconds: Double(options.graceMilliseconds) / 1000,
+                idleSeconds: options.idleMilliseconds.map { Double($0) / 1000 }, openFiles: 0, openForWriting: 0,
+                refusedRequests: 0, locks: 0, lastReceipt: nil))
+    }
+
+    /// Starts the thread. A vault that a lock file locks already is locked when this returns.
+    /// - Throws: pthread_create(3)'s error.
+    package func start() throws(StoreError) {
+        signs?.whenSeen { [weak self] in self?.poke() }
+        var loop = LockerLoop(self)
+        loop.begin()
+        let start = Mutex(loop)
+        let made = try BackgroundThread { start.withLock { $0.run() } }
+        thread.withLock { $0 = made }
+    }
+
+    /// Ends the thread; whoever waits for a lock or an unlock is answered.
+    package func stop() {
+        inbox.update { $0.isStopping = true }
+        thread.withLock { $0.take() }?.join()
+    }
+
+    /// Locks; `reply` is called when that is done, or at once where it was.
+    package func lock(_ reason: LockReason, reply: @escaping LockReply = { _ in }) {
+        inbox.update { $0.jobs.append(.lock(reason, reply)) }
+    }
+
+    /// Unlocks where nothing else locks. Without `masterKey` only where no key is missing.
+    package func unlock(masterKey: MasterKeySource? = nil, reply: @escaping UnlockReply = { _ in }) {
+        inbox.update { $0.jobs.append(.unlock(masterKey, reply)) }
+    }
+
+    /// Has the lock files looked at.
+    package func poke() {
+        inbox.update { $0.isPoked = true }
+    }
+
+    /// The lock files cannot be watched any more: locks.
+    package func watchFailed(_ reason: String) {
+        inbox.update { $0.watchFailure = reason }
+    }
+
+    /// The lock as of now.
+    package func status() -> LockStatus {
+        var status = published.withLock { $0 }
+        status.state = "\(fileSystem.gate.state)"
+        status.classKeys = fileSystem.store.keyRing.presentClasses.map(\.name)
+        status.openFiles = fileSystem.openHandles.load(ordering: .relaxed)
+        status.openForWriting = fileSystem.writingHandles.load(ordering: .relaxed)
+        status.refusedRequests = fileSystem.store.counters.refusedRequests.total
+        return status
+    }
+
+    func publish(_ change: (inout LockStatus) -> Void) {
+        published.withLock { change(&$0) }
+    }
+}
