@@ -36,7 +36,8 @@ let package = Package(
         .target(
             name: "FuseSession", dependencies: ["VaultFileSystem", "CFuse", "CLinux", system, logging],
             swiftSettings: settings),
-        .target(name: "VaultControl", dependencies: ["CLinux", system], swiftSettings: settings),
+        .target(
+            name: "VaultControl", dependencies: ["VaultFormat", "VaultCrypto", system], swiftSettings: settings),
         .executableTarget(
             name: "vaultfs",
             dependencies: [
@@ -63,7 +64,9 @@ let package = Package(
             ],
             swiftSettings: settings),
         .testTarget(
-            name: "VaultControlTests", dependencies: ["VaultControl", "TestSupport", system], swiftSettings: settings),
+            name: "VaultControlTests",
+            dependencies: ["VaultControl", "VaultFormat", "VaultCrypto", "TestSupport", system],
+            swiftSettings: settings),
         .testTarget(name: "CommandLineTests", dependencies: ["vaultfs", system], swiftSettings: settings),
         .testTarget(
             name: "MountTests", dependencies: ["vaultfs", "TestSupport", "CLinux", system], swiftSettings: settings),
