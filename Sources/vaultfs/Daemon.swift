@@ -82,8 +82,8 @@ final class Daemon: Sendable {
         let reporter = StatusReporter(request: request, vault: vault, fileSystem: fileSystem)
         do throws(ControlError) {
             return try ControlServer(directory: RuntimeDirectory.make(), mountpoint: request.mountpoint.bytes) {
-                request in
-                reporter.answer(request)
+                request, reply in
+                reply(reporter.answer(request))
             }
         } catch {
             logger.warning("no status: \(error)")

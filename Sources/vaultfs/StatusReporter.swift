@@ -24,6 +24,9 @@ struct StatusReporter: Sendable {
     func answer(_ request: ControlRequest) -> ControlResponse {
         switch request {
         case .status: .status(status())
+        case .stats: .stats(Self.value(fileSystem.statistics()) ?? .object([:]))
+        case .lock, .unlock, .events:
+            .error(ControlFailure(.notSupported, "this daemon does not know '\(request.name)'"))
         }
     }
 
