@@ -68,7 +68,8 @@ extension VaultFileSystem {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let node = try nodes.node(id)
         switch namespace(of: name) {
-        case .protectionClass, .reserved: throw .system(.notPermitted)
+        case .protectionClass: try setProtectionClass(of: node, to: value, flags: flags)
+        case .reserved: throw .system(.notPermitted)
         case .unsupported: throw .system(.notSupported)
         case .nameless: throw .system(.invalidArgument)
         case .passedThrough: try ExtendedAttributes(try pinForAttributes(node)).set(name, value, flags: flags)
@@ -100,12 +101,6 @@ extension VaultFileSystem {
 
     private func pinForAttributes(_ node: Node) throws(StoreError) -> Descriptor {
         node === nodes.root ? store.root : try pin(node)
-    }
-
-    private func protectionClass(of node: Node) throws(StoreError) -> ProtectionClass {
-        if node.isDirectory { return try directory(node).protectionClass }
-        guard node.isRegularFile else { throw .system(.noData) }
-        return try openFile(node).protectionClass
     }
 
     /// The keys of a file's or directory's attributes; nothing else has `user.*`.

@@ -29,8 +29,9 @@ package final class VaultFileSystem: Sendable {
         self.store = store
         let pinned = try Descriptor(
             at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
-        rootDirectory = try OpenDirectory.open(pinned, isRoot: true, in: store)
-        nodes = NodeTable(root: Node(key: NodeKey(try pinned.status()), kind: S_IFDIR))
+        let root = Node(key: NodeKey(try pinned.status()), kind: S_IFDIR)
+        rootDirectory = try Self.open(pinned, of: root, isRoot: true, in: store)
+        nodes = NodeTable(root: root)
         if !store.isReadOnly { rootDirectory.sweepOnce() }
         JournalRecovery.run(in: store)
     }
@@ -62,10 +63,18 @@ package final class VaultFileSystem: Sendable {
                 throw .system(.staleNFSFileHandle)
             }
             guard NodeKey(try descriptor.status()) == step.node.key else { throw .system(.staleNFSFileHandle) }
-            base = try OpenDirectory.open(descriptor, isRoot: false, in: store)
+            base = try Self.open(descriptor, of: step.node, isRoot: false, in: store)
             directories.insert(base, for: step.node)
         }
         return base
+    }
+
+    /// A node may be opened more than once; all its openings are of one class.
+    private static func open(
+        _ descriptor: Descriptor, of node: Node, isRoot: Bool, in store: Store
+    ) throws(StoreError) -> OpenDirectory {
+        guard let sharedClass = node.directoryClass else { throw .system(.notDirectory) }
+        return try OpenDirectory.open(descriptor, isRoot: isRoot, in: store, class: sharedClass)
     }
 
     /// Calls `body` with a directory and an entry under which the node is, trying all its known names.
