@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@ const long linux_UTIME_NOW = UTIME_NOW, linux_UTIME_OMIT = UTIME_OMIT;
 const unsigned int linux_RENAME_NOREPLACE = RENAME_NOREPLACE, linux_RENAME_EXCHANGE = RENAME_EXCHANGE;
 const int linux_FALLOC_FL_KEEP_SIZE = FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE = FALLOC_FL_PUNCH_HOLE,
           linux_FALLOC_FL_ZERO_RANGE = FALLOC_FL_ZERO_RANGE;
+const int linux_XATTR_CREATE = XATTR_CREATE;
 const int linux_SEEK_DATA = SEEK_DATA, linux_SEEK_HOLE = SEEK_HOLE;
 
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags) {
@@ -27,6 +29,8 @@ int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char 
 }
 
 int linux_fallocate(int fd, int mode, int64_t offset, int64_t length) { return fallocate(fd, mode, offset, length); }
+
+uint64_t linux_makedev(unsigned int major, unsigned int minor) { return makedev(major, minor); }
 
 int linux_syncfs(int fd) { return syncfs(fd); }
 

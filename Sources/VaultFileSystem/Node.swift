@@ -29,6 +29,8 @@ package final class Node: @unchecked Sendable {
     let key: NodeKey
     /// S_IFMT of the mode: what the object is never changes.
     let kind: mode_t
+    /// Of a directory: its class, one for all that have it open.
+    let directoryClass: DirectoryClass?
     /// All known names; a hard link has several.
     var names: [NodeName] = []
     /// The kernel's lookups, and the names in which this node is the parent.
@@ -56,6 +58,7 @@ package final class Node: @unchecked Sendable {
     init(key: NodeKey, kind: mode_t) {
         self.key = key
         self.kind = kind
+        directoryClass = kind == S_IFDIR ? DirectoryClass() : nil
     }
 
     var isDirectory: Bool { kind == S_IFDIR }

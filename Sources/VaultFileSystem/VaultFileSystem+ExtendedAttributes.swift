@@ -38,7 +38,7 @@ extension VaultFileSystem {
         // The kernel asks for the root's ACL when it checks who may go in.
         if node !== nodes.root || namespace != .passedThrough { try admit(node, .attributes) }
         switch namespace {
-        case .protectionClass: return Array(try attributeClass(of: node).name.utf8)
+        case .protectionClass: return Array(try classAttribute(of: node).name.utf8)
         case .reserved: throw .system(.noData)
         case .unsupported: throw .system(.notSupported)
         case .nameless: throw .system(.invalidArgument)
@@ -73,7 +73,8 @@ extension VaultFileSystem {
         let node = try nodes.node(id)
         try admit(node, .attributes)
         switch namespace(of: name) {
-        case .protectionClass, .reserved: throw .system(.notPermitted)
+        case .protectionClass: try setProtectionClass(of: node, to: value, flags: flags)
+        case .reserved: throw .system(.notPermitted)
         case .unsupported: throw .system(.notSupported)
         case .nameless: throw .system(.invalidArgument)
         case .passedThrough: try ExtendedAttributes(try pinForAttributes(node)).set(name, value, flags: flags)
@@ -106,12 +107,6 @@ extension VaultFileSystem {
 
     private func pinForAttributes(_ node: Node) throws(StoreError) -> Descriptor {
         node === nodes.root ? store.root : try pin(node)
-    }
-
-    private func attributeClass(of node: Node) throws(StoreError) -> ProtectionClass {
-        if node.isDirectory { return try directory(node).protectionClass }
-        guard node.isRegularFile else { throw .system(.noData) }
-        return try openFile(node).protectionClass
     }
 
     /// The keys of a file's or directory's attributes; nothing else has `user.*`.

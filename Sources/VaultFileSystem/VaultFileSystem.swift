@@ -38,9 +38,8 @@ package final class VaultFileSystem: Sendable {
         self.gate = gate
         let pinned = try Descriptor(
             at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
-        rootDirectory = try OpenDirectory.open(pinned, isRoot: true, in: store)
         let root = Node(key: NodeKey(try pinned.status()), kind: S_IFDIR)
-        root.protectionClass = rootDirectory.protectionClass
+        rootDirectory = try Self.open(pinned, of: root, isRoot: true, in: store)
         nodes = NodeTable(root: root)
         if !store.isReadOnly { rootDirectory.sweepOnce() }
         JournalRecovery.run(in: store)
@@ -53,8 +52,7 @@ package final class VaultFileSystem: Sendable {
         guard node.isDirectory else { throw .system(.notDirectory) }
         if let found = directories.find(node) { return found }
         if let removed = node.opening.withLock({ $0.removedDirectory }) { return removed }
-        let opened = try OpenDirectory.open(try pinDirectory(node), isRoot: false, in: store)
-        node.protectionClass = opened.protectionClass
+        let opened = try Self.open(try pinDirectory(node), of: node, isRoot: false, in: store)
         directories.insert(opened, for: node)
         return opened
     }
@@ -91,6 +89,16 @@ package final class VaultFileSystem: Sendable {
             base = descriptor
         }
         return base
+    }
+
+    /// A node may be opened more than once; all its openings are of one class.
+    private static func open(
+        _ descriptor: Descriptor, of node: Node, isRoot: Bool, in store: Store
+    ) throws(StoreError) -> OpenDirectory {
+        guard let sharedClass = node.directoryClass else { throw .system(.notDirectory) }
+        let directory = try OpenDirectory.open(descriptor, isRoot: isRoot, in: store, class: sharedClass)
+        node.protectionClass = directory.protectionClass
+        return directory
     }
 
     /// Calls `body` with a directory and an entry under which the node is, trying all its known names.

@@ -31,9 +31,7 @@ extension EncryptedFile {
             }
             // A file without a name is gone when it is closed.
             if before.st_nlink == 0 { return true }
-            // Only what can be executed has use for one.
-            let capability =
-                before.st_mode & 0o111 == 0 ? nil : try? ExtendedAttributes(writer).value(of: Self.capabilityName)
+            let capability = capability(of: writer, before)
             state.header.isSealed = true
             state.header.length = length
             do throws(StoreError) {
@@ -48,6 +46,11 @@ extension EncryptedFile {
             if let after = try? writer.status() { onSealed.withLock { $0 }?(before, after) }
             return true
         }
+    }
+
+    /// The file capability that a write of the header takes away; only what can be executed has use for one.
+    func capability(of writer: Descriptor, _ before: stat) -> [UInt8]? {
+        before.st_mode & 0o111 == 0 ? nil : try? ExtendedAttributes(writer).value(of: Self.capabilityName)
     }
 
     /// Changes the backing file's mode, owner or times while no seal is at work, which would put the old ones back.

@@ -24,7 +24,6 @@ package final class EncryptedFile: Sendable {
     let token: UInt64
     package let fileID: UInt64
     package let keys: FileKeys
-    package let protectionClass: ProtectionClass
     let store: Store
     package let reader: Descriptor
     let changes = ChangeCounter()
@@ -33,6 +32,8 @@ package final class EncryptedFile: Sendable {
     let currentLength: Atomic<UInt64>
     /// How much of it a sealed header vouches for; `.max` where it vouches for all there is.
     let vouchedLength: Atomic<UInt64>
+    /// The header's class, for whoever does not write.
+    let currentClass: Atomic<ProtectionClass>
     /// The header's sparse flag, for readers: an all-zero record reads as zeros.
     let isSparse: Atomic<Bool>
     /// How many handles of programs hold the file; the sealer's hold does not count.
@@ -60,7 +61,7 @@ package final class EncryptedFile: Sendable {
         self.keys = keys
         token = store.makeToken()
         fileID = header.fileID
-        protectionClass = header.protectionClass
+        currentClass = Atomic(header.protectionClass)
         currentLength = Atomic(length)
         vouchedLength = Atomic(header.isSealed && header.length < length ? header.length : .max)
         isSparse = Atomic(header.isSparse)

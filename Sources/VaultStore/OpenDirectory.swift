@@ -13,32 +13,36 @@ package final class OpenDirectory: Sendable {
     /// O_PATH: needs no read permission, and holds the directory whatever becomes of its name.
     package let descriptor: Descriptor
     package let keys: DirectoryKeys
-    package let protectionClass: ProtectionClass
+    /// Shared with all that have the directory open.
+    let sharedClass: DirectoryClass
     package let store: Store
     let wasSwept = Atomic<Bool>(false)
 
-    private init(descriptor: Descriptor, keys: DirectoryKeys, protectionClass: ProtectionClass, store: Store) {
+    private init(descriptor: Descriptor, keys: DirectoryKeys, sharedClass: DirectoryClass, store: Store) {
         self.descriptor = descriptor
         self.keys = keys
-        self.protectionClass = protectionClass
+        self.sharedClass = sharedClass
         self.store = store
     }
 
     /// Authenticates the directory's record and derives its keys.
-    /// - Parameter descriptor: of a directory, O_PATH.
+    /// - Parameters:
+    ///   - descriptor: of a directory, O_PATH.
+    ///   - sharedClass: the class as others that have this directory open see it; brought up to date.
     /// - Throws: `.damaged` where `vaultfs.dir` is missing or does not authenticate.
-    package static func open(_ descriptor: Descriptor, isRoot: Bool, in store: Store) throws(StoreError)
-        -> OpenDirectory
-    {
-        let record: DirectoryRecord
-        let bytes = try readRecord(of: descriptor)
-        do throws(FormatError) { record = try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
-        guard record.isRoot == isRoot else {
-            throw .damaged("vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
+    package static func open(
+        _ descriptor: Descriptor, isRoot: Bool, in store: Store, class sharedClass: DirectoryClass = DirectoryClass()
+    ) throws(StoreError) -> OpenDirectory {
+        let keys = try sharedClass.update { () throws(StoreError) -> (ProtectionClass, DirectoryKeys) in
+            let record: DirectoryRecord
+            let bytes = try readRecord(of: descriptor).bytes
+            do throws(FormatError) { record = try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
+            guard record.isRoot == isRoot else {
+                throw .damaged("vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
+            }
+            return (record.protectionClass, try openKeys(record, in: store))
         }
-        return OpenDirectory(
-            descriptor: descriptor, keys: try openKeys(record, in: store), protectionClass: record.protectionClass,
-            store: store)
+        return OpenDirectory(descriptor: descriptor, keys: keys, sharedClass: sharedClass, store: store)
     }
 
     private static func openKeys(_ record: DirectoryRecord, in store: Store) throws(StoreError) -> DirectoryKeys {
@@ -50,7 +54,8 @@ package final class OpenDirectory: Sendable {
         }
     }
 
-    private static func readRecord(of directory: Descriptor) throws(StoreError) -> [UInt8] {
+    /// The record's 64 bytes, and what stat(2) gives of it.
+    static func readRecord(of directory: Descriptor) throws(StoreError) -> (bytes: [UInt8], status: stat) {
         let file: Descriptor
         do {
             // O_NONBLOCK: somebody may have put a fifo there.
@@ -69,13 +74,13 @@ package final class OpenDirectory: Sendable {
             try file.read(at: 0, into: buffer)
         }
         guard count == bytes.count else { throw .damaged("vaultfs.dir: cut short") }
-        return bytes
+        return (bytes, status)
     }
 
     /// The same directory, opened for reading: for a listing, with a place of its own.
     package func reopenedForListing() throws(StoreError) -> OpenDirectory {
         let readable = try Descriptor(at: descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        return OpenDirectory(descriptor: readable, keys: keys, protectionClass: protectionClass, store: store)
+        return OpenDirectory(descriptor: readable, keys: keys, sharedClass: sharedClass, store: store)
     }
 
     /// The backing entry of a plaintext name.

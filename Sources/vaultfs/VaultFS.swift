@@ -20,7 +20,7 @@ struct VaultFS: ParsableCommand {
         version: version,
         subcommands: [
             InitCommand.self, MountCommand.self, UnmountCommand.self, StatusCommand.self, InfoCommand.self,
-            BenchCommand.self, VerifyCommand.self,
+            BenchCommand.self, VerifyCommand.self, ProtectCommand.self,
         ])
 
     /// The version of this program.

@@ -13,12 +13,16 @@ extern const long linux_UTIME_NOW, linux_UTIME_OMIT;
 extern const unsigned int linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE;
 // fallocate(2)
 extern const int linux_FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE, linux_FALLOC_FL_ZERO_RANGE;
+// setxattr(2)
+extern const int linux_XATTR_CREATE;
 // lseek(2)
 extern const int linux_SEEK_DATA, linux_SEEK_HOLE;
 
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags);
 int linux_fallocate(int fd, int mode, int64_t offset, int64_t length);
 int linux_syncfs(int fd);
+// makedev(3), a macro.
+uint64_t linux_makedev(unsigned int major, unsigned int minor);
 // unshare(CLONE_FS): the calling thread gets its own umask and working directory.
 int linux_unshare_fs(void);
 long linux_getdents64(int fd, void *buffer, size_t size);
