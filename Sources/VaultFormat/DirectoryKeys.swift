@@ -15,4 +15,10 @@ package final class DirectoryKeys: Sendable {
         }
         attributeKey = keys.subrange(64..<128)
     }
+
+    /// Wipes the keys in place, for good; whoever uses them gets `keyForgotten`.
+    package func forget() {
+        nameCipher.forget()
+        attributeKey.forget()
+    }
 }
