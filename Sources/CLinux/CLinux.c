@@ -7,8 +7,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -63,22 +61,6 @@ int linux_setxattr(const char *path, const char *name, const void *value, size_t
 }
 
 int linux_removexattr(const char *path, const char *name) { return removexattr(path, name); }
-
-void *linux_map_secret_memory(size_t size, int *locked) {
-    void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (address == MAP_FAILED) return NULL;
-    madvise(address, size, MADV_DONTDUMP);
-    madvise(address, size, MADV_WIPEONFORK);
-    *locked = mlock(address, size) == 0;
-    return address;
-}
-
-void linux_unmap_secret_memory(void *address, size_t size) {
-    explicit_bzero(address, size);
-    munmap(address, size);
-}
-
-int linux_set_not_dumpable(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
 
 uint64_t linux_filesystem_type(int fd) {
     struct statfs s;

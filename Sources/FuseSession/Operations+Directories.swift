@@ -35,6 +35,7 @@ func onSynchronizeDirectory(
     _ raw: fuse_req_t?, _ id: fuse_ino_t, _ dataOnly: Int32, _ info: UnsafeMutablePointer<fuse_file_info>?
 ) {
     Request.serve(raw, "fsyncdir") { (request) throws(StoreError) in
+        request.server.passLockBy()
         try request.fileSystem.synchronize(try handle(info), dataOnly: dataOnly != 0)
         request.reply()
     }

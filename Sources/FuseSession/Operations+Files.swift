@@ -95,13 +95,14 @@ func onWrite(
     Request.serve(raw, "write") { (request) throws(StoreError) in
         let count = try request.fileSystem.write(
             try handle(info), UnsafeRawBufferPointer(start: data, count: size), at: UInt64(offset),
-            workspace: request.server.workspace)
+            isWriteBack: info?.pointee.writepage == 1, workspace: request.server.workspace)
         fuse_reply_write(request.raw, count)
     }
 }
 
 func onRelease(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
     Request.serve(raw, "release") { (request) throws(StoreError) in
+        request.server.passLockBy()
         if let info, let handle = takeBack(info.pointee) { request.fileSystem.release(handle) }
         request.reply()
     }
@@ -111,6 +112,7 @@ func onSynchronize(
     _ raw: fuse_req_t?, _ id: fuse_ino_t, _ dataOnly: Int32, _ info: UnsafeMutablePointer<fuse_file_info>?
 ) {
     Request.serve(raw, "fsync") { (request) throws(StoreError) in
+        request.server.passLockBy()
         try request.fileSystem.synchronize(try handle(info), dataOnly: dataOnly != 0)
         request.reply()
     }

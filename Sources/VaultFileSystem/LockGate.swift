@@ -3,7 +3,7 @@ internal import Glibc
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
-package import VaultStore
+internal import VaultStore
 
 /// What every request passes: whether the vault is locked, and who is inside. Any thread.
 ///
@@ -25,11 +25,11 @@ package final class LockGate: Sendable {
     private let passages = Monitor<[Passage]>([])
     private let isDraining = Atomic<Bool>(false)
     private let lastActivity = Atomic<Int>(0)
-    private let signs: LockSigns?
+    let signs: LockSigns?
 
-    /// - Parameter signs: what else says "locked", looked at by every request; nil where nothing does.
-    init(signs: LockSigns?) {
-        self.signs = signs
+    /// - Parameter options: the lock files in them are looked at by every request.
+    package init(_ options: LockOptions = LockOptions()) {
+        signs = options.lockFiles.isEmpty ? nil : LockSigns(options)
         noteActivity()
     }
 

@@ -39,6 +39,21 @@ struct LockSequence {
         return receipt
     }
 
+    /// A file whose last handle was closed while its class is locked: no other is opened before the unlock.
+    func purge(_ node: Node) {
+        guard fileSystem.gate.state == .locked else { return }
+        fileSystem.gate.drain()
+        fileSystem.store.sealer.sealAll()
+        _ = locker.caches.dropInodes([fileSystem.nodes.id(of: node).rawValue])
+        _ = fileSystem.store.cache.removeEverything()
+        if locker.options.policy == .forget, let file = node.openFile,
+            file.openHandles.load(ordering: .acquiring) == 0
+        {
+            file.forgetKeys()
+        }
+        _ = locker.caches.wipeWorkers()
+    }
+
     private mutating func step(_ name: String, _ body: (inout LockSequence) -> Void) {
         let begin = ContinuousClock.now
         body(&self)

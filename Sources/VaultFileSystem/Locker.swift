@@ -1,5 +1,5 @@
 internal import Glibc
-package import LockFiles
+internal import LockFiles
 package import Logging
 internal import Synchronization
 internal import SystemPackage
@@ -9,7 +9,7 @@ package import VaultStore
 
 /// Locks and unlocks one mount: gathers the triggers and works them off, one at a time, on a thread of its own, which
 /// holds no lock that a request needs. Any thread may call.
-package final class Locker: Sendable {
+package final class Locker: LockObserver, Sendable {
     package typealias LockReply = @Sendable (LockReceipt) -> Void
     package typealias UnlockReply = @Sendable (Result<Void, UnlockRefusal>) -> Void
     /// Opens a slot with what a user gave; nil gives nothing to open one with.
@@ -18,6 +18,8 @@ package final class Locker: Sendable {
     enum Job: Sendable {
         case lock(LockReason, LockReply)
         case unlock(MasterKeySource?, UnlockReply)
+        /// The last handle of a file was closed while its class is locked.
+        case purge(Node)
     }
 
     struct Inbox {
@@ -35,6 +37,8 @@ package final class Locker: Sendable {
     let logger: Logger
     let announce: @Sendable (LockEvent) -> Void
     let inbox = Monitor(Inbox())
+    /// When the last refusal was announced, and how many had been before.
+    private let announced = Mutex((milliseconds: 0, count: UInt64(0)))
     private let published: Mutex<LockStatus>
     private let thread = Mutex<BackgroundThread?>(nil)
 
@@ -51,7 +55,7 @@ package final class Locker: Sendable {
         published = Mutex(
             LockStatus(
                 state: "\(fileSystem.gate.state)", reasons: [], since: Timestamp.now(), policy: options.policy,
-                lockFiles: options.lockFiles.map { String(decoding: $0.path) }, seen: [], needsSecret: false,
+                lockFiles: options.lockFiles.map { $0.path.string }, seen: [], needsSecret: false,
                 classKeys: [], graceSeconds: Double(options.graceMilliseconds) / 1000,
                 idleSeconds: options.idleMilliseconds.map { Double($0) / 1000 }, openFiles: 0, openForWriting: 0,
                 refusedRequests: 0, locks: 0, lastReceipt: nil))
@@ -61,6 +65,7 @@ package final class Locker: Sendable {
     /// - Throws: pthread_create(3)'s error.
     package func start() throws(StoreError) {
         signs?.whenSeen { [weak self] in self?.poke() }
+        fileSystem.lockObserver.withLock { $0 = self }
         var loop = LockerLoop(self)
         loop.begin()
         let start = Mutex(loop)
@@ -99,10 +104,32 @@ package final class Locker: Sendable {
         var status = published.withLock { $0 }
         status.state = "\(fileSystem.gate.state)"
         status.classKeys = fileSystem.store.keyRing.presentClasses.map(\.name)
-        status.openFiles = fileSystem.openHandles.load(ordering: .relaxed)
+        status.openFiles = fileSystem.fileHandles.load(ordering: .relaxed)
         status.openForWriting = fileSystem.writingHandles.load(ordering: .relaxed)
         status.refusedRequests = fileSystem.store.counters.refusedRequests.total
         return status
+    }
+
+    // MARK: What requests tell
+
+    func refused() {
+        let count = fileSystem.store.counters.refusedRequests.total
+        let milliseconds = monotonicMilliseconds()
+        let unreported = announced.withLock { announced -> UInt64 in
+            // Programs that try again and again are not to flood whoever listens.
+            guard milliseconds - announced.milliseconds >= 1000 else { return 0 }
+            defer { announced = (milliseconds, count) }
+            return count - announced.count
+        }
+        if unreported > 0 { announce(.denied(count: unreported)) }
+    }
+
+    func noWriterLeft() {
+        poke()
+    }
+
+    func closed(_ node: Node) {
+        inbox.update { $0.jobs.append(.purge(node)) }
     }
 
     func publish(_ change: (inout LockStatus) -> Void) {

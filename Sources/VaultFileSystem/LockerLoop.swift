@@ -15,8 +15,6 @@ struct LockerLoop {
     private var waiting: [Locker.LockReply] = []
     private var needsSecret = false
     private var receipt: LockReceipt
-    private var unreported: UInt64 = 0
-    private var lastDenial: ContinuousClock.Instant?
 
     private var gate: LockGate { locker.fileSystem.gate }
 
@@ -72,9 +70,7 @@ struct LockerLoop {
 
     private func isIdle() -> Bool {
         guard let idle = locker.options.idleMilliseconds, gate.state == .unlocked else { return false }
-        var now = timespec()
-        clock_gettime(CLOCK_MONOTONIC, &now)
-        return now.tv_sec * 1000 + now.tv_nsec / 1_000_000 >= gate.lastActivityMilliseconds + idle
+        return monotonicMilliseconds() >= gate.lastActivityMilliseconds + idle
     }
 
     /// Brings the reasons up to what the lock files say. A directory that has gone stays a reason until an unlock takes
@@ -102,6 +98,8 @@ struct LockerLoop {
             // A lock that was asked for before is not to be overtaken.
             settle()
             reply(Result { () throws(UnlockRefusal) in try unlock(masterKey) })
+        case .purge(let node):
+            LockSequence(locker, reasons: []).purge(node)
         }
     }
 
@@ -134,9 +132,7 @@ struct LockerLoop {
         let grace = locker.options.graceMilliseconds
         locker.announce(.willLock(reasons.sorted { $0.rawValue < $1.rawValue }, graceMilliseconds: grace))
         guard grace > 0 else { return true }
-        var now = timespec()
-        clock_gettime(CLOCK_MONOTONIC, &now)
-        let end = now.tv_sec * 1000 + now.tv_nsec / 1_000_000 + grace
+        let end = monotonicMilliseconds() + grace
         let deadline = timespec(tv_sec: end / 1000, tv_nsec: end % 1000 * 1_000_000)
         let fileSystem = locker.fileSystem
         while fileSystem.writingHandles.load(ordering: .acquiring) > 0 {

@@ -3,7 +3,7 @@ internal import Glibc
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
-package import VaultStore
+internal import VaultStore
 
 /// The table of classes, states and operations (README, "Locking"). What is not asked here goes on in every state: fsync,
 /// release, forget, statfs, which give out and change nothing.
@@ -52,10 +52,12 @@ extension VaultFileSystem {
         }
     }
 
+    var observer: (any LockObserver)? { lockObserver.withLock { $0 } }
+
     /// A refusal, counted.
     func refusal() -> StoreError {
         store.counters.refusedRequests.count()
-        onRefusal.withLock { $0 }?()
+        observer?.refused()
         return .locked
     }
 

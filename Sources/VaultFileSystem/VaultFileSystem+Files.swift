@@ -84,6 +84,7 @@ extension VaultFileSystem {
 
     private func handle(_ file: EncryptedFile, _ node: Node, flags: Int32) -> FileHandle {
         let handle = FileHandle(file: file, node: node, flags: flags)
+        fileHandles.add(1, ordering: .acquiringAndReleasing)
         if handle.isWriting { writingHandles.add(1, ordering: .acquiringAndReleasing) }
         return handle
     }
@@ -122,16 +123,20 @@ extension VaultFileSystem {
     /// The last close(2) of an open file.
     package func release(_ handle: FileHandle) {
         let left = handle.file.openHandles.subtract(1, ordering: .acquiringAndReleasing).newValue
-        if handle.isWriting { writingHandles.subtract(1, ordering: .acquiringAndReleasing) }
+        fileHandles.subtract(1, ordering: .acquiringAndReleasing)
+        if handle.isWriting, writingHandles.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
+            observer?.noWriterLeft()
+        }
         if left == 0 {
             sealLater(handle.file, of: handle.node)
-            onLastRelease(handle.node)
+            // While locked, what was open of the class is closed now like the rest.
+            if gate.state != .unlocked, handle.file.protectionClass == .unlessOpen { observer?.closed(handle.node) }
         }
     }
 
     /// A file that was open for writing vouches for its length again, once that is durable. Until then its node stays,
     /// whatever the kernel forgets: a second `EncryptedFile` of a new node would know nothing of the first one's seal.
-    private func sealLater(_ file: EncryptedFile, of node: Node) {
+    func sealLater(_ file: EncryptedFile, of node: Node) {
         guard !store.isReadOnly, file.needsSeal, let status = try? file.reader.status(), status.st_nlink > 0 else {
             return
         }

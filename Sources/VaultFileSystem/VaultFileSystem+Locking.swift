@@ -2,9 +2,9 @@ internal import CLinux
 internal import Glibc
 internal import Synchronization
 internal import SystemPackage
-package import VaultCrypto
+internal import VaultCrypto
 internal import VaultFormat
-package import VaultStore
+internal import VaultStore
 
 /// What a lock does to what is open. Called by the locker's thread.
 extension VaultFileSystem {
@@ -19,6 +19,11 @@ extension VaultFileSystem {
             }
             return nodes.id(of: node).rawValue
         }
+    }
+
+    /// The inodes of open files.
+    package func openInodes() -> [UInt64] {
+        nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue }
     }
 
     /// Every name under which the kernel may know something.

@@ -27,13 +27,14 @@ package final class VaultFileSystem: Sendable {
     package let gate: LockGate
     /// Directories that programs have open.
     let openDirectories = OpenHandles<DirectoryHandle>()
-    /// How many handles could write: a grace ends without any.
+    /// How many handles of files there are, and how many of them can write: a grace ends without any.
+    let fileHandles = Atomic<Int>(0)
     let writingHandles = Atomic<Int>(0)
-    /// Told of each request that a lock refuses.
-    let onRefusal = Mutex<(@Sendable () -> Void)?>(nil)
+    /// Who is told what concerns the lock.
+    let lockObserver = Mutex<(any LockObserver)?>(nil)
 
     /// - Throws: `.damaged` where the root's record does not authenticate.
-    package init(store: Store, gate: LockGate = LockGate(signs: nil)) throws(StoreError) {
+    package init(store: Store, gate: LockGate = LockGate()) throws(StoreError) {
         self.store = store
         self.gate = gate
         let pinned = try Descriptor(

@@ -120,7 +120,7 @@ package final class EncryptedFile: Sendable {
         }
     }
 
-    private static func readHeader(
+    static func readHeader(
         of descriptor: Descriptor, in store: Store
     ) throws(StoreError) -> (FileHeader, FileKeys, UInt64) {
         let status = try descriptor.status()

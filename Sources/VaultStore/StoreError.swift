@@ -15,7 +15,7 @@ package enum StoreError: Error, Equatable, Sendable {
     case crypto(String)
 
     package init(_ error: FormatError) {
-        self = .damaged(error.reason)
+        self = error.kind == .keyForgotten ? .locked : .damaged(error.reason)
     }
 
     package init(_ error: CryptoError) {
@@ -23,6 +23,7 @@ package enum StoreError: Error, Equatable, Sendable {
         case .doesNotAuthenticate: self = .damaged("does not authenticate")
         case .library(let operation): self = .crypto("\(operation) failed")
         case .invalidInput(let reason): self = .crypto(reason)
+        case .keyForgotten: self = .locked
         }
     }
 

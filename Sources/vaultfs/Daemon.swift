@@ -41,8 +41,9 @@ final class Daemon: Sendable {
         control = Self.makeControl(request, vault: keyRing.vault, fileSystem: fileSystem, logger: logger)
         guard isWanted() else { throw CommandFailure(.failure, "whoever asked for the mount has gone") }
         session = try FuseSession(fileSystem: fileSystem, options: request.mountOptions, logger: logger)
-        if !SecretMemory.allLocked {
-            logger.warning("not all keys could be locked in memory: they may reach swap (see 'ulimit -l')")
+        let shortcomings = MemoryProtection(cacheIsLocked: store.cache.isLocked).shortcomings
+        if !shortcomings.isEmpty {
+            logger.warning("memory is not protected as well as it could be: \(shortcomings.joined(separator: "; "))")
         }
     }
 
