@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -75,6 +76,12 @@ void linux_unmap_secret_memory(void *address, size_t size) {
 }
 
 int linux_set_not_dumpable(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
+
+int linux_become_user_on_thread(uint32_t uid, uint32_t gid) {
+    // The group first: afterwards it may no longer be changed.
+    if (syscall(SYS_setresgid, gid, gid, gid) != 0) return -1;
+    return syscall(SYS_setresuid, uid, uid, uid) == 0 ? 0 : -1;
+}
 
 uint64_t linux_filesystem_type(int fd) {
     struct statfs s;

@@ -43,5 +43,7 @@ int linux_removexattr(const char *path, const char *name);
 void *linux_map_secret_memory(size_t size, int *locked);
 void linux_unmap_secret_memory(void *address, size_t size);
 int linux_set_not_dumpable(void);
+// setresgid(2) and setresuid(2) for the calling thread only (glibc's change every thread).
+int linux_become_user_on_thread(uint32_t uid, uint32_t gid);
 // statfs(2): f_type, or 0 on failure.
 uint64_t linux_filesystem_type(int fd);
