@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -61,6 +62,12 @@ int linux_setxattr(const char *path, const char *name, const void *value, size_t
 }
 
 int linux_removexattr(const char *path, const char *name) { return removexattr(path, name); }
+
+int linux_become_user_on_thread(uint32_t uid, uint32_t gid) {
+    // The group first: afterwards it may no longer be changed.
+    if (syscall(SYS_setresgid, gid, gid, gid) != 0) return -1;
+    return syscall(SYS_setresuid, uid, uid, uid) == 0 ? 0 : -1;
+}
 
 uint64_t linux_filesystem_type(int fd) {
     struct statfs s;

@@ -37,8 +37,8 @@ package final class ControlClient {
         }
     }
 
-    /// Nil where nobody listens; a dead daemon's socket is removed.
-    private static func connect(name: String, directory: RuntimeDirectory) -> ControlClient? {
+    /// Connects to the socket `name` of `directory`. Nil where nobody listens; a dead daemon's socket is removed.
+    package static func connect(name: String, directory: RuntimeDirectory) -> ControlClient? {
         do throws(Errno) {
             let socket = try Socket.make(isBlocking: true)
             try socket.setTimeout(seconds: patience)

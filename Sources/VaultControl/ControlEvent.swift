@@ -42,6 +42,9 @@ package struct ControlEvent: Codable, Equatable, Sendable {
             details: details.merging(["state": .string(state.rawValue)]) { $1 })
     }
 
+    /// The line it is sent as, without its LF.
+    package var line: [UInt8] { ControlMessage.line(of: self).dropLast() }
+
     private static let ownFields: Set<String> = ["event", "time", "mountpoint"]
 
     package init(from decoder: any Decoder) throws {

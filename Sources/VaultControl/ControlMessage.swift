@@ -48,6 +48,10 @@ enum ControlMessage {
         }
     }
 
+    static func fields(of response: ControlResponse) -> [String: JSONValue] {
+        (try? JSONDecoder().decode([String: JSONValue].self, from: Data(line(of: response)))) ?? [:]
+    }
+
     static func line(of event: ControlEvent) -> [UInt8] { encoded(event) }
 
     /// The response in a line that answers `request`.

@@ -13,6 +13,9 @@ package enum ControlResponse: Equatable, Sendable {
     /// Answers `events`: the state now, an event named `state`.
     case subscribed(ControlEvent)
     case error(ControlFailure)
+
+    /// The fields of the line it is sent as.
+    package var fields: [String: JSONValue] { ControlMessage.fields(of: self) }
 }
 
 /// Why a request was not done.

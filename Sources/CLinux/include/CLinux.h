@@ -55,6 +55,8 @@ void linux_scrub_stack(void);
 // prctl(2), PR_SET_DUMPABLE and PR_GET_DUMPABLE.
 int linux_set_not_dumpable(void);
 int linux_is_dumpable(void);
+// setresgid(2) and setresuid(2) for the calling thread only (glibc's change every thread).
+int linux_become_user_on_thread(uint32_t uid, uint32_t gid);
 // statfs(2): f_type, or 0 on failure.
 uint64_t linux_filesystem_type(int fd);
 // Which file a path leads to, as statx(2) tells; a link in the last place is not followed.
