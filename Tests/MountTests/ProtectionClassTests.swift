@@ -18,8 +18,8 @@ extension MountTests {
         }
 
         /// The class by the independent reader, 1 to 4, of each path; the root is `.`.
-        private func classesOnDisk(_ vault: VaultUnderTest) throws -> [String: String] {
-            let reading = try vault.read(["--xattrs"])
+        private func classesOnDisk(_ vault: VaultUnderTest, afterKill: Bool = false) throws -> [String: String] {
+            let reading = try vault.read(afterKill ? ["--xattrs"] : ["--require-sealed", "--xattrs"])
             #expect(reading.exitCode == 0, "\(reading.errors)")
             let lines = reading.output.split(separator: "\n").map { $0.split(separator: "\t") }
             let entries = lines.filter { $0.count == 5 && $0[0] != "xattr" }
@@ -188,7 +188,7 @@ extension MountTests {
             let verify = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
             #expect(verify.exitCode == 0, "\(verify)")
             #expect(try Command(["find", vault.vault, "-name", "vaultfs.tmp.*"]).run().output == "")
-            #expect(try Set(classesOnDisk(vault).values).isSubset(of: ["1", "4"]))
+            #expect(try Set(classesOnDisk(vault, afterKill: true).values).isSubset(of: ["1", "4"]))
         }
     }
 }

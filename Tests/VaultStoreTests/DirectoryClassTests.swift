@@ -1,6 +1,7 @@
 import CLinux
 import Foundation
 import Glibc
+import Synchronization
 import SystemPackage
 import Testing
 import VaultFormat
@@ -122,11 +123,11 @@ import VaultFormat
         let shared = DirectoryClass()
         let directory = try open("d", class: shared)
         let path = try entry("d") + "/vaultfs.dir"
-        let isOver = DirectoryClass()
+        let isOver = Atomic<Bool>(false)
         try concurrently([
-            { while isOver.value == .complete { _ = try open("d", class: shared) } },
+            { while !isOver.load(ordering: .acquiring) { _ = try open("d", class: shared) } },
             {
-                defer { _ = try? isOver.update { () throws(StoreError) in (.none, ()) } }
+                defer { isOver.store(true, ordering: .releasing) }
                 for round in 0..<200 {
                     let newClass = ProtectionClass.allCases[round % 4]
                     try directory.changeClass(to: newClass)
