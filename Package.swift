@@ -50,7 +50,7 @@ let package = Package(
             swiftSettings: settings),
         .target(name: "TestSupport", dependencies: [system], path: "Tests/TestSupport", swiftSettings: settings),
         .testTarget(
-            name: "VaultCryptoTests", dependencies: ["VaultCrypto", "TestSupport"], swiftSettings: settings),
+            name: "VaultCryptoTests", dependencies: ["VaultCrypto", "CLinux", "TestSupport"], swiftSettings: settings),
         .testTarget(
             name: "VaultFormatTests", dependencies: ["VaultFormat", "VaultCrypto", "TestSupport"],
             swiftSettings: settings),
