@@ -72,7 +72,8 @@ let package = Package(
             name: "VaultControlTests",
             dependencies: ["VaultControl", "VaultFormat", "VaultCrypto", "TestSupport", system],
             swiftSettings: settings),
-        .testTarget(name: "CommandLineTests", dependencies: ["vaultfs", "VaultFormat", system], swiftSettings: settings),
+        .testTarget(
+            name: "CommandLineTests", dependencies: ["vaultfs", "VaultFormat", system], swiftSettings: settings),
         .testTarget(
             name: "MountTests", dependencies: ["vaultfs", "TestSupport", "CLinux", system], swiftSettings: settings),
     ]

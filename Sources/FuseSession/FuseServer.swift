@@ -14,6 +14,7 @@ final class FuseServer: Sendable {
     static let maximumWrite: UInt32 = 1 << 20
 
     let fileSystem: VaultFileSystem
+    let bypassesKernelCache: Bool
     let logger: Logger
     let requests = Atomic<UInt64>(0)
     /// Whether the kernel may remember that a name is not there.
@@ -23,8 +24,9 @@ final class FuseServer: Sendable {
     /// Holds the thread's `Worker`.
     private let workerKey: pthread_key_t
 
-    init(fileSystem: VaultFileSystem, logger: Logger) {
+    init(fileSystem: VaultFileSystem, bypassesKernelCache: Bool, logger: Logger) {
         self.fileSystem = fileSystem
+        self.bypassesKernelCache = bypassesKernelCache
         self.logger = logger
         var key = pthread_key_t()
         pthread_key_create(&key, nil)

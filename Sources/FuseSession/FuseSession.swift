@@ -31,7 +31,8 @@ package final class FuseSession: @unchecked Sendable {
 
     /// Mounts. When this returns, programs see the mount and their requests wait for `run`.
     package init(fileSystem: VaultFileSystem, options: MountOptions, logger: Logger) throws(MountError) {
-        let server = FuseServer(fileSystem: fileSystem, logger: logger)
+        let server = FuseServer(
+            fileSystem: fileSystem, bypassesKernelCache: options.bypassesKernelCache, logger: logger)
         self.server = server
         mountpoint = options.mountpoint
         let messages = LibraryMessages()
@@ -62,6 +63,17 @@ package final class FuseSession: @unchecked Sendable {
             let session = fuse_session_new(&arguments, &operations, MemoryLayout<fuse_lowlevel_ops>.size, userdata)
         else { throw MountError(reason: "cannot mount: \(messages.summary)") }
         return session
+    }
+
+    /// Tells `body` what did not verify, without names. Any thread calls it.
+    package func onDamage(_ body: @escaping @Sendable (String) -> Void) {
+        server.onDamage.withLock { $0 = body }
+    }
+
+    /// Takes the mount away again, instead of `run`.
+    package func cancel() {
+        fuse_session_unmount(session)
+        fuse_session_destroy(session)
     }
 
     /// Serves requests until the file system is unmounted; then seals what was written. Blocks.

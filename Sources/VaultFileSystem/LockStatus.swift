@@ -24,8 +24,8 @@ package struct LockStatus: Codable, Sendable {
 
 /// Why an unlock was refused.
 package enum UnlockRefusal: Error, Sendable, Equatable {
-    /// A lock file is there, or cannot be looked for; a line for people.
-    case lockFile(String)
+    /// These lock files are there, or cannot be looked for; a line for people.
+    case lockFile([String], reason: String)
     case secretNeeded
     /// The secret opens no slot, or one that has expired; a line for people.
     case wrongSecret(String)

@@ -10,8 +10,10 @@ package import VaultStore
 /// Locks and unlocks one mount: gathers the triggers and works them off, one at a time, on a thread of its own, which
 /// holds no lock that a request needs. Any thread may call.
 package final class Locker: LockObserver, Sendable {
-    package typealias LockReply = @Sendable (LockReceipt) -> Void
-    package typealias UnlockReply = @Sendable (Result<Void, UnlockRefusal>) -> Void
+    /// With the receipt, and whether it was locked before.
+    package typealias LockReply = @Sendable (LockReceipt, _ already: Bool) -> Void
+    /// Whether it was not locked.
+    package typealias UnlockReply = @Sendable (Result<Bool, UnlockRefusal>) -> Void
     /// Opens a slot with what a user gave; nil gives nothing to open one with.
     package typealias MasterKeySource = @Sendable () throws(UnlockRefusal) -> SecretBytes
 
@@ -80,7 +82,7 @@ package final class Locker: LockObserver, Sendable {
     }
 
     /// Locks; `reply` is called when that is done, or at once where it was.
-    package func lock(_ reason: LockReason, reply: @escaping LockReply = { _ in }) {
+    package func lock(_ reason: LockReason, reply: @escaping LockReply = { _, _ in }) {
         inbox.update { $0.jobs.append(.lock(reason, reply)) }
     }
 

@@ -93,11 +93,12 @@ struct LockerLoop {
         switch job {
         case .lock(let reason, let reply):
             reasons.insert(reason)
-            if gate.state == .unlocked { waiting.append(reply) } else { reply(receipt) }
+            if gate.state == .unlocked { waiting.append(reply) } else { reply(receipt, true) }
         case .unlock(let masterKey, let reply):
             // A lock that was asked for before is not to be overtaken.
             settle()
             reply(Result { () throws(UnlockRefusal) in try unlock(masterKey) })
+            look()
         case .purge(let node):
             LockSequence(locker, reasons: []).purge(node)
         }
@@ -116,7 +117,7 @@ struct LockerLoop {
             }
             look()
         }
-        for reply in waiting { reply(receipt) }
+        for reply in waiting { reply(receipt, false) }
         waiting = []
         let (reasons, needsSecret) = (reasons.sorted { $0.rawValue < $1.rawValue }, needsSecret)
         locker.publish {
@@ -173,26 +174,31 @@ struct LockerLoop {
 
     // MARK: Unlocking
 
-    private mutating func unlock(_ masterKey: Locker.MasterKeySource?) throws(UnlockRefusal) {
+    /// Returns whether there was nothing to unlock.
+    private mutating func unlock(_ masterKey: Locker.MasterKeySource?) throws(UnlockRefusal) -> Bool {
+        if gate.state == .unlocked { return true }
         try rearm()
         look()
-        if reasons.contains(.lockFile) || reasons.contains(.lockDirectory) {
-            let seen = locker.status().seen
-            throw .lockFile(seen.first ?? "the lock files cannot be looked at")
+        let seen = locker.signs?.sightings().filter { $0.sighting.isLocked } ?? []
+        if let first = seen.first {
+            throw .lockFile(seen.map { $0.file.path.string }, reason: first.file.describe(first.sighting))
         }
         if needsSecret {
             guard let masterKey else { throw .secretNeeded }
             try restoreKeys(masterKey)
         }
         reasons = []
-        if gate.state != .unlocked { finishUnlock() }
+        finishUnlock()
+        return false
     }
 
     /// Takes the directories that are there now for those of the lock files.
     private mutating func rearm() throws(UnlockRefusal) {
         guard reasons.contains(.lockDirectory) else { return }
         for file in locker.options.lockFiles {
-            do throws(LockFileError) { try file.rearm() } catch { throw .lockFile(error.description) }
+            do throws(LockFileError) { try file.rearm() } catch {
+                throw .lockFile([file.path.string], reason: error.description)
+            }
         }
         reasons.remove(.lockDirectory)
     }

@@ -3,6 +3,7 @@ internal import LockFiles
 internal import SystemPackage
 internal import VaultControl
 internal import VaultFileSystem
+internal import VaultStore
 
 /// The options that say when and how a mount locks.
 struct LockArguments: ParsableArguments {
@@ -35,7 +36,7 @@ struct LockArguments: ParsableArguments {
 
     /// What fstab can only say within `-o`.
     mutating func take(_ list: MountOptionList) throws(CommandFailure) {
-        if let text = list.ours["lock_file"] { lockFile.append(PathArgument(argument: text)) }
+        if let text = list.ours["lock_file"] { lockFile.append(try Self.value(text, of: "lock_file")) }
         if let text = list.ours["on_lock"] { onLock = try Self.value(text, of: "on_lock") }
         if let text = list.ours["idle_lock"] { idleLock = try Self.value(text, of: "idle_lock") as DurationArgument }
         if let text = list.ours["grace"] { grace = try Self.value(text, of: "grace") }
@@ -55,19 +56,14 @@ struct LockArguments: ParsableArguments {
     func options(mountpoint: FilePath) throws(CommandFailure) -> LockOptions {
         var files: [LockFile] = []
         for path in try paths() {
-            do throws(LockFileError) {
-                let file = try LockFile(path: path)
-                guard !file.path.starts(with: mountpoint) else {
-                    throw CommandFailure(.usage, "lock file \(file.path.shown) lies in the mount it is to lock")
-                }
-                files.append(file)
-            } catch let error as CommandFailure {
-                throw error
-            } catch let error as LockFileError {
-                throw CommandFailure(.lockFile, error.description)
-            } catch {
-                preconditionFailure("internal error: untyped error")
+            let file: LockFile
+            do throws(LockFileError) { file = try LockFile(path: path) } catch {
+                throw CommandFailure(.failure, error.description)
             }
+            guard !file.path.starts(with: mountpoint) else {
+                throw CommandFailure(.usage, "lock file \(file.path.shown) lies in the mount it is to lock")
+            }
+            files.append(file)
         }
         return LockOptions(
             lockFiles: files, policy: onLock, graceMilliseconds: grace.milliseconds,

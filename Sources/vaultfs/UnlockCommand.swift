@@ -38,20 +38,21 @@ struct UnlockCommand: ParsableCommand {
         var given: SlotSecret?
         var result: [MountAnswer] = []
         for answer in answers {
-            guard case .answered(.error(let failure)) = answer.outcome, failure.code == .secretNeeded,
-                // What calls itself somebody's vault is not to get a secret that was meant for others.
-                !mounts.all || answer.socket?.userID == geteuid()
-            else {
-                result.append(answer)
-                continue
-            }
-            if given == nil || !secret.hasSource {
+            // What calls itself somebody's vault is not to get a secret that was meant for others.
+            if Self.needsSecret(answer), !mounts.all || answer.socket?.userID == geteuid() {
                 // A descriptor can be read only once.
-                given = try read(for: answer.mountpoint)
+                if given == nil || !secret.hasSource { given = try read(for: answer.mountpoint) }
+                result.append(answer.asking(.unlock(given)))
+            } else {
+                result.append(answer)
             }
-            result.append(answer.asking(.unlock(given)))
         }
         return result
+    }
+
+    private static func needsSecret(_ answer: MountAnswer) -> Bool {
+        guard case .answered(.error(let failure)) = answer.outcome else { return false }
+        return failure.code == .secretNeeded
     }
 
     private func read(for mountpoint: String) throws(CommandFailure) -> SlotSecret {
