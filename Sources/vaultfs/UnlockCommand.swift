@@ -35,19 +35,19 @@ struct UnlockCommand: ParsableCommand {
 
     /// Asks those again that want a secret. One by one: there is one terminal.
     private func withSecrets(_ answers: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
-        var given: SlotSecret?
-        var result: [MountAnswer] = []
-        for answer in answers {
-            // What calls itself somebody's vault is not to get a secret that was meant for others.
-            if Self.needsSecret(answer), !mounts.all || answer.socket?.userID == geteuid() {
-                // A descriptor can be read only once.
-                if given == nil || !secret.hasSource { given = try read(for: answer.mountpoint) }
-                result.append(answer.asking(.unlock(given)))
-            } else {
-                result.append(answer)
-            }
+        // A descriptor can be read only once: what it gives is for all.
+        let shared = secret.hasSource && answers.contains(where: wantsSecret) ? try secret.read() : nil
+        var result = answers
+        for index in answers.indices where wantsSecret(answers[index]) {
+            let given = if let shared { shared } else { try read(for: answers[index].mountpoint) }
+            result[index] = answers[index].asking(.unlock(given))
         }
         return result
+    }
+
+    /// What calls itself somebody's vault is not to get a secret that was meant for others.
+    private func wantsSecret(_ answer: MountAnswer) -> Bool {
+        Self.needsSecret(answer) && (!mounts.all || answer.socket?.userID == geteuid())
     }
 
     private static func needsSecret(_ answer: MountAnswer) -> Bool {
@@ -56,7 +56,7 @@ struct UnlockCommand: ParsableCommand {
     }
 
     private func read(for mountpoint: String) throws(CommandFailure) -> SlotSecret {
-        if mounts.all, !secret.hasSource { Console.writeToStandardError("\(mountpoint):\n") }
+        if mounts.all { Console.writeToStandardError("\(mountpoint):\n") }
         return try secret.read()
     }
 
