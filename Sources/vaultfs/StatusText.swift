@@ -9,9 +9,12 @@ enum StatusText {
         if let lock = status.lock { printFields(lock) }
         Console.printField(
             "mounted", "\(status.mounted), \(duration(status.uptimeSeconds)) ago, by process \(status.pid)")
-        Console.printField("keys", memory(isLocked: status.keysLocked))
-        Console.printField("cache", memory(isLocked: status.cacheLocked))
-        if let memory = status.memory { printFields(memory) }
+        if let memory = status.memory {
+            printFields(memory)
+        } else {
+            Console.printField("keys", protection(isLocked: status.keysLocked))
+            Console.printField("cache", protection(isLocked: status.cacheLocked))
+        }
         // Said already, in words.
         if let counters = status.statistics { printFields(counters, without: ["keysLocked", "cacheLocked"]) }
     }
@@ -24,7 +27,7 @@ enum StatusText {
         }
     }
 
-    private static func memory(isLocked: Bool) -> String {
+    private static func protection(isLocked: Bool) -> String {
         isLocked ? "locked in memory" : "not locked in memory: may reach swap"
     }
 
