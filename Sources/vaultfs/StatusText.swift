@@ -6,7 +6,8 @@ enum StatusText {
         Console.printField("mountpoint", Console.shown(status.mountpoint))
         Console.printField("vault", Console.shown(status.vaultPath))
         Console.printField("state", status.state.rawValue + (status.readOnly ? ", read-only" : ""))
-        if let lock = status.lock { printFields(lock) }
+        // The receipt is the lock command's.
+        if let lock = status.lock { printFields(lock, without: ["state", "lastReceipt"]) }
         Console.printField(
             "mounted", "\(status.mounted), \(duration(status.uptimeSeconds)) ago, by process \(status.pid)")
         if let memory = status.memory {
