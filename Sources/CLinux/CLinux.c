@@ -7,10 +7,9 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -64,21 +63,11 @@ int linux_setxattr(const char *path, const char *name, const void *value, size_t
 
 int linux_removexattr(const char *path, const char *name) { return removexattr(path, name); }
 
-void *linux_map_secret_memory(size_t size, int *locked) {
-    void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (address == MAP_FAILED) return NULL;
-    madvise(address, size, MADV_DONTDUMP);
-    madvise(address, size, MADV_WIPEONFORK);
-    *locked = mlock(address, size) == 0;
-    return address;
+int linux_become_user_on_thread(uint32_t uid, uint32_t gid) {
+    // The group first: afterwards it may no longer be changed.
+    if (syscall(SYS_setresgid, gid, gid, gid) != 0) return -1;
+    return syscall(SYS_setresuid, uid, uid, uid) == 0 ? 0 : -1;
 }
-
-void linux_unmap_secret_memory(void *address, size_t size) {
-    explicit_bzero(address, size);
-    munmap(address, size);
-}
-
-int linux_set_not_dumpable(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
 
 uint64_t linux_filesystem_type(int fd) {
     struct statfs s;

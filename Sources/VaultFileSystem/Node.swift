@@ -38,6 +38,9 @@ package final class Node: @unchecked Sendable {
     /// Out of the table: its last name is gone, its inode number may belong to another.
     var isDetached = false
 
+    /// Raw value of the class that was authenticated, 0 before.
+    private let knownClass = Atomic<UInt8>(0)
+
     struct OpenState {
         /// The file while a handle or the sealer holds it: all share one.
         weak var file: EncryptedFile?
@@ -73,6 +76,12 @@ package final class Node: @unchecked Sendable {
             sealing.moved.tv_nsec == status.st_ctim.tv_nsec
         else { return status.st_ctim }
         return sealing.shown
+    }
+
+    /// The class, once it has been authenticated: the kernel tells by nodes what it asks for.
+    var protectionClass: ProtectionClass? {
+        get { ProtectionClass(rawValue: knownClass.load(ordering: .acquiring)) }
+        set { knownClass.store(newValue?.rawValue ?? 0, ordering: .releasing) }
     }
 
     /// The file, where it is open.

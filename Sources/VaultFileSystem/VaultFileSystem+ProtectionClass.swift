@@ -7,7 +7,7 @@ internal import VaultStore
 /// `user.vaultfs.class`: files and directories always have it; it is not listed, so that no tool copies it.
 extension VaultFileSystem {
     /// - Throws: `ENODATA` for what is neither a file nor a directory.
-    func protectionClass(of node: Node) throws(StoreError) -> ProtectionClass {
+    func classAttribute(of node: Node) throws(StoreError) -> ProtectionClass {
         if node.isDirectory { return try directory(node).protectionClass }
         guard node.isRegularFile else { throw .system(.noData) }
         return try openFile(node).protectionClass
@@ -24,10 +24,16 @@ extension VaultFileSystem {
         guard let newClass = ProtectionClass.allCases.first(where: { Array($0.name.utf8) == name }) else {
             throw .system(.invalidArgument)
         }
+        // What a lock has purged, or has left, goes by the class that was.
+        guard gate.isUnlocked() else { throw refusal() }
         if node.isDirectory {
-            try directory(node).changeClass(to: newClass)
+            let directory = try directory(node)
+            defer { node.protectionClass = directory.protectionClass }
+            try directory.changeClass(to: newClass)
         } else {
-            try openFile(node).changeClass(to: newClass)
+            let file = try openFile(node)
+            defer { node.protectionClass = file.protectionClass }
+            try file.changeClass(to: newClass)
         }
     }
 }

@@ -49,12 +49,22 @@ package struct DirectoryRecord: Sendable {
 
     /// Unwraps the directory secret, which authenticates the record, and derives its keys.
     package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> DirectoryKeys {
+        try DirectoryKeys(secret: try unwrapped(classCipher), vault: vault)
+    }
+
+    /// Puts the keys of this record back into an object that has forgotten them. Throws as `openKeys`.
+    package func restore(
+        _ keys: DirectoryKeys, classCipher: SivCipher, vault: VaultID
+    ) throws(FormatError) {
+        try keys.restore(secret: try unwrapped(classCipher), vault: vault)
+    }
+
+    private func unwrapped(_ classCipher: SivCipher) throws(FormatError) -> SecretBytes {
         let wrapped = Array(bytes[Self.identitySize...])
         let associatedData = [Array(bytes[..<Self.identitySize])]
-        let secret = try cryptography("directory record: secret") { () throws(CryptoError) in
+        return try cryptography("directory record: secret") { () throws(CryptoError) in
             try classCipher.openSecret(wrapped, associatedData: associatedData)
         }
-        return try DirectoryKeys(secret: secret, vault: vault)
     }
 
     /// The bytes of the same record for another class: the directory secret, and so every name, and the flag stay.

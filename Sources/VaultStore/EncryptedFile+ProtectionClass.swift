@@ -34,8 +34,8 @@ extension EncryptedFile {
         _ state: inout WriteState, _ writer: Descriptor, _ newClass: ProtectionClass
     ) throws(StoreError) {
         let oldHeader = state.header
-        let oldCipher = store.keyRing.classCipher(oldHeader.protectionClass)
-        let newCipher = store.keyRing.classCipher(newClass)
+        let oldCipher = try store.keyRing.classCipher(oldHeader.protectionClass)
+        let newCipher = try store.keyRing.classCipher(newClass)
         do {
             state.header = try oldHeader.rewrapped(as: newClass, from: oldCipher, to: newCipher, keys: keys)
         } catch { throw StoreError(error) }

@@ -22,6 +22,8 @@ extension EncryptedFile {
         if !isDurable { try synchronize(dataOnly: true) }
         return try writing.withLock { (state) throws(StoreError) -> Bool in
             guard let writer = state.writer, !state.header.isSealed else { return true }
+            // What could not be sealed before a lock wiped its keys stays unsealed, which reads as well.
+            guard hasKeys else { return true }
             guard state.lengthChanges == mark else { return false }
             // Before the last record is read: that too moves atime.
             let before = try writer.status()

@@ -104,8 +104,8 @@ package final class EncryptedFile: Sendable {
         in descriptor: Descriptor, class protectionClass: ProtectionClass, store: Store
     ) throws(StoreError) -> EncryptedFile {
         do {
-            let made = try FileHeader.make(
-                protectionClass, classCipher: store.keyRing.classCipher(protectionClass), vault: store.keyRing.vault)
+            let cipher = try store.keyRing.classCipher(protectionClass)
+            let made = try FileHeader.make(protectionClass, classCipher: cipher, vault: store.keyRing.vault)
             let bytes = try made.header.serialized(keys: made.keys)
             try bytes.withBytes { (bytes) throws(StoreError) in try descriptor.write(bytes, at: 0) }
             return EncryptedFile(
@@ -120,7 +120,7 @@ package final class EncryptedFile: Sendable {
         }
     }
 
-    private static func readHeader(
+    static func readHeader(
         of descriptor: Descriptor, in store: Store
     ) throws(StoreError) -> (FileHeader, FileKeys, UInt64) {
         let status = try descriptor.status()
@@ -131,18 +131,20 @@ package final class EncryptedFile: Sendable {
         let (header, keys) = try withUnsafeTemporaryBytes(ChunkLayout.headerSize) {
             (bytes) throws(StoreError) -> (FileHeader, FileKeys) in
             guard try descriptor.read(at: 0, into: bytes) == bytes.count else { throw .damaged("header: cut short") }
-            return try parseHeader(UnsafeRawBufferPointer(bytes), in: store)
+            return try parseHeader(UnsafeRawBufferPointer(bytes), keyRing: store.keyRing)
         }
         return (header, keys, UInt64(status.st_size))
     }
 
-    private static func parseHeader(
-        _ bytes: UnsafeRawBufferPointer, in store: Store
+    /// A header's 128 bytes, authenticated.
+    static func parseHeader(
+        _ bytes: UnsafeRawBufferPointer, keyRing: KeyRing
     ) throws(StoreError) -> (FileHeader, FileKeys) {
-        do {
-            let header = try FileHeader.parse(bytes)
-            let cipher = store.keyRing.classCipher(header.protectionClass)
-            return (header, try header.openKeys(classCipher: cipher, vault: store.keyRing.vault))
+        let header: FileHeader
+        do throws(FormatError) { header = try FileHeader.parse(bytes) } catch { throw StoreError(error) }
+        let cipher = try keyRing.classCipher(header.protectionClass)
+        do throws(FormatError) {
+            return (header, try header.openKeys(classCipher: cipher, vault: keyRing.vault))
         } catch {
             throw StoreError(error)
         }

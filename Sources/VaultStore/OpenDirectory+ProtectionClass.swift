@@ -41,8 +41,8 @@ extension OpenDirectory {
         let record: DirectoryRecord
         do { record = try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
         if record.protectionClass == newClass { return nil }
-        let oldCipher = store.keyRing.classCipher(record.protectionClass)
-        let newCipher = store.keyRing.classCipher(newClass)
+        let oldCipher = try store.keyRing.classCipher(record.protectionClass)
+        let newCipher = try store.keyRing.classCipher(newClass)
         do { return try record.rewrapped(as: newClass, from: oldCipher, to: newCipher) } catch {
             throw StoreError(error)
         }

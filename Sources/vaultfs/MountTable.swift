@@ -19,8 +19,13 @@ struct MountTable {
         var isVault: Bool { type == "fuse.vaultfs" }
 
         /// The user whose daemon serves a FUSE mount.
-        var userID: UInt32? {
-            options.lazy.compactMap { $0.hasPrefix("user_id=") ? UInt32($0.dropFirst(8)) : nil }.first
+        var userID: UInt32? { number("user_id=") }
+
+        /// Its group.
+        var groupID: UInt32? { number("group_id=") }
+
+        private func number(_ prefix: String) -> UInt32? {
+            options.lazy.compactMap { $0.hasPrefix(prefix) ? UInt32($0.dropFirst(prefix.count)) : nil }.first
         }
     }
 

@@ -42,10 +42,35 @@ long linux_getxattr(const char *path, const char *name, void *value, size_t size
 long linux_listxattr(const char *path, char *list, size_t size);
 int linux_setxattr(const char *path, const char *name, const void *value, size_t size, int flags);
 int linux_removexattr(const char *path, const char *name);
+// memfd_secret(2): memory that only this process's own code reads; a system call given its address fails with EFAULT.
+// Locked by its nature (RLIMIT_MEMLOCK), in no core dump, absent in a forked child. NULL where it is not to be had.
+void *linux_map_memfd_secret(size_t size);
 // mmap of anonymous private memory that is left out of core dumps and emptied in a forked child; NULL on failure.
 // *locked tells whether mlock succeeded.
 void *linux_map_secret_memory(size_t size, int *locked);
+// Zeroes and unmaps memory of either kind.
 void linux_unmap_secret_memory(void *address, size_t size);
+// Zeroes what functions that have returned left on the calling thread's stack: up to 128 KiB below the caller.
+void linux_scrub_stack(void);
+// prctl(2), PR_SET_DUMPABLE and PR_GET_DUMPABLE.
 int linux_set_not_dumpable(void);
+int linux_is_dumpable(void);
+// setresgid(2) and setresuid(2) for the calling thread only (glibc's change every thread).
+int linux_become_user_on_thread(uint32_t uid, uint32_t gid);
 // statfs(2): f_type, or 0 on failure.
 uint64_t linux_filesystem_type(int fd);
+// Which file a path leads to, as statx(2) tells; a link in the last place is not followed.
+struct linux_file_identity {
+    uint64_t device;
+    uint64_t inode;
+    // Nanoseconds since 1970; 0 where the file system does not tell. File systems such as ext4 give the inode number
+    // of a removed directory to the next one made.
+    uint64_t birth;
+    uint32_t owner;
+    uint32_t mode;
+};
+int linux_identify(const char *path, struct linux_file_identity *identity);
+// statfs(2): f_type, or 0 on failure.
+uint64_t linux_filesystem_type_at(const char *path);
+// eventfd(2), close-on-exec, not blocking.
+int linux_eventfd(void);
