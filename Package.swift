@@ -64,7 +64,8 @@ let package = Package(
             swiftSettings: settings),
         .testTarget(
             name: "VaultControlTests", dependencies: ["VaultControl", "TestSupport", system], swiftSettings: settings),
-        .testTarget(name: "CommandLineTests", dependencies: ["vaultfs", system], swiftSettings: settings),
+        .testTarget(
+            name: "CommandLineTests", dependencies: ["vaultfs", "VaultCrypto", system], swiftSettings: settings),
         .testTarget(
             name: "MountTests", dependencies: ["vaultfs", "TestSupport", "CLinux", system], swiftSettings: settings),
     ]
