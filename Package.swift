@@ -31,17 +31,19 @@ let package = Package(
             name: "VaultStore", dependencies: ["VaultFormat", "VaultCrypto", "CLinux", system], swiftSettings: settings),
         .target(
             name: "VaultFileSystem",
-            dependencies: ["VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system, logging],
+            dependencies: ["LockFiles", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system, logging],
             swiftSettings: settings),
         .target(
             name: "FuseSession", dependencies: ["VaultFileSystem", "CFuse", "CLinux", system, logging],
             swiftSettings: settings),
-        .target(name: "VaultControl", dependencies: ["CLinux", system], swiftSettings: settings),
+        .target(name: "LockFiles", dependencies: ["CLinux", system], swiftSettings: settings),
+        .target(
+            name: "VaultControl", dependencies: ["VaultFormat", "VaultCrypto", system], swiftSettings: settings),
         .executableTarget(
             name: "vaultfs",
             dependencies: [
-                "FuseSession", "VaultFileSystem", "VaultStore", "VaultFormat", "VaultCrypto", "VaultControl", "CLinux",
-                system, logging,
+                "FuseSession", "VaultFileSystem", "LockFiles", "VaultStore", "VaultFormat", "VaultCrypto",
+                "VaultControl", "CLinux", system, logging,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Histogram", package: "hdrhistogram-swift"),
             ],
@@ -59,13 +61,20 @@ let package = Package(
         .testTarget(
             name: "VaultFileSystemTests",
             dependencies: [
-                "VaultFileSystem", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system,
+                "VaultFileSystem", "LockFiles", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport",
+                system,
             ],
             swiftSettings: settings),
         .testTarget(
-            name: "VaultControlTests", dependencies: ["VaultControl", "TestSupport", system], swiftSettings: settings),
+            name: "LockFilesTests", dependencies: ["LockFiles", "CLinux", "TestSupport", system],
+            swiftSettings: settings),
         .testTarget(
-            name: "CommandLineTests", dependencies: ["vaultfs", "VaultCrypto", system], swiftSettings: settings),
+            name: "VaultControlTests",
+            dependencies: ["VaultControl", "VaultFormat", "VaultCrypto", "TestSupport", system],
+            swiftSettings: settings),
+        .testTarget(
+            name: "CommandLineTests", dependencies: ["vaultfs", "VaultFormat", "VaultCrypto", system],
+            swiftSettings: settings),
         .testTarget(
             name: "MountTests", dependencies: ["vaultfs", "TestSupport", "CLinux", system], swiftSettings: settings),
     ]

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@ const long linux_UTIME_NOW = UTIME_NOW, linux_UTIME_OMIT = UTIME_OMIT;
 const unsigned int linux_RENAME_NOREPLACE = RENAME_NOREPLACE, linux_RENAME_EXCHANGE = RENAME_EXCHANGE;
 const int linux_FALLOC_FL_KEEP_SIZE = FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE = FALLOC_FL_PUNCH_HOLE,
           linux_FALLOC_FL_ZERO_RANGE = FALLOC_FL_ZERO_RANGE;
+const int linux_XATTR_CREATE = XATTR_CREATE;
 const int linux_SEEK_DATA = SEEK_DATA, linux_SEEK_HOLE = SEEK_HOLE;
 
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags) {
@@ -25,6 +28,8 @@ int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char 
 }
 
 int linux_fallocate(int fd, int mode, int64_t offset, int64_t length) { return fallocate(fd, mode, offset, length); }
+
+uint64_t linux_makedev(unsigned int major, unsigned int minor) { return makedev(major, minor); }
 
 int linux_syncfs(int fd) { return syncfs(fd); }
 
@@ -57,6 +62,12 @@ int linux_setxattr(const char *path, const char *name, const void *value, size_t
 }
 
 int linux_removexattr(const char *path, const char *name) { return removexattr(path, name); }
+
+int linux_become_user_on_thread(uint32_t uid, uint32_t gid) {
+    // The group first: afterwards it may no longer be changed.
+    if (syscall(SYS_setresgid, gid, gid, gid) != 0) return -1;
+    return syscall(SYS_setresuid, uid, uid, uid) == 0 ? 0 : -1;
+}
 
 uint64_t linux_filesystem_type(int fd) {
     struct statfs s;

@@ -2,73 +2,164 @@ internal import Glibc
 internal import SystemPackage
 
 /// One client of a `ControlServer`; on the server's thread only. Never blocks.
-struct ControlConnection {
+final class ControlConnection {
     /// How long an incomplete line may stay incomplete, and an answer unread.
     static let patience: Duration = .seconds(5)
+    /// What a subscriber may leave unread, in bytes, before it is hung up on.
+    static let maximumUnreadEvents = 256 << 10
 
+    private enum Phase: Equatable {
+        /// Requests are read.
+        case listening
+        /// The handler has a request: nothing more is read until its reply is there.
+        case awaitingReply
+        /// The same for `events`; the events that came meanwhile are held back.
+        case subscribing(held: [UInt8])
+        case subscribed
+    }
+
+    let number: UInt64
     let socket: Socket
     /// When the client last sent or took something.
     private(set) var lastActivity: ContinuousClock.Instant
-    private var received = LineBuffer(maximumLineSize: ControlMessage.maximumRequestSize)
+    private let received = LineBuffer(maximumLineSize: ControlMessage.maximumRequestSize)
     private var unsent: [UInt8] = []
+    private var phase = Phase.listening
+    /// The client sends nothing more (shutdown(2)), but may read.
+    private var isInputOver = false
+    /// To be hung up on when all is sent.
     private var isEnding = false
-    private var waitingSince: ContinuousClock.Instant?
+    private var owesSince: ContinuousClock.Instant?
 
-    init(socket: Socket, now: ContinuousClock.Instant) {
+    init(number: UInt64, socket: Socket, now: ContinuousClock.Instant) {
+        self.number = number
         self.socket = socket
         lastActivity = now
     }
 
-    /// When to give up on the client; nil while it owes nothing: an idle connection may stay.
-    var deadline: ContinuousClock.Instant? { waitingSince.map { $0 + Self.patience } }
+    /// When to give up on the client; nil while it owes nothing: an idle connection may stay, and so may one that waits
+    /// for us.
+    var deadline: ContinuousClock.Instant? { owesSince.map { $0 + Self.patience } }
 
-    /// What to poll for. While an answer is unread no more requests are read.
-    var events: Int16 { Int16(unsent.isEmpty ? POLLIN : POLLOUT) }
+    var isAwaitingReply: Bool { phase == .awaitingReply }
 
-    /// Does what the socket is ready for. False: the connection is over.
-    mutating func serve(now: ContinuousClock.Instant, handler: ControlServer.Handler) -> Bool {
-        lastActivity = now
-        guard unsent.isEmpty ? receive() : flush() else { return false }
-        answer(handler)
-        guard flush() else { return false }
-        let isWaiting = !unsent.isEmpty || received.isHoldingPart
-        if !isWaiting {
-            waitingSince = nil
-        } else if waitingSince == nil {
-            waitingSince = now
+    var isSubscriber: Bool {
+        switch phase {
+        case .subscribing, .subscribed: true
+        case .listening, .awaitingReply: false
         }
-        return !(isEnding && unsent.isEmpty)
     }
 
-    /// Answers the lines that have arrived, one at a time while the client takes the answers.
-    private mutating func answer(_ handler: ControlServer.Handler) {
+    /// How much of requests is held, in bytes.
+    var heldBytes: Int { received.count }
+
+    /// What to poll for, beside a client that has gone. While an answer is due or unread no more requests are read.
+    var events: Int16 {
+        if !unsent.isEmpty { return Int16(POLLOUT) }
+        return phase == .listening && !isInputOver ? Int16(POLLIN) : 0
+    }
+
+    /// Moves what the socket is ready for. False: the client has gone.
+    /// - Parameter allowance: how many bytes of requests may be held after it.
+    func transfer(_ ready: Int16, allowance: Int, now: ContinuousClock.Instant) -> Bool {
+        lastActivity = now
+        if ready & Int16(POLLIN) != 0 { return receive(allowance: allowance) }
+        // POLLHUP: both directions are closed (unix_poll of the kernel); what it has asked for goes on.
+        return ready & Int16(POLLHUP | POLLERR | POLLNVAL) == 0 && flush()
+    }
+
+    /// The next request that has arrived, one at a time; lines that are none are answered here.
+    func takeRequest() -> ControlRequest? {
         do throws(LineBuffer.Failure) {
-            while unsent.isEmpty, !isEnding, let line = try received.nextLine() {
-                waitingSince = nil
-                switch ControlMessage.request(line: line) {
-                case .success(let request): unsent = ControlMessage.line(of: handler(request))
-                case .failure(let problem): unsent = ControlMessage.line(of: .error(problem.reason))
+            while phase == .listening, unsent.isEmpty, !isEnding,
+                let parsed = try received.takeLine({ ControlMessage.request(line: $0) })
+            {
+                owesSince = nil
+                switch parsed {
+                case .success(let request): return request
+                case .failure(let problem): answer(.error(problem))
                 }
-                if !flush() { isEnding = true }
             }
         } catch {
-            unsent = ControlMessage.line(
-                of: .error("a request of over \(ControlMessage.maximumRequestSize) bytes"))
+            answer(
+                .error(
+                    ControlFailure(.requestTooLong, "a request of over \(ControlMessage.maximumRequestSize) bytes")))
             isEnding = true
+        }
+        return nil
+    }
+
+    /// From now on its reply is awaited.
+    func await(_ request: ControlRequest) {
+        if case .events = request { phase = .subscribing(held: []) } else { phase = .awaitingReply }
+    }
+
+    /// The handler's reply.
+    func deliver(reply line: [UInt8], isRefusal: Bool) {
+        unsent += line
+        if case .subscribing(let held) = phase, !isRefusal {
+            unsent += held
+            phase = .subscribed
+        } else {
+            phase = .listening
+        }
+        flushOrEnd()
+    }
+
+    /// An event, where the client has asked for them. False: it leaves too much unread.
+    func deliver(event line: [UInt8]) -> Bool {
+        switch phase {
+        case .listening, .awaitingReply: return true
+        case .subscribing(let held):
+            phase = .subscribing(held: held + line)
+            return held.count <= Self.maximumUnreadEvents
+        case .subscribed:
+            unsent += line
+            flushOrEnd()
+            return unsent.count <= Self.maximumUnreadEvents
         }
     }
 
-    /// Reads one piece. False at the end of the stream.
-    private mutating func receive() -> Bool {
-        var piece = [UInt8](repeating: 0, count: 16384)
-        let count = recv(socket.fd, &piece, piece.count, 0)
-        guard count > 0 else { return count < 0 && isTemporary(errno) }
-        received.append(piece[..<count])
+    /// Answers without a handler.
+    func answer(_ response: ControlResponse) {
+        unsent += ControlMessage.line(of: response)
+        flushOrEnd()
+    }
+
+    /// Looks what the client owes. False: the connection is over.
+    func settle(now: ContinuousClock.Instant) -> Bool {
+        let isHalfSaid = phase == .listening && received.isHoldingPart
+        if phase != .subscribed && !unsent.isEmpty || isHalfSaid {
+            if owesSince == nil { owesSince = now }
+        } else {
+            owesSince = nil
+        }
+        return !(unsent.isEmpty && phase == .listening && (isEnding || isInputOver))
+    }
+
+    /// Reads one piece. False when the client is gone.
+    private func receive(allowance: Int) -> Bool {
+        let count = received.fill { buffer in
+            recv(socket.fd, buffer.baseAddress, buffer.count, 0)
+        }
+        if count < 0 { return isTemporary(errno) }
+        if count == 0 { isInputOver = true }
+        if received.count > allowance {
+            answer(.error(ControlFailure(.busy, "too many long requests at a time")))
+            isEnding = true
+        }
         return true
     }
 
+    private func flushOrEnd() {
+        guard !flush() else { return }
+        unsent = []
+        isEnding = true
+        phase = .listening
+    }
+
     /// Sends what the socket takes. False when the client is gone.
-    private mutating func flush() -> Bool {
+    private func flush() -> Bool {
         while !unsent.isEmpty {
             let count = unsent.withUnsafeBytes { send(socket.fd, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
             guard count >= 0 else { return isTemporary(errno) }

@@ -1,10 +1,12 @@
 internal import Glibc
+internal import Synchronization
 internal import SystemPackage
 
 /// The loop of a `ControlServer`'s thread: poll(2), without a time-out while no client owes anything.
 struct ControlLoop {
     private let server: ControlServer
     private var connections: [ControlConnection] = []
+    private var lastNumber: UInt64 = 0
     /// Set while the process is out of descriptors, so that the listener, ready all the time, does not spin us.
     private var acceptsFrom: ContinuousClock.Instant?
 
@@ -16,19 +18,25 @@ struct ControlLoop {
     mutating func run() {
         while true {
             var descriptors = [
-                pollfd(fd: server.stopSignal.fd, events: Int16(POLLIN), revents: 0),
+                pollfd(fd: server.mailbox.signal.fd, events: Int16(POLLIN), revents: 0),
                 // A negative descriptor is skipped (poll(2)).
                 pollfd(fd: acceptsFrom == nil ? server.listener.fd : -1, events: Int16(POLLIN), revents: 0),
             ]
             descriptors += connections.map { pollfd(fd: $0.socket.fd, events: $0.events, revents: 0) }
             let count = poll(&descriptors, nfds_t(descriptors.count), timeout())
             guard count >= 0 || errno == EINTR else { return }
-            if descriptors[0].revents != 0 { return }
             let now = ContinuousClock.now
-            if count > 0 { serve(descriptors[2...], now: now) }
-            connections.removeAll { $0.deadline.map { $0 <= now } ?? false }
+            // Clients first: connections and descriptors are in step only now.
+            if count > 0 { transfer(descriptors[2...], now: now) }
+            if count > 0, descriptors[0].revents != 0 {
+                guard let items = server.mailbox.take() else { return }
+                deliver(items)
+            }
+            for connection in connections { serve(connection) }
+            connections.removeAll { !$0.settle(now: now) || ($0.deadline.map { $0 <= now } ?? false) }
+            countSubscribers()
             if let pause = acceptsFrom, pause <= now { acceptsFrom = nil }
-            if descriptors[1].revents != 0 { accept(now: now) }
+            if count > 0, descriptors[1].revents != 0 { accept(now: now) }
         }
     }
 
@@ -40,12 +48,48 @@ struct ControlLoop {
         return Int32(clamping: max(0, milliseconds + 1))
     }
 
-    private mutating func serve(_ descriptors: ArraySlice<pollfd>, now: ContinuousClock.Instant) {
-        var finished: Set<Int32> = []
-        for (index, descriptor) in descriptors.enumerated() where descriptor.revents != 0 {
-            if !connections[index].serve(now: now, handler: server.handler) { finished.insert(descriptor.fd) }
+    private mutating func transfer(_ descriptors: ArraySlice<pollfd>, now: ContinuousClock.Instant) {
+        var finished: Set<UInt64> = []
+        for (connection, descriptor) in zip(connections, descriptors) where descriptor.revents != 0 {
+            let others = connections.reduce(-connection.heldBytes) { $0 + $1.heldBytes }
+            let allowance = ControlServer.maximumHeldBytes - others
+            if !connection.transfer(descriptor.revents, allowance: allowance, now: now) {
+                finished.insert(connection.number)
+            }
         }
-        connections.removeAll { finished.contains($0.socket.fd) }
+        connections.removeAll { finished.contains($0.number) }
+    }
+
+    /// To whoever is still there.
+    private mutating func deliver(_ items: [ControlMailbox.Item]) {
+        for item in items {
+            switch item {
+            case .reply(let number, let line, let isRefusal):
+                connections.first { $0.number == number }?.deliver(reply: line, isRefusal: isRefusal)
+            case .event(let line):
+                connections.removeAll { !$0.deliver(event: line) }
+            }
+        }
+    }
+
+    private func serve(_ connection: ControlConnection) {
+        while let request = connection.takeRequest() {
+            if case .events = request {
+                guard connections.count(where: \.isSubscriber) < ControlServer.maximumSubscribers else {
+                    connection.answer(.error(ControlFailure(.busy, "too many clients listen to events")))
+                    continue
+                }
+            }
+            connection.await(request)
+            // Before the handler looks at the state: no event after that is missed.
+            countSubscribers()
+            let reply = ControlReply(mailbox: server.mailbox, connection: connection.number)
+            server.handler(request) { reply.send($0) }
+        }
+    }
+
+    private func countSubscribers() {
+        server.mailbox.subscribers.store(connections.count(where: \.isSubscriber), ordering: .sequentiallyConsistent)
     }
 
     private mutating func accept(now: ContinuousClock.Instant) {
@@ -60,13 +104,19 @@ struct ControlLoop {
         // accept4(2), which would do this at once, is not in Swift's Glibc.
         guard fcntl(fd, F_SETFD, FD_CLOEXEC) == 0, fcntl(fd, F_SETFL, O_NONBLOCK) == 0 else { return }
         guard let peer = try? socket.peer(), peer.userID == geteuid() || peer.userID == 0 else { return }
-        if connections.count >= ControlServer.maximumConnections,
-            let silent = connections.indices.min(by: {
-                connections[$0].lastActivity < connections[$1].lastActivity
-            })
-        {
-            connections.remove(at: silent)
+        makeRoom()
+        lastNumber += 1
+        connections.append(ControlConnection(number: lastNumber, socket: socket, now: now))
+    }
+
+    /// Cuts off whoever has been silent longest; one that waits for us only where all do.
+    private mutating func makeRoom() {
+        let others = connections.filter { !$0.isSubscriber }
+        guard others.count >= ControlServer.maximumConnections else { return }
+        let silent = others.min { one, two in
+            one.isAwaitingReply == two.isAwaitingReply
+                ? one.lastActivity < two.lastActivity : two.isAwaitingReply
         }
-        connections.append(ControlConnection(socket: socket, now: now))
+        connections.removeAll { $0.number == silent?.number }
     }
 }

@@ -1,62 +1,90 @@
 internal import FoundationEssentials
+internal import VaultCrypto
+internal import VaultFormat
 
-/// What a client asks of a daemon: one JSON object on a line, `{"request":"status"}`.
-package enum ControlRequest: String, Codable, Equatable, Sendable {
-    case status
-}
-
-/// What a daemon answers: one JSON object on a line; an error is `{"error":"…"}`.
-package enum ControlResponse: Equatable, Sendable {
-    case status(MountStatus)
-    case error(String)
-}
-
-/// Requests and responses as lines of bytes. Pure; takes arbitrary bytes.
+/// Responses and events as lines of bytes, and the limits of the protocol (ControlSocket). Pure; takes arbitrary bytes.
 enum ControlMessage {
-    /// The longest line, in bytes, that a daemon reads.
-    static let maximumRequestSize = 64 << 10
+    /// The longest line that a daemon reads, in bytes: a keyfile of 8 MiB in base64.
+    static let maximumRequestSize = 12 << 20
+    /// The longest without the secret.
+    static let maximumPlainRequestSize = 64 << 10
     /// The longest line that a client reads.
     static let maximumResponseSize = 1 << 20
 
-    private struct RequestLine: Codable {
-        let request: String
+    struct ErrorLine: Codable {
+        var error: String
+        var code: String?
+        var lockFiles: [String]?
+        var retryAfterSeconds: Double?
     }
 
-    private struct ErrorLine: Codable {
-        let error: String
+    struct StatisticsLine: Codable {
+        let statistics: JSONValue
     }
 
-    static func line(of request: ControlRequest) -> [UInt8] {
-        encoded(RequestLine(request: request.rawValue))
+    struct LockedLine: Codable {
+        let state: MountStatus.State
+        let already: Bool
+        let receipt: JSONValue
+    }
+
+    struct UnlockedLine: Codable {
+        let state: MountStatus.State
+        let already: Bool
     }
 
     static func line(of response: ControlResponse) -> [UInt8] {
         switch response {
         case .status(let status): encoded(status)
-        case .error(let message): encoded(ErrorLine(error: message))
+        case .stats(let statistics): encoded(StatisticsLine(statistics: statistics))
+        case .locked(let receipt, let already): encoded(LockedLine(state: .locked, already: already, receipt: receipt))
+        case .unlocked(let already): encoded(UnlockedLine(state: .unlocked, already: already))
+        case .subscribed(let event): line(of: event)
+        case .error(let failure):
+            encoded(
+                ErrorLine(
+                    error: failure.message, code: failure.code.rawValue, lockFiles: failure.lockFiles,
+                    retryAfterSeconds: failure.retryAfterSeconds))
         }
     }
 
-    /// The request in a line, or what is wrong with it.
-    static func request(line: some Collection<UInt8>) -> Result<ControlRequest, RequestProblem> {
-        // Said without the decoder's own words: they can be long and are no interface.
-        guard let parsed = try? JSONDecoder().decode(RequestLine.self, from: Data(line)) else {
-            return .failure(RequestProblem(reason: "not a request: expected a line such as {\"request\":\"status\"}"))
-        }
-        guard let request = ControlRequest(rawValue: parsed.request) else {
-            return .failure(RequestProblem(reason: "unknown request '\(parsed.request.prefix(40))'"))
-        }
-        return .success(request)
+    static func fields(of response: ControlResponse) -> [String: JSONValue] {
+        (try? JSONDecoder().decode([String: JSONValue].self, from: Data(line(of: response)))) ?? [:]
     }
 
-    static func response(line: some Collection<UInt8>) throws(ControlError) -> ControlResponse {
-        let data = Data(line)
+    static func line(of event: ControlEvent) -> [UInt8] { encoded(event) }
+
+    /// The response in a line that answers `request`.
+    /// - Throws: `notUnderstood`.
+    static func response(line: Data, to request: ControlRequest) throws(ControlError) -> ControlResponse {
         let decoder = JSONDecoder()
-        if let error = try? decoder.decode(ErrorLine.self, from: data) { return .error(error.error) }
+        if let error = try? decoder.decode(ErrorLine.self, from: line) {
+            return .error(
+                ControlFailure(
+                    error.code.map { ControlFailure.Code(rawValue: $0) } ?? .failed, error.error,
+                    lockFiles: error.lockFiles, retryAfterSeconds: error.retryAfterSeconds))
+        }
         do {
-            return .status(try decoder.decode(MountStatus.self, from: data))
+            switch request {
+            case .status: return .status(try decoder.decode(MountStatus.self, from: line))
+            case .stats: return .stats(try decoder.decode(StatisticsLine.self, from: line).statistics)
+            case .lock:
+                let answer = try decoder.decode(LockedLine.self, from: line)
+                return .locked(receipt: answer.receipt, already: answer.already)
+            case .unlock: return .unlocked(already: try decoder.decode(UnlockedLine.self, from: line).already)
+            case .events: return .subscribed(try decoder.decode(ControlEvent.self, from: line))
+            }
         } catch {
-            throw .notUnderstood("\(data.count) bytes that are no status")
+            throw .notUnderstood("\(line.count) bytes that are no answer to '\(request.name)'")
+        }
+    }
+
+    /// - Throws: `notUnderstood`.
+    static func event(line: Data) throws(ControlError) -> ControlEvent {
+        do {
+            return try JSONDecoder().decode(ControlEvent.self, from: line)
+        } catch {
+            throw .notUnderstood("\(line.count) bytes that are no event")
         }
     }
 
@@ -69,9 +97,4 @@ enum ControlMessage {
             preconditionFailure("internal error: a control message cannot be encoded: \(error)")
         }
     }
-}
-
-/// Why a line is no request.
-struct RequestProblem: Error, Equatable {
-    let reason: String
 }

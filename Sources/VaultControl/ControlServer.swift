@@ -6,19 +6,23 @@ internal import SystemPackage
 ///
 /// Only the owner of the daemon and root are answered. A client that is slow, silent or sends nonsense delays nobody.
 package final class ControlServer: Sendable {
-    /// Answers a request, on the server's thread.
-    package typealias Handler = @Sendable (ControlRequest) -> ControlResponse
+    /// Takes a request, on the server's thread, which it must not hold up. `reply` may be called on any thread, at any
+    /// time later, also when the client has gone; only its first call counts.
+    package typealias Handler =
+        @Sendable (ControlRequest, _ reply: @escaping @Sendable (ControlResponse) -> Void) -> Void
 
-    /// Beyond it, whoever has been silent longest is cut off.
-    static let maximumConnections = 32
+    /// Of clients that are no subscribers. Beyond it, whoever has been silent longest is cut off.
+    static let maximumConnections = 64
+    /// Of clients that listen to events. Beyond it they are refused.
+    static let maximumSubscribers = 32
+    /// Bytes of incomplete requests, of all clients together.
+    static let maximumHeldBytes = 16 << 20
 
     let directory: RuntimeDirectory
     let name: String
     let listener: Socket
     let handler: Handler
-    /// Closing its other end wakes the thread.
-    let stopSignal: Socket
-    private let stopTrigger: Mutex<Socket?>
+    let mailbox: ControlMailbox
     private let thread = Mutex<pthread_t?>(nil)
     private let inode: ino_t
 
@@ -33,9 +37,7 @@ package final class ControlServer: Sendable {
         name = RuntimeDirectory.socketName(mountpoint: mountpoint)
         do throws(Errno) {
             listener = try Socket.make(isBlocking: false)
-            let ends = try Self.makePair()
-            stopSignal = ends.0
-            stopTrigger = Mutex(ends.1)
+            mailbox = try ControlMailbox()
             inode = try Self.listen(listener, name: name, directory: directory)
         } catch {
             throw .system(error, "cannot make the control socket in", directory.path)
@@ -67,13 +69,6 @@ package final class ControlServer: Sendable {
         }
     }
 
-    private static func makePair() throws(Errno) -> (Socket, Socket) {
-        var ends: [Int32] = [-1, -1]
-        let flags = SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue
-        try checked(socketpair(AF_UNIX, Int32(flags), 0, &ends))
-        return (Socket(owning: ends[0]), Socket(owning: ends[1]))
-    }
-
     /// Starts answering, on a thread that has every signal blocked.
     /// - Throws: `system`.
     package func start() throws(ControlError) {
@@ -92,9 +87,15 @@ package final class ControlServer: Sendable {
         thread.withLock { $0 = identifier }
     }
 
+    /// Sends an event to every client that has asked for events. Any thread; never blocks.
+    package func broadcast(_ event: ControlEvent) {
+        guard mailbox.subscribers.load(ordering: .sequentiallyConsistent) > 0 else { return }
+        mailbox.post(.event(ControlMessage.line(of: event)))
+    }
+
     /// Hangs up on every client, waits for the thread to end and removes the socket. Again: nothing.
     package func stop() {
-        stopTrigger.withLock { $0 = nil }
+        mailbox.close()
         if let thread = thread.withLock({ $0.take() }) { pthread_join(thread, nil) }
         removeSocket()
     }

@@ -2,6 +2,8 @@
 package struct MountStatus: Codable, Equatable, Sendable {
     package enum State: String, Codable, Sendable {
         case unlocked
+        case locking
+        case locked
     }
 
     /// The daemon's version.
@@ -21,13 +23,17 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package let keysLocked: Bool
     /// Whether the block cache does.
     package let cacheLocked: Bool
+    /// Why it is locked and since when, its lock files, what locking does, which keys are here (ControlSocket, Status).
+    package let lock: JSONValue?
+    /// What protection the memory of keys and cache could be given.
+    package let memory: JSONValue?
     /// The file system's counters.
     package let statistics: JSONValue?
 
     package init(
         version: String, pid: Int32, vaultPath: String, vaultID: String, mountpoint: String, state: State,
         readOnly: Bool, mounted: String, uptimeSeconds: Int64, keysLocked: Bool, cacheLocked: Bool,
-        statistics: JSONValue?
+        lock: JSONValue? = nil, memory: JSONValue? = nil, statistics: JSONValue?
     ) {
         self.version = version
         self.pid = pid
@@ -40,6 +46,8 @@ package struct MountStatus: Codable, Equatable, Sendable {
         self.uptimeSeconds = uptimeSeconds
         self.keysLocked = keysLocked
         self.cacheLocked = cacheLocked
+        self.lock = lock
+        self.memory = memory
         self.statistics = statistics
     }
 }

@@ -52,8 +52,14 @@ package final class RuntimeDirectory: Sendable {
         getenv(name).map { String(cString: $0) }
     }
 
-    /// In the order of preference. The environment tells only about the user whose it is.
-    static func candidates(user: UInt32, isSelf: Bool, environment: (String) -> String?) -> [FilePath] {
+    /// The directory at `path`, where it exists and is `user`'s alone.
+    package convenience init?(existing path: FilePath, user: UInt32) {
+        guard let fd = try? Self.opened(path, user: user) else { return nil }
+        self.init(path: path, fd: fd)
+    }
+
+    /// Where a daemon of `user` may have its directory, in the order of preference. The environment tells only about the user whose it is.
+    package static func candidates(user: UInt32, isSelf: Bool, environment: (String) -> String?) -> [FilePath] {
         var places: [FilePath] = []
         if user == 0 {
             places.append("/run/vaultfs")
@@ -69,9 +75,23 @@ package final class RuntimeDirectory: Sendable {
     }
 
     private static func open(_ path: FilePath, user: UInt32) throws(ControlError) -> RuntimeDirectory {
+        RuntimeDirectory(path: path, fd: try opened(path, user: user))
+    }
+
+    /// A descriptor of the directory, checked.
+    private static func opened(_ path: FilePath, user: UInt32) throws(ControlError) -> Int32 {
         let fd = path.withPlatformString { Glibc.open($0, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) }
         guard fd >= 0 else { throw .system(Errno(rawValue: errno), "cannot open", path) }
-        let directory = RuntimeDirectory(path: path, fd: fd)
+        do throws(ControlError) {
+            try check(fd, path, user: user)
+        } catch {
+            close(fd)
+            throw error
+        }
+        return fd
+    }
+
+    private static func check(_ fd: Int32, _ path: FilePath, user: UInt32) throws(ControlError) {
         var status = stat()
         guard fstat(fd, &status) == 0 else { throw .system(Errno(rawValue: errno), "cannot look at", path) }
         guard status.st_uid == user else {
@@ -80,11 +100,16 @@ package final class RuntimeDirectory: Sendable {
         guard status.st_mode & 0o077 == 0 else {
             throw .unsafeDirectory(path, "its mode is \(String(status.st_mode & 0o7777, radix: 8)), not 700")
         }
-        return directory
+    }
+
+    /// The same for every path by which the directory is reached: device and inode.
+    package var identity: String {
+        var status = stat()
+        return fstat(fd, &status) == 0 ? "\(status.st_dev):\(status.st_ino)" : path.string
     }
 
     /// The name of the socket for a mount at `mountpoint`, an absolute path without links.
-    static func socketName(mountpoint: [UInt8]) -> String {
+    package static func socketName(mountpoint: [UInt8]) -> String {
         // FNV-1a, 64 bits: a name of fixed length. A collision shows: the status has the mountpoint.
         let hash = mountpoint.reduce(UInt64(0xCBF2_9CE4_8422_2325)) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
         let digits = String(hash, radix: 16)
@@ -94,7 +119,7 @@ package final class RuntimeDirectory: Sendable {
     static let socketSuffix = ".socket"
 
     /// The names of all sockets in the directory.
-    func socketNames() -> [String] {
+    package func socketNames() -> [String] {
         let copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard copy >= 0 else { return [] }
         guard let stream = fdopendir(copy) else {

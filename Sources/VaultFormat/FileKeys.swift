@@ -19,6 +19,8 @@ package final class FileKeys: Sendable {
         attributeKey = keys.subrange(112..<176)
     }
 
+    package var isForgotten: Bool { stateKey.isForgotten }
+
     /// Zeroes the keys in place; whoever uses them gets `keyForgotten`. This and ``refill(from:)``: one thread at a time.
     package func forget() {
         chunk.forget()

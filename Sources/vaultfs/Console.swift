@@ -1,5 +1,7 @@
 internal import FoundationEssentials
 internal import Glibc
+internal import SystemPackage
+internal import VaultStore
 
 /// What commands say. Results go to stdout; one line for a failure, prompts and progress to stderr.
 enum Console {
@@ -30,6 +32,11 @@ enum Console {
         } catch {
             throw CommandFailure(.failure, "cannot write JSON: \(error)")
         }
+    }
+
+    /// Text that another process sent, which is not to drive the terminal: control characters as `?`.
+    static func shown(_ text: String) -> String {
+        FilePath(text).shown
     }
 
     /// A label and a value, aligned.

@@ -45,7 +45,8 @@ enum DaemonAccess {
         do throws(ControlError) {
             switch try connect(mount).send(.status) {
             case .status(let status): return status
-            case .error(let message): throw ControlError.notUnderstood(message)
+            case .error(let failure): throw ControlError.notUnderstood(failure.message)
+            default: throw ControlError.notUnderstood("no status")
             }
         } catch {
             throw CommandFailure(.failure, "\(mount.path.shown): \(error)")

@@ -13,6 +13,8 @@ enum FailureCode: Int32, CaseIterable {
     case mountpoint = 6
     case cannotMount = 7
     case damageFound = 8
+    case notPurged = 9
+    case lockFileExists = 10
 
     var explanation: String {
         switch self {
@@ -24,12 +26,15 @@ enum FailureCode: Int32, CaseIterable {
         case .mountpoint: "the mountpoint cannot be used, or nothing is mounted there"
         case .cannotMount: "FUSE is not available, or mounting failed"
         case .damageFound: "verify found damage"
+        case .notPurged: "locked, but not everything could be purged from memory"
+        case .lockFileExists: "not unlocked: a lock file exists"
         }
     }
 
     /// For --help.
     static var table: String {
-        (["  0  success"] + allCases.map { "  \($0.rawValue)  \($0.explanation)" }).joined(separator: "\n")
+        (["  0  success"] + allCases.map { "\($0.rawValue < 10 ? " " : "") \($0.rawValue)  \($0.explanation)" }).joined(
+            separator: "\n")
     }
 }
 

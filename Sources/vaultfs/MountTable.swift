@@ -1,3 +1,4 @@
+internal import CLinux
 internal import Glibc
 internal import SystemPackage
 internal import VaultStore
@@ -6,6 +7,8 @@ internal import VaultStore
 struct MountTable {
     struct Entry: Equatable {
         let mountpoint: [UInt8]
+        /// What stat(2) gives as the device of files of this file system.
+        let device: dev_t?
         /// Such as `fuse.vaultfs`.
         let type: String
         /// For FUSE, what `fsname` says: the vault's path.
@@ -16,8 +19,13 @@ struct MountTable {
         var isVault: Bool { type == "fuse.vaultfs" }
 
         /// The user whose daemon serves a FUSE mount.
-        var userID: UInt32? {
-            options.lazy.compactMap { $0.hasPrefix("user_id=") ? UInt32($0.dropFirst(8)) : nil }.first
+        var userID: UInt32? { number("user_id=") }
+
+        /// Its group.
+        var groupID: UInt32? { number("group_id=") }
+
+        private func number(_ prefix: String) -> UInt32? {
+            options.lazy.compactMap { $0.hasPrefix(prefix) ? UInt32($0.dropFirst(prefix.count)) : nil }.first
         }
     }
 
@@ -47,8 +55,17 @@ struct MountTable {
         else { return nil }
         let options = String(decoding: fields[separator + 3], as: UTF8.self)
         return Entry(
-            mountpoint: unescaped(fields[4]), type: String(decoding: fields[separator + 1], as: UTF8.self),
+            mountpoint: unescaped(fields[4]), device: device(fields[2]),
+            type: String(decoding: fields[separator + 1], as: UTF8.self),
             source: unescaped(fields[separator + 2]), options: options.split(separator: ",").map(String.init))
+    }
+
+    /// `98:0`, major and minor number.
+    private static func device(_ field: ArraySlice<UInt8>) -> dev_t? {
+        let numbers = field.split(separator: UInt8(ascii: ":")).compactMap {
+            UInt32(String(decoding: $0, as: UTF8.self))
+        }
+        return numbers.count == 2 ? dev_t(linux_makedev(numbers[0], numbers[1])) : nil
     }
 
     /// The kernel writes space, tab, LF and backslash as `\` and three octal digits.

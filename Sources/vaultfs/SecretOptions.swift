@@ -38,6 +38,9 @@ struct SecretOptions: ParsableArguments {
         }
     }
 
+    /// Whether it is read from somewhere else than the terminal.
+    var hasSource: Bool { passfile != nil || extpass != nil || passphraseDescriptor != nil || keyfile != nil }
+
     /// Reads the secret, from the terminal where no source was given.
     /// - Parameter isNew: a new passphrase is asked for twice.
     func read(isNew: Bool = false) throws(CommandFailure) -> SlotSecret {

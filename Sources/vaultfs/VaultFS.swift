@@ -19,8 +19,9 @@ struct VaultFS: ParsableCommand {
             """,
         version: version,
         subcommands: [
-            InitCommand.self, MountCommand.self, UnmountCommand.self, StatusCommand.self, InfoCommand.self,
-            BenchCommand.self, VerifyCommand.self,
+            InitCommand.self, MountCommand.self, UnmountCommand.self, LockCommand.self, UnlockCommand.self,
+            StatusCommand.self, EventsCommand.self, ProtectCommand.self, InfoCommand.self, BenchCommand.self,
+            VerifyCommand.self,
         ])
 
     /// The version of this program.

@@ -11,6 +11,8 @@ enum Failure: Int32 {
     case mountpoint = 6
     case cannotMount = 7
     case damageFound = 8
+    case notPurged = 9
+    case lockFileExists = 10
 }
 
 /// One line on standard error that starts `vaultfs: `, in lower case and without a full stop, and the exit code.

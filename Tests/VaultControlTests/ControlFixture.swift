@@ -23,7 +23,14 @@ final class ControlTestDirectory {
     }
 
     func server(
-        _ mountpoint: String = "/mnt", handler: @escaping ControlServer.Handler = { _ in .status(status()) }
+        _ mountpoint: String = "/mnt",
+        answer: @escaping @Sendable (ControlRequest) -> ControlResponse = { _ in .status(status()) }
+    ) throws -> ControlServer {
+        try asynchronousServer(mountpoint) { request, reply in reply(answer(request)) }
+    }
+
+    func asynchronousServer(
+        _ mountpoint: String = "/mnt", handler: @escaping ControlServer.Handler
     ) throws -> ControlServer {
         let server = try ControlServer(directory: directory, mountpoint: Array(mountpoint.utf8), handler: handler)
         try server.start()

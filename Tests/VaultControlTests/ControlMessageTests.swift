@@ -1,4 +1,7 @@
+import Foundation
 import Testing
+import VaultCrypto
+import VaultFormat
 
 @testable import VaultControl
 
@@ -14,16 +17,13 @@ import Testing
         let line = ControlMessage.line(of: response)
         #expect(line.count { $0 == UInt8(ascii: "\n") } == 1)
         #expect(line.last == UInt8(ascii: "\n"))
-        #expect(try ControlMessage.response(line: line.dropLast()) == response)
+        #expect(try ControlMessage.response(line: Data(line.dropLast()), to: .status) == response)
     }
 
     @Test func `an answer that is none`() {
-        #expect(throws: ControlError.self) { try ControlMessage.response(line: Array("{}".utf8)) }
-        #expect(throws: ControlError.self) { try ControlMessage.response(line: [0xFF]) }
-    }
-
-    @Test func `request lines`() {
-        #expect(ControlMessage.line(of: ControlRequest.status) == Array("{\"request\":\"status\"}\n".utf8))
-        #expect(ControlMessage.request(line: Array(" { \"request\" : \"status\" } ".utf8)) == .success(.status))
+        for request in [ControlRequest.status, .stats, .lock, .unlock(nil), .events] {
+            #expect(throws: ControlError.self) { try ControlMessage.response(line: Data("{}".utf8), to: request) }
+            #expect(throws: ControlError.self) { try ControlMessage.response(line: Data([0xFF]), to: request) }
+        }
     }
 }

@@ -20,9 +20,9 @@ import Testing
     }
 
     @Test func `hands a failure on`() throws {
-        let server = try place.server { _ in .error("no status today") }
+        let server = try place.server { _ in .error(ControlFailure(.failed, "no status today")) }
         defer { server.stop() }
-        #expect(try place.client().send(.status) == .error("no status today"))
+        #expect(try place.client().send(.status) == .error(ControlFailure(.failed, "no status today")))
     }
 
     @Test func `one socket for each mount`() throws {
@@ -77,19 +77,23 @@ import Testing
     }
 
     @Test func `a daemon that takes the mountpoint over keeps its socket`() throws {
-        let old = try place.server { _ in .error("old") }
-        let new = try place.server { _ in .error("new") }
+        let old = try place.server { _ in .error(ControlFailure(.failed, "old")) }
+        let new = try place.server { _ in .error(ControlFailure(.failed, "new")) }
         defer { new.stop() }
         old.stop()
-        #expect(try place.client().send(.status) == .error("new"))
+        #expect(try place.client().send(.status) == .error(ControlFailure(.failed, "new")))
     }
 
     @Test func `a run-time directory with a long path`() throws {
         let path = place.path.appending(String(repeating: "x", count: 200))
         let directory = try RuntimeDirectory.make(at: path, user: geteuid())
-        let server = try ControlServer(directory: directory, mountpoint: [1]) { _ in .error("here") }
+        let server = try ControlServer(directory: directory, mountpoint: [1]) { _, reply in
+            reply(.error(ControlFailure(.failed, "here")))
+        }
         try server.start()
         defer { server.stop() }
-        #expect(try ControlClient.connect(mountpoint: [1], directories: [directory]).send(.status) == .error("here"))
+        #expect(
+            try ControlClient.connect(mountpoint: [1], directories: [directory]).send(.status)
+                == .error(ControlFailure(.failed, "here")))
     }
 }

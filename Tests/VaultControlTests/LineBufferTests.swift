@@ -6,11 +6,11 @@ import Testing
     @Test func `lines in any pieces`() throws {
         let text = Array("one\n\nthree\nrest".utf8)
         for size in 1...text.count {
-            var buffer = LineBuffer(maximumLineSize: 5)
+            let buffer = LineBuffer(maximumLineSize: 5)
             var lines: [String] = []
             for start in stride(from: 0, to: text.count, by: size) {
-                buffer.append(text[start..<min(text.count, start + size)])
-                while let line = try buffer.nextLine() { lines.append(String(decoding: line, as: UTF8.self)) }
+                buffer.append(Array(text[start..<min(text.count, start + size)]))
+                while let line = try buffer.takeLine({ String(decoding: $0, as: UTF8.self) }) { lines.append(line) }
             }
             #expect(lines == ["one", "", "three"])
             #expect(buffer.isHoldingPart)
@@ -19,12 +19,12 @@ import Testing
 
     @Test(arguments: [("12345\n", true), ("12345", true), ("123456", false), ("123456\n", false)])
     func `the longest line`(text: String, isTaken: Bool) throws {
-        var buffer = LineBuffer(maximumLineSize: 5)
+        let buffer = LineBuffer(maximumLineSize: 5)
         buffer.append(Array(text.utf8))
         if isTaken {
-            _ = try buffer.nextLine()
+            _ = try buffer.takeLine { $0.count }
         } else {
-            #expect(throws: LineBuffer.Failure.lineTooLong) { try buffer.nextLine() }
+            #expect(throws: LineBuffer.Failure.lineTooLong) { try buffer.takeLine { $0.count } }
         }
     }
 }

@@ -13,12 +13,16 @@ extern const long linux_UTIME_NOW, linux_UTIME_OMIT;
 extern const unsigned int linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE;
 // fallocate(2)
 extern const int linux_FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE, linux_FALLOC_FL_ZERO_RANGE;
+// setxattr(2)
+extern const int linux_XATTR_CREATE;
 // lseek(2)
 extern const int linux_SEEK_DATA, linux_SEEK_HOLE;
 
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags);
 int linux_fallocate(int fd, int mode, int64_t offset, int64_t length);
 int linux_syncfs(int fd);
+// makedev(3), a macro.
+uint64_t linux_makedev(unsigned int major, unsigned int minor);
 // unshare(CLONE_FS): the calling thread gets its own umask and working directory.
 int linux_unshare_fs(void);
 long linux_getdents64(int fd, void *buffer, size_t size);
@@ -52,5 +56,22 @@ void linux_scrub_stack(void);
 // prctl(2), PR_SET_DUMPABLE and PR_GET_DUMPABLE.
 int linux_set_not_dumpable(void);
 int linux_is_dumpable(void);
+// setresgid(2) and setresuid(2) for the calling thread only (glibc's change every thread).
+int linux_become_user_on_thread(uint32_t uid, uint32_t gid);
 // statfs(2): f_type, or 0 on failure.
 uint64_t linux_filesystem_type(int fd);
+// Which file a path leads to, as statx(2) tells; a link in the last place is not followed.
+struct linux_file_identity {
+    uint64_t device;
+    uint64_t inode;
+    // Nanoseconds since 1970; 0 where the file system does not tell. File systems such as ext4 give the inode number
+    // of a removed directory to the next one made.
+    uint64_t birth;
+    uint32_t owner;
+    uint32_t mode;
+};
+int linux_identify(const char *path, struct linux_file_identity *identity);
+// statfs(2): f_type, or 0 on failure.
+uint64_t linux_filesystem_type_at(const char *path);
+// eventfd(2), close-on-exec, not blocking.
+int linux_eventfd(void);

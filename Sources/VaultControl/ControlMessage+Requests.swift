@@ -1,0 +1,87 @@
+internal import FoundationEssentials
+internal import VaultCrypto
+internal import VaultFormat
+
+/// Requests as lines. A secret in one is never in memory that is not wiped.
+extension ControlMessage {
+    private struct RequestLine: Decodable {
+        let request: String
+        let secret: SecretField?
+    }
+
+    private struct SecretField: Decodable {
+        let kind: String
+        let bytes: String
+    }
+
+    /// The line of a request.
+    static func line(of request: ControlRequest) throws(CryptoError) -> SecretBytes {
+        guard case .unlock(let secret?) = request else {
+            return Array("{\"request\":\"\(request.name)\"}\n".utf8).withUnsafeBytes { SecretBytes(copying: $0) }
+        }
+        let head = "{\"request\":\"unlock\",\"secret\":{\"kind\":\"\(secret.kind.rawValue)\",\"bytes\":\""
+        let tail = "\"}}\n"
+        let size = Base64.encodedSize(secret.bytes.count)
+        return try SecretBytes(count: head.utf8.count + size + tail.utf8.count) { line in
+            UnsafeMutableRawBufferPointer(rebasing: line[..<head.utf8.count]).copyBytes(from: head.utf8)
+            let text = line[head.utf8.count...].prefix(size)
+            secret.bytes.withUnsafeBytes { Base64.encode($0, into: UnsafeMutableRawBufferPointer(rebasing: text)) }
+            UnsafeMutableRawBufferPointer(rebasing: line.suffix(tail.utf8.count)).copyBytes(from: tail.utf8)
+        }
+    }
+
+    /// The request in a line, or what is wrong with it: said without the decoder's own words, which can be long, are no
+    /// interface, and might quote.
+    static func request(line: UnsafeRawBufferPointer) -> Result<ControlRequest, ControlFailure> {
+        guard let text = RequestText(line: line) else { return .failure(notARequest()) }
+        guard text.withoutSecret.count <= maximumPlainRequestSize else {
+            return .failure(notARequest("over \(maximumPlainRequestSize) bytes without the secret"))
+        }
+        guard let parsed = try? JSONDecoder().decode(RequestLine.self, from: Data(text.withoutSecret)) else {
+            return .failure(notARequest())
+        }
+        guard parsed.secret == nil || parsed.request == "unlock" else {
+            return .failure(notARequest("'secret' goes with 'unlock' only"))
+        }
+        switch parsed.request {
+        case "status": return .success(.status)
+        case "stats": return .success(.stats)
+        case "lock": return .success(.lock)
+        case "events": return .success(.events)
+        case "unlock": return unlock(parsed.secret, text, line)
+        default:
+            return .failure(ControlFailure(.unknownRequest, "unknown request '\(parsed.request.prefix(40))'"))
+        }
+    }
+
+    private static func unlock(
+        _ field: SecretField?, _ text: RequestText, _ line: UnsafeRawBufferPointer
+    ) -> Result<ControlRequest, ControlFailure> {
+        guard let field else { return .success(.unlock(nil)) }
+        guard let kind = SlotKind(rawValue: field.kind) else {
+            return .failure(notARequest("a secret's kind is passphrase, keyfile or recovery"))
+        }
+        // A name spelled with escapes would have gone by us.
+        guard text.secrets.count == 1, field.bytes.isEmpty else {
+            return .failure(notARequest("a secret has one field 'bytes'"))
+        }
+        let encoded = UnsafeRawBufferPointer(rebasing: line[text.secrets[0]])
+        do {
+            guard let size = Base64.decodedSize(encoded) else { throw CryptoError.invalidInput("no base64") }
+            let bytes = try SecretBytes(count: size) { (target) throws(CryptoError) in
+                guard Base64.decode(encoded, into: target) else { throw .invalidInput("no base64") }
+            }
+            return .success(.unlock(try SlotSecret(kind: kind, bytes: bytes)))
+        } catch let error as FormatError {
+            return .failure(notARequest(error.reason))
+        } catch {
+            return .failure(notARequest("a secret's bytes are base64"))
+        }
+    }
+
+    private static func notARequest(
+        _ reason: String = "expected a line such as {\"request\":\"status\"}"
+    ) -> ControlFailure {
+        ControlFailure(.notARequest, "not a request: \(reason)")
+    }
+}

@@ -1,0 +1,66 @@
+internal import ArgumentParser
+internal import FoundationEssentials
+internal import Glibc
+internal import VaultControl
+internal import VaultStore
+
+/// `vaultfs events [MOUNTPOINT]`
+struct EventsCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "events", abstract: "Print what happens to a mount, a line for each event, until it ends.",
+        discussion: """
+            The first line tells the state now; then will-lock, did-lock, will-unlock, did-unlock, denied and \
+            integrity-error as they happen. Ends with success when the mount ends, or when nobody reads the output. \
+            With --json: each line is an object, as the control socket sends it.
+            """)
+
+    @Argument(help: "Where a vault is mounted; may be left out where you have only one mount.")
+    var mountpoint: PathArgument?
+
+    @Flag(help: "Print JSON.")
+    var json = false
+
+    func run() throws {
+        let client = try connect()
+        switch try client.send(.events) {
+        case .subscribed(let event): guard try write(event, line: nil) else { return }
+        case .error(let failure): throw CommandFailure(.failure, Console.shown(failure.message))
+        case .status, .stats, .locked, .unlocked: throw ControlError.notUnderstood("no event")
+        }
+        while let (event, line) = try client.nextEvent(whileReading: STDOUT_FILENO) {
+            guard try write(event, line: line) else { return }
+        }
+    }
+
+    private func connect() throws -> ControlClient {
+        guard let mountpoint else { return try DaemonAccess.onlyMount(option: nil).socket.connect() }
+        let mount = try DaemonAccess.mount(at: mountpoint.path)
+        guard let socket = DaemonAccess.socket(of: mount) else {
+            throw CommandFailure(.failure, "\(mount.path.shown): \(ControlError.noDaemon)")
+        }
+        return try socket.connect()
+    }
+
+    /// At once, past the buffer of stdout. False when nobody reads.
+    private func write(_ event: ControlEvent, line: Data?) throws(CommandFailure) -> Bool {
+        var rest = Array(json ? line ?? Data(event.line) : Data(Self.text(event).utf8))[...]
+        rest.append(UInt8(ascii: "\n"))
+        while !rest.isEmpty {
+            let count = rest.withUnsafeBytes { Glibc.write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+            if count < 0 {
+                if errno == EINTR { continue }
+                if errno == EPIPE { return false }
+                throw CommandFailure(.failure, "cannot write: \(currentErrno())")
+            }
+            rest = rest.dropFirst(count)
+        }
+        return true
+    }
+
+    /// `2026-11-21T10:00:00Z did-lock /mnt trigger lock-file`
+    private static func text(_ event: ControlEvent) -> String {
+        let head = [event.time, event.name.rawValue, event.mountpoint].map(Console.shown)
+        let details = JSONValue.object(event.details.filter { $0.key != "receipt" })
+        return (head + (event.details.isEmpty ? [] : [JSONText.line(details) ?? ""])).joined(separator: " ")
+    }
+}

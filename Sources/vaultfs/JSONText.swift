@@ -1,0 +1,37 @@
+internal import VaultControl
+
+/// JSON values as people read them.
+enum JSONText {
+    /// `cacheHits` → `cache hits`
+    static func words(_ name: String) -> String {
+        Console.shown(name.map { $0.isUppercase ? " \($0.lowercased())" : String($0) }.joined())
+    }
+
+    /// In one line; nil for what says nothing.
+    static func line(_ value: JSONValue) -> String? {
+        switch value {
+        case .null: nil
+        case .bool(let isTrue): isTrue ? "yes" : "no"
+        case .integer(let number): "\(number)"
+        case .unsigned(let number): "\(number)"
+        case .number(let number): rounded(number)
+        case .string(let text): Console.shown(text)
+        case .array(let values): values.isEmpty ? "none" : values.compactMap(line).joined(separator: ", ")
+        case .object(let fields): line(fields)
+        }
+    }
+
+    private static func line(_ fields: [String: JSONValue]) -> String {
+        let parts = fields.sorted { $0.key < $1.key }.compactMap { name, value in
+            line(value).map { "\(words(name)) \($0)" }
+        }
+        return parts.isEmpty ? "none" : parts.joined(separator: ", ")
+    }
+
+    /// To three places at most: times in ms.
+    private static func rounded(_ number: Double) -> String {
+        guard abs(number) < 1e12 else { return "\(number)" }
+        let rounded = (number * 1000).rounded() / 1000
+        return rounded == rounded.rounded() ? "\(Int64(rounded))" : "\(rounded)"
+    }
+}

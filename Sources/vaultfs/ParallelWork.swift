@@ -1,0 +1,40 @@
+internal import Synchronization
+internal import VaultStore
+
+/// The same work for several items, each on a thread of its own: one that hangs delays no other.
+enum ParallelWork {
+    /// Returns when all are done; the results in the order of the items.
+    static func map<Item: Sendable, Result: Sendable>(
+        _ items: [Item], _ body: @escaping @Sendable (Item) -> Result
+    ) -> [Result] {
+        let results = Shared([Int: Result]())
+        let threads = items.enumerated().compactMap { index, item -> BackgroundThread? in
+            let work: @Sendable () -> Void = {
+                let result = body(item)
+                results.withLock { $0[index] = result }
+            }
+            do throws(StoreError) {
+                return try BackgroundThread(work)
+            } catch {
+                // Out of threads: one after the other, then.
+                work()
+                return nil
+            }
+        }
+        for thread in threads { thread.join() }
+        return results.withLock { results in items.indices.compactMap { results[$0] } }
+    }
+
+    /// A `Mutex` that closures can share.
+    final class Shared<Value: Sendable>: Sendable {
+        private let value: Mutex<Value>
+
+        init(_ value: Value) {
+            self.value = Mutex(value)
+        }
+
+        func withLock<Result: Sendable>(_ body: (inout sending Value) -> sending Result) -> sending Result {
+            value.withLock(body)
+        }
+    }
+}

@@ -1,0 +1,39 @@
+internal import VaultControl
+
+/// A status as people read it.
+enum StatusText {
+    static func print(_ status: MountStatus) {
+        Console.printField("mountpoint", Console.shown(status.mountpoint))
+        Console.printField("vault", Console.shown(status.vaultPath))
+        Console.printField("state", status.state.rawValue + (status.readOnly ? ", read-only" : ""))
+        if let lock = status.lock { printFields(lock) }
+        Console.printField(
+            "mounted", "\(status.mounted), \(duration(status.uptimeSeconds)) ago, by process \(status.pid)")
+        Console.printField("keys", memory(isLocked: status.keysLocked))
+        Console.printField("cache", memory(isLocked: status.cacheLocked))
+        if let memory = status.memory { printFields(memory) }
+        // Said already, in words.
+        if let counters = status.statistics { printFields(counters, without: ["keysLocked", "cacheLocked"]) }
+    }
+
+    /// A line for each field of an object.
+    private static func printFields(_ value: JSONValue, without hidden: Set<String> = []) {
+        guard case .object(let fields) = value else { return }
+        for (name, value) in fields.sorted(by: { $0.key < $1.key }) where !hidden.contains(name) {
+            if let text = JSONText.line(value) { Console.printField(JSONText.words(name), text) }
+        }
+    }
+
+    private static func memory(isLocked: Bool) -> String {
+        isLocked ? "locked in memory" : "not locked in memory: may reach swap"
+    }
+
+    private static func duration(_ seconds: Int64) -> String {
+        switch seconds {
+        case ..<60: "\(seconds) s"
+        case ..<3600: "\(seconds / 60) min"
+        case ..<86400: "\(seconds / 3600) h \(seconds / 60 % 60) min"
+        default: "\(seconds / 86400) d \(seconds / 3600 % 24) h"
+        }
+    }
+}

@@ -1,0 +1,91 @@
+internal import ArgumentParser
+internal import Glibc
+internal import VaultControl
+internal import VaultFormat
+
+/// `vaultfs unlock [MOUNTPOINT | --all]`
+struct UnlockCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "unlock", abstract: "Let a locked vault be used again.",
+        discussion: """
+            Where the vault has forgotten its keys (mount --on-lock forget), a secret is needed, as for mount: it is \
+            asked for on the terminal, or read from where the options say. With --all each vault is asked for by \
+            itself, and root gives a secret to root's own vaults only.
+
+            A lock file keeps the vault locked as long as it exists: the exit code is then \
+            \(FailureCode.lockFileExists.rawValue). With --json: the answer as an object; with --all, an array of them.
+            """)
+
+    @OptionGroup
+    var mounts: MountChoice
+
+    @Flag(help: "Print JSON.")
+    var json = false
+
+    @OptionGroup(title: "Secret options")
+    var secret: SecretOptions
+
+    func run() throws {
+        ProcessSetup.protectMemory()
+        let answers = try withSecrets(mounts.ask(.unlock(nil)))
+        if answers.isEmpty, !json { print("No vault is mounted.") }
+        try MountAnswerReport(isJSON: json, isList: mounts.all).finish(
+            answers, print: Self.show, failure: Self.failure)
+    }
+
+    /// Asks those again that want a secret. One by one: there is one terminal.
+    private func withSecrets(_ answers: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
+        // A descriptor can be read only once: what it gives is for all.
+        let shared = secret.hasSource && answers.contains(where: wantsSecret) ? try secret.read() : nil
+        var result = answers
+        for index in answers.indices where wantsSecret(answers[index]) {
+            let given = if let shared { shared } else { try read(for: answers[index].mountpoint) }
+            result[index] = answers[index].asking(.unlock(given))
+        }
+        return result
+    }
+
+    /// What calls itself somebody's vault is not to get a secret that was meant for others.
+    private func wantsSecret(_ answer: MountAnswer) -> Bool {
+        Self.needsSecret(answer) && (!mounts.all || answer.socket?.userID == geteuid())
+    }
+
+    private static func needsSecret(_ answer: MountAnswer) -> Bool {
+        guard case .answered(.error(let failure)) = answer.outcome else { return false }
+        return failure.code == .secretNeeded
+    }
+
+    private func read(for mountpoint: String) throws(CommandFailure) -> SlotSecret {
+        if mounts.all { Console.writeToStandardError("\(mountpoint):\n") }
+        return try secret.read()
+    }
+
+    private static func show(_ mountpoint: String, _ response: ControlResponse) {
+        guard case .unlocked(let already) = response else { return }
+        print("\(mountpoint): " + (already ? "is not locked" : "unlocked"))
+    }
+
+    private static func failure(_ mountpoint: String, _ response: ControlResponse) -> CommandFailure? {
+        switch response {
+        case .unlocked: nil
+        case .error(let failure): self.failure(mountpoint, failure)
+        case .status, .stats, .locked, .subscribed:
+            CommandFailure(.failure, "\(mountpoint): the daemon answered something else")
+        }
+    }
+
+    private static func failure(_ mountpoint: String, _ failure: ControlFailure) -> CommandFailure {
+        let reason = Console.shown(failure.message)
+        switch failure.code {
+        case .lockFileExists:
+            let files = (failure.lockFiles ?? []).map(Console.shown).joined(separator: ", ")
+            return CommandFailure(
+                .lockFileExists, "\(mountpoint): locked by " + (files.isEmpty ? reason : files + ": remove it first"))
+        case .wrongSecret, .secretNeeded: return CommandFailure(.wrongSecret, "\(mountpoint): \(reason)")
+        case .tooManyTries:
+            let wait = failure.retryAfterSeconds.map { ": wait \(Int64($0.rounded(.up))) s" } ?? ""
+            return CommandFailure(.failure, "\(mountpoint): too many tries\(wait)")
+        default: return CommandFailure(.failure, "\(mountpoint): not unlocked: \(reason)")
+        }
+    }
+}
