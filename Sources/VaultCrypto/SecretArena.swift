@@ -13,7 +13,8 @@ struct SecretSlot: @unchecked Sendable {
 /// Hands out zeroed memory for secrets, of the best kind that the kernel gives: memfd_secret(2), else anonymous memory
 /// that is locked, else (RLIMIT_MEMLOCK) not locked. None of it is in core dumps or in a forked child.
 ///
-/// No system call can read or write memfd_secret memory (EFAULT): use a ``KernelBuffer`` in between.
+/// Of system calls, those that pin pages fail on memfd_secret memory (EFAULT): replies to /dev/fuse, O_DIRECT, vmsplice.
+/// Those that copy, as read(2) and send(2) do, work.
 /// Keys are small and many: each open file has some. So slabs are mapped and cut into pages of equal slots; a page of
 /// 32-byte slots holds 128 keys. Slots given back are wiped and used again, slabs are kept.
 enum SecretArena {

@@ -47,8 +47,9 @@ package final class SecretBytes: @unchecked Sendable {
         }
     }
 
-    /// Calls `body` with the bytes, which are valid only until it returns, and which no system call takes (EFAULT, see
-    /// ``KernelBuffer``). Any thread. Traps where they are forgotten: to go on with zeros for a key would be worse.
+    /// Calls `body` with the bytes, which are valid only until it returns. Any thread.
+    ///
+    /// Traps where they are forgotten: to go on with zeros for a key would be worse.
     package func withUnsafeBytes<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R {
         guard use.enter() else { preconditionFailure("internal error: use of a forgotten secret") }
         defer { use.leave() }

@@ -1,6 +1,6 @@
 /// How well the memory that holds secrets is protected; later cases are weaker.
 package enum SecretMemoryKind: String, Codable, Sendable {
-    /// memfd_secret(2): out of reach of the kernel and of ptrace(2), never swapped out.
+    /// memfd_secret(2): not in the kernel's own map of memory, out of reach of ptrace(2), never swapped out.
     case memfdSecret = "memfd_secret"
     /// mlock(2): never swapped out.
     case locked = "mlock"

@@ -36,23 +36,19 @@ struct DaemonChannel {
     }
 
     func send(masterKey: SecretBytes) throws(Errno) {
-        let buffer: KernelBuffer
-        do throws(CryptoError) { buffer = try KernelBuffer(copying: masterKey) } catch { throw .noMemory }
-        try buffer.withUnsafeBytes { (bytes) throws(Errno) in try write(UnsafeRawBufferPointer(bytes)) }
+        try masterKey.withUnsafeBytes { (bytes) throws(Errno) in try write(bytes) }
     }
 
     /// Nil where the other side has gone, or sent less than a key.
     func receiveMasterKey() -> SecretBytes? {
-        guard let buffer = try? KernelBuffer(count: KeyDerivation.secretSize) else { return nil }
-        return buffer.withUnsafeBytes { bytes in
+        try? SecretBytes(count: KeyDerivation.secretSize) { (buffer) throws(CryptoError) in
             var done = 0
-            while done < bytes.count {
-                let count = read(descriptor, bytes.baseAddress.map { $0 + done }, bytes.count - done)
+            while done < buffer.count {
+                let count = read(descriptor, buffer.baseAddress.map { $0 + done }, buffer.count - done)
                 if count < 0 && errno == EINTR { continue }
-                guard count > 0 else { return nil }
+                guard count > 0 else { throw .invalidInput("no master key") }
                 done += count
             }
-            return SecretBytes(copying: UnsafeRawBufferPointer(bytes))
         }
     }
 

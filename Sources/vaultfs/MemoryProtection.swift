@@ -37,7 +37,7 @@ struct MemoryProtection: Codable, Equatable, Sendable {
         var phrases: [String] = []
         switch keys {
         case .memfdSecret: break
-        case .locked: phrases.append("no memfd_secret for keys: locked memory only, which the kernel can read")
+        case .locked: phrases.append("no memfd_secret for keys: locked memory only, which root can read")
         case .unlocked: phrases.append("keys are not locked in memory and may reach swap (raise 'ulimit -l')")
         }
         if cache == .unlocked {

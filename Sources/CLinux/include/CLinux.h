@@ -42,8 +42,9 @@ long linux_getxattr(const char *path, const char *name, void *value, size_t size
 long linux_listxattr(const char *path, char *list, size_t size);
 int linux_setxattr(const char *path, const char *name, const void *value, size_t size, int flags);
 int linux_removexattr(const char *path, const char *name);
-// memfd_secret(2): memory that only this process's own code reads; a system call given its address fails with EFAULT.
-// Locked by its nature (RLIMIT_MEMLOCK), in no core dump, absent in a forked child. NULL where it is not to be had.
+// memfd_secret(2): memory that is in no page table but this process's, so that not even root reads it by way of the
+// kernel; system calls that pin pages (/dev/fuse, O_DIRECT) fail on it with EFAULT, those that copy work. Locked by its
+// nature (RLIMIT_MEMLOCK), in no core dump, absent in a forked child. NULL where it is not to be had.
 void *linux_map_memfd_secret(size_t size);
 // mmap of anonymous private memory that is left out of core dumps and emptied in a forked child; NULL on failure.
 // *locked tells whether mlock succeeded.
