@@ -67,7 +67,10 @@ let package = Package(
             name: "VaultControlTests",
             dependencies: ["VaultControl", "VaultFormat", "VaultCrypto", "TestSupport", system],
             swiftSettings: settings),
-        .testTarget(name: "CommandLineTests", dependencies: ["vaultfs", system], swiftSettings: settings),
+        .testTarget(
+            name: "CommandLineTests",
+            dependencies: ["vaultfs", "VaultControl", "VaultFormat", "VaultCrypto", "TestSupport", system],
+            swiftSettings: settings),
         .testTarget(
             name: "MountTests", dependencies: ["vaultfs", "TestSupport", "CLinux", system], swiftSettings: settings),
     ]
