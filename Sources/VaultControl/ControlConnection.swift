@@ -3,8 +3,6 @@ internal import SystemPackage
 
 /// One client of a `ControlServer`; on the server's thread only. Never blocks.
 final class ControlConnection {
-    /// How long an incomplete line may stay incomplete, and an answer unread.
-    static let patience: Duration = .seconds(5)
     /// What a subscriber may leave unread, in bytes, before it is hung up on.
     static let maximumUnreadEvents = 256 << 10
 
@@ -20,6 +18,7 @@ final class ControlConnection {
 
     let number: UInt64
     let socket: Socket
+    private let patience: Duration
     /// When the client last sent or took something.
     private(set) var lastActivity: ContinuousClock.Instant
     private let received = LineBuffer(maximumLineSize: ControlMessage.maximumRequestSize)
@@ -31,15 +30,16 @@ final class ControlConnection {
     private var isEnding = false
     private var owesSince: ContinuousClock.Instant?
 
-    init(number: UInt64, socket: Socket, now: ContinuousClock.Instant) {
+    init(number: UInt64, socket: Socket, patience: Duration, now: ContinuousClock.Instant) {
         self.number = number
         self.socket = socket
+        self.patience = patience
         lastActivity = now
     }
 
     /// When to give up on the client; nil while it owes nothing: an idle connection may stay, and so may one that waits
     /// for us.
-    var deadline: ContinuousClock.Instant? { owesSince.map { $0 + Self.patience } }
+    var deadline: ContinuousClock.Instant? { owesSince.map { $0 + patience } }
 
     var isAwaitingReply: Bool { phase == .awaitingReply }
 
