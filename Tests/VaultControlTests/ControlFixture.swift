@@ -41,7 +41,9 @@ final class ControlTestDirectory: Sendable {
     }
 
     func client(_ mountpoint: String = "/mnt") throws -> ControlClient {
-        try ControlClient.connect(mountpoint: Array(mountpoint.utf8), directories: [directory])
+        let name = RuntimeDirectory.socketName(mountpoint: Array(mountpoint.utf8))
+        guard let client = ControlClient.connect(name: name, directory: directory) else { throw ControlError.noDaemon }
+        return client
     }
 
     /// A client that says what it likes.
