@@ -31,25 +31,26 @@ let package = Package(
             name: "VaultStore", dependencies: ["VaultFormat", "VaultCrypto", "CLinux", system], swiftSettings: settings),
         .target(
             name: "VaultFileSystem",
-            dependencies: ["VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system, logging],
+            dependencies: ["LockFiles", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system, logging],
             swiftSettings: settings),
         .target(
             name: "FuseSession", dependencies: ["VaultFileSystem", "CFuse", "CLinux", system, logging],
             swiftSettings: settings),
+        .target(name: "LockFiles", dependencies: ["CLinux", system], swiftSettings: settings),
         .target(
             name: "VaultControl", dependencies: ["VaultFormat", "VaultCrypto", system], swiftSettings: settings),
         .executableTarget(
             name: "vaultfs",
             dependencies: [
-                "FuseSession", "VaultFileSystem", "VaultStore", "VaultFormat", "VaultCrypto", "VaultControl", "CLinux",
-                system, logging,
+                "FuseSession", "VaultFileSystem", "LockFiles", "VaultStore", "VaultFormat", "VaultCrypto",
+                "VaultControl", "CLinux", system, logging,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Histogram", package: "hdrhistogram-swift"),
             ],
             swiftSettings: settings),
         .target(name: "TestSupport", dependencies: [system], path: "Tests/TestSupport", swiftSettings: settings),
         .testTarget(
-            name: "VaultCryptoTests", dependencies: ["VaultCrypto", "TestSupport"], swiftSettings: settings),
+            name: "VaultCryptoTests", dependencies: ["VaultCrypto", "CLinux", "TestSupport"], swiftSettings: settings),
         .testTarget(
             name: "VaultFormatTests", dependencies: ["VaultFormat", "VaultCrypto", "TestSupport"],
             swiftSettings: settings),
@@ -60,8 +61,12 @@ let package = Package(
         .testTarget(
             name: "VaultFileSystemTests",
             dependencies: [
-                "VaultFileSystem", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system,
+                "VaultFileSystem", "LockFiles", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport",
+                system,
             ],
+            swiftSettings: settings),
+        .testTarget(
+            name: "LockFilesTests", dependencies: ["LockFiles", "CLinux", "TestSupport", system],
             swiftSettings: settings),
         .testTarget(
             name: "VaultControlTests",

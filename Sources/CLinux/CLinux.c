@@ -7,9 +7,8 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
@@ -21,6 +20,7 @@ const long linux_UTIME_NOW = UTIME_NOW, linux_UTIME_OMIT = UTIME_OMIT;
 const unsigned int linux_RENAME_NOREPLACE = RENAME_NOREPLACE, linux_RENAME_EXCHANGE = RENAME_EXCHANGE;
 const int linux_FALLOC_FL_KEEP_SIZE = FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE = FALLOC_FL_PUNCH_HOLE,
           linux_FALLOC_FL_ZERO_RANGE = FALLOC_FL_ZERO_RANGE;
+const int linux_XATTR_CREATE = XATTR_CREATE;
 const int linux_SEEK_DATA = SEEK_DATA, linux_SEEK_HOLE = SEEK_HOLE;
 
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags) {
@@ -28,6 +28,8 @@ int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char 
 }
 
 int linux_fallocate(int fd, int mode, int64_t offset, int64_t length) { return fallocate(fd, mode, offset, length); }
+
+uint64_t linux_makedev(unsigned int major, unsigned int minor) { return makedev(major, minor); }
 
 int linux_syncfs(int fd) { return syncfs(fd); }
 
@@ -60,22 +62,6 @@ int linux_setxattr(const char *path, const char *name, const void *value, size_t
 }
 
 int linux_removexattr(const char *path, const char *name) { return removexattr(path, name); }
-
-void *linux_map_secret_memory(size_t size, int *locked) {
-    void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (address == MAP_FAILED) return NULL;
-    madvise(address, size, MADV_DONTDUMP);
-    madvise(address, size, MADV_WIPEONFORK);
-    *locked = mlock(address, size) == 0;
-    return address;
-}
-
-void linux_unmap_secret_memory(void *address, size_t size) {
-    explicit_bzero(address, size);
-    munmap(address, size);
-}
-
-int linux_set_not_dumpable(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
 
 int linux_become_user_on_thread(uint32_t uid, uint32_t gid) {
     // The group first: afterwards it may no longer be changed.

@@ -14,46 +14,72 @@ final class FuseServer: Sendable {
     static let maximumWrite: UInt32 = 1 << 20
 
     let fileSystem: VaultFileSystem
+    let bypassesKernelCache: Bool
     let logger: Logger
     let requests = Atomic<UInt64>(0)
-    /// Holds the thread's `Workspace`.
-    private let workspaceKey: pthread_key_t
+    /// Whether the kernel may remember that a name is not there.
+    let keepsMissingNames = Atomic<Bool>(true)
+    /// Told of damage.
+    let onDamage = Mutex<(@Sendable (String) -> Void)?>(nil)
+    /// Holds the thread's `Worker`.
+    private let workerKey: pthread_key_t
 
-    init(fileSystem: VaultFileSystem, logger: Logger) {
+    init(fileSystem: VaultFileSystem, bypassesKernelCache: Bool, logger: Logger) {
         self.fileSystem = fileSystem
+        self.bypassesKernelCache = bypassesKernelCache
         self.logger = logger
         var key = pthread_key_t()
         pthread_key_create(&key, nil)
-        workspaceKey = key
+        workerKey = key
     }
 
     deinit {
-        pthread_key_delete(workspaceKey)
+        pthread_key_delete(workerKey)
     }
 
-    /// Gives the calling thread its workspace, for as long as `body` runs.
-    func withWorkspace(_ body: () -> Void) throws(StoreError) {
-        let workspace = try Workspace(layout: fileSystem.store.layout)
-        pthread_setspecific(workspaceKey, Unmanaged.passUnretained(workspace).toOpaque())
-        body()
-        pthread_setspecific(workspaceKey, nil)
-        withExtendedLifetime(workspace) {}
+    /// Makes the calling thread a worker, for as long as `body` runs.
+    func withWorker(_ passage: LockGate.Passage, _ body: (Worker) -> Void) throws(StoreError) {
+        let worker = Worker(workspace: try Workspace(layout: fileSystem.store.layout), passage: passage)
+        pthread_setspecific(workerKey, Unmanaged.passUnretained(worker).toOpaque())
+        body(worker)
+        pthread_setspecific(workerKey, nil)
+        withExtendedLifetime(worker) {}
     }
 
     /// The calling worker's workspace.
-    var workspace: Workspace {
-        guard let pointer = pthread_getspecific(workspaceKey) else {
+    var workspace: Workspace { worker.workspace }
+
+    private var worker: Worker {
+        guard let pointer = pthread_getspecific(workerKey) else {
             preconditionFailure("internal error: a request on a thread that is no worker")
         }
-        return Unmanaged<Workspace>.fromOpaque(pointer).takeUnretainedValue()
+        return Unmanaged<Worker>.fromOpaque(pointer).takeUnretainedValue()
+    }
+
+    /// For a request that gives out and changes nothing, and may take long: a lock does not wait for it.
+    func passLockBy() {
+        fileSystem.gate.leave(worker.passage)
     }
 
     func log(_ error: StoreError, _ operation: StaticString) {
         switch error {
-        case .damaged(let reason): logger.error("\(operation): \(reason)")
+        case .damaged(let reason):
+            logger.error("\(operation): \(reason)")
+            onDamage.withLock { $0 }?("\(operation): \(reason)")
         case .crypto(let reason): logger.critical("\(operation): \(reason)")
         case .system: break
         }
+    }
+}
+
+/// What one worker thread has of its own.
+final class Worker {
+    let workspace: Workspace
+    let passage: LockGate.Passage
+
+    init(workspace: Workspace, passage: LockGate.Passage) {
+        self.workspace = workspace
+        self.passage = passage
     }
 }
 
@@ -65,13 +91,16 @@ struct Request {
     var fileSystem: VaultFileSystem { server.fileSystem }
 
     /// Runs a callback's body; what it throws is the reply.
+    /// - Parameter isUse: whether somebody uses the mount, which puts off the lock of an idle one.
     @inline(__always)
     static func serve(
-        _ raw: fuse_req_t?, _ operation: StaticString, _ body: (Request) throws(StoreError) -> Void
+        _ raw: fuse_req_t?, _ operation: StaticString, isUse: Bool = true,
+        _ body: (Request) throws(StoreError) -> Void
     ) {
         guard let raw else { return }
         let server = Unmanaged<FuseServer>.fromOpaque(fuse_req_userdata(raw)).takeUnretainedValue()
         server.requests.add(1, ordering: .relaxed)
+        if isUse { server.fileSystem.gate.noteActivity() }
         do throws(StoreError) {
             try body(Request(raw: raw, server: server))
         } catch {

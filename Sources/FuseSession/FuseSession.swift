@@ -14,10 +14,14 @@ package final class FuseSession: @unchecked Sendable {
     private let session: OpaquePointer
     private let server: FuseServer
     private let mountpoint: FilePath
+    /// Moved on for each round of wiping.
+    private let wipes = Atomic<Int>(0)
     private let workers = Monitor(Workers())
+    private let caches: FuseKernelCaches
 
     private struct Workers {
-        var running: [pthread_t] = []
+        /// The round of wiping that each has taken part in last.
+        var running: [(thread: pthread_t, wiped: Int)] = []
     }
 
     /// Two a core keep the cores busy while some wait for the disk.
@@ -27,12 +31,14 @@ package final class FuseSession: @unchecked Sendable {
 
     /// Mounts. When this returns, programs see the mount and their requests wait for `run`.
     package init(fileSystem: VaultFileSystem, options: MountOptions, logger: Logger) throws(MountError) {
-        let server = FuseServer(fileSystem: fileSystem, logger: logger)
+        let server = FuseServer(
+            fileSystem: fileSystem, bypassesKernelCache: options.bypassesKernelCache, logger: logger)
         self.server = server
         mountpoint = options.mountpoint
         let messages = LibraryMessages()
         defer { messages.restore() }
-        session = try Self.makeSession(server, options, messages)
+        let session = try Self.makeSession(server, options, messages)
+        self.session = session
         let status = options.mountpoint.withPlatformString { path in
             messages.capturingHelper { fuse_session_mount(session, path) }
         }
@@ -40,6 +46,9 @@ package final class FuseSession: @unchecked Sendable {
             fuse_session_destroy(session)
             throw MountError(reason: "cannot mount at \(options.mountpoint): \(messages.summary)")
         }
+        caches = FuseKernelCaches(session: session)
+        // Names that are not there are in no list of ours: the kernel may keep them only if one word drops them.
+        server.keepsMissingNames.store(caches.knowsEpochs, ordering: .relaxed)
     }
 
     private static func makeSession(
@@ -54,6 +63,17 @@ package final class FuseSession: @unchecked Sendable {
             let session = fuse_session_new(&arguments, &operations, MemoryLayout<fuse_lowlevel_ops>.size, userdata)
         else { throw MountError(reason: "cannot mount: \(messages.summary)") }
         return session
+    }
+
+    /// Tells `body` what did not verify, without names. Any thread calls it.
+    package func onDamage(_ body: @escaping @Sendable (String) -> Void) {
+        server.onDamage.withLock { $0 = body }
+    }
+
+    /// Takes the mount away again, instead of `run`.
+    package func cancel() {
+        fuse_session_unmount(session)
+        fuse_session_destroy(session)
     }
 
     /// Serves requests until the file system is unmounted; then seals what was written. Blocks.
@@ -81,26 +101,41 @@ package final class FuseSession: @unchecked Sendable {
             server.logger.critical("unshare: \(currentErrno())")
             return endEarly()
         }
-        workers.update { $0.running.append(pthread_self()) }
-        defer { workers.update { $0.running.removeAll { pthread_equal($0, pthread_self()) != 0 } } }
+        let passage = server.fileSystem.gate.register()
+        defer { server.fileSystem.gate.unregister(passage) }
         do {
-            try server.withWorkspace {
-                var buffer = fuse_buf()
-                defer { free(buffer.mem) }
-                while fuse_session_exited(session) == 0 {
-                    let received = fuse_session_receive_buf(session, &buffer)
-                    if received == -EINTR { continue }
-                    guard received > 0 else {
-                        if received < 0 { server.logger.critical("/dev/fuse: \(Errno(rawValue: -Int32(received)))") }
-                        break
-                    }
-                    fuse_session_process_buf(session, &buffer)
-                }
+            try server.withWorker(passage) { worker in
+                workers.update { $0.running.append((pthread_self(), 0)) }
+                defer { workers.update { $0.running.removeAll { pthread_equal($0.thread, pthread_self()) != 0 } } }
+                serveRequests(worker)
             }
         } catch {
             server.logger.critical("cannot make a worker's buffers: \(error)")
         }
         endEarly()
+    }
+
+    private func serveRequests(_ worker: Worker) {
+        let gate = server.fileSystem.gate
+        var buffer = fuse_buf()
+        defer { free(buffer.mem) }
+        var wiped = 0
+        while fuse_session_exited(session) == 0 {
+            let wipe = wipes.load(ordering: .acquiring)
+            if wipe != wiped {
+                wiped = wipe
+                self.wipe(worker, &buffer)
+            }
+            let received = fuse_session_receive_buf(session, &buffer)
+            if received == -EINTR { continue }
+            guard received > 0 else {
+                if received < 0 { server.logger.critical("/dev/fuse: \(Errno(rawValue: -Int32(received)))") }
+                break
+            }
+            gate.enter(worker.passage)
+            fuse_session_process_buf(session, &buffer)
+            gate.leave(worker.passage)
+        }
     }
 
     /// Lets the other workers go too: unmounted, each finds that out for itself; after a failure they are woken.
@@ -116,6 +151,9 @@ package final class FuseSession: @unchecked Sendable {
         if let descriptor = try? FileDescriptor.open(mountpoint, .readOnly, options: [.directory, .closeOnExec]) {
             _ = linux_syncfs(descriptor.rawValue)
             try? descriptor.close()
+        } else {
+            // Locked: what may still have dirty pages is told one by one.
+            _ = dropInodes(server.fileSystem.openInodes())
         }
         fuse_session_exit(session)
         wakeWorkers()
@@ -125,7 +163,7 @@ package final class FuseSession: @unchecked Sendable {
         // A signal that comes just before the read is lost: again until all have gone.
         while true {
             let left = workers.update { workers in
-                for worker in workers.running { pthread_kill(worker, Self.wakeSignal) }
+                for worker in workers.running { pthread_kill(worker.thread, Self.wakeSignal) }
                 return workers.running.count
             }
             if left == 0 { return }
@@ -136,4 +174,47 @@ package final class FuseSession: @unchecked Sendable {
 
     /// Requests served since the mount.
     package var requestCount: UInt64 { server.requests.load(ordering: .relaxed) }
+}
+
+extension FuseSession: KernelCaches {
+    package func dropInodes(_ inodes: [UInt64]) -> [String] { caches.dropInodes(inodes) }
+
+    package func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
+        caches.dropNames(names)
+    }
+
+    /// How long a worker may be busy, with an fsync(2) say, before it is given up; it wipes when it is done.
+    private static let wipePatience = 10
+
+    package func wipeWorkers() -> [String] {
+        let round = wipes.add(1, ordering: .acquiringAndReleasing).newValue
+        let end = monotonicMilliseconds() + Self.wipePatience * 1000
+        while monotonicMilliseconds() < end {
+            workers.update { workers in
+                for worker in workers.running where worker.wiped < round {
+                    pthread_kill(worker.thread, Self.wakeSignal)
+                }
+            }
+            // A signal that comes just before the read is lost: again until all have.
+            let time = monotonicMilliseconds() + 2
+            let deadline = timespec(tv_sec: time / 1000, tv_nsec: time % 1000 * 1_000_000)
+            let isDone = workers.wait(until: deadline) { workers -> Bool? in
+                workers.running.allSatisfy { $0.wiped >= round } ? true : nil
+            }
+            if isDone != nil { return [] }
+        }
+        return ["the buffers of a thread that is busy"]
+    }
+
+    private func wipe(_ worker: Worker, _ buffer: inout fuse_buf) {
+        // What a program wrote; freed memory is overwritten.
+        free(buffer.mem)
+        buffer = fuse_buf()
+        worker.workspace.wipe()
+        let round = wipes.load(ordering: .acquiring)
+        workers.update { workers in
+            let own = workers.running.indices.filter { pthread_equal(workers.running[$0].thread, pthread_self()) != 0 }
+            for index in own { workers.running[index].wiped = round }
+        }
+    }
 }

@@ -14,8 +14,13 @@ package struct MountOptions: Sendable {
     package var fuseOptions: [String]
     /// What mount(8) shows as the source.
     package var sourceName: String
+    /// Every file is read and written without the kernel's page cache (FOPEN_DIRECT_IO).
+    package var bypassesKernelCache: Bool
 
-    package init(mountpoint: FilePath, fuseOptions: [String], sourceName: String) {
+    package init(
+        mountpoint: FilePath, fuseOptions: [String], sourceName: String, bypassesKernelCache: Bool = false
+    ) {
+        self.bypassesKernelCache = bypassesKernelCache
         self.mountpoint = mountpoint
         self.fuseOptions = fuseOptions
         self.sourceName = sourceName

@@ -47,7 +47,7 @@ private func changes(_ attributes: stat, _ valid: Int32) -> VaultFileSystem.Chan
 }
 
 func onStatistics(_ raw: fuse_req_t?, _ id: fuse_ino_t) {
-    Request.serve(raw, "statfs") { (request) throws(StoreError) in
+    Request.serve(raw, "statfs", isUse: false) { (request) throws(StoreError) in
         var space = try request.fileSystem.space()
         fuse_reply_statfs(request.raw, &space)
     }

@@ -17,15 +17,16 @@ private func handle(_ info: UnsafeMutablePointer<fuse_file_info>?) throws(StoreE
 func onOpenDirectory(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
     Request.serve(raw, "opendir") { (request) throws(StoreError) in
         guard let info else { throw .system(.invalidArgument) }
-        let handle = Unmanaged.passRetained(try request.fileSystem.openDirectory(NodeID(rawValue: id)))
-        info.pointee.fh = UInt64(UInt(bitPattern: handle.toOpaque()))
-        if fuse_reply_open(request.raw, info) != 0 { handle.release() }
+        // The file system holds it until it is released.
+        let handle = try request.fileSystem.openDirectory(NodeID(rawValue: id))
+        info.pointee.fh = UInt64(UInt(bitPattern: Unmanaged.passUnretained(handle).toOpaque()))
+        if fuse_reply_open(request.raw, info) != 0 { request.fileSystem.release(handle) }
     }
 }
 
 func onReleaseDirectory(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
     Request.serve(raw, "releasedir") { (request) throws(StoreError) in
-        Unmanaged.passUnretained(try handle(info)).release()
+        request.fileSystem.release(try handle(info))
         request.reply()
     }
 }
@@ -34,6 +35,7 @@ func onSynchronizeDirectory(
     _ raw: fuse_req_t?, _ id: fuse_ino_t, _ dataOnly: Int32, _ info: UnsafeMutablePointer<fuse_file_info>?
 ) {
     Request.serve(raw, "fsyncdir") { (request) throws(StoreError) in
+        request.server.passLockBy()
         try request.fileSystem.synchronize(try handle(info), dataOnly: dataOnly != 0)
         request.reply()
     }

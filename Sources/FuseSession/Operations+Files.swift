@@ -20,11 +20,11 @@ private func handle(_ info: UnsafeMutablePointer<fuse_file_info>?) throws(StoreE
     return fileHandle(info)
 }
 
-private func give(_ handle: FileHandle, _ info: inout fuse_file_info) {
+private func give(_ handle: FileHandle, _ info: inout fuse_file_info, _ server: FuseServer) {
     info.fh = UInt64(UInt(bitPattern: Unmanaged.passRetained(handle).toOpaque()))
     // The kernel's pages stay right across opens: nobody else changes the vault (and mtime tells if somebody did).
     info.keep_cache = 1
-    if handle.file.hasUnvouchedTail {
+    if handle.file.hasUnvouchedTail || server.bypassesKernelCache {
         // Each read is to be answered exactly: a page half vouched for would be filled up with zeros.
         info.direct_io = 1
         info.keep_cache = 0
@@ -41,7 +41,7 @@ func onOpen(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<f
         let handle = try request.fileSystem.open(
             NodeID(rawValue: id), flags: info.pointee.flags,
             for: request.caller(withGroups: info.pointee.flags & O_TRUNC != 0), workspace: request.server.workspace)
-        give(handle, &info.pointee)
+        give(handle, &info.pointee, request.server)
         if fuse_reply_open(request.raw, info) != 0, let handle = takeBack(info.pointee) {
             // The program was killed meanwhile: no release will come.
             request.fileSystem.release(handle)
@@ -62,7 +62,7 @@ func onCreate(
             let created = try request.fileSystem.create(
                 name, in: parent, mode: mode, flags: info.pointee.flags, for: request.creator())
             entry = created.entry
-            give(created.handle, &info.pointee)
+            give(created.handle, &info.pointee, request.server)
         } catch .system(.fileExists) where info.pointee.flags & O_EXCL == 0 {
             // A file has appeared since the kernel looked, behind its back. Opening it here would be without a look at
             // its permissions: the kernel is to look again (path_resolution(7): ESTALE makes it).
@@ -95,13 +95,14 @@ func onWrite(
     Request.serve(raw, "write") { (request) throws(StoreError) in
         let count = try request.fileSystem.write(
             try handle(info), UnsafeRawBufferPointer(start: data, count: size), at: UInt64(offset),
-            workspace: request.server.workspace)
+            isWriteBack: info?.pointee.writepage == 1, workspace: request.server.workspace)
         fuse_reply_write(request.raw, count)
     }
 }
 
 func onRelease(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
     Request.serve(raw, "release") { (request) throws(StoreError) in
+        request.server.passLockBy()
         if let info, let handle = takeBack(info.pointee) { request.fileSystem.release(handle) }
         request.reply()
     }
@@ -111,6 +112,7 @@ func onSynchronize(
     _ raw: fuse_req_t?, _ id: fuse_ino_t, _ dataOnly: Int32, _ info: UnsafeMutablePointer<fuse_file_info>?
 ) {
     Request.serve(raw, "fsync") { (request) throws(StoreError) in
+        request.server.passLockBy()
         try request.fileSystem.synchronize(try handle(info), dataOnly: dataOnly != 0)
         request.reply()
     }

@@ -14,21 +14,23 @@ func onLookup(_ raw: fuse_req_t?, _ parent: fuse_ino_t, _ name: UnsafePointer<CC
         } catch .system(.noSuchFileOrDirectory) {
             // Node 0: the kernel may remember that there is no such name.
             var parameters = fuse_entry_param()
-            parameters.entry_timeout = FuseServer.timeout
+            if request.server.keepsMissingNames.load(ordering: .relaxed) {
+                parameters.entry_timeout = FuseServer.timeout
+            }
             fuse_reply_entry(request.raw, &parameters)
         }
     }
 }
 
 func onForget(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ count: UInt64) {
-    Request.serve(raw, "forget") { (request) throws(StoreError) in
+    Request.serve(raw, "forget", isUse: false) { (request) throws(StoreError) in
         request.fileSystem.forget(NodeID(rawValue: id), count: count)
         fuse_reply_none(request.raw)
     }
 }
 
 func onForgetMulti(_ raw: fuse_req_t?, _ count: Int, _ forgets: UnsafeMutablePointer<fuse_forget_data>?) {
-    Request.serve(raw, "forget") { (request) throws(StoreError) in
+    Request.serve(raw, "forget", isUse: false) { (request) throws(StoreError) in
         for forget in UnsafeBufferPointer(start: forgets, count: count) {
             request.fileSystem.forget(NodeID(rawValue: forget.ino), count: forget.nlookup)
         }

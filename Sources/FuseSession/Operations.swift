@@ -59,6 +59,9 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
     // Not: writes kept back in the kernel (what a program was told is written would die with the daemon), splice (one
     // copy fewer, three system calls more), set-id bits left to us (the kernel clears them with setattr).
     connection.pointee.want = connection.pointee.capable & UInt32(wanted)
+    if let userdata, Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue().bypassesKernelCache {
+        connection.pointee.want &= ~UInt32(FUSE_CAP_CACHE_SYMLINKS)
+    }
     connection.pointee.max_write = FuseServer.maximumWrite
     connection.pointee.max_background = 64
     connection.pointee.congestion_threshold = 48

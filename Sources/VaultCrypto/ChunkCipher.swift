@@ -33,29 +33,33 @@ package final class ChunkCipher {
 
     deinit { forgetKeys() }
 
-    /// Wipes the key schedules; the next use sets them anew.
+    /// Wipes the key schedules and all else that comes from keys; the next use sets them anew.
     package func forgetKeys() {
         keyIdentity = 0
         chainDecryption.forgetKey()
         chainEncryption.forgetKey()
         blockEncryption.forgetKey()
         maskEncryption.forgetKey()
+        authenticator.forgetKey()
         scratch.wipeKeys()
     }
 
-    /// Sets the key schedules, unless they are those of `keys` already.
+    /// Sets the key schedules, unless they are those of `keys` already. Throws `.keyForgotten`.
     func use(_ keys: ChunkKeys) throws(CryptoError) {
-        guard keys.identity != keyIdentity else { return }
+        // Read before the keys are: were they forgotten and put back meanwhile, the next use sets them once more.
+        let identity = keys.identity
+        guard identity != 0 else { throw .keyForgotten }
+        guard identity != keyIdentity else { return }
         // Were a call to fail half-way, the contexts would hold keys of two files.
         keyIdentity = 0
         try chainDecryption.setKey(keys.cipherKey)
         try chainEncryption.setKey(keys.cipherKey)
         try blockEncryption.setKey(keys.cipherKey)
         try maskEncryption.setKey(keys.macKey)
-        keys.macR.withUnsafeBytes { bytes in
+        try keys.macR.withKey { (bytes) throws(CryptoError) in
             UnsafeMutableRawBufferPointer(start: scratch.authenticatorKey, count: 16).copyMemory(from: bytes)
         }
-        keyIdentity = keys.identity
+        keyIdentity = identity
     }
 
     /// AES(macKey; IV) of up to `maskCount` records, in one call, into the scratch's masks.

@@ -4,8 +4,7 @@ internal import Synchronization
 package final class ChunkKeys: Sendable {
     private static let lastIdentity = Atomic<UInt64>(0)
 
-    /// Tells these keys from all others in this process; never 0.
-    package let identity: UInt64
+    private let currentIdentity: Atomic<UInt64>
     let cipherKey: SecretBytes
     let macKey: SecretBytes
     let macR: SecretBytes
@@ -15,9 +14,33 @@ package final class ChunkKeys: Sendable {
         precondition(
             cipherKey.count == 32 && macKey.count == 32 && macR.count == 16,
             "internal error: chunk keys of \(cipherKey.count), \(macKey.count) and \(macR.count) bytes")
-        identity = Self.lastIdentity.add(1, ordering: .relaxed).newValue
+        currentIdentity = Atomic(Self.newIdentity())
         self.cipherKey = cipherKey
         self.macKey = macKey
         self.macR = macR
+    }
+
+    /// Tells these keys from all others in this process, and from themselves before they were last forgotten, so that a
+    /// cipher that still has their schedules does not take them up again; 0 while they are forgotten.
+    package var identity: UInt64 { currentIdentity.load(ordering: .acquiring) }
+
+    /// Zeroes the keys in place. A ``ChunkCipher`` at work goes on to the end of its run, and keeps the schedules until
+    /// its thread calls ``ChunkCipher/forgetKeys()``. This and ``refill(from:)``: one thread at a time.
+    package func forget() {
+        currentIdentity.store(0, ordering: .releasing)
+        for key in [cipherKey, macKey, macR] { key.forget() }
+    }
+
+    /// Puts keys in place that are those of before, derived anew.
+    package func refill(from other: ChunkKeys) {
+        currentIdentity.store(0, ordering: .releasing)
+        cipherKey.refill(from: other.cipherKey)
+        macKey.refill(from: other.macKey)
+        macR.refill(from: other.macR)
+        currentIdentity.store(Self.newIdentity(), ordering: .releasing)
+    }
+
+    private static func newIdentity() -> UInt64 {
+        lastIdentity.add(1, ordering: .relaxed).newValue
     }
 }

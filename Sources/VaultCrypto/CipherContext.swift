@@ -18,9 +18,9 @@ struct CipherContext: ~Copyable {
 
     deinit { EVP_CIPHER_CTX_free(handle) }
 
-    /// Replaces the key schedule. The initial vector is zero until one is set.
+    /// Replaces the key schedule. The initial vector is zero until one is set. Throws `.keyForgotten`, `.library`.
     func setKey(_ key: SecretBytes) throws(CryptoError) {
-        let keyed = key.withUnsafeBytes { key in
+        let keyed = try key.withKey { (key) throws(CryptoError) in
             withUnsafeBytes(of: Block.zero) { vector in
                 EVP_CipherInit_ex2(
                     handle, algorithm, key.bindMemory(to: UInt8.self).baseAddress,
@@ -30,7 +30,7 @@ struct CipherContext: ~Copyable {
         guard keyed == 1, EVP_CIPHER_CTX_set_padding(handle, 0) == 1 else { throw .failed("EVP_CipherInit_ex2 key") }
     }
 
-    /// Wipes the key schedule (EVP_CIPHER_CTX_reset).
+    /// Wipes the key schedule, the vector and the last block (EVP_CIPHER_CTX_reset).
     func forgetKey() {
         EVP_CIPHER_CTX_reset(handle)
     }

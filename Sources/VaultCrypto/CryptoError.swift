@@ -8,6 +8,8 @@ package enum CryptoError: Error, Equatable {
     case library(operation: String)
     /// The caller passed sizes or parameters that no operation takes; says which.
     case invalidInput(String)
+    /// The key was forgotten at a lock and has not been put back.
+    case keyForgotten
 
     /// The error for a libcrypto call that failed. Empties the thread's error queue, so that nothing piles up there.
     static func failed(_ operation: StaticString) -> CryptoError {

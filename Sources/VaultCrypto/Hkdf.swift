@@ -18,9 +18,9 @@ package enum Hkdf {
         guard let context = EVP_KDF_CTX_new(try Library.loaded().hkdf) else { throw .failed("EVP_KDF_CTX_new") }
         defer { EVP_KDF_CTX_free(context) }
         return try SecretBytes(count: count) { (output) throws(CryptoError) in
-            let derived = secret.withUnsafeBytes {
+            let derived = try secret.withKey { (secret) throws(CryptoError) in
                 openssl_hkdf_sha256(
-                    context, $0.baseAddress, $0.count, salt, salt.count, info, info.count, output.baseAddress,
+                    context, secret.baseAddress, secret.count, salt, salt.count, info, info.count, output.baseAddress,
                     output.count)
             }
             guard derived == 1 else { throw .failed("EVP_KDF_derive HKDF") }

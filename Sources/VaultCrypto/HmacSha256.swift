@@ -7,7 +7,9 @@ package enum HmacSha256 {
         guard key.count > 0 else { throw .invalidInput("an empty HMAC key") }
         guard let context = EVP_MAC_CTX_dup(try Library.loaded().hmacTemplate) else { throw .failed("EVP_MAC_CTX_dup") }
         defer { EVP_MAC_CTX_free(context) }
-        let keyed = key.withUnsafeBytes { EVP_MAC_init(context, $0.baseAddress, $0.count, nil) }
+        let keyed = try key.withKey { (key) throws(CryptoError) in
+            EVP_MAC_init(context, key.bindMemory(to: UInt8.self).baseAddress, key.count, nil)
+        }
         guard keyed == 1 else { throw .failed("EVP_MAC_init") }
         guard EVP_MAC_update(context, message, message.count) == 1 else { throw .failed("EVP_MAC_update") }
         var authenticator = [UInt8](repeating: 0, count: 32)

@@ -13,6 +13,18 @@ struct Poly1305Context: ~Copyable {
 
     deinit { EVP_MAC_CTX_free(handle) }
 
+    /// Overwrites what a message that failed half-way may have left of its key: nothing is left of one that has its tag.
+    func forgetKey() {
+        // A MAC context has no reset. With this key and without a message nothing can fail.
+        withUnsafeTemporaryAllocation(byteCount: Self.keySize, alignment: 16) { zeros in
+            zeros.initializeMemory(as: UInt8.self, repeating: 0)
+            let bytes = zeros.bindMemory(to: UInt8.self).baseAddress
+            var written = 0
+            _ = EVP_MAC_init(handle, bytes, Self.keySize, nil)
+            _ = EVP_MAC_final(handle, bytes, &written, Self.tagSize)
+        }
+    }
+
     /// Writes the 16-byte tag of `message` ‖ LE64(`trailer`) under the one-time key r ‖ s of 32 bytes.
     ///
     /// libcrypto clamps r, and wipes the key and the state as it gives the tag.

@@ -27,9 +27,9 @@ package enum Scrypt {
         // libcrypto also counts a few blocks of its own, of 128·r bytes each.
         let limit = tableMemory + laneMemory + UInt64(r) * 1024 + 65536
         return try SecretBytes(count: count) { (output) throws(CryptoError) in
-            let derived = passphrase.withUnsafeBytes {
+            let derived = try passphrase.withKey { (passphrase) throws(CryptoError) in
                 openssl_scrypt(
-                    context, $0.baseAddress, $0.count, salt, salt.count, n, UInt32(r), UInt32(p), limit,
+                    context, passphrase.baseAddress, passphrase.count, salt, salt.count, n, UInt32(r), UInt32(p), limit,
                     output.baseAddress, output.count)
             }
             guard derived == 1 else { throw .failed("EVP_KDF_derive scrypt") }

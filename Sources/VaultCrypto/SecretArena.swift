@@ -1,7 +1,7 @@
 internal import CLinux
 internal import Synchronization
 
-/// A piece of locked memory, owned by whoever holds it until it is given back to ``SecretArena``.
+/// A piece of protected memory, owned by whoever holds it until it is given back to ``SecretArena``.
 ///
 /// `@unchecked Sendable`: it is an address and a size; the owner answers for what is done with the memory.
 struct SecretSlot: @unchecked Sendable {
@@ -10,11 +10,15 @@ struct SecretSlot: @unchecked Sendable {
     let capacity: Int
 }
 
-/// Hands out zeroed memory that is locked, left out of core dumps and empty in a forked child.
+/// Hands out zeroed memory for secrets, of the best kind that the kernel gives: memfd_secret(2), else anonymous memory
+/// that is locked, else (RLIMIT_MEMLOCK) not locked. None of it is in core dumps or in a forked child.
 ///
-/// Keys are small and many: each open file has some. So 64 KiB slabs are locked at a time and cut into pages of equal
-/// slots; a page of 32-byte slots holds 128 keys. Slots given back are wiped and used again, slabs are kept.
+/// Of system calls, those that pin pages fail on memfd_secret memory (EFAULT): replies to /dev/fuse, O_DIRECT, vmsplice.
+/// Those that copy, as read(2) and send(2) do, work.
+/// Keys are small and many: each open file has some. So slabs are mapped and cut into pages of equal slots; a page of
+/// 32-byte slots holds 128 keys. Slots given back are wiped and used again, slabs are kept.
 enum SecretArena {
+    private static let reservedSize = 1 << 20
     private static let slabSize = 65536
     private static let pageSize = 4096
     private static let slotSizes = [32, 64, 128, 256]
@@ -25,18 +29,34 @@ enum SecretArena {
         /// The part of the newest slab that is not yet cut into slots.
         var uncut: UnsafeMutableRawPointer?
         var uncutSize = 0
-        var allLocked = true
+        var weakestKind = SecretMemoryKind.memfdSecret
+        var takesMemfdSecret = true
     }
     private static let state = Mutex(State())
 
-    /// False once the kernel refused to lock a mapping (RLIMIT_MEMLOCK). Any thread.
-    static var allLocked: Bool { state.withLock { $0.allLocked } }
+    /// The weakest kind of memory mapped so far. Any thread.
+    static var weakestKind: SecretMemoryKind { state.withLock { $0.weakestKind } }
+
+    /// See ``SecretMemory/reserve()``.
+    static func reserve() {
+        state.withLock { state in
+            guard state.uncutSize == 0, let slab = map(reservedSize, &state, mayBeUnlocked: false) else { return }
+            state.uncut = slab
+            state.uncutSize = reservedSize
+        }
+    }
+
+    /// From now on memory is at most locked: for tests that look for secrets through /proc/self/mem, which does not
+    /// show memfd_secret memory, so that they would find none in any case.
+    static func renounceMemfdSecret() {
+        state.withLock { $0.takesMemfdSecret = false }
+    }
 
     /// A zeroed slot of at least `count` bytes, or nil where the kernel gives no memory. Any thread.
     static func allocate(count: Int) -> SecretSlot? {
         state.withLock { state in
             guard let sizeClass = slotSizes.firstIndex(where: { count <= $0 }) else {
-                return map(count, &state).map { SecretSlot(base: $0, capacity: count) }
+                return map(count, &state, mayBeUnlocked: true).map { SecretSlot(base: $0, capacity: count) }
             }
             guard state.free[sizeClass] != nil || cutPage(sizeClass, &state), let base = state.free[sizeClass] else {
                 return nil
@@ -59,17 +79,22 @@ enum SecretArena {
         }
     }
 
-    private static func map(_ size: Int, _ state: inout State) -> UnsafeMutableRawPointer? {
+    private static func map(_ size: Int, _ state: inout State, mayBeUnlocked: Bool) -> UnsafeMutableRawPointer? {
+        if state.takesMemfdSecret, let base = linux_map_memfd_secret(size) { return base }
         var locked: Int32 = 0
         guard let base = linux_map_secret_memory(size, &locked) else { return nil }
-        if locked == 0 { state.allLocked = false }
+        guard locked != 0 || mayBeUnlocked else {
+            linux_unmap_secret_memory(base, size)
+            return nil
+        }
+        state.weakestKind = state.weakestKind.weaker(locked != 0 ? .locked : .unlocked)
         return base
     }
 
     /// Puts a page's worth of slots on the free list.
     private static func cutPage(_ sizeClass: Int, _ state: inout State) -> Bool {
         if state.uncutSize == 0 {
-            guard let slab = map(slabSize, &state) else { return false }
+            guard let slab = map(slabSize, &state, mayBeUnlocked: true) else { return false }
             state.uncut = slab
             state.uncutSize = slabSize
         }
@@ -82,11 +107,4 @@ enum SecretArena {
         }
         return true
     }
-}
-
-/// What is known about the memory that holds secrets.
-package enum SecretMemory {
-    /// False once the kernel refused to lock a mapping for secrets (mlock(2), RLIMIT_MEMLOCK): it may then be swapped
-    /// out. Any thread.
-    package static var allLocked: Bool { SecretArena.allLocked }
 }

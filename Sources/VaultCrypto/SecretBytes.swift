@@ -1,12 +1,14 @@
 internal import COpenSSL
 
-/// Secret bytes in locked memory that is left out of core dumps, and wiped when the last reference goes.
+/// Secret bytes in the memory of ``SecretArena``, wiped when the last reference goes, or forgotten in place before.
 ///
-/// `@unchecked Sendable`: the bytes never change after the initialiser, and are freed by the last owner only.
+/// `@unchecked Sendable`: after the initialiser the bytes change only while `use` is closed, which is when nobody reads
+/// them, and they are freed by the last owner only.
 package final class SecretBytes: @unchecked Sendable {
     /// How many bytes there are.
     package let count: Int
     private let slot: SecretSlot
+    private let use = KeyUse()
 
     /// Makes `count` bytes, zero until `fill` has written them.
     ///
@@ -46,9 +48,39 @@ package final class SecretBytes: @unchecked Sendable {
     }
 
     /// Calls `body` with the bytes, which are valid only until it returns. Any thread.
+    ///
+    /// Traps where they are forgotten: to go on with zeros for a key would be worse.
     package func withUnsafeBytes<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R {
-        defer { withExtendedLifetime(self) {} }
+        guard use.enter() else { preconditionFailure("internal error: use of a forgotten secret") }
+        defer { use.leave() }
         return try body(UnsafeRawBufferPointer(start: slot.base, count: count))
+    }
+
+    /// The same for an operation that can fail: throws `.keyForgotten` where the bytes are.
+    func withKey<R>(_ body: (UnsafeRawBufferPointer) throws(CryptoError) -> R) throws(CryptoError) -> R {
+        guard use.enter() else { throw .keyForgotten }
+        defer { use.leave() }
+        return try body(UnsafeRawBufferPointer(start: slot.base, count: count))
+    }
+
+    /// Whether the bytes were forgotten and not put back.
+    package var isForgotten: Bool { use.isClosed }
+
+    /// Zeroes the bytes in place, for as long as nothing puts them back. Waits for those who are within
+    /// ``withUnsafeBytes(_:)``, so not from there. This and ``refill(from:)``: one thread at a time.
+    package func forget() {
+        use.close()
+        wipe(slot.base, count: slot.capacity)
+    }
+
+    /// Puts bytes in place that are those of before. `other` is another secret of the same size.
+    package func refill(from other: SecretBytes) {
+        precondition(other !== self && other.count == count, "internal error: \(other.count) bytes for \(count)")
+        use.close()
+        other.withUnsafeBytes { bytes in
+            if let source = bytes.baseAddress { slot.base.copyMemory(from: source, byteCount: bytes.count) }
+        }
+        use.reopen()
     }
 
     /// A copy of the bytes in `range`, which must lie within `0..<count`.

@@ -2,7 +2,8 @@ internal import COpenSSL
 
 /// AES-256-SIV (RFC 5297) under one key: deterministic authenticated encryption for names, keys and small values.
 ///
-/// `@unchecked Sendable`: the template is only ever copied from (EVP_CIPHER_CTX_copy), and freed by the last owner.
+/// `@unchecked Sendable`: the template is only ever copied from (EVP_CIPHER_CTX_copy), changed only while `use` is
+/// closed, which is when nobody copies it, and freed by the last owner.
 /// Each message has a context of its own, because one of OpenSSL 3.0 does a single message.
 package final class SivCipher: @unchecked Sendable {
     /// The size in bytes of V, which precedes the ciphertext.
@@ -12,23 +13,40 @@ package final class SivCipher: @unchecked Sendable {
 
     /// Keyed once; a copy costs a third of what setting a key does.
     private let template: OpaquePointer
+    /// Entered for each message, so that no copy of the template outlives ``forget()``.
+    private let use = KeyUse()
 
-    /// A cipher under a 64-byte key. Throws `.invalidInput` for any other size.
+    /// A cipher under a 64-byte key. Throws `.invalidInput` for any other size, `.keyForgotten`.
     package init(key: SecretBytes) throws(CryptoError) {
-        guard key.count == Self.keySize else { throw .invalidInput("an AES-256-SIV key of \(key.count) bytes") }
-        let algorithm = try Library.loaded().aes256SIV
         guard let template = EVP_CIPHER_CTX_new() else { throw .failed("EVP_CIPHER_CTX_new") }
-        let keyed = key.withUnsafeBytes {
-            EVP_EncryptInit_ex2(template, algorithm, $0.bindMemory(to: UInt8.self).baseAddress, nil, nil)
-        }
-        guard keyed == 1 else {
-            EVP_CIPHER_CTX_free(template)
-            throw .failed("EVP_EncryptInit_ex2 AES-256-SIV")
-        }
         self.template = template
+        try setKey(key)
     }
 
     deinit { EVP_CIPHER_CTX_free(template) }
+
+    /// Wipes the key schedule in place, and waits for the messages under way to be done: from then on every message
+    /// throws `.keyForgotten`. This and ``rekey(_:)``: one thread at a time.
+    package func forget() {
+        use.close()
+        EVP_CIPHER_CTX_reset(template)
+    }
+
+    /// Makes this a cipher under a 64-byte key again. Throws as the initialiser, and is then without a key.
+    package func rekey(_ key: SecretBytes) throws(CryptoError) {
+        forget()
+        try setKey(key)
+        use.reopen()
+    }
+
+    private func setKey(_ key: SecretBytes) throws(CryptoError) {
+        guard key.count == Self.keySize else { throw .invalidInput("an AES-256-SIV key of \(key.count) bytes") }
+        let algorithm = try Library.loaded().aes256SIV
+        let keyed = try key.withKey { (key) throws(CryptoError) in
+            EVP_EncryptInit_ex2(template, algorithm, key.bindMemory(to: UInt8.self).baseAddress, nil, nil)
+        }
+        guard keyed == 1 else { throw .failed("EVP_EncryptInit_ex2 AES-256-SIV") }
+    }
 
     /// V ‖ C for a plaintext, with one S2V component for each item of `associatedData`, in order. Any thread.
     ///
@@ -51,7 +69,7 @@ package final class SivCipher: @unchecked Sendable {
 
     /// As ``seal(_:associatedData:)``, for a plaintext that stays in locked memory.
     package func sealSecret(_ secret: SecretBytes, associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
-        try secret.withUnsafeBytes { (bytes) throws(CryptoError) in try seal(bytes, associatedData) }
+        try secret.withKey { (bytes) throws(CryptoError) in try seal(bytes, associatedData) }
     }
 
     /// As ``open(_:associatedData:)``, into locked memory.
@@ -64,6 +82,8 @@ package final class SivCipher: @unchecked Sendable {
 
     private func seal(_ plaintext: UnsafeRawBufferPointer, _ data: [[UInt8]]) throws(CryptoError) -> [UInt8] {
         try refuseEmpty(plaintext.count, data)
+        guard use.enter() else { throw .keyForgotten }
+        defer { use.leave() }
         let context = try copyOfTemplate(forEncryption: true)
         defer { EVP_CIPHER_CTX_free(context) }
         try absorb(data, context)
@@ -83,6 +103,8 @@ package final class SivCipher: @unchecked Sendable {
         _ sealed: [UInt8], _ data: [[UInt8]], into plaintext: UnsafeMutableRawBufferPointer
     ) throws(CryptoError) {
         try refuseEmpty(plaintext.count, data)
+        guard use.enter() else { throw .keyForgotten }
+        defer { use.leave() }
         let context = try copyOfTemplate(forEncryption: false)
         defer { EVP_CIPHER_CTX_free(context) }
         try absorb(data, context)

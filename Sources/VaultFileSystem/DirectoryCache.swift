@@ -49,6 +49,15 @@ final class DirectoryCache: Sendable {
         _ = state.withLock { $0.entries.removeValue(forKey: ObjectIdentifier(node)) }
     }
 
+    /// Removes and returns what `isWanted` says.
+    func removeAll(where isUnwanted: (OpenDirectory) -> Bool) -> [OpenDirectory] {
+        state.withLock { state in
+            let removed = state.entries.filter { isUnwanted($0.value.directory) }
+            for key in removed.keys { state.entries[key] = nil }
+            return removed.values.map(\.directory)
+        }
+    }
+
     /// Half at a time: the cost of finding the oldest is spread over as many insertions.
     private func evictOlderHalf(_ state: inout State) {
         let middle = state.entries.values.map(\.used).sorted()[state.entries.count / 2]

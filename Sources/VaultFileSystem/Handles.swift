@@ -9,6 +9,7 @@ package import VaultStore
 package final class FileHandle: Sendable {
     package let file: EncryptedFile
     let node: Node
+    let isWriting: Bool
     /// O_SYNC or O_DSYNC: each write is durable when it returns; nil where neither was asked.
     let synchronizesDataOnly: Bool?
     /// Of the file's failed synchronizations, how many this handle's program has been told of, or came before it.
@@ -17,6 +18,7 @@ package final class FileHandle: Sendable {
     init(file: EncryptedFile, node: Node, flags: Int32) {
         self.file = file
         self.node = node
+        isWriting = flags & O_ACCMODE != O_RDONLY
         reportedFailures = Atomic(file.failedSynchronizations.load(ordering: .acquiring))
         // O_SYNC contains O_DSYNC's bit, open(2).
         synchronizesDataOnly = flags & O_SYNC == O_SYNC ? false : flags & O_DSYNC != 0 ? true : nil
@@ -45,4 +47,20 @@ package final class DirectoryHandle: Sendable {
         self.directory = directory
         reader = Mutex(DirectoryReader(directory.descriptor))
     }
+}
+
+/// What programs have open, so that a lock finds it. Any thread.
+final class OpenHandles<Handle: AnyObject & Sendable>: Sendable {
+    private let state = Mutex<[ObjectIdentifier: Handle]>([:])
+
+    func insert(_ handle: Handle) {
+        state.withLock { $0[ObjectIdentifier(handle)] = handle }
+    }
+
+    func remove(_ handle: Handle) {
+        _ = state.withLock { $0.removeValue(forKey: ObjectIdentifier(handle)) }
+    }
+
+    var all: [Handle] { state.withLock { Array($0.values) } }
+    var count: Int { state.withLock { $0.count } }
 }

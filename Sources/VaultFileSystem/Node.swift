@@ -29,12 +29,17 @@ package final class Node: @unchecked Sendable {
     let key: NodeKey
     /// S_IFMT of the mode: what the object is never changes.
     let kind: mode_t
+    /// Of a directory: its class, one for all that have it open.
+    let directoryClass: DirectoryClass?
     /// All known names; a hard link has several.
     var names: [NodeName] = []
     /// The kernel's lookups, and the names in which this node is the parent.
     var references = 0
     /// Out of the table: its last name is gone, its inode number may belong to another.
     var isDetached = false
+
+    /// Raw value of the class that was authenticated, 0 before.
+    private let knownClass = Atomic<UInt8>(0)
 
     struct OpenState {
         /// The file while a handle or the sealer holds it: all share one.
@@ -53,6 +58,7 @@ package final class Node: @unchecked Sendable {
     init(key: NodeKey, kind: mode_t) {
         self.key = key
         self.kind = kind
+        directoryClass = kind == S_IFDIR ? DirectoryClass() : nil
     }
 
     var isDirectory: Bool { kind == S_IFDIR }
@@ -70,6 +76,12 @@ package final class Node: @unchecked Sendable {
             sealing.moved.tv_nsec == status.st_ctim.tv_nsec
         else { return status.st_ctim }
         return sealing.shown
+    }
+
+    /// The class, once it has been authenticated: the kernel tells by nodes what it asks for.
+    var protectionClass: ProtectionClass? {
+        get { ProtectionClass(rawValue: knownClass.load(ordering: .acquiring)) }
+        set { knownClass.store(newValue?.rawValue ?? 0, ordering: .releasing) }
     }
 
     /// The file, where it is open.

@@ -154,8 +154,11 @@ final class NodeTable: Sendable {
         if node.references > 0 { state.detached[ObjectIdentifier(node)] = node }
     }
 
-    /// All nodes that the kernel holds.
-    var all: [Node] { state.withLock { Array($0.byKey.values) } }
+    /// All nodes that the kernel holds, also those without a name.
+    var all: [Node] { state.withLock { Array($0.byKey.values) + Array($0.detached.values) } }
+
+    /// All names by which the kernel knows nodes.
+    func allNames() -> [NodeName] { state.withLock { $0.byKey.values.flatMap(\.names) } }
 
     /// How many nodes the kernel holds.
     var count: Int { state.withLock { $0.byKey.count + $0.detached.count } }

@@ -20,7 +20,10 @@ extension VaultFileSystem {
 
     /// fstat(2) of a node, also one without a name that is open.
     package func attributes(_ id: NodeID) throws(StoreError) -> stat {
-        try attributes(of: try nodes.node(id))
+        let node = try nodes.node(id)
+        // The root always answers, so that whatever looks at mountpoints goes on.
+        if node !== nodes.root { try admit(node, .attributes) }
+        return try attributes(of: node)
     }
 
     func attributes(of node: Node) throws(StoreError) -> stat {
@@ -49,6 +52,7 @@ extension VaultFileSystem {
     ) throws(StoreError) -> stat {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let node = try nodes.node(id)
+        try admit(node, handle == nil ? .attributes : .handle)
         if let length = changes.length { try setLength(node, length, handle, workspace) }
         let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
         if let file = node.openFile {

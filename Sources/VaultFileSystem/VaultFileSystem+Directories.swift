@@ -20,9 +20,17 @@ extension VaultFileSystem {
     /// opendir(3).
     package func openDirectory(_ id: NodeID) throws(StoreError) -> DirectoryHandle {
         let node = try nodes.node(id)
+        try admit(node, .names)
         let directory = try directory(node)
         if !store.isReadOnly { directory.sweepOnce() }
-        return DirectoryHandle(node: node, directory: try directory.reopenedForListing())
+        let handle = DirectoryHandle(node: node, directory: try directory.reopenedForListing())
+        openDirectories.insert(handle)
+        return handle
+    }
+
+    /// closedir(3).
+    package func release(_ handle: DirectoryHandle) {
+        openDirectories.remove(handle)
     }
 
     /// fsync(2) of a directory.
@@ -36,6 +44,7 @@ extension VaultFileSystem {
     package func list(
         _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (Listed) -> Bool
     ) throws(StoreError) {
+        try admit(handle.node, .names)
         try handle.reader.withLock { (reader) throws(StoreError) in
             try reader.seek(to: offset)
             while true {
@@ -63,8 +72,14 @@ extension VaultFileSystem {
             do {
                 let status = try handle.directory.status(of: found.name)
                 let node = nodes.intern(status, parent: handle.node, entry: found.name)
-                listed.id = nodes.id(of: node)
-                listed.attributes = plaintextAttributes(status, of: node)
+                do throws(StoreError) {
+                    try admitFound(node)
+                    listed.attributes = plaintextAttributes(status, of: node)
+                    listed.id = nodes.id(of: node)
+                } catch {
+                    // Its name may be told, its attributes not: the kernel asks for them when somebody wants them.
+                    nodes.forget(node, count: 1)
+                }
             } catch .system(.noSuchFileOrDirectory) {
                 // Removed since getdents(2): not there.
                 return nil

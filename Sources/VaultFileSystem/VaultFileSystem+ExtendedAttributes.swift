@@ -34,8 +34,11 @@ extension VaultFileSystem {
     /// getxattr(2): the value. Throws `ENODATA`.
     package func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8] {
         let node = try nodes.node(id)
-        switch namespace(of: name) {
-        case .protectionClass: return Array(try protectionClass(of: node).name.utf8)
+        let namespace = namespace(of: name)
+        // The kernel asks for the root's ACL when it checks who may go in.
+        if node !== nodes.root || namespace != .passedThrough { try admit(node, .attributes) }
+        switch namespace {
+        case .protectionClass: return Array(try classAttribute(of: node).name.utf8)
         case .reserved: throw .system(.noData)
         case .unsupported: throw .system(.notSupported)
         case .nameless: throw .system(.invalidArgument)
@@ -50,6 +53,7 @@ extension VaultFileSystem {
     /// listxattr(2): the names, without the class (a copy is not to inherit it).
     package func attributeNames(_ id: NodeID) throws(StoreError) -> [[UInt8]] {
         let node = try nodes.node(id)
+        try admit(node, .attributes)
         let stored = try ExtendedAttributes(try pinForAttributes(node)).names()
         let prefix = Array("user.".utf8)
         // Without a user attribute there is no need for the keys.
@@ -67,8 +71,10 @@ extension VaultFileSystem {
     package func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8], flags: Int32) throws(StoreError) {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let node = try nodes.node(id)
+        try admit(node, .attributes)
         switch namespace(of: name) {
-        case .protectionClass, .reserved: throw .system(.notPermitted)
+        case .protectionClass: try setProtectionClass(of: node, to: value, flags: flags)
+        case .reserved: throw .system(.notPermitted)
         case .unsupported: throw .system(.notSupported)
         case .nameless: throw .system(.invalidArgument)
         case .passedThrough: try ExtendedAttributes(try pinForAttributes(node)).set(name, value, flags: flags)
@@ -84,6 +90,7 @@ extension VaultFileSystem {
     package func removeAttribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let node = try nodes.node(id)
+        try admit(node, .attributes)
         switch namespace(of: name) {
         case .protectionClass, .reserved: throw .system(.notPermitted)
         case .unsupported: throw .system(.notSupported)
@@ -100,12 +107,6 @@ extension VaultFileSystem {
 
     private func pinForAttributes(_ node: Node) throws(StoreError) -> Descriptor {
         node === nodes.root ? store.root : try pin(node)
-    }
-
-    private func protectionClass(of node: Node) throws(StoreError) -> ProtectionClass {
-        if node.isDirectory { return try directory(node).protectionClass }
-        guard node.isRegularFile else { throw .system(.noData) }
-        return try openFile(node).protectionClass
     }
 
     /// The keys of a file's or directory's attributes; nothing else has `user.*`.

@@ -26,6 +26,7 @@ extension VaultFileSystem {
     private func hold(_ file: EncryptedFile, _ state: inout Node.OpenState, _ node: Node) {
         state.fileID = file.fileID
         state.file = file
+        node.protectionClass = file.protectionClass
         file.onSealed.withLock { $0 = { [weak node] in node?.wasSealed(before: $0, after: $1) } }
     }
 
@@ -55,7 +56,7 @@ extension VaultFileSystem {
     private func openBacking(_ node: Node, flags: Int32) throws(StoreError) -> Descriptor {
         try atName(of: node) { (directory, entry) throws(StoreError) -> Descriptor in
             // O_NONBLOCK: what was a file a moment ago may be a fifo now.
-            let descriptor = try Descriptor(at: directory.descriptor.fd, entry, flags: flags | O_NONBLOCK)
+            let descriptor = try Descriptor(at: directory.fd, entry, flags: flags | O_NONBLOCK)
             guard NodeKey(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
             return descriptor
         }
@@ -67,6 +68,7 @@ extension VaultFileSystem {
         _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace
     ) throws(StoreError) -> FileHandle {
         let node = try nodes.node(id)
+        try admit(node, .opening)
         let isTruncating = flags & O_TRUNC != 0
         let isWriting = flags & O_ACCMODE != O_RDONLY || isTruncating
         if isWriting && store.isReadOnly { throw .system(.readOnlyFileSystem) }
@@ -77,7 +79,14 @@ extension VaultFileSystem {
             if try file.cutTornAppend() { throw .system(.staleNFSFileHandle) }
         }
         if isTruncating { try dropSetID(file, for: caller) }
-        return FileHandle(file: file, node: node, flags: flags)
+        return handle(file, node, flags: flags)
+    }
+
+    private func handle(_ file: EncryptedFile, _ node: Node, flags: Int32) -> FileHandle {
+        let handle = FileHandle(file: file, node: node, flags: flags)
+        fileHandles.add(1, ordering: .acquiringAndReleasing)
+        if handle.isWriting { writingHandles.add(1, ordering: .acquiringAndReleasing) }
+        return handle
     }
 
     /// What the kernel does for every change of content but O_TRUNC in open: the set-id bits go, unless root made it
@@ -101,24 +110,33 @@ extension VaultFileSystem {
     ) throws(StoreError) -> (entry: Entry, handle: FileHandle) {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let parentNode = try nodes.node(parent)
+        try admit(parentNode, .names)
         let directory = try directory(parentNode)
         let file = try directory.createFile(name, mode: mode, owner: caller.owner)
         let status = try file.reader.status()
         let node = nodes.intern(status, parent: parentNode, entry: try directory.encode(name).entry)
         node.opening.withLock { hold(file, &$0, node) }
         let entry = Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
-        return (entry, FileHandle(file: file, node: node, flags: flags))
+        return (entry, handle(file, node, flags: flags))
     }
 
     /// The last close(2) of an open file.
     package func release(_ handle: FileHandle) {
         let left = handle.file.openHandles.subtract(1, ordering: .acquiringAndReleasing).newValue
-        if left == 0 { sealLater(handle.file, of: handle.node) }
+        fileHandles.subtract(1, ordering: .acquiringAndReleasing)
+        if handle.isWriting, writingHandles.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
+            observer?.noWriterLeft()
+        }
+        if left == 0 {
+            sealLater(handle.file, of: handle.node)
+            // While locked, what was open of the class is closed now like the rest.
+            if gate.state != .unlocked, handle.file.protectionClass == .unlessOpen { observer?.closed(handle.node) }
+        }
     }
 
     /// A file that was open for writing vouches for its length again, once that is durable. Until then its node stays,
     /// whatever the kernel forgets: a second `EncryptedFile` of a new node would know nothing of the first one's seal.
-    private func sealLater(_ file: EncryptedFile, of node: Node) {
+    func sealLater(_ file: EncryptedFile, of node: Node) {
         guard !store.isReadOnly, file.needsSeal, let status = try? file.reader.status(), status.st_nlink > 0 else {
             return
         }
@@ -132,13 +150,22 @@ extension VaultFileSystem {
         _ handle: FileHandle, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
         workspace: Workspace
     ) throws(StoreError) -> Int {
-        try handle.file.read(at: plaintextOffset, into: buffer, workspace: workspace)
+        try admit(handle.node, .handle)
+        return try handle.file.read(at: plaintextOffset, into: buffer, workspace: workspace)
     }
 
     /// pwrite(2).
+    /// - Parameter isWriteBack: a dirty mapped page comes back from the kernel. It was written before any lock began, and
+    ///   is taken as long as the file's keys are here.
     package func write(
-        _ handle: FileHandle, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, workspace: Workspace
+        _ handle: FileHandle, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, isWriteBack: Bool = false,
+        workspace: Workspace
     ) throws(StoreError) -> Int {
+        if isWriteBack {
+            if gate.state != .unlocked { store.counters.writtenBackBytes.count(data.count) }
+        } else {
+            try admit(handle.node, .handle)
+        }
         let count = try handle.file.write(data, at: plaintextOffset, workspace: workspace)
         if let dataOnly = handle.synchronizesDataOnly { try handle.synchronize(dataOnly: dataOnly) }
         return count
@@ -153,6 +180,7 @@ extension VaultFileSystem {
     package func allocate(
         _ handle: FileHandle, mode: Int32, range: Range<UInt64>, workspace: Workspace
     ) throws(StoreError) {
+        try admit(handle.node, .handle)
         let keepsSize = mode & linux_FALLOC_FL_KEEP_SIZE != 0
         switch mode & ~linux_FALLOC_FL_KEEP_SIZE {
         case 0:
@@ -168,6 +196,7 @@ extension VaultFileSystem {
 
     /// lseek(2) with SEEK_DATA or SEEK_HOLE; ENXIO where there is none.
     package func seek(_ handle: FileHandle, from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64 {
+        try admit(handle.node, .handle)
         guard let found = try handle.file.seek(from: plaintextOffset, toHole: toHole) else {
             throw .system(.noSuchAddressOrDevice)
         }

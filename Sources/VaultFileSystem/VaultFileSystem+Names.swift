@@ -26,6 +26,7 @@ extension VaultFileSystem {
     /// Finds a name; counts as one lookup. Throws `ENOENT`.
     package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> Entry {
         let parentNode = try nodes.node(parent)
+        try admit(parentNode, .names)
         let directory = try directory(parentNode)
         let encoded = try directory.encode(name)
         return try entry(encoded.entry, in: directory, parentNode)
@@ -36,6 +37,12 @@ extension VaultFileSystem {
     ) throws(StoreError) -> Entry {
         let status = try directory.status(of: entry)
         let node = nodes.intern(status, parent: parent, entry: entry)
+        do throws(StoreError) {
+            try admitFound(node)
+        } catch {
+            nodes.forget(node, count: 1)
+            throw error
+        }
         return Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
     }
 
@@ -82,6 +89,7 @@ extension VaultFileSystem {
     ) throws(StoreError) -> Entry {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let parentNode = try nodes.node(parent)
+        try admit(parentNode, .names)
         let directory = try directory(parentNode)
         try body(directory)
         return try entry(try directory.encode(name).entry, in: directory, parentNode)
@@ -92,6 +100,7 @@ extension VaultFileSystem {
         _ id: NodeID, as name: [UInt8], in parent: NodeID, for caller: Caller
     ) throws(StoreError) -> Entry {
         let node = try nodes.node(id)
+        try admitFound(node)
         return try make(name, in: parent) { (directory) throws(StoreError) in
             try atName(of: node) { (oldDirectory, entry) throws(StoreError) in
                 try directory.link(name, to: entry, in: oldDirectory, owner: caller.owner)
@@ -103,6 +112,7 @@ extension VaultFileSystem {
     package func unlink(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let parentNode = try nodes.node(parent)
+        try admit(parentNode, .names)
         let directory = try directory(parentNode)
         let encoded = try directory.encode(name)
         let status = try directory.status(of: encoded.entry)
@@ -114,6 +124,7 @@ extension VaultFileSystem {
     package func removeDirectory(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let parentNode = try nodes.node(parent)
+        try admit(parentNode, .names)
         let directory = try directory(parentNode)
         let encoded = try directory.encode(name)
         let status = try directory.status(of: encoded.entry)
@@ -153,6 +164,7 @@ extension VaultFileSystem {
         }
         let oldNode = try nodes.node(parent)
         let newNode = try nodes.node(newParent)
+        try admit(oldNode, newNode, .names)
         let oldDirectory = try directory(oldNode)
         let newDirectory = try directory(newNode)
         let encoded = try oldDirectory.encode(name)
@@ -182,8 +194,9 @@ extension VaultFileSystem {
     /// readlink(2).
     package func linkTarget(_ id: NodeID) throws(StoreError) -> [UInt8] {
         let node = try nodes.node(id)
+        try admit(node, .attributes)
         return try atName(of: node) { (directory, entry) throws(StoreError) -> [UInt8] in
-            try directory.linkTarget(of: entry)
+            try OpenDirectory.linkTarget(at: directory, entry, in: store)
         }
     }
 }

@@ -23,58 +23,92 @@ package final class VaultFileSystem: Sendable {
     let nodes: NodeTable
     let directories = DirectoryCache()
     let rootDirectory: OpenDirectory
+    /// Whether requests may pass.
+    package let gate: LockGate
+    /// Directories that programs have open.
+    let openDirectories = OpenHandles<DirectoryHandle>()
+    /// How many handles of files there are, and how many of them can write: a grace ends without any.
+    let fileHandles = Atomic<Int>(0)
+    let writingHandles = Atomic<Int>(0)
+    /// Who is told what concerns the lock.
+    let lockObserver = Mutex<(any LockObserver)?>(nil)
 
     /// - Throws: `.damaged` where the root's record does not authenticate.
-    package init(store: Store) throws(StoreError) {
+    package init(store: Store, gate: LockGate = LockGate()) throws(StoreError) {
         self.store = store
+        self.gate = gate
         let pinned = try Descriptor(
             at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
-        rootDirectory = try OpenDirectory.open(pinned, isRoot: true, in: store)
-        nodes = NodeTable(root: Node(key: NodeKey(try pinned.status()), kind: S_IFDIR))
+        let root = Node(key: NodeKey(try pinned.status()), kind: S_IFDIR)
+        rootDirectory = try Self.open(pinned, of: root, isRoot: true, in: store)
+        nodes = NodeTable(root: root)
         if !store.isReadOnly { rootDirectory.sweepOnce() }
         JournalRecovery.run(in: store)
     }
 
-    /// The open directory that a node is: from the LRU, or walked to from the nearest ancestor there, each step by one
-    /// name, no link followed, and the inode compared.
+    /// The open directory that a node is, with its keys.
+    /// - Throws: `.locked` where its class's key is forgotten.
     func directory(_ node: Node) throws(StoreError) -> OpenDirectory {
         if node === nodes.root { return rootDirectory }
         guard node.isDirectory else { throw .system(.notDirectory) }
         if let found = directories.find(node) { return found }
         if let removed = node.opening.withLock({ $0.removedDirectory }) { return removed }
+        let opened = try Self.open(try pinDirectory(node), of: node, isRoot: false, in: store)
+        directories.insert(opened, for: node)
+        return opened
+    }
+
+    /// A descriptor of a directory: while keys may be wiped, without any.
+    private func directoryDescriptor(_ node: Node) throws(StoreError) -> Descriptor {
+        if gate.state == .unlocked, let open = try? directory(node) { return open.descriptor }
+        return try pinDirectory(node)
+    }
+
+    /// An O_PATH descriptor of a directory: from the LRU, or walked to from the nearest ancestor there, each step by one
+    /// name, no link followed, and the inode compared. Entries are as the store has them: no key is needed.
+    func pinDirectory(_ node: Node) throws(StoreError) -> Descriptor {
         var path: [(node: Node, entry: [UInt8])] = []
         var current = node
-        var base = rootDirectory
+        var base = rootDirectory.descriptor
         while current !== nodes.root {
-            guard let name = nodes.name(of: current) else { throw .system(.staleNFSFileHandle) }
-            path.append((node: current, entry: name.entry))
-            if let found = directories.find(name.parent) {
-                base = found
+            if let known = directories.find(current) ?? current.opening.withLock({ $0.removedDirectory }) {
+                base = known.descriptor
                 break
             }
+            guard let name = nodes.name(of: current) else { throw .system(.staleNFSFileHandle) }
+            path.append((node: current, entry: name.entry))
             current = name.parent
         }
         for step in path.reversed() {
             let descriptor: Descriptor
             do {
-                descriptor = try Descriptor(at: base.descriptor.fd, step.entry, flags: linux_O_PATH | O_DIRECTORY)
+                descriptor = try Descriptor(at: base.fd, step.entry, flags: linux_O_PATH | O_DIRECTORY)
             } catch .system(let errno) where [.noSuchFileOrDirectory, .notDirectory].contains(errno) {
                 throw .system(.staleNFSFileHandle)
             }
             guard NodeKey(try descriptor.status()) == step.node.key else { throw .system(.staleNFSFileHandle) }
-            base = try OpenDirectory.open(descriptor, isRoot: false, in: store)
-            directories.insert(base, for: step.node)
+            base = descriptor
         }
         return base
     }
 
+    /// A node may be opened more than once; all its openings are of one class.
+    private static func open(
+        _ descriptor: Descriptor, of node: Node, isRoot: Bool, in store: Store
+    ) throws(StoreError) -> OpenDirectory {
+        guard let sharedClass = node.directoryClass else { throw .system(.notDirectory) }
+        let directory = try OpenDirectory.open(descriptor, isRoot: isRoot, in: store, class: sharedClass)
+        node.protectionClass = directory.protectionClass
+        return directory
+    }
+
     /// Calls `body` with a directory and an entry under which the node is, trying all its known names.
     func atName<Result>(
-        of node: Node, _ body: (OpenDirectory, [UInt8]) throws(StoreError) -> Result
+        of node: Node, _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         var tried = 0
         while let name = nodes.name(of: node, after: tried) {
-            if let parent = try? directory(name.parent), let status = try? parent.status(of: name.entry),
+            if let parent = try? directoryDescriptor(name.parent), let status = try? parent.status(of: name.entry),
                 NodeKey(status) == node.key
             {
                 return try body(parent, name.entry)
@@ -93,7 +127,7 @@ package final class VaultFileSystem: Sendable {
             return known.descriptor
         }
         return try atName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
-            let descriptor = try Descriptor(at: parent.descriptor.fd, entry, flags: linux_O_PATH)
+            let descriptor = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
             guard NodeKey(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
             return descriptor
         }

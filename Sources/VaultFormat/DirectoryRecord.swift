@@ -16,7 +16,7 @@ package struct DirectoryRecord: Sendable {
     package static func make(
         _ protectionClass: ProtectionClass, isRoot: Bool, classCipher: SivCipher, vault: VaultID
     ) throws(FormatError) -> (bytes: [UInt8], keys: DirectoryKeys) {
-        let identity = magic + [1, protectionClass.rawValue, isRoot ? 1 : 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        let identity = identity(protectionClass, isRoot: isRoot)
         let associatedData = [identity]
         let (secret, wrapped) = try cryptography("directory record: secret") { () throws(CryptoError) in
             let secret = try SecretBytes.random(count: KeyDerivation.secretSize)
@@ -49,11 +49,41 @@ package struct DirectoryRecord: Sendable {
 
     /// Unwraps the directory secret, which authenticates the record, and derives its keys.
     package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> DirectoryKeys {
+        try DirectoryKeys(secret: try unwrapped(classCipher), vault: vault)
+    }
+
+    /// Puts the keys of this record back into an object that has forgotten them. Throws as `openKeys`.
+    package func restore(
+        _ keys: DirectoryKeys, classCipher: SivCipher, vault: VaultID
+    ) throws(FormatError) {
+        try keys.restore(secret: try unwrapped(classCipher), vault: vault)
+    }
+
+    private func unwrapped(_ classCipher: SivCipher) throws(FormatError) -> SecretBytes {
         let wrapped = Array(bytes[Self.identitySize...])
         let associatedData = [Array(bytes[..<Self.identitySize])]
-        let secret = try cryptography("directory record: secret") { () throws(CryptoError) in
+        return try cryptography("directory record: secret") { () throws(CryptoError) in
             try classCipher.openSecret(wrapped, associatedData: associatedData)
         }
-        return try DirectoryKeys(secret: secret, vault: vault)
+    }
+
+    /// The bytes of the same record for another class: the directory secret, and so every name, and the flag stay.
+    ///
+    /// `oldCipher` and `newCipher` are under the class keys. Throws `doesNotAuthenticate` where the record does not.
+    package func rewrapped(
+        as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher
+    ) throws(FormatError) -> [UInt8] {
+        let wrapped = Array(bytes[Self.identitySize...])
+        let oldAssociatedData = [Array(bytes[..<Self.identitySize])]
+        let newIdentity = Self.identity(newClass, isRoot: isRoot)
+        return try cryptography("directory record: secret") { () throws(CryptoError) in
+            let secret = try oldCipher.openSecret(wrapped, associatedData: oldAssociatedData)
+            return newIdentity + (try newCipher.sealSecret(secret, associatedData: [newIdentity]))
+        }
+    }
+
+    /// Bytes 0…15.
+    private static func identity(_ protectionClass: ProtectionClass, isRoot: Bool) -> [UInt8] {
+        magic + [1, protectionClass.rawValue, isRoot ? 1 : 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
     }
 }

@@ -2,7 +2,7 @@ package import VaultCrypto
 
 /// The first 128 bytes of a backing file (FileFormat, File header): the wrapped file secret and the file's state.
 ///
-/// A value: the wrapped part never changes; `length`, `isSealed`, `isSparse` and `sealCounter` are the state, which
+/// A value: the wrapped part changes with the class alone (`rewrapped`); `length`, `isSealed`, `isSparse` and `sealCounter` are the state, which
 /// `serialized(keys:)` writes under a new MAC.
 package struct FileHeader: Sendable {
     package static let size = 128
@@ -15,8 +15,8 @@ package struct FileHeader: Sendable {
     private static let sealedFlag: UInt64 = 1
     private static let sparseFlag: UInt64 = 2
 
-    /// The 128 bytes as parsed or first made: the wrapped part, and what the MAC is checked over.
-    private let bytes: [UInt8]
+    /// The 128 bytes as parsed, first made or rewrapped: the wrapped part, and what the MAC is checked over.
+    private var bytes: [UInt8]
 
     /// The class whose key wraps the file secret.
     package let protectionClass: ProtectionClass
@@ -40,8 +40,7 @@ package struct FileHeader: Sendable {
         while fileID == 0 {
             fileID = try cryptography("file id") { () throws(CryptoError) in try SecureRandom.integer() }
         }
-        var identity = magic + [1, protectionClass.rawValue, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
-        identity.storeLittleEndian64(fileID, at: 8)
+        let identity = identity(protectionClass, fileID)
         let associatedData = [identity]
         let (secret, wrapped) = try cryptography("header: file secret") { () throws(CryptoError) in
             let secret = try SecretBytes.random(count: KeyDerivation.secretSize)
@@ -98,6 +97,29 @@ package struct FileHeader: Sendable {
         return keys
     }
 
+    /// The same header for another class: the file secret, and so all keys, stay; only what wraps it is another key.
+    ///
+    /// `oldCipher` and `newCipher` are under the class keys, `keys` those of the file. The caller raises `sealCounter`.
+    /// Throws `doesNotAuthenticate` where `oldCipher` does not open the wrap.
+    package func rewrapped(
+        as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher, keys: FileKeys
+    ) throws(FormatError) -> FileHeader {
+        let wrapped = Array(bytes[Self.wrappedSecret])
+        let oldAssociatedData = [Array(bytes[..<Self.identitySize])]
+        let newIdentity = Self.identity(newClass, fileID)
+        let rewrapped = try cryptography("header: file secret") { () throws(CryptoError) in
+            let secret = try oldCipher.openSecret(wrapped, associatedData: oldAssociatedData)
+            return try newCipher.sealSecret(secret, associatedData: [newIdentity])
+        }
+        var result = FileHeader(
+            bytes: newIdentity + rewrapped + bytes[Self.wrappedSecret.upperBound...], protectionClass: newClass,
+            fileID: fileID, state: (0, 0))
+        (result.length, result.isSealed, result.isSparse) = (length, isSealed, isSparse)
+        result.sealCounter = sealCounter
+        result.bytes = try result.serialized(keys: keys)
+        return result
+    }
+
     /// The 128 bytes of the current state, with a new MAC. The caller has raised `sealCounter`.
     package func serialized(keys: FileKeys) throws(FormatError) -> [UInt8] {
         var result = Array(bytes[..<Self.authenticatedSize])
@@ -105,6 +127,13 @@ package struct FileHeader: Sendable {
         result.storeLittleEndian64(isSealed ? length : 0, at: 96)
         result.storeLittleEndian64(flags | sealCounter << 8, at: 104)
         return result + (try Self.stateMac(of: result, keys: keys))
+    }
+
+    /// Bytes 0…15.
+    private static func identity(_ protectionClass: ProtectionClass, _ fileID: UInt64) -> [UInt8] {
+        var identity = magic + [1, protectionClass.rawValue, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        identity.storeLittleEndian64(fileID, at: 8)
+        return identity
     }
 
     /// The 16 bytes that authenticate bytes 0…111.

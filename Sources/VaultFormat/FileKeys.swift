@@ -18,4 +18,20 @@ package final class FileKeys: Sendable {
         stateKey = keys.subrange(80..<112)
         attributeKey = keys.subrange(112..<176)
     }
+
+    package var isForgotten: Bool { stateKey.isForgotten }
+
+    /// Zeroes the keys in place; whoever uses them gets `keyForgotten`. This and ``refill(from:)``: one thread at a time.
+    package func forget() {
+        chunk.forget()
+        stateKey.forget()
+        attributeKey.forget()
+    }
+
+    /// Puts the keys back in place, from those derived anew of the same file.
+    package func refill(from other: FileKeys) {
+        chunk.refill(from: other.chunk)
+        stateKey.refill(from: other.stateKey)
+        attributeKey.refill(from: other.attributeKey)
+    }
 }

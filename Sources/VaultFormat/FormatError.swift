@@ -19,6 +19,8 @@ package struct FormatError: Error, Equatable, Sendable, CustomStringConvertible 
         case invalidValue
         /// The cryptographic library failed for a reason of its own (out of memory, no entropy).
         case cryptography
+        /// The key was forgotten at a lock (`ENOKEY`).
+        case keyForgotten
     }
 
     package let kind: Kind
@@ -39,6 +41,7 @@ extension FormatError {
         case .doesNotAuthenticate: self.init(.doesNotAuthenticate, "\(subject) does not authenticate")
         case .library(let operation): self.init(.cryptography, "\(subject): \(operation) failed")
         case .invalidInput(let what): self.init(.cryptography, "\(subject): invalid input: \(what)")
+        case .keyForgotten: self.init(.keyForgotten, "\(subject): the key is forgotten")
         }
     }
 }

@@ -1,5 +1,7 @@
+internal import Synchronization
+
 /// When an object can be read: the one byte that headers and directory records carry (FileFormat, Keys).
-package enum ProtectionClass: UInt8, Sendable, CaseIterable {
+package enum ProtectionClass: UInt8, Sendable, CaseIterable, AtomicRepresentable {
     /// Keys are wiped at every lock.
     case complete = 1
     /// A file that is open stays usable while locked.

@@ -121,6 +121,18 @@ package final class BlockCache: Sendable {
         }
     }
 
+    /// Drops and zeroes everything; returns how many bytes were in use.
+    package func removeEverything() -> Int {
+        var blocks = 0
+        for shard in 0..<shardCount {
+            shards[shard].index.withLock { index in
+                blocks += index.usedBlocks
+                for key in index.all { drop(key, in: &index, shard: shard) }
+            }
+        }
+        return blocks * blockSize
+    }
+
     private func drop(_ key: CacheIndex.Key, in index: inout CacheIndex, shard: Int) {
         guard let block = index.remove(key) else { return }
         // The mapping outlives this call, so the compiler may not drop the store.

@@ -98,6 +98,18 @@ struct CacheIndex {
         return result
     }
 
+    /// Every block in use.
+    var all: [Key] {
+        var result: [Key] = []
+        result.reserveCapacity(usedBlocks)
+        var block = newest
+        while block != Self.none {
+            result.append(keys[Int(block)])
+            block = older[Int(block)]
+        }
+        return result
+    }
+
     var usedBlocks: Int { keys.count - free.count }
 
     private mutating func touch(_ block: Int32) {

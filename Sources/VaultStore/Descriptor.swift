@@ -41,6 +41,15 @@ package final class Descriptor: Sendable {
         return result
     }
 
+    /// fstatat(2) of one entry of this directory, not following a link.
+    package func status(of entry: [UInt8]) throws(StoreError) -> stat {
+        var result = stat()
+        try withCString(entry) { (name) throws(StoreError) in
+            _ = try retrying { fstatat(fd, name, &result, AT_SYMLINK_NOFOLLOW) }
+        }
+        return result
+    }
+
     /// pread(2) until `buffer` is full or the file ends; returns the bytes read.
     package func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
     {

@@ -22,6 +22,8 @@ extension EncryptedFile {
         if !isDurable { try synchronize(dataOnly: true) }
         return try writing.withLock { (state) throws(StoreError) -> Bool in
             guard let writer = state.writer, !state.header.isSealed else { return true }
+            // What could not be sealed before a lock wiped its keys stays unsealed, which reads as well.
+            guard hasKeys else { return true }
             guard state.lengthChanges == mark else { return false }
             // Before the last record is read: that too moves atime.
             let before = try writer.status()
@@ -31,9 +33,7 @@ extension EncryptedFile {
             }
             // A file without a name is gone when it is closed.
             if before.st_nlink == 0 { return true }
-            // Only what can be executed has use for one.
-            let capability =
-                before.st_mode & 0o111 == 0 ? nil : try? ExtendedAttributes(writer).value(of: Self.capabilityName)
+            let capability = capability(of: writer, before)
             state.header.isSealed = true
             state.header.length = length
             do throws(StoreError) {
@@ -48,6 +48,11 @@ extension EncryptedFile {
             if let after = try? writer.status() { onSealed.withLock { $0 }?(before, after) }
             return true
         }
+    }
+
+    /// The file capability that a write of the header takes away; only what can be executed has use for one.
+    func capability(of writer: Descriptor, _ before: stat) -> [UInt8]? {
+        before.st_mode & 0o111 == 0 ? nil : try? ExtendedAttributes(writer).value(of: Self.capabilityName)
     }
 
     /// Changes the backing file's mode, owner or times while no seal is at work, which would put the old ones back.

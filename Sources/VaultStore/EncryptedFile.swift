@@ -24,7 +24,6 @@ package final class EncryptedFile: Sendable {
     let token: UInt64
     package let fileID: UInt64
     package let keys: FileKeys
-    package let protectionClass: ProtectionClass
     let store: Store
     package let reader: Descriptor
     let changes = ChangeCounter()
@@ -33,6 +32,8 @@ package final class EncryptedFile: Sendable {
     let currentLength: Atomic<UInt64>
     /// How much of it a sealed header vouches for; `.max` where it vouches for all there is.
     let vouchedLength: Atomic<UInt64>
+    /// The header's class, for whoever does not write.
+    let currentClass: Atomic<ProtectionClass>
     /// The header's sparse flag, for readers: an all-zero record reads as zeros.
     let isSparse: Atomic<Bool>
     /// How many handles of programs hold the file; the sealer's hold does not count.
@@ -60,7 +61,7 @@ package final class EncryptedFile: Sendable {
         self.keys = keys
         token = store.makeToken()
         fileID = header.fileID
-        protectionClass = header.protectionClass
+        currentClass = Atomic(header.protectionClass)
         currentLength = Atomic(length)
         vouchedLength = Atomic(header.isSealed && header.length < length ? header.length : .max)
         isSparse = Atomic(header.isSparse)
@@ -103,8 +104,8 @@ package final class EncryptedFile: Sendable {
         in descriptor: Descriptor, class protectionClass: ProtectionClass, store: Store
     ) throws(StoreError) -> EncryptedFile {
         do {
-            let made = try FileHeader.make(
-                protectionClass, classCipher: store.keyRing.classCipher(protectionClass), vault: store.keyRing.vault)
+            let cipher = try store.keyRing.classCipher(protectionClass)
+            let made = try FileHeader.make(protectionClass, classCipher: cipher, vault: store.keyRing.vault)
             let bytes = try made.header.serialized(keys: made.keys)
             try bytes.withBytes { (bytes) throws(StoreError) in try descriptor.write(bytes, at: 0) }
             return EncryptedFile(
@@ -119,7 +120,7 @@ package final class EncryptedFile: Sendable {
         }
     }
 
-    private static func readHeader(
+    static func readHeader(
         of descriptor: Descriptor, in store: Store
     ) throws(StoreError) -> (FileHeader, FileKeys, UInt64) {
         let status = try descriptor.status()
@@ -130,18 +131,20 @@ package final class EncryptedFile: Sendable {
         let (header, keys) = try withUnsafeTemporaryBytes(ChunkLayout.headerSize) {
             (bytes) throws(StoreError) -> (FileHeader, FileKeys) in
             guard try descriptor.read(at: 0, into: bytes) == bytes.count else { throw .damaged("header: cut short") }
-            return try parseHeader(UnsafeRawBufferPointer(bytes), in: store)
+            return try parseHeader(UnsafeRawBufferPointer(bytes), keyRing: store.keyRing)
         }
         return (header, keys, UInt64(status.st_size))
     }
 
-    private static func parseHeader(
-        _ bytes: UnsafeRawBufferPointer, in store: Store
+    /// A header's 128 bytes, authenticated.
+    static func parseHeader(
+        _ bytes: UnsafeRawBufferPointer, keyRing: KeyRing
     ) throws(StoreError) -> (FileHeader, FileKeys) {
-        do {
-            let header = try FileHeader.parse(bytes)
-            let cipher = store.keyRing.classCipher(header.protectionClass)
-            return (header, try header.openKeys(classCipher: cipher, vault: store.keyRing.vault))
+        let header: FileHeader
+        do throws(FormatError) { header = try FileHeader.parse(bytes) } catch { throw StoreError(error) }
+        let cipher = try keyRing.classCipher(header.protectionClass)
+        do throws(FormatError) {
+            return (header, try header.openKeys(classCipher: cipher, vault: keyRing.vault))
         } catch {
             throw StoreError(error)
         }

@@ -1,7 +1,11 @@
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
 package import VaultCrypto
 package import VaultFormat
 
-/// The keys of an unlocked vault: for each protection class, the cipher that wraps its secrets and the one of its links.
+/// The keys of a vault: for each protection class, the cipher that wraps its secrets and the one of its links.
 ///
 /// The master key is used to derive them and not kept. Any thread.
 package final class KeyRing: Sendable {
@@ -10,6 +14,8 @@ package final class KeyRing: Sendable {
     /// By raw value of the class, from 1.
     private let classCiphers: [SivCipher]
     private let linkCiphers: [SivCipher]
+    /// True from before the keys that must not outlive a lock are wiped until they are all back.
+    private let isForgetting = Atomic<Bool>(false)
 
     /// Derives the keys of the vault of `configuration` (FileFormat, Keys).
     /// - Throws: `format`, when libcrypto fails.
@@ -34,13 +40,58 @@ package final class KeyRing: Sendable {
     }
 
     /// The cipher that wraps file and directory secrets of the class.
-    package func classCipher(_ protectionClass: ProtectionClass) -> SivCipher {
-        classCiphers[Int(protectionClass.rawValue) - 1]
+    /// - Throws: `.locked` where its key is forgotten.
+    package func classCipher(_ protectionClass: ProtectionClass) throws(StoreError) -> SivCipher {
+        try checkPresent(protectionClass)
+        return classCiphers[Int(protectionClass.rawValue) - 1]
     }
 
     /// The cipher of the symbolic links of the class.
-    package func linkCipher(_ protectionClass: ProtectionClass) -> SivCipher {
-        linkCiphers[Int(protectionClass.rawValue) - 1]
+    /// - Throws: `.locked` where its key is forgotten.
+    package func linkCipher(_ protectionClass: ProtectionClass) throws(StoreError) -> SivCipher {
+        try checkPresent(protectionClass)
+        return linkCiphers[Int(protectionClass.rawValue) - 1]
+    }
+
+    /// The classes whose keys are here.
+    package var presentClasses: [ProtectionClass] {
+        ProtectionClass.allCases.filter { !isForgetting.load(ordering: .acquiring) || $0.outlivesLock }
+    }
+
+    /// From now on no request gets a key that is about to be wiped. Those that have one already are to be waited for
+    /// before `forget`.
+    package func beginForgetting() {
+        isForgetting.store(true, ordering: .sequentiallyConsistent)
+    }
+
+    /// Wipes the keys that must not outlive a lock. Nobody uses them any more.
+    package func forget() {
+        for protectionClass in ProtectionClass.allCases where !protectionClass.outlivesLock {
+            classCiphers[Int(protectionClass.rawValue) - 1].forget()
+            linkCiphers[Int(protectionClass.rawValue) - 1].forget()
+        }
+    }
+
+    /// Derives the wiped keys again. Then requests get them again.
+    /// - Throws: `format`, when libcrypto fails.
+    package func restore(masterKey: SecretBytes) throws(VaultError) {
+        do throws(FormatError) {
+            for protectionClass in ProtectionClass.allCases where !protectionClass.outlivesLock {
+                let index = Int(protectionClass.rawValue) - 1
+                try Self.rekey(
+                    classCiphers[index], KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass))
+                try Self.rekey(
+                    linkCiphers[index], KeyDerivation.linkKey(master: masterKey, vault: vault, protectionClass))
+            }
+        } catch {
+            throw .format(error)
+        }
+        isForgetting.store(false, ordering: .sequentiallyConsistent)
+    }
+
+    private func checkPresent(_ protectionClass: ProtectionClass) throws(StoreError) {
+        if protectionClass.outlivesLock { return }
+        if isForgetting.load(ordering: .sequentiallyConsistent) { throw .locked }
     }
 
     private static func cipher(_ key: SecretBytes) throws(FormatError) -> SivCipher {
@@ -50,4 +101,17 @@ package final class KeyRing: Sendable {
             throw FormatError(.cryptography, "cannot set up AES-SIV: \(error)")
         }
     }
+
+    private static func rekey(_ cipher: SivCipher, _ key: SecretBytes) throws(FormatError) {
+        do throws(CryptoError) {
+            try cipher.rekey(key)
+        } catch {
+            throw FormatError(.cryptography, "cannot set up AES-SIV: \(error)")
+        }
+    }
+}
+
+extension ProtectionClass {
+    /// Whether a lock that forgets leaves the class's key.
+    package var outlivesLock: Bool { self == .untilFirstUnlock || self == .none }
 }

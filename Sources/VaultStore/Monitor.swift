@@ -64,6 +64,13 @@ package final class Monitor<State>: @unchecked Sendable {
     }
 }
 
+/// CLOCK_MONOTONIC in milliseconds, clock_gettime(2).
+package func monotonicMilliseconds() -> Int {
+    var now = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+}
+
 /// CLOCK_MONOTONIC `seconds` from now, clock_gettime(2).
 package func monotonicDeadline(in seconds: Int) -> timespec {
     var now = timespec()

@@ -152,11 +152,11 @@ extension OpenDirectory {
         let needsAccess = made.st_mode & 0o700 != 0o700 && geteuid() != 0
         if needsAccess { try changeMode(of: temporary, to: made.st_mode & 0o7777 | 0o700) }
         let directory = try Descriptor(at: descriptor.fd, temporary, flags: O_RDONLY | O_DIRECTORY)
+        let cipher = try store.keyRing.classCipher(protectionClass)
         let bytes: [UInt8]
         do {
             bytes = try DirectoryRecord.make(
-                protectionClass, isRoot: false, classCipher: store.keyRing.classCipher(protectionClass),
-                vault: store.keyRing.vault
+                protectionClass, isRoot: false, classCipher: cipher, vault: store.keyRing.vault
             ).bytes
         } catch { throw StoreError(error) }
         let record = try Descriptor(
@@ -196,10 +196,10 @@ extension OpenDirectory {
     /// - Throws: `ENAMETOOLONG` for a target over 3000 bytes.
     package func makeLink(_ name: [UInt8], target: [UInt8], owner: Owner?) throws(StoreError) {
         guard target.count <= LinkTarget.maximumLength else { throw .system(.fileNameTooLong) }
+        let cipher = try store.keyRing.linkCipher(protectionClass)
         let stored: [UInt8]
         do {
-            stored = try LinkTarget.encode(
-                target, class: protectionClass, linkCipher: store.keyRing.linkCipher(protectionClass))
+            stored = try LinkTarget.encode(target, class: protectionClass, linkCipher: cipher)
         } catch { throw .system(.invalidArgument) }
         try makeUnopened(name, owner: owner) { (entry) throws(StoreError) in
             try withCString(stored) { (target) throws(StoreError) in
@@ -229,12 +229,12 @@ extension OpenDirectory {
 
     /// link(2): another name for a file that has one.
     package func link(
-        _ name: [UInt8], to existing: [UInt8], in directory: OpenDirectory, owner: Owner? = nil
+        _ name: [UInt8], to existing: [UInt8], in directory: Descriptor, owner: Owner? = nil
     ) throws(StoreError) {
         try publish(try encode(name), owner) { (entry) throws(StoreError) in
             try withCString(existing) { (old) throws(StoreError) in
                 try withCString(entry) { (new) throws(StoreError) in
-                    _ = try retrying { linkat(directory.descriptor.fd, old, descriptor.fd, new, 0) }
+                    _ = try retrying { linkat(directory.fd, old, descriptor.fd, new, 0) }
                 }
             }
         }

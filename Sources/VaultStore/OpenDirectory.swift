@@ -13,39 +13,49 @@ package final class OpenDirectory: Sendable {
     /// O_PATH: needs no read permission, and holds the directory whatever becomes of its name.
     package let descriptor: Descriptor
     package let keys: DirectoryKeys
-    package let protectionClass: ProtectionClass
+    /// Shared with all that have the directory open.
+    let sharedClass: DirectoryClass
     package let store: Store
     let wasSwept = Atomic<Bool>(false)
 
-    private init(descriptor: Descriptor, keys: DirectoryKeys, protectionClass: ProtectionClass, store: Store) {
+    private init(descriptor: Descriptor, keys: DirectoryKeys, sharedClass: DirectoryClass, store: Store) {
         self.descriptor = descriptor
         self.keys = keys
-        self.protectionClass = protectionClass
+        self.sharedClass = sharedClass
         self.store = store
     }
 
     /// Authenticates the directory's record and derives its keys.
-    /// - Parameter descriptor: of a directory, O_PATH.
+    /// - Parameters:
+    ///   - descriptor: of a directory, O_PATH.
+    ///   - sharedClass: the class as others that have this directory open see it; brought up to date.
     /// - Throws: `.damaged` where `vaultfs.dir` is missing or does not authenticate.
-    package static func open(_ descriptor: Descriptor, isRoot: Bool, in store: Store) throws(StoreError)
-        -> OpenDirectory
-    {
-        let bytes = try readRecord(of: descriptor)
-        do throws(FormatError) {
-            let record = try DirectoryRecord.parse(bytes)
+    package static func open(
+        _ descriptor: Descriptor, isRoot: Bool, in store: Store, class sharedClass: DirectoryClass = DirectoryClass()
+    ) throws(StoreError) -> OpenDirectory {
+        let keys = try sharedClass.update { () throws(StoreError) -> (ProtectionClass, DirectoryKeys) in
+            let record: DirectoryRecord
+            let bytes = try readRecord(of: descriptor).bytes
+            do throws(FormatError) { record = try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
             guard record.isRoot == isRoot else {
-                throw FormatError(.malformed, "vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
+                throw .damaged("vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
             }
-            let keys = try record.openKeys(
-                classCipher: store.keyRing.classCipher(record.protectionClass), vault: store.keyRing.vault)
-            return OpenDirectory(
-                descriptor: descriptor, keys: keys, protectionClass: record.protectionClass, store: store)
+            return (record.protectionClass, try openKeys(record, in: store))
+        }
+        return OpenDirectory(descriptor: descriptor, keys: keys, sharedClass: sharedClass, store: store)
+    }
+
+    private static func openKeys(_ record: DirectoryRecord, in store: Store) throws(StoreError) -> DirectoryKeys {
+        let cipher = try store.keyRing.classCipher(record.protectionClass)
+        do throws(FormatError) {
+            return try record.openKeys(classCipher: cipher, vault: store.keyRing.vault)
         } catch {
             throw StoreError(error)
         }
     }
 
-    private static func readRecord(of directory: Descriptor) throws(StoreError) -> [UInt8] {
+    /// The record's 64 bytes, and what stat(2) gives of it.
+    static func readRecord(of directory: Descriptor) throws(StoreError) -> (bytes: [UInt8], status: stat) {
         let file: Descriptor
         do {
             // O_NONBLOCK: somebody may have put a fifo there.
@@ -64,13 +74,13 @@ package final class OpenDirectory: Sendable {
             try file.read(at: 0, into: buffer)
         }
         guard count == bytes.count else { throw .damaged("vaultfs.dir: cut short") }
-        return bytes
+        return (bytes, status)
     }
 
     /// The same directory, opened for reading: for a listing, with a place of its own.
     package func reopenedForListing() throws(StoreError) -> OpenDirectory {
         let readable = try Descriptor(at: descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        return OpenDirectory(descriptor: readable, keys: keys, protectionClass: protectionClass, store: store)
+        return OpenDirectory(descriptor: readable, keys: keys, sharedClass: sharedClass, store: store)
     }
 
     /// The backing entry of a plaintext name.
@@ -82,11 +92,7 @@ package final class OpenDirectory: Sendable {
 
     /// fstatat(2) of a backing entry, not following a link.
     package func status(of entry: [UInt8]) throws(StoreError) -> stat {
-        var result = stat()
-        try withCString(entry) { (name) throws(StoreError) in
-            _ = try retrying { fstatat(descriptor.fd, name, &result, AT_SYMLINK_NOFOLLOW) }
-        }
-        return result
+        try descriptor.status(of: entry)
     }
 
     /// What a long name's sidecar holds; nil where there is none to be read.
@@ -105,22 +111,31 @@ package final class OpenDirectory: Sendable {
         return bytes
     }
 
-    /// The plaintext target of a symbolic link.
-    package func linkTarget(of entry: [UInt8]) throws(StoreError) -> [UInt8] {
+    /// readlinkat(2): the stored form of a link's target.
+    static func storedTarget(at directory: Descriptor, _ entry: [UInt8]) throws(StoreError) -> [UInt8] {
         var stored = [UInt8](repeating: 0, count: 4096)
         let size = stored.count
         let count = try withCString(entry) { (name) throws(StoreError) -> Int in
             try stored.withMutableBytes { (buffer) throws(StoreError) -> Int in
                 guard let bytes = buffer.assumingMemoryBound(to: CChar.self).baseAddress else { return 0 }
-                return try retrying { readlinkat(descriptor.fd, name, bytes, size) }
+                return try retrying { readlinkat(directory.fd, name, bytes, size) }
             }
         }
         stored.removeLast(size - count)
+        return stored
+    }
+
+    /// The plaintext target of a symbolic link in the directory `directory`.
+    package static func linkTarget(
+        at directory: Descriptor, _ entry: [UInt8], in store: Store
+    ) throws(StoreError) -> [UInt8] {
+        let stored = try storedTarget(at: directory, entry)
         guard let protectionClass = LinkTarget.protectionClass(ofStored: stored) else {
             throw .damaged("link target: no class")
         }
-        do {
-            return try LinkTarget.decode(stored, linkCipher: store.keyRing.linkCipher(protectionClass))
+        let cipher = try store.keyRing.linkCipher(protectionClass)
+        do throws(FormatError) {
+            return try LinkTarget.decode(stored, linkCipher: cipher)
         } catch {
             throw StoreError(error)
         }

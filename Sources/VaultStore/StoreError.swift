@@ -15,7 +15,7 @@ package enum StoreError: Error, Equatable, Sendable {
     case crypto(String)
 
     package init(_ error: FormatError) {
-        self = .damaged(error.reason)
+        self = error.kind == .keyForgotten ? .locked : .damaged(error.reason)
     }
 
     package init(_ error: CryptoError) {
@@ -23,8 +23,12 @@ package enum StoreError: Error, Equatable, Sendable {
         case .doesNotAuthenticate: self = .damaged("does not authenticate")
         case .library(let operation): self = .crypto("\(operation) failed")
         case .invalidInput(let reason): self = .crypto(reason)
+        case .keyForgotten: self = .locked
         }
     }
+
+    /// What a locked object answers: "Required key not available", as the kernel's fscrypt does.
+    package static let locked = StoreError.system(Errno(rawValue: ENOKEY))
 
     /// What to tell a program: damage is `EIO`.
     package var errno: Errno {

@@ -64,14 +64,15 @@ package enum VaultCreation {
         do throws(FormatError) {
             let configuration = try VaultConfiguration.make(
                 chunkSize: chunkSize, masterKey: masterKey, slots: slots, created: Timestamp.now())
-            let keyRing: KeyRing
-            do throws(VaultError) {
-                keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
+            let classKey = try KeyDerivation.classKey(master: masterKey, vault: configuration.vault, .complete)
+            let cipher: SivCipher
+            do throws(CryptoError) {
+                cipher = try SivCipher(key: classKey)
             } catch {
-                throw FormatError(.cryptography, error.description)
+                throw FormatError(.cryptography, "cannot set up AES-SIV: \(error)")
             }
             let record = try DirectoryRecord.make(
-                .complete, isRoot: true, classCipher: keyRing.classCipher(.complete), vault: configuration.vault)
+                .complete, isRoot: true, classCipher: cipher, vault: configuration.vault)
             return (record.bytes, configuration)
         } catch {
             throw .format(error)

@@ -161,7 +161,7 @@ extension VaultError {
             switch error.kind {
             case .newerVersion: .newerVersion(file, error.reason)
             case .malformed, .doesNotAuthenticate: .damaged(file, error.reason)
-            case .tooLong, .invalidValue, .cryptography: .format(error)
+            case .tooLong, .invalidValue, .cryptography, .keyForgotten: .format(error)
             }
     }
 }

@@ -107,8 +107,9 @@ extension Verifier {
         guard let protectionClass = LinkTarget.protectionClass(ofStored: stored) else {
             return report(.damaged, object, "link target: no protection class")
         }
-        do {
-            _ = try LinkTarget.decode(stored, linkCipher: keyRing.linkCipher(protectionClass))
+        let cipher = try keyRing.linkCipher(protectionClass)
+        do throws(FormatError) {
+            _ = try LinkTarget.decode(stored, linkCipher: cipher)
         } catch {
             report(.damaged, object, error.reason)
         }

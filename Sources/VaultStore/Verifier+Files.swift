@@ -30,12 +30,8 @@ extension Verifier {
             try descriptor.read(at: 0, into: bytes)
         }
         guard count == bytes.count else { throw .damaged("header: cut short") }
-        do {
-            let header = try bytes.withBytes { (bytes) throws(FormatError) in try FileHeader.parse(bytes) }
-            let cipher = keyRing.classCipher(header.protectionClass)
-            return (header, try header.openKeys(classCipher: cipher, vault: keyRing.vault))
-        } catch {
-            throw StoreError(error)
+        return try bytes.withBytes { (bytes) throws(StoreError) in
+            try EncryptedFile.parseHeader(bytes, keyRing: keyRing)
         }
     }
 

@@ -110,8 +110,9 @@ extension Verifier {
 
 extension DirectoryRecord {
     fileprivate func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
-        do {
-            return try openKeys(classCipher: keyRing.classCipher(protectionClass), vault: keyRing.vault)
+        let cipher = try keyRing.classCipher(protectionClass)
+        do throws(FormatError) {
+            return try openKeys(classCipher: cipher, vault: keyRing.vault)
         } catch {
             throw StoreError(error)
         }

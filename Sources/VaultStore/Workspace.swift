@@ -44,6 +44,13 @@ package final class Workspace {
             start: memory + Self.replySize + assemblySize + chunkSize, count: recordsSize)
     }
 
+    /// Zeroes the buffers and forgets the keys last used. By its own thread, between requests.
+    package func wipe() {
+        memset(memory, 0, memorySize)
+        cipher.forgetKeys()
+        linux_scrub_stack()
+    }
+
     deinit {
         linux_unmap_secret_memory(memory, memorySize)
     }

@@ -45,13 +45,13 @@ struct BenchCommand: ParsableCommand {
     }
 
     func run() throws {
-        EndSignals.block()
+        Signals.block(Signals.ending)
         let progress = ProgressLine()
         let file = try BenchFile(path: path.path)
-        EndSignals.onArrival { number in
+        Signals.onArrival(of: Signals.ending) { number in
             progress.clear()
             file.remove()
-            EndSignals.end(by: number)
+            Signals.end(by: number)
         }
         defer { file.remove() }
         defer { progress.clear() }

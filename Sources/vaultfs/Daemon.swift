@@ -16,6 +16,7 @@ final class Daemon: Sendable {
     private let directory: VaultDirectory
     private let fileSystem: VaultFileSystem
     private let session: FuseSession
+    private let lock: MountLock
     private let control: ControlServer?
 
     /// How long a mount waits for a daemon that is shutting down.
@@ -25,7 +26,7 @@ final class Daemon: Sendable {
     /// in this thread and all that follow: call it before any thread was made.
     /// - Parameter isWanted: asked before the mount is made.
     init(_ request: MountRequest, masterKey: SecretBytes, isWanted: () -> Bool = { true }) throws {
-        EndSignals.block()
+        Signals.block(Signals.ending + Signals.locking)
         ProcessSetup.raiseLimits()
         logger = Logger(label: "vaultfs")
         self.request = request
@@ -37,19 +38,38 @@ final class Daemon: Sendable {
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         let store = try Store(
             root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly)
-        fileSystem = try VaultFileSystem(store: store)
-        control = Self.makeControl(request, vault: keyRing.vault, fileSystem: fileSystem, logger: logger)
+        fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
         guard isWanted() else { throw CommandFailure(.failure, "whoever asked for the mount has gone") }
         session = try FuseSession(fileSystem: fileSystem, options: request.mountOptions, logger: logger)
-        if !SecretMemory.allLocked {
-            logger.warning("not all keys could be locked in memory: they may reach swap (see 'ulimit -l')")
+        let announcer = MountAnnouncer(mountpoint: request.mountpoint)
+        session.onDamage { announcer.announce(.integrityError($0)) }
+        do {
+            lock = try MountLock(
+                request, fileSystem: fileSystem, caches: session, announcer: announcer, logger: logger)
+        } catch {
+            session.cancel()
+            throw error
+        }
+        let reporter = StatusReporter(
+            request: request, vault: keyRing.vault, fileSystem: fileSystem, lock: lock, announcer: announcer)
+        control = Self.makeControl(request, reporter: reporter, logger: logger)
+        announcer.connect(to: control)
+        let shortcomings = MemoryProtection(cacheIsLocked: store.cache.isLocked).shortcomings
+        if !shortcomings.isEmpty {
+            logger.warning("memory is not protected as well as it could be: \(shortcomings.joined(separator: "; "))")
         }
     }
 
     /// Serves until unmounted; ends the process. Every byte is flushed when it has ended.
     /// - Parameter whenReady: called once signals and the control socket are served too.
     func serve(whenReady: () -> Void) -> Never {
-        EndSignals.onArrival { [self] _ in requestUnmount() }
+        Signals.onArrival(of: Signals.ending + Signals.locking) { [self] number in
+            switch number {
+            case SIGUSR1: lock.lock(.signal)
+            case SIGUSR2: lock.unlock()
+            default: requestUnmount()
+            }
+        }
         do {
             try control?.start()
         } catch {
@@ -58,6 +78,7 @@ final class Daemon: Sendable {
         logger.info("mounted \(request.vaultPath.shown) at \(request.mountpoint.shown)")
         whenReady()
         session.run()
+        lock.stop()
         logger.info("unmounted \(request.mountpoint.shown)")
         // Clients stay connected: that the kernel hangs up on them tells them that this process and its keys are gone.
         control?.removeSocket()
@@ -77,13 +98,12 @@ final class Daemon: Sendable {
 
     /// Without a control socket the mount works, only status and waiting do not: a warning, not a failure.
     private static func makeControl(
-        _ request: MountRequest, vault: VaultID, fileSystem: VaultFileSystem, logger: Logger
+        _ request: MountRequest, reporter: StatusReporter, logger: Logger
     ) -> ControlServer? {
-        let reporter = StatusReporter(request: request, vault: vault, fileSystem: fileSystem)
         do throws(ControlError) {
             return try ControlServer(directory: RuntimeDirectory.make(), mountpoint: request.mountpoint.bytes) {
                 request, reply in
-                reply(reporter.answer(request))
+                reporter.answer(request, reply: reply)
             }
         } catch {
             logger.warning("no status: \(error)")

@@ -44,8 +44,9 @@ enum DaemonLaunch {
     private static func arguments(_ request: MountRequest) -> [[UInt8]] {
         var words = ["--daemon-channel=\(channelDescriptor)", "--cache-size=\(request.cacheSize)"]
         let options = request.fuseOptions + (request.isReadOnly ? ["ro"] : [])
+        if request.bypassesKernelCache { words.append("--no-kernel-cache") }
         if !options.isEmpty { words += ["-o", options.joined(separator: ",")] }
         return ["vaultfs", "mount"].map { Array($0.utf8) } + [request.vaultPath.bytes, request.mountpoint.bytes]
-            + words.map { ProcessArguments.bytes(of: $0) }
+            + words.map { ProcessArguments.bytes(of: $0) } + request.lock.arguments
     }
 }

@@ -14,7 +14,7 @@ struct MountCommand: ParsableCommand {
 
             -o takes words as fuse(8) and mount(8) know them, separated by commas: ro, allow_other, allow_root, noexec, \
             nosuid, nodev, noatime, nonempty, fsname=NAME, …; for fstab also passfile=FILE, keyfile=FILE, extpass=CMD, \
-            cache_size=SIZE. An ordinary user's mounts are always nosuid and nodev.
+            cache_size=SIZE, lock_file=PATH, on_lock=POLICY, idle_lock=DURATION, grace=DURATION, no_kernel_cache. An ordinary user's mounts are always nosuid and nodev.
             """)
 
     @Argument(help: "The vault directory.")
@@ -31,6 +31,16 @@ struct MountCommand: ParsableCommand {
 
     @Option(help: ArgumentHelp("Memory for decrypted blocks: bytes, or with K, M, G.", valueName: "size"))
     var cacheSize: ByteSize = ByteSize(32 << 20)
+
+    @Flag(
+        help: """
+            Keep plaintext out of the kernel's page cache: slower, and no program can map a file shared. Programs run \
+            from the mount are cached all the same.
+            """)
+    var noKernelCache = false
+
+    @OptionGroup(title: "Lock options")
+    var lock: LockArguments
 
     @OptionGroup(title: "Secret options")
     var secret: SecretOptions
@@ -51,17 +61,18 @@ struct MountCommand: ParsableCommand {
             DaemonChild.run(
                 MountRequest(
                     vaultPath: vault.path, mountpoint: mountpoint.path, fuseOptions: list.fuseOptions,
-                    cacheSize: cacheSize.bytes, isReadOnly: list.isReadOnly),
+                    cacheSize: cacheSize.bytes, isReadOnly: list.isReadOnly,
+                    lock: try lock.options(mountpoint: mountpoint.path), bypassesKernelCache: noKernelCache),
                 channel: DaemonChannel(descriptor: daemonChannel))
         }
         let list = try MountOptionList(options)
         try takeOptionsOfList(list)
         let directory = try VaultDirectory.open(absolute(vault.path))
+        let place = try Mountpoint.check(mountpoint.path, vault: directory, mayBeNonEmpty: list.mayBeNonEmpty)
         let request = MountRequest(
-            vaultPath: directory.path,
-            mountpoint: try Mountpoint.check(mountpoint.path, vault: directory, mayBeNonEmpty: list.mayBeNonEmpty),
-            fuseOptions: list.fuseOptions, cacheSize: cacheSize.bytes,
-            isReadOnly: list.isReadOnly || directory.isOnReadOnlyStore)
+            vaultPath: directory.path, mountpoint: place, fuseOptions: list.fuseOptions, cacheSize: cacheSize.bytes,
+            isReadOnly: list.isReadOnly || directory.isOnReadOnlyStore, lock: try lock.options(mountpoint: place),
+            bypassesKernelCache: noKernelCache || list.bypassesKernelCache)
         try FuseDevice.check()
         if list.allowsOthers { try FuseDevice.checkSharing() }
         try VaultUse.check(directory, sharing: request.sharing)
@@ -79,6 +90,7 @@ struct MountCommand: ParsableCommand {
         if let text = list.ours["keyfile"] { secret.keyfile = PathArgument(argument: text) }
         if let text = list.ours["extpass"] { secret.extpass = text }
         try secret.validate()
+        try lock.take(list)
         if let text = list.ours["cache_size"] {
             guard let size = ByteSize(argument: text) else {
                 throw CommandFailure(.usage, "mount option cache_size='\(text)' is not a size")

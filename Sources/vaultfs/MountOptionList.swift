@@ -8,7 +8,9 @@ struct MountOptionList: Equatable {
     /// Others than the user who mounts are let in, which fuse.conf has to permit.
     var allowsOthers = false
     var mayBeNonEmpty = false
-    /// The options fstab has no other place for, as texts: `passfile`, `extpass`, `keyfile`, `cache_size`.
+    var bypassesKernelCache = false
+    /// The options fstab has no other place for, as texts: `passfile`, `extpass`, `keyfile`, `cache_size`, and those of
+    /// `LockArguments`.
     var ours: [String: String] = [:]
 
     /// Passed on as they are (fuse(8), mount(8)).
@@ -18,7 +20,9 @@ struct MountOptionList: Equatable {
     ]
     /// Passed on with their value.
     private static let settings: Set = ["fsname", "max_read", "context", "fscontext", "defcontext", "rootcontext"]
-    private static let own: Set = ["passfile", "extpass", "keyfile", "cache_size"]
+    private static let own: Set = [
+        "passfile", "extpass", "keyfile", "cache_size", "lock_file", "on_lock", "idle_lock", "grace",
+    ]
     /// For mount(8), systemd and the kernel's defaults: nothing to do.
     private static let ignored: Set = [
         "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group", "relatime",
@@ -43,6 +47,8 @@ struct MountOptionList: Equatable {
         if name == "allow_other" || name == "allow_root" { allowsOthers = true }
         if name == "nonempty" {
             mayBeNonEmpty = true
+        } else if name == "no_kernel_cache" {
+            bypassesKernelCache = true
         } else if name == "ro" || name == "rw" || name.hasPrefix("x-") || Self.ignored.contains(name) {
             // ro goes on once, at the end: the last of ro and rw holds.
         } else if Self.flags.contains(name) {

@@ -1,6 +1,7 @@
 internal import FuseSession
 internal import Glibc
 internal import SystemPackage
+internal import VaultFileSystem
 internal import VaultFormat
 internal import VaultStore
 
@@ -13,6 +14,9 @@ struct MountRequest {
     var fuseOptions: [String]
     var cacheSize: Int
     var isReadOnly: Bool
+    var lock: LockOptions
+    /// Plaintext stays out of the kernel's page cache.
+    var bypassesKernelCache: Bool
 
     var sharing: VaultDirectory.Sharing { isReadOnly ? .shared : .exclusive }
 
@@ -20,6 +24,6 @@ struct MountRequest {
     var mountOptions: MountOptions {
         MountOptions(
             mountpoint: mountpoint, fuseOptions: fuseOptions + (isReadOnly ? ["ro"] : []),
-            sourceName: vaultPath.string)
+            sourceName: vaultPath.string, bypassesKernelCache: bypassesKernelCache)
     }
 }

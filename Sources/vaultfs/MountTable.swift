@@ -1,3 +1,4 @@
+internal import CLinux
 internal import Glibc
 internal import SystemPackage
 internal import VaultStore
@@ -6,6 +7,8 @@ internal import VaultStore
 struct MountTable {
     struct Entry: Equatable {
         let mountpoint: [UInt8]
+        /// What stat(2) gives as the device of files of this file system.
+        let device: dev_t?
         /// Such as `fuse.vaultfs`.
         let type: String
         /// For FUSE, what `fsname` says: the vault's path.
@@ -52,8 +55,17 @@ struct MountTable {
         else { return nil }
         let options = String(decoding: fields[separator + 3], as: UTF8.self)
         return Entry(
-            mountpoint: unescaped(fields[4]), type: String(decoding: fields[separator + 1], as: UTF8.self),
+            mountpoint: unescaped(fields[4]), device: device(fields[2]),
+            type: String(decoding: fields[separator + 1], as: UTF8.self),
             source: unescaped(fields[separator + 2]), options: options.split(separator: ",").map(String.init))
+    }
+
+    /// `98:0`, major and minor number.
+    private static func device(_ field: ArraySlice<UInt8>) -> dev_t? {
+        let numbers = field.split(separator: UInt8(ascii: ":")).compactMap {
+            UInt32(String(decoding: $0, as: UTF8.self))
+        }
+        return numbers.count == 2 ? dev_t(linux_makedev(numbers[0], numbers[1])) : nil
     }
 
     /// The kernel writes space, tab, LF and backslash as `\` and three octal digits.

@@ -1,13 +1,23 @@
 internal import CLinux
 internal import Glibc
+internal import VaultCrypto
 
 /// What a process that holds keys does first.
 enum ProcessSetup {
-    /// No core dump, no debugger, and no reading of its memory by others of the same user.
+    /// No core dump, no debugger, and no reading of its memory by others of the same user; room for keys where they are
+    /// not swapped out. Before the first secret is read. `MemoryProtection` tells what came of it.
     static func protectMemory() {
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(coreLimit, &none)
         linux_set_not_dumpable()
+        raise(lockedMemoryLimit)
+        SecretMemory.reserve()
+    }
+
+    /// Whether a core dump is limited to nothing (setrlimit(2), RLIMIT_CORE).
+    static var isWithoutCoreDumps: Bool {
+        var limit = rlimit()
+        return getrlimit(coreLimit, &limit) == 0 && limit.rlim_cur == 0
     }
 
     /// Sets the name that ps(1) and `/proc/PID/comm` show: started by way of /proc/self/exe it would be "exe". Before
@@ -28,15 +38,18 @@ enum ProcessSetup {
         }
     }
 
-    /// Raises what an ordinary user may raise: open files, locked memory for keys and the block cache, and the size of
-    /// files (the limit of whoever mounts is not that of the programs on the mount).
+    /// Raises what an ordinary user may raise: open files, and the size of files (the limit of whoever mounts is not that
+    /// of the programs on the mount). Locked memory is raised before, by `protectMemory`.
     static func raiseLimits() {
-        for resource in [openFilesLimit, lockedMemoryLimit, fileSizeLimit] {
-            var limit = rlimit()
-            guard getrlimit(resource, &limit) == 0, limit.rlim_cur < limit.rlim_max else { continue }
-            limit.rlim_cur = limit.rlim_max
-            setrlimit(resource, &limit)
-        }
+        raise(openFilesLimit)
+        raise(fileSizeLimit)
+    }
+
+    private static func raise(_ resource: __rlimit_resource_t) {
+        var limit = rlimit()
+        guard getrlimit(resource, &limit) == 0, limit.rlim_cur < limit.rlim_max else { return }
+        limit.rlim_cur = limit.rlim_max
+        setrlimit(resource, &limit)
     }
 
     /// Closes what the shell left open above `highest`: a daemon is not to keep others' files and pipes open.

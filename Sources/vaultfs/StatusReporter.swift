@@ -12,36 +12,41 @@ struct StatusReporter: Sendable {
     private let request: MountRequest
     private let vault: VaultID
     private let fileSystem: VaultFileSystem
+    private let lock: MountLock
+    private let announcer: MountAnnouncer
     private let mounted = Timestamp.now()
     private let start = ContinuousClock.now
 
-    init(request: MountRequest, vault: VaultID, fileSystem: VaultFileSystem) {
+    init(
+        request: MountRequest, vault: VaultID, fileSystem: VaultFileSystem, lock: MountLock, announcer: MountAnnouncer
+    ) {
+        self.lock = lock
+        self.announcer = announcer
         self.request = request
         self.vault = vault
         self.fileSystem = fileSystem
     }
 
-    func answer(_ request: ControlRequest) -> ControlResponse {
+    func answer(_ request: ControlRequest, reply: @escaping @Sendable (ControlResponse) -> Void) {
         switch request {
-        case .status: .status(status())
-        case .stats: .stats(Self.value(fileSystem.statistics()) ?? .object([:]))
-        case .lock, .unlock, .events:
-            .error(ControlFailure(.notSupported, "this daemon does not know '\(request.name)'"))
+        case .status: reply(.status(status()))
+        case .stats: reply(.stats(JSONValue(encoding: fileSystem.statistics()) ?? .object([:])))
+        case .lock: lock.lock(reply: reply)
+        case .unlock(let secret): lock.unlock(secret, reply: reply)
+        case .events: reply(.subscribed(announcer.subscription(lock.status())))
         }
     }
 
     private func status() -> MountStatus {
         let statistics = fileSystem.statistics()
+        let lock = lock.status()
+        let memory = MemoryProtection(cacheIsLocked: statistics.cacheLocked)
         return MountStatus(
             version: VaultFS.version, pid: getpid(), vaultPath: request.vaultPath.string, vaultID: vault.hex,
-            mountpoint: request.mountpoint.string, state: .unlocked, readOnly: request.isReadOnly, mounted: mounted,
+            mountpoint: request.mountpoint.string, state: MountStatus.State(rawValue: lock.state) ?? .locked,
+            readOnly: request.isReadOnly, mounted: mounted,
             uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysLocked: SecretMemory.allLocked,
-            cacheLocked: statistics.cacheLocked, statistics: Self.value(statistics))
-    }
-
-    /// Nil where they cannot be told: a status without them is better than none.
-    private static func value(_ statistics: some Encodable) -> JSONValue? {
-        guard let encoded = try? JSONEncoder().encode(statistics) else { return nil }
-        return try? JSONDecoder().decode(JSONValue.self, from: encoded)
+            cacheLocked: statistics.cacheLocked, lock: JSONValue(encoding: lock), memory: JSONValue(encoding: memory),
+            statistics: JSONValue(encoding: statistics))
     }
 }

@@ -35,27 +35,28 @@ struct UnlockCommand: ParsableCommand {
 
     /// Asks those again that want a secret. One by one: there is one terminal.
     private func withSecrets(_ answers: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
-        var given: SlotSecret?
-        var result: [MountAnswer] = []
-        for answer in answers {
-            guard case .answered(.error(let failure)) = answer.outcome, failure.code == .secretNeeded,
-                // What calls itself somebody's vault is not to get a secret that was meant for others.
-                !mounts.all || answer.socket?.userID == geteuid()
-            else {
-                result.append(answer)
-                continue
-            }
-            if given == nil || !secret.hasSource {
-                // A descriptor can be read only once.
-                given = try read(for: answer.mountpoint)
-            }
-            result.append(answer.asking(.unlock(given)))
+        // A descriptor can be read only once: what it gives is for all.
+        let shared = secret.hasSource && answers.contains(where: wantsSecret) ? try secret.read() : nil
+        var result = answers
+        for index in answers.indices where wantsSecret(answers[index]) {
+            let given = if let shared { shared } else { try read(for: answers[index].mountpoint) }
+            result[index] = answers[index].asking(.unlock(given))
         }
         return result
     }
 
+    /// What calls itself somebody's vault is not to get a secret that was meant for others.
+    private func wantsSecret(_ answer: MountAnswer) -> Bool {
+        Self.needsSecret(answer) && (!mounts.all || answer.socket?.userID == geteuid())
+    }
+
+    private static func needsSecret(_ answer: MountAnswer) -> Bool {
+        guard case .answered(.error(let failure)) = answer.outcome else { return false }
+        return failure.code == .secretNeeded
+    }
+
     private func read(for mountpoint: String) throws(CommandFailure) -> SlotSecret {
-        if mounts.all, !secret.hasSource { Console.writeToStandardError("\(mountpoint):\n") }
+        if mounts.all { Console.writeToStandardError("\(mountpoint):\n") }
         return try secret.read()
     }
 

@@ -20,7 +20,8 @@ struct VaultFS: ParsableCommand {
         version: version,
         subcommands: [
             InitCommand.self, MountCommand.self, UnmountCommand.self, LockCommand.self, UnlockCommand.self,
-            StatusCommand.self, EventsCommand.self, InfoCommand.self, BenchCommand.self, VerifyCommand.self,
+            StatusCommand.self, EventsCommand.self, ProtectCommand.self, InfoCommand.self, BenchCommand.self,
+            VerifyCommand.self,
         ])
 
     /// The version of this program.

@@ -22,16 +22,6 @@ import VaultFormat
         return isWhole ? word & ((1 << 40) - 1) : nil
     }
 
-    /// Runs all the bodies at once and returns when all have ended; an error of one is an issue.
-    private func concurrently(_ bodies: [@Sendable () throws -> Void]) throws {
-        let threads = try bodies.map { body in
-            try BackgroundThread {
-                do { try body() } catch { Issue.record(error) }
-            }
-        }
-        for thread in threads { thread.join() }
-    }
-
     @Test(
         "Chunks-1, Store-9: a reader beside a writer reads each chunk wholly old or new, and the cache ends up new",
         .timeLimit(.minutes(1)), arguments: [1, 5, 24])

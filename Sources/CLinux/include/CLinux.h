@@ -13,12 +13,16 @@ extern const long linux_UTIME_NOW, linux_UTIME_OMIT;
 extern const unsigned int linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE;
 // fallocate(2)
 extern const int linux_FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE, linux_FALLOC_FL_ZERO_RANGE;
+// setxattr(2)
+extern const int linux_XATTR_CREATE;
 // lseek(2)
 extern const int linux_SEEK_DATA, linux_SEEK_HOLE;
 
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags);
 int linux_fallocate(int fd, int mode, int64_t offset, int64_t length);
 int linux_syncfs(int fd);
+// makedev(3), a macro.
+uint64_t linux_makedev(unsigned int major, unsigned int minor);
 // unshare(CLONE_FS): the calling thread gets its own umask and working directory.
 int linux_unshare_fs(void);
 long linux_getdents64(int fd, void *buffer, size_t size);
@@ -38,12 +42,36 @@ long linux_getxattr(const char *path, const char *name, void *value, size_t size
 long linux_listxattr(const char *path, char *list, size_t size);
 int linux_setxattr(const char *path, const char *name, const void *value, size_t size, int flags);
 int linux_removexattr(const char *path, const char *name);
+// memfd_secret(2): memory that is in no page table but this process's, so that not even root reads it by way of the
+// kernel; system calls that pin pages (/dev/fuse, O_DIRECT) fail on it with EFAULT, those that copy work. Locked by its
+// nature (RLIMIT_MEMLOCK), in no core dump, absent in a forked child. NULL where it is not to be had.
+void *linux_map_memfd_secret(size_t size);
 // mmap of anonymous private memory that is left out of core dumps and emptied in a forked child; NULL on failure.
 // *locked tells whether mlock succeeded.
 void *linux_map_secret_memory(size_t size, int *locked);
+// Zeroes and unmaps memory of either kind.
 void linux_unmap_secret_memory(void *address, size_t size);
+// Zeroes what functions that have returned left on the calling thread's stack: up to 128 KiB below the caller.
+void linux_scrub_stack(void);
+// prctl(2), PR_SET_DUMPABLE and PR_GET_DUMPABLE.
 int linux_set_not_dumpable(void);
+int linux_is_dumpable(void);
 // setresgid(2) and setresuid(2) for the calling thread only (glibc's change every thread).
 int linux_become_user_on_thread(uint32_t uid, uint32_t gid);
 // statfs(2): f_type, or 0 on failure.
 uint64_t linux_filesystem_type(int fd);
+// Which file a path leads to, as statx(2) tells; a link in the last place is not followed.
+struct linux_file_identity {
+    uint64_t device;
+    uint64_t inode;
+    // Nanoseconds since 1970; 0 where the file system does not tell. File systems such as ext4 give the inode number
+    // of a removed directory to the next one made.
+    uint64_t birth;
+    uint32_t owner;
+    uint32_t mode;
+};
+int linux_identify(const char *path, struct linux_file_identity *identity);
+// statfs(2): f_type, or 0 on failure.
+uint64_t linux_filesystem_type_at(const char *path);
+// eventfd(2), close-on-exec, not blocking.
+int linux_eventfd(void);

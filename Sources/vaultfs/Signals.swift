@@ -1,22 +1,23 @@
 internal import Glibc
 internal import VaultStore
 
-/// SIGTERM, SIGINT and SIGHUP, which end a daemon in good order: taken by one thread with sigwait(3), so that what they
-/// cause may lock and allocate.
-enum EndSignals {
-    static let numbers = [SIGTERM, SIGINT, SIGHUP]
+/// SIGTERM, SIGINT and SIGHUP, which end a daemon in good order, SIGUSR1, which locks, and SIGUSR2, which unlocks: taken
+/// by one thread with sigwait(3), so that what they cause may lock and allocate.
+enum Signals {
+    static let ending = [SIGTERM, SIGINT, SIGHUP]
+    static let locking = [SIGUSR1, SIGUSR2]
 
     /// Blocks them in the calling thread, and so in every thread it makes later.
-    static func block() {
-        var set = signalSet()
+    static func block(_ numbers: [Int32]) {
+        var set = Self.set(of: numbers)
         pthread_sigmask(SIG_BLOCK, &set, nil)
     }
 
     /// Starts the thread that calls `body` with the number of each. They must be blocked.
-    static func onArrival(_ body: @escaping @Sendable (Int32) -> Void) {
+    static func onArrival(of numbers: [Int32], _ body: @escaping @Sendable (Int32) -> Void) {
         do throws(StoreError) {
             _ = try BackgroundThread {
-                var set = signalSet()
+                var set = Self.set(of: numbers)
                 var number: Int32 = 0
                 while sigwait(&set, &number) == 0 { body(number) }
             }
@@ -36,7 +37,7 @@ enum EndSignals {
         exit(128 + number)
     }
 
-    private static func signalSet() -> sigset_t {
+    private static func set(of numbers: [Int32]) -> sigset_t {
         var set = sigset_t()
         sigemptyset(&set)
         for number in numbers { sigaddset(&set, number) }

@@ -1,0 +1,98 @@
+internal import CFuse
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFileSystem
+internal import VaultStore
+
+/// Tells the kernel to drop what it keeps of a session's plaintext, by notifications on the session's descriptor.
+final class FuseKernelCaches: @unchecked Sendable {
+    // @unchecked: libfuse's session is made for many threads; the pointer is never changed.
+    private let session: OpaquePointer
+    /// Whether one notification reaches all names (kernels from 6.16 on).
+    let knowsEpochs: Bool
+    /// Inodes that one thread drops while others drop more.
+    private static let share = 2000
+
+    /// - Parameter session: mounted.
+    init(session: OpaquePointer) {
+        self.session = session
+        knowsEpochs = Self.startEpoch(session) == 0
+    }
+
+    /// FUSE_NOTIFY_INC_EPOCH of the kernel's <linux/fuse.h>, which libfuse 3.14 does not know: every name that was told
+    /// before is looked up again before it is used. Returns errno.
+    private static func startEpoch(_ session: OpaquePointer) -> Int32 {
+        var header = NotificationHeader(length: 16, code: 8, unique: 0)
+        let written = write(fuse_session_fd(session), &header, MemoryLayout.size(ofValue: header))
+        return written == MemoryLayout.size(ofValue: header) ? 0 : errno
+    }
+
+    /// struct fuse_out_header of a notification.
+    private struct NotificationHeader {
+        var length: UInt32
+        var code: Int32
+        var unique: UInt64
+    }
+
+    // MARK: Inodes
+
+    /// Drops pages and attributes. Two threads, where there is much to do: each waits for the kernel most of the time.
+    func dropInodes(_ inodes: [UInt64]) -> [String] {
+        let failures = Mutex<[String]>([])
+        let next = Atomic<Int>(0)
+        let drop: @Sendable () -> Void = { [self] in
+            while true {
+                let index = next.add(1, ordering: .relaxed).oldValue
+                guard index < inodes.count else { return }
+                if let failure = dropInode(inodes[index]) { failures.withLock { $0.append(failure) } }
+            }
+        }
+        let helper = inodes.count > Self.share ? try? BackgroundThread(drop) : nil
+        drop()
+        helper?.join()
+        return failures.withLock { $0 }
+    }
+
+    private func dropInode(_ inode: UInt64) -> String? {
+        let result = fuse_lowlevel_notify_inval_inode(session, inode, 0, 0)
+        // ENOENT: it has forgotten the inode, and its pages with it. ENODEV: the mount has gone.
+        if result == 0 || result == -ENOENT || result == -ENODEV { return nil }
+        return "pages of node \(String(inode, radix: 16)): \(Errno(rawValue: -result))"
+    }
+
+    // MARK: Names
+
+    func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
+        if knowsEpochs {
+            let error = Self.startEpoch(session)
+            if error == 0 || error == ENODEV { return ("epoch", []) }
+        }
+        var failures: [String] = []
+        var expires = true
+        for name in names() {
+            var result: Int32 = -ENOSYS
+            if expires { result = expire(name) }
+            if result == -ENOSYS {
+                // Kernels before 6.2. It takes the name away altogether: whoever works in the directory is outside of
+                // the tree until somebody looks it up again.
+                expires = false
+                result = invalidate(name)
+            }
+            if result == 0 || result == -ENOENT || result == -ENODEV || result == -ENOTDIR { continue }
+            failures.append("a name in node \(String(name.parent, radix: 16)): \(Errno(rawValue: -result))")
+        }
+        return (expires ? "expired" : "invalidated", failures)
+    }
+
+    private func expire(_ name: KnownName) -> Int32 {
+        withCString(name.name) {
+            fuse_lowlevel_notify_expire_entry(session, name.parent, $0, name.name.count, FUSE_LL_EXPIRE_ONLY)
+        }
+    }
+
+    private func invalidate(_ name: KnownName) -> Int32 {
+        withCString(name.name) { fuse_lowlevel_notify_inval_entry(session, name.parent, $0, name.name.count) }
+    }
+}

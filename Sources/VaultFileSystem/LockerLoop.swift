@@ -1,0 +1,230 @@
+internal import Glibc
+internal import LockFiles
+internal import Logging
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+internal import VaultStore
+
+/// The loop of a `Locker`'s thread: what locks, what unlocks (README, "What unlocks what").
+struct LockerLoop {
+    private let locker: Locker
+    private var reasons: Set<LockReason> = []
+    private var limiter = UnlockLimiter()
+    private var waiting: [Locker.LockReply] = []
+    private var needsSecret = false
+    private var receipt: LockReceipt
+
+    private var gate: LockGate { locker.fileSystem.gate }
+
+    init(_ locker: Locker) {
+        self.locker = locker
+        receipt = LockReceipt(policy: locker.options.policy)
+    }
+
+    /// Before the first request: a vault may be locked when it is mounted.
+    mutating func begin() {
+        look()
+        guard !reasons.isEmpty else { return }
+        gate.beLockedFromTheStart()
+        lock()
+    }
+
+    /// Until the locker is stopped.
+    mutating func run() {
+        while true {
+            let inbox = take()
+            look()
+            if let failure = inbox.watchFailure {
+                locker.logger.error("lock files: \(failure): locked")
+                reasons.insert(.lockDirectory)
+            }
+            if isIdle() { reasons.insert(.idle) }
+            for job in inbox.jobs { work(job) }
+            settle()
+            if inbox.isStopping { return }
+        }
+    }
+
+    /// Waits for something to do.
+    private func take() -> Locker.Inbox {
+        let take: (inout Locker.Inbox) -> Locker.Inbox? = { inbox in
+            guard inbox.isStopping || inbox.isPoked || !inbox.jobs.isEmpty || inbox.watchFailure != nil else {
+                return nil
+            }
+            defer { inbox = Locker.Inbox(isStopping: inbox.isStopping) }
+            return inbox
+        }
+        guard let idle = locker.options.idleMilliseconds, gate.state == .unlocked else {
+            return locker.inbox.wait(for: take)
+        }
+        return locker.inbox.wait(until: deadline(after: idle), for: take) ?? Locker.Inbox()
+    }
+
+    /// CLOCK_MONOTONIC, so long after the last request.
+    private func deadline(after milliseconds: Int) -> timespec {
+        let time = gate.lastActivityMilliseconds + milliseconds
+        return timespec(tv_sec: time / 1000, tv_nsec: time % 1000 * 1_000_000)
+    }
+
+    private func isIdle() -> Bool {
+        guard let idle = locker.options.idleMilliseconds, gate.state == .unlocked else { return false }
+        return monotonicMilliseconds() >= gate.lastActivityMilliseconds + idle
+    }
+
+    /// Brings the reasons up to what the lock files say. A directory that has gone stays a reason until an unlock takes
+    /// what is there now for it.
+    private mutating func look() {
+        let sightings = locker.signs?.sightings().filter { $0.sighting.isLocked } ?? []
+        reasons.remove(.lockFile)
+        for (_, sighting) in sightings {
+            reasons.insert(sighting == .parentChanged ? .lockDirectory : .lockFile)
+        }
+        let seen = sightings.map { $0.file.describe($0.sighting) }
+        let reasons = reasons.sorted { $0.rawValue < $1.rawValue }
+        locker.publish {
+            $0.seen = seen
+            $0.reasons = reasons
+        }
+    }
+
+    private mutating func work(_ job: Locker.Job) {
+        switch job {
+        case .lock(let reason, let reply):
+            reasons.insert(reason)
+            if gate.state == .unlocked { waiting.append(reply) } else { reply(receipt, true) }
+        case .unlock(let masterKey, let reply):
+            // A lock that was asked for before is not to be overtaken.
+            settle()
+            reply(Result { () throws(UnlockRefusal) in try unlock(masterKey) })
+            look()
+        case .purge(let node):
+            LockSequence(locker, reasons: []).purge(node)
+        }
+    }
+
+    /// Locks where there is a reason, unlocks where there is none any more and no key is missing.
+    private mutating func settle() {
+        while true {
+            if !reasons.isEmpty && gate.state == .unlocked {
+                guard waitForGrace() else { continue }
+                lock()
+            } else if reasons.isEmpty && gate.state == .locked && !needsSecret {
+                finishUnlock()
+            } else {
+                break
+            }
+            look()
+        }
+        for reply in waiting { reply(receipt, false) }
+        waiting = []
+        let (reasons, needsSecret) = (reasons.sorted { $0.rawValue < $1.rawValue }, needsSecret)
+        locker.publish {
+            $0.reasons = reasons
+            $0.needsSecret = needsSecret
+        }
+    }
+
+    // MARK: Locking
+
+    /// Announces the lock and lets programs finish. False where the reason has gone meanwhile.
+    private mutating func waitForGrace() -> Bool {
+        let grace = locker.options.graceMilliseconds
+        locker.announce(.willLock(reasons.sorted { $0.rawValue < $1.rawValue }, graceMilliseconds: grace))
+        guard grace > 0 else { return true }
+        let end = monotonicMilliseconds() + grace
+        let deadline = timespec(tv_sec: end / 1000, tv_nsec: end % 1000 * 1_000_000)
+        let fileSystem = locker.fileSystem
+        while fileSystem.writingHandles.load(ordering: .acquiring) > 0 {
+            let isOver = locker.inbox.wait(until: deadline) { inbox -> Bool? in
+                if inbox.isStopping { return true }
+                if inbox.isPoked {
+                    inbox.isPoked = false
+                    return false
+                }
+                return fileSystem.writingHandles.load(ordering: .acquiring) == 0 ? true : nil
+            }
+            if isOver ?? true { break }
+            look()
+            if reasons.isEmpty {
+                locker.announce(.didUnlock)
+                return false
+            }
+        }
+        return true
+    }
+
+    private mutating func lock() {
+        var sequence = LockSequence(locker, reasons: reasons.sorted { $0.rawValue < $1.rawValue })
+        receipt = sequence.run()
+        needsSecret = needsSecret || locker.options.policy == .forget
+        let (receipt, needsSecret) = (receipt, needsSecret)
+        locker.publish {
+            $0.since = Timestamp.now()
+            $0.lastReceipt = receipt
+            $0.needsSecret = needsSecret
+            $0.locks += 1
+        }
+        if !receipt.complete {
+            locker.logger.error("not purged: \(receipt.unpurged.joined(separator: "; "))")
+        }
+        locker.announce(.didLock(receipt))
+    }
+
+    // MARK: Unlocking
+
+    /// Returns whether there was nothing to unlock.
+    private mutating func unlock(_ masterKey: Locker.MasterKeySource?) throws(UnlockRefusal) -> Bool {
+        if gate.state == .unlocked { return true }
+        try rearm()
+        look()
+        let seen = locker.signs?.sightings().filter { $0.sighting.isLocked } ?? []
+        if let first = seen.first {
+            throw .lockFile(seen.map { $0.file.path.string }, reason: first.file.describe(first.sighting))
+        }
+        if needsSecret {
+            guard let masterKey else { throw .secretNeeded }
+            try restoreKeys(masterKey)
+        }
+        reasons = []
+        finishUnlock()
+        return false
+    }
+
+    /// Takes the directories that are there now for those of the lock files.
+    private mutating func rearm() throws(UnlockRefusal) {
+        guard reasons.contains(.lockDirectory) else { return }
+        for file in locker.options.lockFiles {
+            do throws(LockFileError) { try file.rearm() } catch {
+                throw .lockFile([file.path.string], reason: error.description)
+            }
+        }
+        reasons.remove(.lockDirectory)
+    }
+
+    private mutating func restoreKeys(_ masterKey: Locker.MasterKeySource) throws(UnlockRefusal) {
+        let wait = limiter.wait(at: .now)
+        guard wait == 0 else { throw .tooManyTries(seconds: wait) }
+        let key: SecretBytes
+        do throws(UnlockRefusal) { key = try masterKey() } catch {
+            if case .wrongSecret = error { limiter.failed(at: .now) }
+            throw error
+        }
+        limiter.succeeded()
+        do throws(VaultError) {
+            try locker.fileSystem.restoreKeys(masterKey: key)
+        } catch {
+            throw .failed(error.description)
+        }
+        needsSecret = false
+    }
+
+    private mutating func finishUnlock() {
+        locker.announce(.willUnlock)
+        gate.noteActivity()
+        gate.enter(.unlocked)
+        locker.publish { $0.since = Timestamp.now() }
+        locker.announce(.didUnlock)
+    }
+}

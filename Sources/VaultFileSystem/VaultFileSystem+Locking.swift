@@ -1,0 +1,85 @@
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+internal import VaultStore
+
+/// What a lock does to what is open. Called by the locker's thread.
+extension VaultFileSystem {
+    /// Every inode of which the kernel may have pages or attributes that a lock takes away. The root's attributes are
+    /// told in every state.
+    func inodesToDrop() -> [UInt64] {
+        nodes.all.compactMap { node in
+            if node === nodes.root { return nil }
+            if let known = node.protectionClass, isAllowedWhileLocked(known, .handle, of: node) {
+                // Open files of the class go on; what was closed is to be purged.
+                if known != .unlessOpen || isAllowedWhileLocked(known, .attributes, of: node) { return nil }
+            }
+            return nodes.id(of: node).rawValue
+        }
+    }
+
+    /// The inodes of open files.
+    package func openInodes() -> [UInt64] {
+        nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue }
+    }
+
+    /// Every name under which the kernel may know something.
+    func knownNames() -> [KnownName] {
+        nodes.allNames().compactMap { name in
+            guard let directory = try? directory(name.parent) else { return nil }
+            let blob = EntryName.kind(of: name.entry) == .longName ? directory.sidecarBlob(of: name.entry) ?? [] : nil
+            guard let plaintext = EntryName.decode(name.entry, sidecarBlob: blob, keys: directory.keys) else {
+                return nil
+            }
+            return KnownName(parent: nodes.id(of: name.parent).rawValue, name: plaintext)
+        }
+    }
+
+    /// Makes durable what was written, and seals it.
+    func sealEverything() {
+        for node in nodes.all {
+            if let file = node.openFile { sealLater(file, of: node) }
+        }
+        store.sealer.sealAll()
+    }
+
+    /// Wipes the keys that must not outlive a lock: of classes, directories, files. Returns the classes' names.
+    func forgetKeys() -> [String] {
+        let before = Set(store.keyRing.presentClasses)
+        store.keyRing.beginForgetting()
+        // Whoever has got a key before is still inside.
+        gate.drain()
+        store.keyRing.forget()
+        for node in nodes.all {
+            if let removed = node.opening.withLock({ $0.removedDirectory }) { forgetKeys(of: removed) }
+            guard let file = node.openFile, !file.protectionClass.outlivesLock else { continue }
+            let isInUse = file.protectionClass == .unlessOpen && file.openHandles.load(ordering: .acquiring) > 0
+            if !isInUse { file.forgetKeys() }
+        }
+        forgetKeys(of: rootDirectory)
+        for handle in openDirectories.all { forgetKeys(of: handle.directory) }
+        for directory in directories.removeAll(where: { !$0.protectionClass.outlivesLock }) {
+            forgetKeys(of: directory)
+        }
+        return before.subtracting(store.keyRing.presentClasses).map(\.name).sorted()
+    }
+
+    private func forgetKeys(of directory: OpenDirectory) {
+        if !directory.protectionClass.outlivesLock { directory.keys.forget() }
+    }
+
+    /// Brings the keys back, those of what is open too. What cannot be read now is an error when it is used.
+    /// - Throws: where libcrypto fails.
+    func restoreKeys(masterKey: SecretBytes) throws(VaultError) {
+        try store.keyRing.restore(masterKey: masterKey)
+        var open = openDirectories.all.map(\.directory) + [rootDirectory]
+        for node in nodes.all {
+            if let removed = node.opening.withLock({ $0.removedDirectory }) { open.append(removed) }
+            if let file = node.openFile, !file.hasKeys { try? file.restoreKeys() }
+        }
+        for directory in open where directory.keys.isForgotten { try? directory.restoreKeys() }
+    }
+}

@@ -1,0 +1,43 @@
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+extension EncryptedFile {
+    /// False from `forgetKeys` until `restoreKeys`.
+    package var hasKeys: Bool { !keys.isForgotten }
+
+    /// Wipes the keys of a file that stays open. Waits for a writer or a seal at work.
+    package func forgetKeys() {
+        writing.withLock { _ in keys.forget() }
+    }
+
+    /// Derives the keys again, from the header as it is on disk: the secret in it is the one of before, or does not
+    /// authenticate.
+    /// - Throws: `.locked` while the class key is not here; `.damaged`.
+    package func restoreKeys() throws(StoreError) {
+        try writing.withLock { (_) throws(StoreError) in
+            let (header, fresh, _) = try Self.readHeader(of: reader, in: store)
+            guard header.fileID == fileID else { throw .damaged("header: of another file") }
+            keys.refill(from: fresh)
+        }
+    }
+}
+
+extension OpenDirectory {
+    /// Derives the keys again that `keys.forget` has wiped, from the record as it is on disk.
+    /// - Throws: `.locked` while the class key is not here; `.damaged`.
+    package func restoreKeys() throws(StoreError) {
+        let bytes = try Self.readRecord(of: descriptor).bytes
+        let record: DirectoryRecord
+        do throws(FormatError) { record = try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
+        let cipher = try store.keyRing.classCipher(record.protectionClass)
+        do throws(FormatError) {
+            try record.restore(keys, classCipher: cipher, vault: store.keyRing.vault)
+        } catch {
+            throw StoreError(error)
+        }
+    }
+}

@@ -1,0 +1,62 @@
+internal import CLinux
+internal import Glibc
+internal import SystemPackage
+internal import VaultCrypto
+package import VaultFormat
+
+extension OpenDirectory {
+    /// The class whose key wraps the directory secret, and which new entries get.
+    package var protectionClass: ProtectionClass { sharedClass.value }
+
+    /// Wraps the directory secret under another class's key: a new record takes the place of the old one, durably. Names,
+    /// the root's flag, the record's owner and mode, and the directory's times stay. Nothing is written where the
+    /// directory is of that class.
+    /// - Throws: `EROFS`; `.damaged` where the record does not authenticate. Where the new record is in place and cannot
+    ///   be made durable, or the times not be put back, the directory is of the new class, and this throws.
+    package func changeClass(to newClass: ProtectionClass) throws(StoreError) {
+        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        // Read again: the secret is not kept in memory.
+        let (bytes, status) = try Self.readRecord(of: descriptor)
+        guard let rewrapped = try rewrapped(bytes, as: newClass) else { return }
+        // Before anything changes: a directory that is closed to its owner cannot be synced.
+        let directory = try Descriptor(at: descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+        let before = try directory.status()
+        let temporary = try temporaryEntry()
+        do throws(StoreError) {
+            try write(rewrapped, to: temporary, like: status)
+            try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
+                try rename(temporary, in: descriptor.fd, as: Self.recordEntry, flags: 0)
+                return (newClass, ())
+            }
+        } catch {
+            removeQuietly(temporary)
+            throw error
+        }
+        try retrying { futimens(directory.fd, [before.st_atim, before.st_mtim]) }
+        try directory.synchronize(dataOnly: false)
+    }
+
+    /// The record for the new class; nil where it is of that class.
+    private func rewrapped(_ bytes: [UInt8], as newClass: ProtectionClass) throws(StoreError) -> [UInt8]? {
+        let record: DirectoryRecord
+        do { record = try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
+        if record.protectionClass == newClass { return nil }
+        let oldCipher = try store.keyRing.classCipher(record.protectionClass)
+        let newCipher = try store.keyRing.classCipher(newClass)
+        do { return try record.rewrapped(as: newClass, from: oldCipher, to: newCipher) } catch {
+            throw StoreError(error)
+        }
+    }
+
+    /// Makes a durable file of these bytes with the owner and mode of `status`.
+    private func write(_ bytes: [UInt8], to entry: [UInt8], like status: stat) throws(StoreError) {
+        let file = try Descriptor(at: descriptor.fd, entry, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
+        let made = try file.status()
+        if made.st_uid != status.st_uid || made.st_gid != status.st_gid {
+            try retrying { fchown(file.fd, status.st_uid, status.st_gid) }
+        }
+        try retrying { fchmod(file.fd, status.st_mode & 0o7777) }
+        try bytes.withBytes { (bytes) throws(StoreError) in try file.write(bytes, at: 0) }
+        try file.synchronize(dataOnly: false)
+    }
+}

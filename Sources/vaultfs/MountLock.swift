@@ -1,0 +1,120 @@
+internal import FoundationEssentials
+internal import Glibc
+internal import LockFiles
+internal import Logging
+internal import Synchronization
+internal import SystemPackage
+internal import VaultControl
+internal import VaultCrypto
+internal import VaultFileSystem
+internal import VaultFormat
+internal import VaultStore
+
+/// The lock of one mount as the daemon drives it: lock files and signals in, events out, secrets checked. Any thread.
+final class MountLock: Sendable {
+    private let locker: Locker
+    private let announcer: MountAnnouncer
+    private let watch: LockFileWatch?
+    private let vaultPath: FilePath
+    private let logger: Logger
+
+    /// Locks at once where a lock file exists: before the first request is served.
+    init(
+        _ request: MountRequest, fileSystem: VaultFileSystem, caches: any KernelCaches, announcer: MountAnnouncer,
+        logger: Logger
+    ) throws {
+        self.announcer = announcer
+        self.logger = logger
+        vaultPath = request.vaultPath
+        let locker = Locker(
+            fileSystem: fileSystem, options: request.lock, caches: caches, logger: logger
+        ) { announcer.announce($0) }
+        self.locker = locker
+        try locker.start()
+        watch = try Self.startWatch(request.lock.lockFiles, locker)
+    }
+
+    private static func startWatch(_ files: [LockFile], _ locker: Locker) throws -> LockFileWatch? {
+        if files.isEmpty { return nil }
+        let watch = try LockFileWatch(files: files) { report in
+            switch report {
+            case .looked: locker.poke()
+            case .failed(let errno): locker.watchFailed("\(errno)")
+            }
+        }
+        try watch.start()
+        return watch
+    }
+
+    /// Ends what waits for locks and unlocks.
+    func stop() {
+        watch?.stop()
+        locker.stop()
+    }
+
+    func lock(_ reason: LockReason) {
+        locker.lock(reason)
+    }
+
+    /// As `vaultfs unlock` without a secret; what stands against it is logged.
+    func unlock() {
+        let (logger, watch) = (logger, watch)
+        locker.unlock(masterKey: nil) { outcome in
+            watch?.refresh()
+            if case .failure(let refusal) = outcome { logger.notice("not unlocked: \(refusal.failure.message)") }
+        }
+    }
+
+    /// Answers `lock`.
+    func lock(reply: @escaping @Sendable (ControlResponse) -> Void) {
+        locker.lock(.command) { receipt, already in
+            reply(.locked(receipt: JSONValue(encoding: receipt) ?? .object([:]), already: already))
+        }
+    }
+
+    /// Answers `unlock`.
+    func unlock(_ secret: SlotSecret?, reply: @escaping @Sendable (ControlResponse) -> Void) {
+        let (vaultPath, watch) = (vaultPath, watch)
+        var source: Locker.MasterKeySource?
+        if let secret {
+            source = { () throws(UnlockRefusal) in try Self.masterKey(of: vaultPath, secret) }
+        }
+        locker.unlock(masterKey: source) { outcome in
+            watch?.refresh()
+            switch outcome {
+            case .success(let already): reply(.unlocked(already: already))
+            case .failure(let refusal): reply(.error(refusal.failure))
+            }
+        }
+    }
+
+    /// Opens a slot, of the configuration as it is now: a slot removed since the mount opens no more.
+    private static func masterKey(of vaultPath: FilePath, _ secret: SlotSecret) throws(UnlockRefusal) -> SecretBytes {
+        do throws(VaultError) {
+            let directory = try VaultDirectory.open(vaultPath)
+            return try directory.unlock(with: secret)
+        } catch {
+            switch error {
+            case .wrongSecret, .noSlot, .slotExpired: throw .wrongSecret(error.description)
+            default: throw .failed(error.description)
+            }
+        }
+    }
+
+    func status() -> LockStatus { locker.status() }
+}
+
+extension UnlockRefusal {
+    /// As the control socket tells it.
+    fileprivate var failure: ControlFailure {
+        switch self {
+        case .lockFile(let files, let reason): ControlFailure(.lockFileExists, reason, lockFiles: files)
+        case .secretNeeded: ControlFailure(.secretNeeded, "the keys are forgotten: a secret is needed")
+        case .wrongSecret(let reason): ControlFailure(.wrongSecret, reason)
+        case .tooManyTries(let seconds):
+            ControlFailure(
+                .tooManyTries, "too many wrong secrets: wait \(seconds) s", retryAfterSeconds: Double(seconds))
+        case .failed(let reason): ControlFailure(.failed, reason)
+        }
+    }
+}

@@ -1,0 +1,38 @@
+import Foundation
+import Testing
+import VaultCrypto
+
+@testable import vaultfs
+
+@Suite struct MemoryProtectionTests {
+    @Test func `what was had is nothing to warn of`() {
+        let all = MemoryProtection(keys: .memfdSecret, cache: .locked, coreDumpsOff: true, notDumpable: true)
+        #expect(all.shortcomings.isEmpty)
+    }
+
+    @Test func `what was not had is said, each once`() {
+        let none = MemoryProtection(keys: .unlocked, cache: .unlocked, coreDumpsOff: false, notDumpable: false)
+        #expect(none.shortcomings.count == 4)
+        let some = MemoryProtection(keys: .locked, cache: .locked, coreDumpsOff: true, notDumpable: true)
+        #expect(some.shortcomings == ["no memfd_secret for keys: locked memory only, which root can read"])
+    }
+
+    @Test func `as status shows it`() throws {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = .sortedKeys
+        let some = MemoryProtection(keys: .memfdSecret, cache: .locked, coreDumpsOff: true, notDumpable: false)
+        #expect(
+            String(decoding: try encoder.encode(some), as: UTF8.self)
+                == #"{"cache":"mlock","coreDumpsOff":true,"keys":"memfd_secret","notDumpable":false}"#)
+    }
+
+    @Test func `the process says how it is protected`() async {
+        await #expect(processExitsWith: .success) {
+            ProcessSetup.protectMemory()
+            let protection = MemoryProtection(cacheIsLocked: false)
+            #expect(protection.coreDumpsOff && protection.notDumpable)
+            #expect(protection.cache == .unlocked)
+            #expect(protection.keys == SecretMemory.kind)
+        }
+    }
+}

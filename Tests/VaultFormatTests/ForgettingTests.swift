@@ -1,0 +1,55 @@
+import Testing
+import VaultCrypto
+
+@testable import VaultFormat
+
+/// Keys of files and directories that are forgotten while their objects stay.
+@Suite struct ForgettingTests {
+    let vault: VaultID
+    let cipher: SivCipher
+
+    init() throws {
+        vault = try VaultID.random()
+        cipher = try SivCipher(key: .random(count: 64))
+    }
+
+    @Test func `a file's keys are refused once forgotten, and good once derived anew`() throws {
+        let (header, keys) = try FileHeader.make(.complete, classCipher: cipher, vault: vault)
+        let bytes = try header.serialized(keys: keys)
+        let name = Array("user.note".utf8)
+        let value = try AttributeCodec(key: keys.attributeKey).seal(value: [1, 2], name: name)
+        keys.forget()
+        #expect(keys.chunk.identity == 0)
+        #expect(keys.attributeKey.isForgotten)
+        #expect(kind { _ = try header.serialized(keys: keys) } == .keyForgotten)
+        #expect(kind { _ = try AttributeCodec(key: keys.attributeKey) } == .keyForgotten)
+
+        keys.refill(from: try header.openKeys(classCipher: cipher, vault: vault))
+        #expect(keys.chunk.identity != 0)
+        #expect(try header.serialized(keys: keys) == bytes)
+        #expect(try AttributeCodec(key: keys.attributeKey).open(value: value, name: name) == [1, 2])
+    }
+
+    @Test func `a directory's keys are refused once forgotten`() throws {
+        let (_, keys) = try DirectoryRecord.make(.complete, isRoot: true, classCipher: cipher, vault: vault)
+        _ = try EntryName.encode([65], keys: keys)
+        keys.forget()
+        #expect(keys.attributeKey.isForgotten)
+        #expect(kind { _ = try EntryName.encode([65], keys: keys) } == .keyForgotten)
+    }
+
+    @Test func `without its class key no file or directory opens`() throws {
+        let (header, _) = try FileHeader.make(.complete, classCipher: cipher, vault: vault)
+        let (bytes, _) = try DirectoryRecord.make(.complete, isRoot: true, classCipher: cipher, vault: vault)
+        cipher.forget()
+        #expect(kind { _ = try header.openKeys(classCipher: cipher, vault: vault) } == .keyForgotten)
+        #expect(
+            kind { _ = try DirectoryRecord.parse(bytes).openKeys(classCipher: cipher, vault: vault) } == .keyForgotten)
+    }
+
+    /// What `body` fails with.
+    private func kind(_ body: () throws -> Void) -> FormatError.Kind? {
+        do { try body() } catch { return (error as? FormatError)?.kind }
+        return nil
+    }
+}

@@ -1,0 +1,12 @@
+import Testing
+import VaultStore
+
+/// Runs all the bodies at once and returns when all have ended; an error of one is an issue.
+func concurrently(_ bodies: [@Sendable () throws -> Void]) throws {
+    let threads = try bodies.map { body in
+        try BackgroundThread {
+            do { try body() } catch { Issue.record(error) }
+        }
+    }
+    for thread in threads { thread.join() }
+}
