@@ -73,7 +73,8 @@ package final class LockFile: @unchecked Sendable {
     ///   remembered.
     package func rearm() throws(LockFileError) {
         try isOurs.withLock { (isOurs) throws(LockFileError) in
-            if isOurs, mkdir(cDirectory, 0o700) == -1, errno != EEXIST {
+            // ENOENT: the check below says that better.
+            if isOurs, mkdir(cDirectory, 0o700) == -1, errno != EEXIST, errno != ENOENT {
                 throw .system(Errno(rawValue: errno), "cannot make", directory)
             }
             let (identity, isOursNow) = try DirectoryIdentity.ofSafeDirectory(at: directory)

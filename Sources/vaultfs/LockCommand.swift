@@ -29,13 +29,14 @@ struct LockCommand: ParsableCommand {
     private static func show(_ mountpoint: String, _ response: ControlResponse) {
         guard case .locked(let receipt, let already) = response else { return }
         print("\(mountpoint): " + (already ? "is locked already" : "locked"))
-        if !already { LockReceipt(receipt).print() }
+        guard !already else { return }
+        for (label, text) in ReceiptText(receipt).lines { Console.printField("  " + label, text) }
     }
 
     private static func failure(_ mountpoint: String, _ response: ControlResponse) -> CommandFailure? {
         switch response {
         case .locked(let receipt, _):
-            let unpurged = LockReceipt(receipt).unpurged
+            let unpurged = ReceiptText(receipt).unpurged
             guard !unpurged.isEmpty else { return nil }
             return CommandFailure(
                 .notPurged, "\(mountpoint): locked, but not purged: \(unpurged.joined(separator: "; "))")

@@ -6,12 +6,16 @@ enum StatusText {
         Console.printField("mountpoint", Console.shown(status.mountpoint))
         Console.printField("vault", Console.shown(status.vaultPath))
         Console.printField("state", status.state.rawValue + (status.readOnly ? ", read-only" : ""))
-        if let lock = status.lock { printFields(lock) }
+        // The receipt is the lock command's.
+        if let lock = status.lock { printFields(lock, without: ["state", "lastReceipt"]) }
         Console.printField(
             "mounted", "\(status.mounted), \(duration(status.uptimeSeconds)) ago, by process \(status.pid)")
-        Console.printField("keys", memory(isLocked: status.keysLocked))
-        Console.printField("cache", memory(isLocked: status.cacheLocked))
-        if let memory = status.memory { printFields(memory) }
+        if let memory = status.memory {
+            printFields(memory)
+        } else {
+            Console.printField("keys", protection(isLocked: status.keysLocked))
+            Console.printField("cache", protection(isLocked: status.cacheLocked))
+        }
         // Said already, in words.
         if let counters = status.statistics { printFields(counters, without: ["keysLocked", "cacheLocked"]) }
     }
@@ -24,7 +28,7 @@ enum StatusText {
         }
     }
 
-    private static func memory(isLocked: Bool) -> String {
+    private static func protection(isLocked: Bool) -> String {
         isLocked ? "locked in memory" : "not locked in memory: may reach swap"
     }
 

@@ -129,7 +129,8 @@ extension MountTests {
         func protectRefuses() throws {
             let vault = try VaultUnderTest()
             try vault.mount()
-            for path in [vault.plain, vault.vault, "/proc", "/"] {
+            // Nothing but directories of this test: a command that is broken would set an attribute on whatever it is given.
+            for path in [vault.plain, vault.vault] {
                 for arguments in [["protect", path], ["protect", "none", path], ["protect", "-R", "none", path]] {
                     expectFailure(try vault.vaultfs(arguments), .failure, naming: path, "not on a vaultfs mount")
                 }

@@ -4,7 +4,7 @@ import SystemPackage
 @testable import VaultControl
 
 /// A run-time directory of one test's own, removed with it.
-final class ControlTestDirectory {
+final class ControlTestDirectory: Sendable {
     let path: FilePath
     let directory: RuntimeDirectory
 
