@@ -15,7 +15,7 @@ extension MountTests {
             let vault = try VaultUnderTest()
             // Memory of memfd_secret(2) cannot be read like this.
             try vault.mount(
-                ["--on-lock", "forget", "--lock-file", "\(vault.plain)/lock"],
+                ["--on-lock", "forget", "--lock-file", "\(vault.plain)/lock", "--cache-size", "2M"],
                 launcher: [Products.python, Products.program("without_memfd_secret.py")])
             let result = try vault.account.run(
                 [
