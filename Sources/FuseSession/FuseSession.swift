@@ -149,7 +149,7 @@ package final class FuseSession: @unchecked Sendable {
     private func endEarly() {
         let isFirst = fuse_session_exited(session) == 0
         fuse_session_exit(session)
-        if isFirst { _ = try? BackgroundThread { [self] in wakeWorkers() } }
+        if isFirst { (try? BackgroundThread { [self] in wakeWorkers() })?.detach() }
     }
 
     /// Unmounts as SIGTERM asks: dirty mapped pages are written back first; programs that still have files open get
@@ -188,6 +188,23 @@ extension FuseSession: KernelCaches {
 
     package func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
         caches.dropNames(names)
+    }
+
+    package func lookUp(_ paths: [[UInt8]]) {
+        if paths.isEmpty { return }
+        let isDone = Monitor(false)
+        let mountpoint = self.mountpoint.withPlatformString { bytes($0) }
+        // On a thread of its own: what lies above the mountpoint may not answer.
+        let look = try? BackgroundThread {
+            for path in paths {
+                var status = stat()
+                withCString(mountpoint + path) { _ = lstat($0, &status) }
+            }
+            isDone.update { $0 = true }
+        }
+        guard let look else { return }
+        look.detach()
+        _ = isDone.wait(until: monotonicDeadline(in: 1)) { $0 ? true : nil }
     }
 
     /// How long a worker may be busy, with an fsync(2) say, before it is given up; it wipes when it is done.

@@ -225,6 +225,7 @@ struct LockerLoop {
         gate.noteActivity()
         gate.enter(.unlocked)
         locker.publish { $0.since = Timestamp.now() }
+        locker.caches.lookUp(locker.fileSystem.detachedDirectories(all: receipt.names == "invalidated"))
         locker.announce(.didUnlock)
     }
 }

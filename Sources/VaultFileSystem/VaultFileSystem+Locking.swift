@@ -29,13 +29,40 @@ extension VaultFileSystem {
     /// Every name under which the kernel may know something.
     func knownNames() -> [KnownName] {
         nodes.allNames().compactMap { name in
-            guard let directory = try? directory(name.parent) else { return nil }
-            let blob = EntryName.kind(of: name.entry) == .longName ? directory.sidecarBlob(of: name.entry) ?? [] : nil
-            guard let plaintext = EntryName.decode(name.entry, sidecarBlob: blob, keys: directory.keys) else {
+            plaintextName(name).map { KnownName(parent: nodes.id(of: name.parent).rawValue, name: $0) }
+        }
+    }
+
+    /// Paths of directories that the kernel has taken out of its tree, because it was refused when it asked whether they
+    /// are still there. A program that works in one has no getcwd(2) until somebody looks it up again.
+    /// - Parameter all: every directory it knows may be such.
+    func detachedDirectories(all: Bool) -> [[UInt8]] {
+        let refused = Set(refusedLookups.removeAll().map { ObjectIdentifier($0) })
+        if refused.isEmpty && !all { return [] }
+        return nodes.all.filter(\.isDirectory).compactMap { node in
+            guard let name = nodes.name(of: node), all || refused.contains(ObjectIdentifier(name.parent)) else {
                 return nil
             }
-            return KnownName(parent: nodes.id(of: name.parent).rawValue, name: plaintext)
+            return path(of: node)
         }
+    }
+
+    /// The plaintext path from the root; nil where a name does not authenticate.
+    private func path(of node: Node) -> [UInt8]? {
+        var path: [UInt8] = []
+        var current = node
+        while current !== nodes.root {
+            guard let name = nodes.name(of: current), let plaintext = plaintextName(name) else { return nil }
+            path = [UInt8(ascii: "/")] + plaintext + path
+            current = name.parent
+        }
+        return path
+    }
+
+    private func plaintextName(_ name: NodeName) -> [UInt8]? {
+        guard let directory = try? directory(name.parent) else { return nil }
+        let blob = EntryName.kind(of: name.entry) == .longName ? directory.sidecarBlob(of: name.entry) ?? [] : nil
+        return EntryName.decode(name.entry, sidecarBlob: blob, keys: directory.keys)
     }
 
     /// Makes durable what was written, and seals it.
