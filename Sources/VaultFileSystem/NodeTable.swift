@@ -109,11 +109,12 @@ final class NodeTable: Sendable {
         state.withLock { _ in node.references += 1 }
     }
 
-    /// The kernel has dropped `count` of its lookups.
-    func forget(_ node: Node, count: Int) {
+    /// The kernel has dropped `count` of its lookups. Returns the directories that are no nodes any more.
+    @discardableResult
+    func forget(_ node: Node, count: Int) -> [Node] {
         state.withLock { state in
             node.references -= count
-            dropIfUnused(node, &state)
+            return dropIfUnused(node, &state)
         }
     }
 
@@ -122,8 +123,10 @@ final class NodeTable: Sendable {
         dropIfUnused(node, &state)
     }
 
-    private func dropIfUnused(_ unused: Node, _ state: inout State) {
+    @discardableResult
+    private func dropIfUnused(_ unused: Node, _ state: inout State) -> [Node] {
         var node = unused
+        var directories: [Node] = []
         // A node that goes lets go of its parents; a deep tree must not become deep recursion.
         var pending: [Node] = []
         while true {
@@ -135,8 +138,9 @@ final class NodeTable: Sendable {
                     pending.append(name.parent)
                 }
                 node.names = []
+                if node.isDirectory { directories.append(node) }
             }
-            guard let next = pending.popLast() else { return }
+            guard let next = pending.popLast() else { return directories }
             node = next
         }
     }

@@ -28,8 +28,14 @@ extension VaultFileSystem {
         let parentNode = try nodes.node(parent)
         try admit(parentNode, .names)
         let directory = try directory(parentNode)
-        let encoded = try directory.encode(name)
-        return try entry(encoded.entry, in: directory, parentNode)
+        let found = try entry(try directory.encode(name).entry, in: directory, parentNode)
+        do throws(StoreError) {
+            try admitFound(try nodes.node(found.id))
+        } catch {
+            forget(found.id, count: 1)
+            throw error
+        }
+        return found
     }
 
     private func entry(
@@ -37,19 +43,15 @@ extension VaultFileSystem {
     ) throws(StoreError) -> Entry {
         let status = try directory.status(of: entry)
         let node = nodes.intern(status, parent: parent, entry: entry)
-        do throws(StoreError) {
-            try admitFound(node)
-        } catch {
-            nodes.forget(node, count: 1)
-            throw error
-        }
         return Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
     }
 
     /// The kernel has dropped `count` lookups of a node.
     package func forget(_ id: NodeID, count: UInt64) {
         guard id != .root, let node = try? nodes.node(id) else { return }
-        nodes.forget(node, count: Int(clamping: count))
+        // The next lookup makes a new node, which does not find what is open of this one: after each lock there would be
+        // one more descriptor of every directory.
+        for directory in nodes.forget(node, count: Int(clamping: count)) { directories.remove(directory) }
     }
 
     /// mkdir(2).
@@ -92,6 +94,7 @@ extension VaultFileSystem {
         try admit(parentNode, .names)
         let directory = try directory(parentNode)
         try body(directory)
+        // It was admitted, and has happened: a lock that comes now does not make it an error.
         return try entry(try directory.encode(name).entry, in: directory, parentNode)
     }
 
