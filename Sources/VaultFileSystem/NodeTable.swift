@@ -109,12 +109,11 @@ final class NodeTable: Sendable {
         state.withLock { _ in node.references += 1 }
     }
 
-    /// The kernel has dropped `count` of its lookups. Returns the directories that are no nodes any more.
-    @discardableResult
-    func forget(_ node: Node, count: Int) -> [Node] {
+    /// The kernel has dropped `count` of its lookups.
+    func forget(_ node: Node, count: Int) {
         state.withLock { state in
             node.references -= count
-            return dropIfUnused(node, &state)
+            dropIfUnused(node, &state)
         }
     }
 
@@ -123,10 +122,8 @@ final class NodeTable: Sendable {
         dropIfUnused(node, &state)
     }
 
-    @discardableResult
-    private func dropIfUnused(_ unused: Node, _ state: inout State) -> [Node] {
+    private func dropIfUnused(_ unused: Node, _ state: inout State) {
         var node = unused
-        var directories: [Node] = []
         // A node that goes lets go of its parents; a deep tree must not become deep recursion.
         var pending: [Node] = []
         while true {
@@ -138,9 +135,8 @@ final class NodeTable: Sendable {
                     pending.append(name.parent)
                 }
                 node.names = []
-                if node.isDirectory { directories.append(node) }
             }
-            guard let next = pending.popLast() else { return directories }
+            guard let next = pending.popLast() else { return }
             node = next
         }
     }

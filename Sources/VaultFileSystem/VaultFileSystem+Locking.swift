@@ -38,6 +38,12 @@ extension VaultFileSystem {
         }
     }
 
+    /// Closes directories that no request uses. After a lock the kernel looks its names up anew, and nodes that it let go
+    /// of come back as others: what is open of them would not be found again.
+    func closeDirectories() {
+        _ = directories.removeAll()
+    }
+
     /// Makes durable what was written, and seals it.
     func sealEverything() {
         for node in nodes.all {
@@ -61,9 +67,7 @@ extension VaultFileSystem {
         }
         forgetKeys(of: rootDirectory)
         for handle in openDirectories.all { forgetKeys(of: handle.directory) }
-        for directory in directories.removeAll(where: { !$0.protectionClass.outlivesLock }) {
-            forgetKeys(of: directory)
-        }
+        for directory in directories.removeAll() { forgetKeys(of: directory) }
         return before.subtracting(store.keyRing.presentClasses).map(\.name).sorted()
     }
 

@@ -49,9 +49,7 @@ extension VaultFileSystem {
     /// The kernel has dropped `count` lookups of a node.
     package func forget(_ id: NodeID, count: UInt64) {
         guard id != .root, let node = try? nodes.node(id) else { return }
-        // The next lookup makes a new node, which does not find what is open of this one: after each lock there would be
-        // one more descriptor of every directory.
-        for directory in nodes.forget(node, count: Int(clamping: count)) { directories.remove(directory) }
+        nodes.forget(node, count: Int(clamping: count))
     }
 
     /// mkdir(2).
