@@ -190,21 +190,21 @@ extension FuseSession: KernelCaches {
         caches.dropNames(names)
     }
 
-    package func lookUp(_ paths: [[UInt8]]) {
-        if paths.isEmpty { return }
+    package func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool {
+        if paths.isEmpty { return true }
         let isDone = Monitor(false)
         let mountpoint = self.mountpoint.withPlatformString { bytes($0) }
         // On a thread of its own: what lies above the mountpoint may not answer.
         let look = try? BackgroundThread {
-            for path in paths {
+            for path in paths where goesOn() {
                 var status = stat()
                 withCString(mountpoint + path) { _ = lstat($0, &status) }
             }
             isDone.update { $0 = true }
         }
-        guard let look else { return }
+        guard let look else { return false }
         look.detach()
-        _ = isDone.wait(until: monotonicDeadline(in: 1)) { $0 ? true : nil }
+        return isDone.wait(until: monotonicDeadline(in: 1)) { $0 ? goesOn() : nil } ?? false
     }
 
     /// How long a worker may be busy, with an fsync(2) say, before it is given up; it wipes when it is done.

@@ -8,8 +8,9 @@ package protocol KernelCaches: Sendable {
     /// - Parameter names: all that it may have, for kernels that must be told one by one.
     /// Returns how it was done, and what could not be.
     func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String])
-    /// Looks paths below the mountpoint up, as a program would; returns when that is done, or after a second.
-    func lookUp(_ paths: [[UInt8]])
+    /// Looks paths below the mountpoint up, as a program would, as long as `goesOn` says so. Returns whether that was
+    /// done within a second.
+    func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool
     /// Has every worker wipe its buffers and key schedules; returns when all have.
     func wipeWorkers() -> [String]
 }

@@ -27,6 +27,7 @@ struct LockSequence {
         step("requests") { $0.fileSystem.gate.drain() }
         step("names") { $0.dropNames() }
         step("inodes") { $0.dropInodes() }
+        if locker.options.policy == .refuse { fileSystem.closeDirectories() }
         step("cache") { $0.receipt.cacheBytes = $0.fileSystem.store.cache.removeEverything() }
         step("workers") { sequence in
             for failure in sequence.locker.caches.wipeWorkers() { sequence.receipt.fail(failure) }

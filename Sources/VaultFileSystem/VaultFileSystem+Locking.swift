@@ -37,7 +37,7 @@ extension VaultFileSystem {
     /// are still there. A program that works in one has no getcwd(2) until somebody looks it up again.
     /// - Parameter all: every directory it knows may be such.
     func detachedDirectories(all: Bool) -> [[UInt8]] {
-        let refused = Set(refusedLookups.removeAll().map { ObjectIdentifier($0) })
+        let refused = Set(refusedLookups.all.map { ObjectIdentifier($0) })
         if refused.isEmpty && !all { return [] }
         return nodes.all.filter(\.isDirectory).compactMap { node in
             guard let name = nodes.name(of: node), all || refused.contains(ObjectIdentifier(name.parent)) else {
@@ -65,6 +65,12 @@ extension VaultFileSystem {
         return EntryName.decode(name.entry, sidecarBlob: blob, keys: directory.keys)
     }
 
+    /// Closes directories that no request uses. After a lock the kernel looks its names up anew, and nodes that it let go
+    /// of come back as others: what is open of them would not be found again.
+    func closeDirectories() {
+        _ = directories.removeAll()
+    }
+
     /// Makes durable what was written, and seals it.
     func sealEverything() {
         for node in nodes.all {
@@ -88,9 +94,7 @@ extension VaultFileSystem {
         }
         forgetKeys(of: rootDirectory)
         for handle in openDirectories.all { forgetKeys(of: handle.directory) }
-        for directory in directories.removeAll(where: { !$0.protectionClass.outlivesLock }) {
-            forgetKeys(of: directory)
-        }
+        for directory in directories.removeAll() { forgetKeys(of: directory) }
         return before.subtracting(store.keyRing.presentClasses).map(\.name).sorted()
     }
 
