@@ -183,6 +183,12 @@ extension FuseSession: KernelCaches {
         caches.dropNames(names)
     }
 
+    package func findAgain(_ path: [UInt8]) {
+        let whole = mountpoint.withPlatformString { Array(bytes($0)) } + [UInt8(ascii: "/")] + path
+        let descriptor = withCString(whole) { open($0, linux_O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) }
+        if descriptor >= 0 { close(descriptor) }
+    }
+
     /// How long a worker may be busy, with an fsync(2) say, before it is given up; it wipes when it is done.
     private static let wipePatience = 10
 

@@ -96,6 +96,15 @@ package final class Locker: LockObserver, Sendable {
         inbox.update { $0.isPoked = true }
     }
 
+    /// Whether a lock waits that is not to be kept waiting.
+    var isToLock: Bool {
+        if let signs, signs.files.contains(where: { $0.look().isLocked }) { return true }
+        return inbox.update { inbox in
+            inbox.isStopping || inbox.watchFailure != nil
+                || inbox.jobs.contains { if case .lock = $0 { true } else { false } }
+        }
+    }
+
     /// The lock files cannot be watched any more: locks.
     package func watchFailed(_ reason: String) {
         inbox.update { $0.watchFailure = reason }

@@ -29,13 +29,40 @@ extension VaultFileSystem {
     /// Every name under which the kernel may know something.
     func knownNames() -> [KnownName] {
         nodes.allNames().compactMap { name in
-            guard let directory = try? directory(name.parent) else { return nil }
-            let blob = EntryName.kind(of: name.entry) == .longName ? directory.sidecarBlob(of: name.entry) ?? [] : nil
-            guard let plaintext = EntryName.decode(name.entry, sidecarBlob: blob, keys: directory.keys) else {
-                return nil
-            }
-            return KnownName(parent: nodes.id(of: name.parent).rawValue, name: plaintext)
+            plaintext(name).map { KnownName(parent: nodes.id(of: name.parent).rawValue, name: $0) }
         }
+    }
+
+    private func plaintext(_ name: NodeName) -> [UInt8]? {
+        guard let directory = try? directory(name.parent) else { return nil }
+        let blob = EntryName.kind(of: name.entry) == .longName ? directory.sidecarBlob(of: name.entry) ?? [] : nil
+        return EntryName.decode(name.entry, sidecarBlob: blob, keys: directory.keys)
+    }
+
+    /// Every directory that the kernel may have been refused while it was locked, by its path from the root. Those
+    /// whose parents are refused themselves are never asked for: they are few.
+    /// - Parameter goesOn: asked before each; once it says no, the rest is kept for the next time.
+    func findRefusedDirectories(_ goesOn: () -> Bool, _ find: ([UInt8]) -> Void) {
+        let parents = nodes.all.filter { $0.hasRefusedNames.exchange(false, ordering: .acquiringAndReleasing) }
+        if parents.isEmpty { return }
+        for node in nodes.all where node.isDirectory {
+            guard let parent = nodes.name(of: node)?.parent, parents.contains(where: { $0 === parent }) else {
+                continue
+            }
+            if !goesOn() { return parents.forEach { $0.hasRefusedNames.store(true, ordering: .releasing) } }
+            if let path = path(of: node) { find(path) }
+        }
+    }
+
+    private func path(of node: Node) -> [UInt8]? {
+        var path: [UInt8] = []
+        var current = node
+        while current !== nodes.root {
+            guard let name = nodes.name(of: current), let plaintext = plaintext(name) else { return nil }
+            path = plaintext + (path.isEmpty ? [] : [UInt8(ascii: "/")] + path)
+            current = name.parent
+        }
+        return path
     }
 
     /// Makes durable what was written, and seals it.

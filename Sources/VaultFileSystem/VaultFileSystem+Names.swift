@@ -26,10 +26,15 @@ extension VaultFileSystem {
     /// Finds a name; counts as one lookup. Throws `ENOENT`.
     package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> Entry {
         let parentNode = try nodes.node(parent)
-        try admit(parentNode, .names)
-        let directory = try directory(parentNode)
-        let encoded = try directory.encode(name)
-        return try entry(encoded.entry, in: directory, parentNode)
+        do throws(StoreError) {
+            try admit(parentNode, .names)
+            let directory = try directory(parentNode)
+            let encoded = try directory.encode(name)
+            return try entry(encoded.entry, in: directory, parentNode)
+        } catch .locked {
+            parentNode.hasRefusedNames.store(true, ordering: .releasing)
+            throw .locked
+        }
     }
 
     private func entry(

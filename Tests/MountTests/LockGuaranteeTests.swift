@@ -41,7 +41,8 @@ extension MountTests {
             #expect(result.exitCode == 0, "\(result.output)\n\(result.errors)")
         }
 
-        @Test("locked, all is refused and nothing is left in the page cache", arguments: Settings.accounts, Form.allCases)
+        @Test(
+            "locked, all is refused and nothing is left in the page cache", arguments: Settings.accounts, Form.allCases)
         func guarantee(setting: Setting, form: Form) throws {
             let vault = try setting.vault()
             try vault.mount(["--lock-file", "\(vault.plain)/lock"] + form.mountArguments)

@@ -136,6 +136,12 @@ def faulting(action, *arguments):
         raise OSError(errno.ENOKEY, "EFAULT") if error.errno == errno.EFAULT else error
 
 
+def drained(fd, count):
+    """Takes what has gone into a pipe or socket out again, lest it fill up."""
+    os.read(fd, 4096)
+    return count
+
+
 def vm_read(held):
     buffer = ctypes.create_string_buffer(16)
     local = struct.pack("<QQ", ctypes.addressof(buffer), 16)
@@ -204,13 +210,14 @@ def reads(held):
         "mapping": lambda: signalled(lambda: h.mapping.read(h.offset(), 1)),
         "small mapping": lambda: signalled(lambda: h.small.read(0, 1)),
         "mapping in write(2)": lambda: faulting(
-            lambda: check(libc.write(h.pipe[1], ctypes.c_void_p(h.mapping.address + h.offset()), 1))),
+            lambda: drained(h.pipe[0], check(libc.write(h.pipe[1], ctypes.c_void_p(h.mapping.address + h.offset()), 1)))),
         "process_vm_readv": lambda: faulting(vm_read, h),
         "MADV_POPULATE_READ": lambda: faulting(
             lambda: check(libc.madvise(ctypes.c_void_p(h.mapping.address + h.offset()), 4096, POPULATE_READ))),
-        "sendfile to a socket": lambda: os.sendfile(h.sockets[0].fileno(), h.big, h.offset(), 100),
+        "sendfile to a socket": lambda: drained(
+            h.sockets[1].fileno(), os.sendfile(h.sockets[0].fileno(), h.big, h.offset(), 100)),
         "sendfile to a file": lambda: os.sendfile(h.outside, h.big, h.offset(), 100),
-        "splice": lambda: os.splice(h.big, h.pipe[1], 100, h.offset()),
+        "splice": lambda: drained(h.pipe[0], os.splice(h.big, h.pipe[1], 100, h.offset())),
         "copy_file_range": lambda: os.copy_file_range(h.big, h.file, 100, h.offset(), 0),
         "SEEK_DATA": lambda: os.lseek(h.big, 0, os.SEEK_DATA),
         "SEEK_HOLE": lambda: os.lseek(h.big, 0, os.SEEK_HOLE),
