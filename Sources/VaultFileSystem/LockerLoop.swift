@@ -224,7 +224,7 @@ struct LockerLoop {
         locker.announce(.willUnlock)
         gate.noteActivity()
         gate.enter(.unlocked)
-        locker.fileSystem.findRefusedDirectories({ !locker.isToLock }) { locker.caches.findAgain($0) }
+        locker.fileSystem.findRefusedDirectories(unless: { locker.isToLock }, locker.caches.findAgain)
         locker.publish { $0.since = Timestamp.now() }
         locker.announce(.didUnlock)
     }

@@ -41,15 +41,18 @@ extension VaultFileSystem {
 
     /// Every directory that the kernel may have been refused while it was locked, by its path from the root. Those
     /// whose parents are refused themselves are never asked for: they are few.
-    /// - Parameter goesOn: asked before each; once it says no, the rest is kept for the next time.
-    func findRefusedDirectories(_ goesOn: () -> Bool, _ find: ([UInt8]) -> Void) {
+    /// - Parameter isToStop: asked before each; once it says so, the rest is kept for the next time.
+    func findRefusedDirectories(unless isToStop: () -> Bool, _ find: ([UInt8]) -> Void) {
         let parents = nodes.all.filter { $0.hasRefusedNames.exchange(false, ordering: .acquiringAndReleasing) }
         if parents.isEmpty { return }
         for node in nodes.all where node.isDirectory {
             guard let parent = nodes.name(of: node)?.parent, parents.contains(where: { $0 === parent }) else {
                 continue
             }
-            if !goesOn() { return parents.forEach { $0.hasRefusedNames.store(true, ordering: .releasing) } }
+            if isToStop() {
+                for parent in parents { parent.hasRefusedNames.store(true, ordering: .releasing) }
+                return
+            }
             if let path = path(of: node) { find(path) }
         }
     }
