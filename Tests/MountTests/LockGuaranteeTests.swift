@@ -61,5 +61,18 @@ extension MountTests {
             let verify = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
             #expect(verify.exitCode == 0, "\(verify)")
         }
+
+        @Test("a lock takes no second (scripts/bench-lock is the long form)", arguments: Settings.accounts)
+        func bound(setting: Setting) throws {
+            let vault = try setting.vault(initialise: false)
+            let program = "\(vault.account.tests)/Programs/bench_lock.py"
+            let arguments = ["--binary", vault.account.binary, "--directory", vault.plain, "--bound", "1000"]
+            let amount = ["--rounds", "3", "--mebibytes", "64", "--inodes", "2000"]
+            let cases = ["--only", "clean pages and inodes, load", "clean pages and inodes, forget"]
+            let result = try vault.account.run(
+                [Products.python, program] + arguments + amount + cases, environment: vault.environment,
+                timeout: .seconds(120))
+            #expect(result.exitCode == 0, "\(result.output)\n\(result.errors)")
+        }
     }
 }
