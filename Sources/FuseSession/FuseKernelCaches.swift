@@ -24,13 +24,13 @@ final class FuseKernelCaches: @unchecked Sendable {
     /// FUSE_NOTIFY_INC_EPOCH of the kernel's <linux/fuse.h>, which libfuse 3.14 does not know: every name that was told
     /// before is looked up again before it is used. Returns errno.
     private static func startEpoch(_ session: OpaquePointer) -> Int32 {
-        var header = fuse_notification_header(length: 16, code: 8, unique: 0)
+        var header = NotificationHeader(length: 16, code: 8, unique: 0)
         let written = write(fuse_session_fd(session), &header, MemoryLayout.size(ofValue: header))
         return written == MemoryLayout.size(ofValue: header) ? 0 : errno
     }
 
     /// struct fuse_out_header of a notification.
-    private struct fuse_notification_header {
+    private struct NotificationHeader {
         var length: UInt32
         var code: Int32
         var unique: UInt64

@@ -18,6 +18,8 @@ package final class FuseSession: @unchecked Sendable {
     private let wipes = Atomic<Int>(0)
     private let workers = Monitor(Workers())
     private let caches: FuseKernelCaches
+    /// Taken by who uses the session from outside of `run`, which may just be ending.
+    private let hasEnded = Mutex(false)
 
     private struct Workers {
         /// The round of wiping that each has taken part in last.
@@ -77,7 +79,8 @@ package final class FuseSession: @unchecked Sendable {
     }
 
     /// Serves requests until the file system is unmounted; then seals what was written. Blocks.
-    package func run() {
+    /// - Parameter whenUnmounted: called when no more requests come; afterwards nobody may use this session.
+    package func run(whenUnmounted: () -> Void) {
         var ignore = sigaction()
         ignore.__sigaction_handler.sa_handler = { _ in }
         sigaction(Self.wakeSignal, &ignore, nil)
@@ -87,10 +90,14 @@ package final class FuseSession: @unchecked Sendable {
         }
         if threads.isEmpty { server.logger.critical("cannot start a thread") }
         for thread in threads { thread.join() }
+        whenUnmounted()
         server.fileSystem.shutDown()
         sealer?.join()
-        fuse_session_unmount(session)
-        fuse_session_destroy(session)
+        hasEnded.withLock { hasEnded in
+            hasEnded = true
+            fuse_session_unmount(session)
+            fuse_session_destroy(session)
+        }
     }
 
     /// One worker: takes requests from the kernel and serves them, one at a time.
@@ -153,9 +160,9 @@ package final class FuseSession: @unchecked Sendable {
             try? descriptor.close()
         } else {
             // Locked: what may still have dirty pages is told one by one.
-            _ = dropInodes(server.fileSystem.openInodes())
+            hasEnded.withLock { if !$0 { _ = dropInodes(server.fileSystem.openInodes()) } }
         }
-        fuse_session_exit(session)
+        hasEnded.withLock { if !$0 { fuse_session_exit(session) } }
         wakeWorkers()
     }
 

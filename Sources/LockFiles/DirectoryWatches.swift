@@ -114,8 +114,9 @@ struct DirectoryWatches: ~Copyable {
                 isComplete = false
                 return index
             } catch {
-                // EACCES (a directory that this user may search, not read), ENOSPC (too many watches): go on below it.
-                isComplete = false
+                // EACCES (a directory that this user may search, not read), ENOSPC (too many watches): so it will be when
+                // its own mask is set, and there it counts. Go on below it.
+                continue
             }
         }
         return chain.levels.count

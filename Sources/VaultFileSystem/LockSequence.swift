@@ -1,3 +1,4 @@
+internal import CLinux
 internal import Glibc
 internal import Synchronization
 internal import SystemPackage
@@ -82,6 +83,7 @@ struct LockSequence {
         receipt.keysForgotten = fileSystem.forgetKeys()
         // Schedules of the keys that have just gone.
         for failure in locker.caches.wipeWorkers() { receipt.fail(failure) }
+        linux_scrub_stack()
     }
 
     private static func milliseconds(since instant: ContinuousClock.Instant) -> Double {

@@ -77,8 +77,7 @@ final class Daemon: Sendable {
         }
         logger.info("mounted \(request.vaultPath.shown) at \(request.mountpoint.shown)")
         whenReady()
-        session.run()
-        lock.stop()
+        session.run(whenUnmounted: lock.stop)
         logger.info("unmounted \(request.mountpoint.shown)")
         // Clients stay connected: that the kernel hangs up on them tells them that this process and its keys are gone.
         control?.removeSocket()

@@ -28,7 +28,7 @@ import Testing
     }
 
     @Test func mountedOverAndUnmounted() throws {
-        let watched = try WatchedPlace()
+        let watched = try WatchedPlace(system: WatchSystem())
         let place = watched.place
         try watched.expect(.absent)
         #expect(try watched.sleep() == -1)
@@ -50,7 +50,7 @@ import Testing
         try Self.mount(at: place.parent, of: source)
         defer { Self.cleanUp(place.parent) }
         try place.makeDirectory(place.locks)
-        let watched = try WatchedPlace(in: place)
+        let watched = try WatchedPlace(in: place, system: WatchSystem())
         try watched.expect(.absent)
         // The watch does not keep the file system busy.
         try Self.unmount(place.parent)
@@ -64,7 +64,7 @@ import Testing
         Products.countMount()
         try Command(Self.bindfs(source, place.parent)).run().succeeded()
         defer { _ = try? Command(["fusermount3", "-uz", place.parent]).run() }
-        let watched = try WatchedPlace(in: place)
+        let watched = try WatchedPlace(in: place, system: WatchSystem())
         try watched.expect(.absent)
         #expect(try watched.sleep() == 50)
         // Past the mount, where its inotify sees nothing.

@@ -21,6 +21,24 @@ final class Place {
         lock = "\(locks)/device.lock"
         try FileManager.default.createDirectory(atPath: locks, withIntermediateDirectories: true)
         for path in [ancestor, parent, locks] { chmod(path, 0o755) }
+        try awaitTick()
+    }
+
+    /// Until a directory made now has another birth time than `locks`: the file system's clock ticks a few hundred times
+    /// a second.
+    func awaitTick() throws {
+        let made = try birth(of: locks)
+        let probe = temporary.appending("probe")
+        var now = made
+        while now == made {
+            try makeDirectory(probe)
+            now = try birth(of: probe)
+            try removeDirectory(probe)
+        }
+    }
+
+    private func birth(of path: String) throws -> UInt64 {
+        try DirectoryIdentity.ofSafeDirectory(at: FilePath(path)).identity.birth
     }
 
     func file(_ name: String = "device.lock") throws -> LockFile {

@@ -33,6 +33,11 @@ private final class WatchLog: @unchecked Sendable {
     }
 }
 
+extension WatchSystem {
+    /// Takes no notice of mounts: others come and go while tests run, and would wake a watch that missed something.
+    static let quiet = WatchSystem(mountTable: "/dev/null")
+}
+
 /// A place whose lock files are watched.
 final class WatchedPlace {
     let place: Place
@@ -40,7 +45,7 @@ final class WatchedPlace {
     let watch: LockFileWatch
     private let log = WatchLog()
 
-    init(_ names: [String] = ["device.lock"], in place: Place? = nil, system: WatchSystem = WatchSystem()) throws {
+    init(_ names: [String] = ["device.lock"], in place: Place? = nil, system: WatchSystem = .quiet) throws {
         let place = try place ?? Place()
         self.place = place
         files = try names.map { try place.file($0) }
