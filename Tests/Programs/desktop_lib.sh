@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # Sourced by the desktop_*.sh, each called with MOUNT EXAMPLES VAULTFS SCRATCH PASSFILE: what they share. `bin` comes first in
 # PATH: stand-ins for programs of a desktop, and vaultfs.
 set -eEuo pipefail
