@@ -3,6 +3,8 @@
 # PATH: stand-ins for programs of a desktop, and vaultfs.
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
+# What fails leaves nobody waiting: timeout(1), which runs this, has made it a process group.
+trap 'status=$?; [ $status = 0 ] || { trap "" TERM; kill 0; exit $status; }' EXIT
 mount=$1 examples=$2 vaultfs=$3 scratch=$4 passfile=$5
 lock_file=$XDG_RUNTIME_DIR/vaultfs/device.lock
 bin=$scratch/bin
