@@ -5,7 +5,7 @@ import Testing
 extension MountTests {
     /// The examples, run by an ordinary user with stand-ins for the desktop's programs. (Root's own default lock file is
     /// the whole machine's.)
-    @Suite struct Desktop {
+    @Suite(.enabled(if: Settings.hasOrdinaryUser, "the examples are an ordinary user's")) struct Desktop {
         private static let examples = "\(Products.tests)/../examples"
 
         /// A user's vault, with the examples in `plain`.
