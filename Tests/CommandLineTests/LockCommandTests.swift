@@ -65,6 +65,8 @@ import VaultControl
                 ]), "purgeMilliseconds": .integer(41), "ofTomorrow": .null,
             ]))
         #expect(receipt.unpurged.isEmpty)
+        #expect(receipt.summary == "refused and purged after 41 ms")
+        #expect(ReceiptText(.object(["unpurged": .array([.string("a"), .string("b")])])).summary == "not purged: a; b")
         #expect(
             receipt.lines.map { "\($0.label): \($0.text)" } == [
                 "locked by: command", "on lock: forget",
