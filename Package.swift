@@ -66,6 +66,13 @@ let package = Package(
             ],
             swiftSettings: settings),
         .testTarget(
+            name: "FuseSessionTests",
+            dependencies: [
+                "vaultfs", "FuseSession", "VaultFileSystem", "VaultStore", "VaultFormat", "TestSupport", system,
+                logging,
+            ],
+            swiftSettings: settings),
+        .testTarget(
             name: "LockFilesTests", dependencies: ["LockFiles", "CLinux", "TestSupport", system],
             swiftSettings: settings),
         .testTarget(

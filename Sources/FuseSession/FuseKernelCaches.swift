@@ -10,15 +10,19 @@ internal import VaultStore
 final class FuseKernelCaches: @unchecked Sendable {
     // @unchecked: libfuse's session is made for many threads; the pointer is never changed.
     private let session: OpaquePointer
+    private let newest: NameDropping
     /// Whether one notification reaches all names (kernels from 6.16 on).
     let knowsEpochs: Bool
     /// Inodes that one thread drops while others drop more.
     private static let share = 2000
 
-    /// - Parameter session: mounted.
-    init(session: OpaquePointer) {
+    /// - Parameters:
+    ///   - session: mounted.
+    ///   - newest: what is tried at most.
+    init(session: OpaquePointer, newest: NameDropping) {
         self.session = session
-        knowsEpochs = Self.startEpoch(session) == 0
+        self.newest = newest
+        knowsEpochs = newest == .byEpoch && Self.startEpoch(session) == 0
     }
 
     /// FUSE_NOTIFY_INC_EPOCH of the kernel's <linux/fuse.h>, which libfuse 3.14 does not know: every name that was told
@@ -70,20 +74,19 @@ final class FuseKernelCaches: @unchecked Sendable {
             if error == 0 || error == ENODEV { return ("epoch", []) }
         }
         var failures: [String] = []
-        var expires = true
+        var method = min(newest, .expiring)
         for name in names() {
-            var result: Int32 = -ENOSYS
-            if expires { result = expire(name) }
-            if result == -ENOSYS {
-                // Kernels before 6.2. It takes the name away altogether: whoever works in the directory is outside of
-                // the tree until somebody looks it up again.
-                expires = false
+            var result = method == .expiring ? expire(name) : invalidate(name)
+            if result == -ENOSYS && method == .expiring {
+                // It takes the name away altogether: whoever works in the directory is outside of the tree until somebody
+                // looks it up again.
+                method = .invalidating
                 result = invalidate(name)
             }
-            if result == 0 || result == -ENOENT || result == -ENODEV || result == -ENOTDIR { continue }
+            if [0, -ENOENT, -ENODEV, -ENOTDIR].contains(result) { continue }
             failures.append("a name in node \(String(name.parent, radix: 16)): \(Errno(rawValue: -result))")
         }
-        return (expires ? "expired" : "invalidated", failures)
+        return (method == .expiring ? "expired" : "invalidated", failures)
     }
 
     private func expire(_ name: KnownName) -> Int32 {

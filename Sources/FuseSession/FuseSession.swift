@@ -48,7 +48,7 @@ package final class FuseSession: @unchecked Sendable {
             fuse_session_destroy(session)
             throw MountError(reason: "cannot mount at \(options.mountpoint): \(messages.summary)")
         }
-        caches = FuseKernelCaches(session: session)
+        caches = FuseKernelCaches(session: session, newest: options.dropsNames)
         // Names that are not there are in no list of ours: the kernel may keep them only if one word drops them.
         server.keepsMissingNames.store(caches.knowsEpochs, ordering: .relaxed)
     }
@@ -108,6 +108,11 @@ package final class FuseSession: @unchecked Sendable {
             server.logger.critical("unshare: \(currentErrno())")
             return endEarly()
         }
+        // Whoever made this thread may have blocked it.
+        var wake = sigset_t()
+        sigemptyset(&wake)
+        sigaddset(&wake, Self.wakeSignal)
+        pthread_sigmask(SIG_UNBLOCK, &wake, nil)
         let passage = server.fileSystem.gate.register()
         defer { server.fileSystem.gate.unregister(passage) }
         do {

@@ -16,6 +16,8 @@ package struct MountOptions: Sendable {
     package var sourceName: String
     /// Every file is read and written without the kernel's page cache (FOPEN_DIRECT_IO).
     package var bypassesKernelCache: Bool
+    /// The newest way of dropping names that is tried.
+    package var dropsNames = NameDropping.byEpoch
 
     package init(
         mountpoint: FilePath, fuseOptions: [String], sourceName: String, bypassesKernelCache: Bool = false
@@ -33,6 +35,18 @@ package struct MountOptions: Sendable {
         let given = fuseOptions.contains { $0.hasPrefix("fsname=") } ? [] : ["fsname=\(source)"]
         return (given + ["subtype=vaultfs", "default_permissions"] + fuseOptions).joined(separator: ",")
     }
+}
+
+/// How the kernel is told to drop the names it has.
+package enum NameDropping: Int, Comparable, Sendable {
+    /// One name at a time, each taken out of the tree (any kernel).
+    case invalidating
+    /// One name at a time, each looked up again before it is used (kernels from 6.2 on).
+    case expiring
+    /// All at once (kernels from 6.16 on).
+    case byEpoch
+
+    package static func < (left: NameDropping, right: NameDropping) -> Bool { left.rawValue < right.rawValue }
 }
 
 /// Why a mount could not be made: one line for the user.

@@ -83,7 +83,8 @@ final class Daemon: Sendable {
         logger.info("unmounted \(request.mountpoint.shown)")
         // Clients stay connected: that the kernel hangs up on them tells them that this process and its keys are gone.
         control?.removeSocket()
-        exit(0)
+        // Not exit(3): what it cleans up (libcrypto's state) other threads may still be using.
+        _exit(0)
     }
 
     func requestUnmount() {

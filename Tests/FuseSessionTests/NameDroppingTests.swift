@@ -1,0 +1,96 @@
+import FoundationEssentials
+import FuseSession
+import Glibc
+import Logging
+import Synchronization
+import SystemPackage
+import TestSupport
+import Testing
+import VaultFileSystem
+import VaultFormat
+import VaultStore
+
+/// What kernels without notification epochs are told at a lock: the same mount, by the older ways.
+@Suite(.serialized, .timeLimit(.minutes(1)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
+struct NameDroppingTests {
+    static let ways: [(NameDropping, String)] = [
+        (.byEpoch, "epoch"), (.expiring, "expired"), (.invalidating, "invalidated"),
+    ]
+
+    @Test("names are refused after a lock and there again after the unlock", arguments: ways)
+    func lock(way: NameDropping, told: String) throws {
+        let vault = try VaultUnderTest()
+        let mount = try MountInProcess(vault, way)
+        defer { mount.end() }
+        let script = """
+            set -e; cd "$1"; mkdir -p a/b; echo x > a/b/f; ln -s f a/b/l; ls -R . > /dev/null; test ! -e a/nothing
+            """
+        try Command(["sh", "-c", script, "sh", vault.mountpoint]).run().succeeded()
+        let worker = try Command(["sh", "-c", Self.worker, "sh", "\(vault.mountpoint)/a", vault.plain]).start()
+        defer { worker.kill(SIGKILL) }
+        try poll("the worker") { access("\(vault.plain)/ready", F_OK) == 0 }
+        let receipt = mount.lock()
+        #expect(receipt.names == told)
+        #expect(receipt.complete, "\(receipt.unpurged)")
+        for path in ["a", "a/b", "a/b/f", "a/b/l", "a/nothing", "never"] {
+            #expect(Self.errno(of: "\(vault.mountpoint)/\(path)") == ENOKEY, "\(path)")
+        }
+        mount.unlock()
+        try Command(["touch", "\(vault.plain)/go"]).run().succeeded()
+        #expect(worker.wait(timeout: .seconds(20)) == 0)
+        #expect(worker.output == "\(vault.mountpoint)/a\nb\n", "\(worker.errors)")
+        #expect(Self.errno(of: "\(vault.mountpoint)/a/b/f") == 0)
+        #expect(Self.errno(of: "\(vault.mountpoint)/a/nothing") == ENOENT)
+    }
+
+    /// Works in a directory while it is locked; `pwd -P` is getcwd(3).
+    private static let worker = """
+        cd "$1"; touch "$2/ready"; while [ ! -e "$2/go" ]; do sleep 0.05; done; /bin/pwd -P && ls
+        """
+
+    private static func errno(of path: String) -> Int32 {
+        var status = stat()
+        return lstat(path, &status) == 0 ? 0 : Glibc.errno
+    }
+}
+
+/// A vault mounted by this process.
+final class MountInProcess: Sendable {
+    private let session: FuseSession
+    private let locker: Locker
+    private let thread: BackgroundThread
+
+    init(_ vault: VaultUnderTest, _ way: NameDropping) throws {
+        let directory = try VaultDirectory.open(FilePath(vault.vault))
+        let masterKey = try directory.unlock(with: .passphrase(Array(VaultUnderTest.passphrase.utf8)))
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+        let store = try Store(root: directory.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: false)
+        let fileSystem = try VaultFileSystem(store: store)
+        var options = MountOptions(
+            mountpoint: FilePath(vault.mountpoint), fuseOptions: [], sourceName: vault.vault)
+        options.dropsNames = way
+        let logger = Logger(label: "test")
+        let session = try FuseSession(fileSystem: fileSystem, options: options, logger: logger)
+        let locker = Locker(fileSystem: fileSystem, options: LockOptions(), caches: session, logger: logger) { _ in }
+        try locker.start()
+        thread = try BackgroundThread { session.run(whenUnmounted: locker.stop) }
+        (self.session, self.locker) = (session, locker)
+    }
+
+    func lock() -> LockReceipt {
+        let done = Monitor<LockReceipt?>(nil)
+        locker.lock(.command) { receipt, _ in done.update { $0 = receipt } }
+        return done.wait { $0 }
+    }
+
+    func unlock() {
+        let done = Monitor(false)
+        locker.unlock(masterKey: nil) { _ in done.update { $0 = true } }
+        done.wait { $0 ? () : nil }
+    }
+
+    func end() {
+        session.requestUnmount()
+        thread.join()
+    }
+}
