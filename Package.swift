@@ -73,7 +73,8 @@ let package = Package(
             dependencies: ["VaultControl", "VaultFormat", "VaultCrypto", "TestSupport", system],
             swiftSettings: settings),
         .testTarget(
-            name: "CommandLineTests", dependencies: ["vaultfs", "VaultFormat", "VaultCrypto", system],
+            name: "CommandLineTests",
+            dependencies: ["vaultfs", "VaultControl", "VaultFormat", "VaultCrypto", "TestSupport", system],
             swiftSettings: settings),
         .testTarget(
             name: "MountTests", dependencies: ["vaultfs", "TestSupport", "CLinux", system], swiftSettings: settings),

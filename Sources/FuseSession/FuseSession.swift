@@ -18,6 +18,8 @@ package final class FuseSession: @unchecked Sendable {
     private let wipes = Atomic<Int>(0)
     private let workers = Monitor(Workers())
     private let caches: FuseKernelCaches
+    /// Taken by who uses the session from outside of `run`, which may just be ending.
+    private let hasEnded = Mutex(false)
 
     private struct Workers {
         /// The round of wiping that each has taken part in last.
@@ -77,7 +79,8 @@ package final class FuseSession: @unchecked Sendable {
     }
 
     /// Serves requests until the file system is unmounted; then seals what was written. Blocks.
-    package func run() {
+    /// - Parameter whenUnmounted: called when no more requests come; afterwards nobody may use this session.
+    package func run(whenUnmounted: () -> Void) {
         var ignore = sigaction()
         ignore.__sigaction_handler.sa_handler = { _ in }
         sigaction(Self.wakeSignal, &ignore, nil)
@@ -87,10 +90,14 @@ package final class FuseSession: @unchecked Sendable {
         }
         if threads.isEmpty { server.logger.critical("cannot start a thread") }
         for thread in threads { thread.join() }
+        whenUnmounted()
         server.fileSystem.shutDown()
         sealer?.join()
-        fuse_session_unmount(session)
-        fuse_session_destroy(session)
+        hasEnded.withLock { hasEnded in
+            hasEnded = true
+            fuse_session_unmount(session)
+            fuse_session_destroy(session)
+        }
     }
 
     /// One worker: takes requests from the kernel and serves them, one at a time.
@@ -142,7 +149,7 @@ package final class FuseSession: @unchecked Sendable {
     private func endEarly() {
         let isFirst = fuse_session_exited(session) == 0
         fuse_session_exit(session)
-        if isFirst { _ = try? BackgroundThread { [self] in wakeWorkers() } }
+        if isFirst { (try? BackgroundThread { [self] in wakeWorkers() })?.detach() }
     }
 
     /// Unmounts as SIGTERM asks: dirty mapped pages are written back first; programs that still have files open get
@@ -153,9 +160,9 @@ package final class FuseSession: @unchecked Sendable {
             try? descriptor.close()
         } else {
             // Locked: what may still have dirty pages is told one by one.
-            _ = dropInodes(server.fileSystem.openInodes())
+            hasEnded.withLock { if !$0 { _ = dropInodes(server.fileSystem.openInodes()) } }
         }
-        fuse_session_exit(session)
+        hasEnded.withLock { if !$0 { fuse_session_exit(session) } }
         wakeWorkers()
     }
 
@@ -183,10 +190,21 @@ extension FuseSession: KernelCaches {
         caches.dropNames(names)
     }
 
-    package func findAgain(_ path: [UInt8]) {
-        let whole = mountpoint.withPlatformString { Array(bytes($0)) } + [UInt8(ascii: "/")] + path
-        let descriptor = withCString(whole) { open($0, linux_O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) }
-        if descriptor >= 0 { close(descriptor) }
+    package func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool {
+        if paths.isEmpty { return true }
+        let isDone = Monitor(false)
+        let mountpoint = self.mountpoint.withPlatformString { bytes($0) }
+        // On a thread of its own: what lies above the mountpoint may not answer.
+        let look = try? BackgroundThread {
+            for path in paths where goesOn() {
+                var status = stat()
+                withCString(mountpoint + path) { _ = lstat($0, &status) }
+            }
+            isDone.update { $0 = true }
+        }
+        guard let look else { return false }
+        look.detach()
+        return isDone.wait(until: monotonicDeadline(in: 1)) { $0 ? goesOn() : nil } ?? false
     }
 
     /// How long a worker may be busy, with an fsync(2) say, before it is given up; it wipes when it is done.

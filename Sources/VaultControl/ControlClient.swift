@@ -18,25 +18,6 @@ package final class ControlClient {
         processID = try socket.peer().processID
     }
 
-    /// Connects to the daemon that serves `mountpoint`, an absolute path without links.
-    /// - Throws: `noDaemon`.
-    package static func connect(
-        mountpoint: [UInt8], directories: [RuntimeDirectory]
-    ) throws(ControlError) -> ControlClient {
-        let name = RuntimeDirectory.socketName(mountpoint: mountpoint)
-        for directory in directories {
-            if let client = connect(name: name, directory: directory) { return client }
-        }
-        throw .noDaemon
-    }
-
-    /// Connects to every daemon that has a socket in `directories`.
-    package static func connectToAll(directories: [RuntimeDirectory]) -> [ControlClient] {
-        directories.flatMap { directory in
-            directory.socketNames().compactMap { connect(name: $0, directory: directory) }
-        }
-    }
-
     /// Connects to the socket `name` of `directory`. Nil where nobody listens; a dead daemon's socket is removed.
     package static func connect(name: String, directory: RuntimeDirectory) -> ControlClient? {
         do throws(Errno) {

@@ -3,8 +3,6 @@ internal import SystemPackage
 
 /// One client of a `ControlServer`; on the server's thread only. Never blocks.
 final class ControlConnection {
-    /// How long an incomplete line may stay incomplete, and an answer unread.
-    static let patience: Duration = .seconds(5)
     /// What a subscriber may leave unread, in bytes, before it is hung up on.
     static let maximumUnreadEvents = 256 << 10
 
@@ -20,26 +18,26 @@ final class ControlConnection {
 
     let number: UInt64
     let socket: Socket
+    private let patience: Duration
     /// When the client last sent or took something.
     private(set) var lastActivity: ContinuousClock.Instant
     private let received = LineBuffer(maximumLineSize: ControlMessage.maximumRequestSize)
     private var unsent: [UInt8] = []
     private var phase = Phase.listening
-    /// The client sends nothing more (shutdown(2)), but may read.
-    private var isInputOver = false
     /// To be hung up on when all is sent.
     private var isEnding = false
     private var owesSince: ContinuousClock.Instant?
 
-    init(number: UInt64, socket: Socket, now: ContinuousClock.Instant) {
+    init(number: UInt64, socket: Socket, patience: Duration, now: ContinuousClock.Instant) {
         self.number = number
         self.socket = socket
+        self.patience = patience
         lastActivity = now
     }
 
     /// When to give up on the client; nil while it owes nothing: an idle connection may stay, and so may one that waits
     /// for us.
-    var deadline: ContinuousClock.Instant? { owesSince.map { $0 + Self.patience } }
+    var deadline: ContinuousClock.Instant? { owesSince.map { $0 + patience } }
 
     var isAwaitingReply: Bool { phase == .awaitingReply }
 
@@ -56,7 +54,7 @@ final class ControlConnection {
     /// What to poll for, beside a client that has gone. While an answer is due or unread no more requests are read.
     var events: Int16 {
         if !unsent.isEmpty { return Int16(POLLOUT) }
-        return phase == .listening && !isInputOver ? Int16(POLLIN) : 0
+        return phase == .listening ? Int16(POLLIN) : 0
     }
 
     /// Moves what the socket is ready for. False: the client has gone.
@@ -134,16 +132,17 @@ final class ControlConnection {
         } else {
             owesSince = nil
         }
-        return !(unsent.isEmpty && phase == .listening && (isEnding || isInputOver))
+        return !(unsent.isEmpty && phase == .listening && isEnding)
     }
 
-    /// Reads one piece. False when the client is gone.
+    /// Reads one piece. False at the end of the stream: whatever was asked for has been answered then, since nothing is
+    /// read before.
     private func receive(allowance: Int) -> Bool {
         let count = received.fill { buffer in
             recv(socket.fd, buffer.baseAddress, buffer.count, 0)
         }
         if count < 0 { return isTemporary(errno) }
-        if count == 0 { isInputOver = true }
+        if count == 0 { return false }
         if received.count > allowance {
             answer(.error(ControlFailure(.busy, "too many long requests at a time")))
             isEnding = true

@@ -106,7 +106,7 @@ struct ControlLoop {
         guard let peer = try? socket.peer(), peer.userID == geteuid() || peer.userID == 0 else { return }
         makeRoom()
         lastNumber += 1
-        connections.append(ControlConnection(number: lastNumber, socket: socket, now: now))
+        connections.append(ControlConnection(number: lastNumber, socket: socket, patience: server.patience, now: now))
     }
 
     /// Cuts off whoever has been silent longest; one that waits for us only where all do.

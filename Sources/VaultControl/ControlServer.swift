@@ -11,6 +11,8 @@ package final class ControlServer: Sendable {
     package typealias Handler =
         @Sendable (ControlRequest, _ reply: @escaping @Sendable (ControlResponse) -> Void) -> Void
 
+    /// How long a line may stay incomplete, and an answer unread.
+    static let usualPatience: Duration = .seconds(5)
     /// Of clients that are no subscribers. Beyond it, whoever has been silent longest is cut off.
     static let maximumConnections = 64
     /// Of clients that listen to events. Beyond it they are refused.
@@ -22,6 +24,7 @@ package final class ControlServer: Sendable {
     let name: String
     let listener: Socket
     let handler: Handler
+    let patience: Duration
     let mailbox: ControlMailbox
     private let thread = Mutex<pthread_t?>(nil)
     private let inode: ino_t
@@ -29,9 +32,17 @@ package final class ControlServer: Sendable {
     /// Binds and listens; clients wait until `start`.
     /// - Parameter mountpoint: an absolute path without links, as bytes.
     /// - Throws: `system`.
-    package init(
+    package convenience init(
         directory: RuntimeDirectory, mountpoint: [UInt8], handler: @escaping Handler
     ) throws(ControlError) {
+        try self.init(
+            directory: directory, mountpoint: mountpoint, patience: Self.usualPatience, handler: handler)
+    }
+
+    init(
+        directory: RuntimeDirectory, mountpoint: [UInt8], patience: Duration, handler: @escaping Handler
+    ) throws(ControlError) {
+        self.patience = patience
         self.directory = directory
         self.handler = handler
         name = RuntimeDirectory.socketName(mountpoint: mountpoint)

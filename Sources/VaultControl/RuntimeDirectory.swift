@@ -31,14 +31,6 @@ package final class RuntimeDirectory: Sendable {
         return try make(at: last, user: geteuid())
     }
 
-    /// The directories in which daemons of `user` may have their sockets: those that exist and are that user's alone.
-    package static func existing(
-        user: UInt32 = geteuid(), environment: (String) -> String? = environmentVariable
-    ) -> [RuntimeDirectory] {
-        candidates(user: user, isSelf: user == geteuid(), environment: environment)
-            .compactMap { try? open($0, user: user) }
-    }
-
     /// The directory at `path`, for `user`, made with mode 0700 if it is not there.
     package static func make(at path: FilePath, user: UInt32) throws(ControlError) -> RuntimeDirectory {
         if path.withPlatformString({ mkdir($0, 0o700) }) == -1, errno != EEXIST {

@@ -49,12 +49,10 @@ final class DirectoryCache: Sendable {
         _ = state.withLock { $0.entries.removeValue(forKey: ObjectIdentifier(node)) }
     }
 
-    /// Removes and returns what `isWanted` says.
-    func removeAll(where isUnwanted: (OpenDirectory) -> Bool) -> [OpenDirectory] {
+    func removeAll() -> [OpenDirectory] {
         state.withLock { state in
-            let removed = state.entries.filter { isUnwanted($0.value.directory) }
-            for key in removed.keys { state.entries[key] = nil }
-            return removed.values.map(\.directory)
+            defer { state.entries = [:] }
+            return state.entries.values.map(\.directory)
         }
     }
 

@@ -48,19 +48,3 @@ package final class DirectoryHandle: Sendable {
         reader = Mutex(DirectoryReader(directory.descriptor))
     }
 }
-
-/// What programs have open, so that a lock finds it. Any thread.
-final class OpenHandles<Handle: AnyObject & Sendable>: Sendable {
-    private let state = Mutex<[ObjectIdentifier: Handle]>([:])
-
-    func insert(_ handle: Handle) {
-        state.withLock { $0[ObjectIdentifier(handle)] = handle }
-    }
-
-    func remove(_ handle: Handle) {
-        _ = state.withLock { $0.removeValue(forKey: ObjectIdentifier(handle)) }
-    }
-
-    var all: [Handle] { state.withLock { Array($0.values) } }
-    var count: Int { state.withLock { $0.count } }
-}

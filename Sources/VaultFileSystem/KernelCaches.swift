@@ -8,10 +8,9 @@ package protocol KernelCaches: Sendable {
     /// - Parameter names: all that it may have, for kernels that must be told one by one.
     /// Returns how it was done, and what could not be.
     func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String])
-    /// Has the kernel look a directory up again. One that it was refused it has cut off: for whoever works in it,
-    /// getcwd(2) fails until somebody finds it. Comes to us as requests.
-    /// - Parameter path: from the root, without a slash at its beginning.
-    func findAgain(_ path: [UInt8])
+    /// Looks paths below the mountpoint up, as a program would, as long as `goesOn` says so. Returns whether that was
+    /// done within a second.
+    func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool
     /// Has every worker wipe its buffers and key schedules; returns when all have.
     func wipeWorkers() -> [String]
 }

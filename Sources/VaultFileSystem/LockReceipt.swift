@@ -32,8 +32,11 @@ package struct LockReceipt: Codable, Sendable, Equatable {
         self.policy = policy
     }
 
+    /// More than people read, and less than a line of the control socket holds.
+    private static let mostNamed = 100
+
     mutating func fail(_ what: String) {
         complete = false
-        unpurged.append(what)
+        if unpurged.count < Self.mostNamed { unpurged.append(what) }
     }
 }

@@ -1,3 +1,4 @@
+internal import CLinux
 internal import Glibc
 internal import Synchronization
 internal import SystemPackage
@@ -26,6 +27,7 @@ struct LockSequence {
         step("requests") { $0.fileSystem.gate.drain() }
         step("names") { $0.dropNames() }
         step("inodes") { $0.dropInodes() }
+        if locker.options.policy == .refuse { fileSystem.closeDirectories() }
         step("cache") { $0.receipt.cacheBytes = $0.fileSystem.store.cache.removeEverything() }
         step("workers") { sequence in
             for failure in sequence.locker.caches.wipeWorkers() { sequence.receipt.fail(failure) }
@@ -82,6 +84,7 @@ struct LockSequence {
         receipt.keysForgotten = fileSystem.forgetKeys()
         // Schedules of the keys that have just gone.
         for failure in locker.caches.wipeWorkers() { receipt.fail(failure) }
+        linux_scrub_stack()
     }
 
     private static func milliseconds(since instant: ContinuousClock.Instant) -> Double {

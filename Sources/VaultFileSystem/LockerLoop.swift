@@ -220,12 +220,19 @@ struct LockerLoop {
         needsSecret = false
     }
 
+    /// Has the kernel find the directories again that it was refused.
+    private func attachDirectories() {
+        let paths = locker.fileSystem.detachedDirectories(all: receipt.names == "invalidated")
+        let isDone = locker.caches.lookUp(paths) { [locker] in !locker.isToLock }
+        if isDone { _ = locker.fileSystem.refusedLookups.removeAll() }
+    }
+
     private mutating func finishUnlock() {
         locker.announce(.willUnlock)
         gate.noteActivity()
         gate.enter(.unlocked)
-        locker.fileSystem.findRefusedDirectories(unless: { locker.isToLock }, locker.caches.findAgain)
         locker.publish { $0.since = Timestamp.now() }
+        attachDirectories()
         locker.announce(.didUnlock)
     }
 }

@@ -41,9 +41,6 @@ package final class Node: @unchecked Sendable {
     /// Raw value of the class that was authenticated, 0 before.
     private let knownClass = Atomic<UInt8>(0)
 
-    /// Of a directory: whether a name in it was asked for and refused.
-    let hasRefusedNames = Atomic<Bool>(false)
-
     struct OpenState {
         /// The file while a handle or the sealer holds it: all share one.
         weak var file: EncryptedFile?

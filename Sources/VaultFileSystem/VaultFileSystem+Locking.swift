@@ -32,43 +32,46 @@ extension VaultFileSystem {
     /// Every name under which the kernel may know something.
     func knownNames() -> [KnownName] {
         nodes.allNames().compactMap { name in
-            plaintext(name).map { KnownName(parent: nodes.id(of: name.parent).rawValue, name: $0) }
+            plaintextName(name).map { KnownName(parent: nodes.id(of: name.parent).rawValue, name: $0) }
         }
     }
 
-    private func plaintext(_ name: NodeName) -> [UInt8]? {
+    /// Paths of directories that the kernel has taken out of its tree, because it was refused when it asked whether they
+    /// are still there. A program that works in one has no getcwd(2) until somebody looks it up again.
+    /// - Parameter all: every directory it knows may be such.
+    func detachedDirectories(all: Bool) -> [[UInt8]] {
+        let refused = Set(refusedLookups.all.map { ObjectIdentifier($0) })
+        if refused.isEmpty && !all { return [] }
+        return nodes.all.filter(\.isDirectory).compactMap { node in
+            guard let name = nodes.name(of: node), all || refused.contains(ObjectIdentifier(name.parent)) else {
+                return nil
+            }
+            return path(of: node)
+        }
+    }
+
+    /// The plaintext path from the root; nil where a name does not authenticate.
+    private func path(of node: Node) -> [UInt8]? {
+        var path: [UInt8] = []
+        var current = node
+        while current !== nodes.root {
+            guard let name = nodes.name(of: current), let plaintext = plaintextName(name) else { return nil }
+            path = [UInt8(ascii: "/")] + plaintext + path
+            current = name.parent
+        }
+        return path
+    }
+
+    private func plaintextName(_ name: NodeName) -> [UInt8]? {
         guard let directory = try? directory(name.parent) else { return nil }
         let blob = EntryName.kind(of: name.entry) == .longName ? directory.sidecarBlob(of: name.entry) ?? [] : nil
         return EntryName.decode(name.entry, sidecarBlob: blob, keys: directory.keys)
     }
 
-    /// Every directory that the kernel may have been refused while it was locked, by its path from the root. Those
-    /// whose parents are refused themselves are never asked for: they are few.
-    /// - Parameter isToStop: asked before each; once it says so, the rest is kept for the next time.
-    func findRefusedDirectories(unless isToStop: () -> Bool, _ find: ([UInt8]) -> Void) {
-        let parents = nodes.all.filter { $0.hasRefusedNames.exchange(false, ordering: .acquiringAndReleasing) }
-        if parents.isEmpty { return }
-        for node in nodes.all where node.isDirectory {
-            guard let parent = nodes.name(of: node)?.parent, parents.contains(where: { $0 === parent }) else {
-                continue
-            }
-            if isToStop() {
-                for parent in parents { parent.hasRefusedNames.store(true, ordering: .releasing) }
-                return
-            }
-            if let path = path(of: node) { find(path) }
-        }
-    }
-
-    private func path(of node: Node) -> [UInt8]? {
-        var path: [UInt8] = []
-        var current = node
-        while current !== nodes.root {
-            guard let name = nodes.name(of: current), let plaintext = plaintext(name) else { return nil }
-            path = plaintext + (path.isEmpty ? [] : [UInt8(ascii: "/")] + path)
-            current = name.parent
-        }
-        return path
+    /// Closes directories that no request uses. After a lock the kernel looks its names up anew, and nodes that it let go
+    /// of come back as others: what is open of them would not be found again.
+    func closeDirectories() {
+        _ = directories.removeAll()
     }
 
     /// Makes durable what was written, and seals it.
@@ -94,9 +97,7 @@ extension VaultFileSystem {
         }
         forgetKeys(of: rootDirectory)
         for handle in openDirectories.all { forgetKeys(of: handle.directory) }
-        for directory in directories.removeAll(where: { !$0.protectionClass.outlivesLock }) {
-            forgetKeys(of: directory)
-        }
+        for directory in directories.removeAll() { forgetKeys(of: directory) }
         return before.subtracting(store.keyRing.presentClasses).map(\.name).sorted()
     }
 

@@ -29,11 +29,17 @@ extension VaultFileSystem {
         do throws(StoreError) {
             try admit(parentNode, .names)
             let directory = try directory(parentNode)
-            let encoded = try directory.encode(name)
-            return try entry(encoded.entry, in: directory, parentNode)
-        } catch .locked {
-            parentNode.hasRefusedNames.store(true, ordering: .releasing)
-            throw .locked
+            let found = try entry(try directory.encode(name).entry, in: directory, parentNode)
+            do throws(StoreError) {
+                try admitFound(try nodes.node(found.id))
+            } catch {
+                forget(found.id, count: 1)
+                throw error
+            }
+            return found
+        } catch {
+            if error == .locked { refusedLookups.insert(parentNode) }
+            throw error
         }
     }
 
@@ -42,12 +48,6 @@ extension VaultFileSystem {
     ) throws(StoreError) -> Entry {
         let status = try directory.status(of: entry)
         let node = nodes.intern(status, parent: parent, entry: entry)
-        do throws(StoreError) {
-            try admitFound(node)
-        } catch {
-            nodes.forget(node, count: 1)
-            throw error
-        }
         return Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
     }
 
@@ -97,6 +97,7 @@ extension VaultFileSystem {
         try admit(parentNode, .names)
         let directory = try directory(parentNode)
         try body(directory)
+        // It was admitted, and has happened: a lock that comes now does not make it an error.
         return try entry(try directory.encode(name).entry, in: directory, parentNode)
     }
 

@@ -26,10 +26,12 @@ package final class VaultFileSystem: Sendable {
     /// Whether requests may pass.
     package let gate: LockGate
     /// Directories that programs have open.
-    let openDirectories = OpenHandles<DirectoryHandle>()
+    let openDirectories = ObjectSet<DirectoryHandle>()
     /// How many handles of files there are, and how many of them can write: a grace ends without any.
     let fileHandles = Atomic<Int>(0)
     let writingHandles = Atomic<Int>(0)
+    /// Directories in which a lookup was refused since the last lock.
+    let refusedLookups = ObjectSet<Node>()
     /// Who is told what concerns the lock.
     let lockObserver = Mutex<(any LockObserver)?>(nil)
 

@@ -25,6 +25,11 @@ package final class BackgroundThread: @unchecked Sendable {
         }
     }
 
+    /// Lets the thread go by itself, instead of `join`.
+    package func detach() {
+        pthread_detach(handle)
+    }
+
     /// Waits for the thread's end. Once, by its owner.
     package func join() {
         pthread_join(handle, nil)

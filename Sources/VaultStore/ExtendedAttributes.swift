@@ -20,23 +20,38 @@ package struct ExtendedAttributes {
     /// getxattr(2).
     package func value(of name: [UInt8]) throws(StoreError) -> [UInt8] {
         try withCString(name) { (name) throws(StoreError) -> [UInt8] in
-            // Nearly always it is not there, and then no buffer is needed.
-            let size = try retrying { linux_getxattr(path, name, nil, 0) }
-            if size == 0 { return [] }
-            var value = [UInt8](repeating: 0, count: Self.largestValue)
-            let count = try retrying { linux_getxattr(path, name, &value, Self.largestValue) }
-            value.removeLast(value.count - count)
-            return value
+            try Self.read { linux_getxattr(path, name, $0, $1) }
         }
     }
 
     /// listxattr(2).
     package func names() throws(StoreError) -> [[UInt8]] {
-        let size = try retrying { linux_listxattr(path, nil, 0) }
+        try Self.read { linux_listxattr(path, $0?.assumingMemoryBound(to: CChar.self), $1) }
+            .split(separator: 0).map { Array($0) }
+    }
+
+    /// What a call that takes a buffer and its size gives, in an array no larger: nearly always there is nothing, or little.
+    private static func read(_ call: (UnsafeMutableRawPointer?, Int) -> Int) throws(StoreError) -> [UInt8] {
+        let size = try retrying { call(nil, 0) }
         if size == 0 { return [] }
-        var list = [CChar](repeating: 0, count: Self.largestValue)
-        let count = try retrying { linux_listxattr(path, &list, Self.largestValue) }
-        return list[..<count].split(separator: 0).map { $0.map { UInt8(bitPattern: $0) } }
+        do throws(StoreError) {
+            return try fill(size, call)
+        } catch {
+            // It has grown meanwhile.
+            guard error == .system(.outOfRange) else { throw error }
+            return try fill(largestValue, call)
+        }
+    }
+
+    private static func fill(
+        _ size: Int, _ call: (UnsafeMutableRawPointer?, Int) -> Int
+    ) throws(StoreError) -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: size)
+        let count = try bytes.withMutableBytes { (buffer) throws(StoreError) in
+            try retrying { call(buffer.baseAddress, buffer.count) }
+        }
+        bytes.removeLast(size - count)
+        return bytes
     }
 
     /// setxattr(2).

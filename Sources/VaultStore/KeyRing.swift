@@ -73,9 +73,13 @@ package final class KeyRing: Sendable {
     }
 
     /// Derives the wiped keys again. Then requests get them again.
-    /// - Throws: `format`, when libcrypto fails.
+    /// - Throws: `format`, also where the master key is not the one of before: somebody may have put another
+    ///   `vaultfs.json` in place, to have what is written from now on encrypted under a key of his.
     package func restore(masterKey: SecretBytes) throws(VaultError) {
         do throws(FormatError) {
+            guard try isOwn(masterKey) else {
+                throw FormatError(.doesNotAuthenticate, "the slot holds the key of another vault")
+            }
             for protectionClass in ProtectionClass.allCases where !protectionClass.outlivesLock {
                 let index = Int(protectionClass.rawValue) - 1
                 try Self.rekey(
@@ -87,6 +91,19 @@ package final class KeyRing: Sendable {
             throw .format(error)
         }
         isForgetting.store(false, ordering: .sequentiallyConsistent)
+    }
+
+    /// Whether a key that follows from the master key is one that was never wiped. AES-SIV is deterministic: equal keys
+    /// seal equally.
+    private func isOwn(_ masterKey: SecretBytes) throws(FormatError) -> Bool {
+        let kept = classCiphers[Int(ProtectionClass.none.rawValue) - 1]
+        let other = try Self.cipher(KeyDerivation.classKey(master: masterKey, vault: vault, .none))
+        let probe = vault.bytes
+        do throws(CryptoError) {
+            return try kept.seal(probe, associatedData: []) == other.seal(probe, associatedData: [])
+        } catch {
+            throw FormatError(.cryptography, "cannot compare keys: \(error)")
+        }
     }
 
     private func checkPresent(_ protectionClass: ProtectionClass) throws(StoreError) {

@@ -23,7 +23,7 @@ final class Daemon: Sendable {
     private static let lockPatience: Duration = .seconds(10)
 
     /// Locks the vault, reads its configuration anew, and mounts. Signals that end the daemon are blocked from here on,
-    /// in this thread and all that follow: call it before any thread was made.
+    /// in this thread and all that follow: call it before any thread was made. The master key is forgotten on the way.
     /// - Parameter isWanted: asked before the mount is made.
     init(_ request: MountRequest, masterKey: SecretBytes, isWanted: () -> Bool = { true }) throws {
         Signals.block(Signals.ending + Signals.locking)
@@ -36,6 +36,8 @@ final class Daemon: Sendable {
         directory = try locked.reread()
         try directory.authenticate(masterKey: masterKey)
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+        // Callers hold on to it for as long as this process serves; and every key follows from it.
+        masterKey.forget()
         let store = try Store(
             root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly)
         fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
@@ -77,8 +79,7 @@ final class Daemon: Sendable {
         }
         logger.info("mounted \(request.vaultPath.shown) at \(request.mountpoint.shown)")
         whenReady()
-        session.run()
-        lock.stop()
+        session.run(whenUnmounted: lock.stop)
         logger.info("unmounted \(request.mountpoint.shown)")
         // Clients stay connected: that the kernel hangs up on them tells them that this process and its keys are gone.
         control?.removeSocket()

@@ -1,4 +1,3 @@
-internal import Glibc
 internal import SystemPackage
 internal import VaultControl
 internal import VaultStore
@@ -32,22 +31,15 @@ enum DaemonAccess {
     /// A connection to the daemon of a mount.
     /// - Throws: `noDaemon`.
     static func connect(_ mount: (path: FilePath, entry: MountTable.Entry)) throws(ControlError) -> ControlClient {
-        var directories = RuntimeDirectory.existing()
-        // Root may ask another user's daemon.
-        if geteuid() == 0, let user = mount.entry.userID, user != 0 {
-            directories = RuntimeDirectory.existing(user: user) + directories
-        }
-        return try ControlClient.connect(mountpoint: mount.path.bytes, directories: directories)
+        guard let socket = socket(of: mount) else { throw .noDaemon }
+        return try socket.connect()
     }
 
     static func status(of path: FilePath) throws(CommandFailure) -> MountStatus {
         let mount = try mount(at: path)
         do throws(ControlError) {
-            switch try connect(mount).send(.status) {
-            case .status(let status): return status
-            case .error(let failure): throw ControlError.notUnderstood(failure.message)
-            default: throw ControlError.notUnderstood("no status")
-            }
+            guard let socket = socket(of: mount) else { throw .noDaemon }
+            return try socket.status()
         } catch {
             throw CommandFailure(.failure, "\(mount.path.shown): \(error)")
         }

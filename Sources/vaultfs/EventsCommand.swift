@@ -57,10 +57,12 @@ struct EventsCommand: ParsableCommand {
         return true
     }
 
-    /// `2026-11-21T10:00:00Z did-lock /mnt trigger lock-file`
+    /// `2026-11-21T10:00:00Z will-lock /mnt grace seconds 0, reasons lock-file`
     private static func text(_ event: ControlEvent) -> String {
-        let head = [event.time, event.name.rawValue, event.mountpoint].map(Console.shown)
-        let details = JSONValue.object(event.details.filter { $0.key != "receipt" })
-        return (head + (event.details.isEmpty ? [] : [JSONText.line(details) ?? ""])).joined(separator: " ")
+        var parts = [event.time, event.name.rawValue, event.mountpoint].map(Console.shown)
+        let details = event.details.filter { $0.key != "receipt" }
+        if !details.isEmpty { parts.append(JSONText.line(.object(details)) ?? "") }
+        if let receipt = event.details["receipt"] { parts.append(ReceiptText(receipt).summary) }
+        return parts.joined(separator: " ")
     }
 }

@@ -14,7 +14,7 @@ internal import VaultStore
 final class MountLock: Sendable {
     private let locker: Locker
     private let announcer: MountAnnouncer
-    private let watch: LockFileWatch?
+    private let watch: LockWatch?
     private let vaultPath: FilePath
     private let logger: Logger
 
@@ -31,19 +31,7 @@ final class MountLock: Sendable {
         ) { announcer.announce($0) }
         self.locker = locker
         try locker.start()
-        watch = try Self.startWatch(request.lock.lockFiles, locker)
-    }
-
-    private static func startWatch(_ files: [LockFile], _ locker: Locker) throws -> LockFileWatch? {
-        if files.isEmpty { return nil }
-        let watch = try LockFileWatch(files: files) { report in
-            switch report {
-            case .looked: locker.poke()
-            case .failed(let errno): locker.watchFailed("\(errno)")
-            }
-        }
-        try watch.start()
-        return watch
+        watch = request.lock.lockFiles.isEmpty ? nil : LockWatch(request.lock.lockFiles, locker)
     }
 
     /// Ends what waits for locks and unlocks.
@@ -60,7 +48,7 @@ final class MountLock: Sendable {
     func unlock() {
         let (logger, watch) = (logger, watch)
         locker.unlock(masterKey: nil) { outcome in
-            watch?.refresh()
+            watch?.renew()
             if case .failure(let refusal) = outcome { logger.notice("not unlocked: \(refusal.failure.message)") }
         }
     }
@@ -80,7 +68,7 @@ final class MountLock: Sendable {
             source = { () throws(UnlockRefusal) in try Self.masterKey(of: vaultPath, secret) }
         }
         locker.unlock(masterKey: source) { outcome in
-            watch?.refresh()
+            watch?.renew()
             switch outcome {
             case .success(let already): reply(.unlocked(already: already))
             case .failure(let refusal): reply(.error(refusal.failure))

@@ -20,6 +20,9 @@ struct ProtectCommand: ParsableCommand {
               until-first-unlock  everything, once the mount has been unlocked
               none                everything, always
 
+            The directories on the way to a file count too, the mountpoint among them: in one of class complete \
+            nothing is found while the vault is locked.
+
             New files, directories and links take the class of the directory they are made in; a file that is moved \
             keeps its class. To set a class takes the right to write, as for any attribute: it is \
             user.vaultfs.class to setfattr and getfattr.

@@ -24,6 +24,11 @@ struct ReceiptText {
         ].filter { !$0.1.isEmpty }
     }
 
+    /// In one line: when all was purged, or what was not.
+    var summary: String {
+        unpurged.isEmpty ? times.joined(separator: ", ") : "not purged: \(unpurged.joined(separator: "; "))"
+    }
+
     private var purged: [String] {
         [
             text("inodes").map { "\($0) inodes" }, text("names").map { "names (\($0))" },

@@ -35,10 +35,7 @@ enum VaultUse {
 
     /// What all daemons of this user say.
     static func statuses() -> [MountStatus] {
-        ControlClient.connectToAll(directories: RuntimeDirectory.existing()).compactMap { client in
-            guard case .status(let status) = try? client.send(.status) else { return nil }
-            return status
-        }
+        DaemonSearch.ask(DaemonSearch.ownPlaces()) { try? $0.status() }.compactMap { $0 }
     }
 
     private static func isMounted(_ status: MountStatus) -> Bool {

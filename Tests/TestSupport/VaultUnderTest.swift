@@ -58,8 +58,11 @@ package final class VaultUnderTest {
     package var environment: [String: String] { ["XDG_RUNTIME_DIR": runtime.path] }
 
     /// `vaultfs mount` with more arguments, under a limit of open files if given. Returns the command's result.
-    package func tryMount(_ arguments: [String] = [], openFiles: Int? = nil) throws -> CommandResult {
-        var command = [account.binary, "mount", vault, mountpoint, "--passfile", passfile] + arguments
+    /// - Parameter launcher: what runs the command.
+    package func tryMount(
+        _ arguments: [String] = [], openFiles: Int? = nil, launcher: [String] = []
+    ) throws -> CommandResult {
+        var command = launcher + [account.binary, "mount", vault, mountpoint, "--passfile", passfile] + arguments
         if let openFiles { command = ["sh", "-c", "ulimit -n \(openFiles); exec \"$@\"", "sh"] + command }
         let result = try account.run(command, environment: environment, timeout: .seconds(30))
         if result.exitCode == 0 {
@@ -70,8 +73,8 @@ package final class VaultUnderTest {
     }
 
     /// Mounts; throws where the command fails, or comes back before the mount is there.
-    package func mount(_ arguments: [String] = [], openFiles: Int? = nil) throws {
-        try tryMount(arguments, openFiles: openFiles).succeeded()
+    package func mount(_ arguments: [String] = [], openFiles: Int? = nil, launcher: [String] = []) throws {
+        try tryMount(arguments, openFiles: openFiles, launcher: launcher).succeeded()
         guard try isMounted() else { throw TestFailure("mount returned, and \(mountpoint) is no mount") }
         guard daemon != nil else { throw TestFailure("mounted, and no daemon to be found") }
     }

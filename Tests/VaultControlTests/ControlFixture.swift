@@ -24,21 +24,26 @@ final class ControlTestDirectory: Sendable {
 
     func server(
         _ mountpoint: String = "/mnt",
+        patience: Duration = ControlServer.usualPatience,
         answer: @escaping @Sendable (ControlRequest) -> ControlResponse = { _ in .status(status()) }
     ) throws -> ControlServer {
-        try asynchronousServer(mountpoint) { request, reply in reply(answer(request)) }
+        try asynchronousServer(mountpoint, patience: patience) { request, reply in reply(answer(request)) }
     }
 
     func asynchronousServer(
-        _ mountpoint: String = "/mnt", handler: @escaping ControlServer.Handler
+        _ mountpoint: String = "/mnt", patience: Duration = ControlServer.usualPatience,
+        handler: @escaping ControlServer.Handler
     ) throws -> ControlServer {
-        let server = try ControlServer(directory: directory, mountpoint: Array(mountpoint.utf8), handler: handler)
+        let server = try ControlServer(
+            directory: directory, mountpoint: Array(mountpoint.utf8), patience: patience, handler: handler)
         try server.start()
         return server
     }
 
     func client(_ mountpoint: String = "/mnt") throws -> ControlClient {
-        try ControlClient.connect(mountpoint: Array(mountpoint.utf8), directories: [directory])
+        let name = RuntimeDirectory.socketName(mountpoint: Array(mountpoint.utf8))
+        guard let client = ControlClient.connect(name: name, directory: directory) else { throw ControlError.noDaemon }
+        return client
     }
 
     /// A client that says what it likes.

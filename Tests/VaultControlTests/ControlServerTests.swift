@@ -31,7 +31,9 @@ import Testing
         }
         defer { for server in servers { server.stop() } }
         #expect(try place.client("/b").send(.status) == .status(status(mountpoint: "/b")))
-        let clients = ControlClient.connectToAll(directories: [place.directory])
+        let clients = place.directory.socketNames().compactMap { name in
+            ControlClient.connect(name: name, directory: place.directory)
+        }
         let mountpoints = try clients.map { client in
             guard case .status(let status) = try client.send(.status) else { return "" }
             return status.mountpoint
@@ -92,8 +94,8 @@ import Testing
         }
         try server.start()
         defer { server.stop() }
-        #expect(
-            try ControlClient.connect(mountpoint: [1], directories: [directory]).send(.status)
-                == .error(ControlFailure(.failed, "here")))
+        let name = RuntimeDirectory.socketName(mountpoint: [1])
+        let client = try #require(ControlClient.connect(name: name, directory: directory))
+        #expect(try client.send(.status) == .error(ControlFailure(.failed, "here")))
     }
 }

@@ -12,7 +12,7 @@ import Testing
 
     init() throws {
         place = try ControlTestDirectory()
-        server = try place.asynchronousServer(handler: requests.handler)
+        server = try place.asynchronousServer(patience: .seconds(1), handler: requests.handler)
     }
 
     private static let events = "{\"request\":\"events\"}\n"

@@ -11,7 +11,7 @@ import Testing
 
     init() throws {
         place = try ControlTestDirectory()
-        server = try place.asynchronousServer(handler: requests.handler)
+        server = try place.asynchronousServer(patience: .seconds(1), handler: requests.handler)
     }
 
     private static let lock = "{\"request\":\"lock\"}\n"
@@ -128,12 +128,15 @@ import Testing
     }
 
     @Test func `a client waits for a lock longer than for a status`() throws {
-        Thread.detachNewThread { [requests, place] in
-            let half = try? place.rawClient()
-            half?.send("{")
+        Thread.detachNewThread { [requests] in
             guard let held = try? requests.next() else { return }
-            // Ends after the server's patience, which is the client's, too.
+            // Ends after another server's patience, which is the client's, too.
+            let other = try? ControlTestDirectory()
+            let server = try? other?.server()
+            let half = try? other?.rawClient()
+            half?.send("{")
             _ = half?.readLine()
+            server?.stop()
             held.reply(Self.locked)
         }
         #expect(try place.client().send(.lock) == Self.locked)

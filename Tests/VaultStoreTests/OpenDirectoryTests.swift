@@ -116,7 +116,9 @@ import VaultFormat
         #expect(try entries() == [entry(long), entry(long) + ".name"])
         try root.removeDirectory(root.encode(long))
         try root.makeLink(long, target: ascii("target"), owner: nil)
-        #expect(try OpenDirectory.linkTarget(at: root.descriptor, root.encode(long, in: root.store).entry) == ascii("target"))
+        #expect(
+            try OpenDirectory.linkTarget(at: root.descriptor, root.encode(long).entry, in: root.store)
+                == ascii("target"))
         try root.unlink(root.encode(long))
         try root.makeNode(long, mode: S_IFIFO | 0o600, device: 0, owner: nil)
         try root.link(ascii("other"), to: root.encode(long).entry, in: root.descriptor)
@@ -221,7 +223,7 @@ import VaultFormat
         #expect(symlink(try entry(ascii("other")), path) == 0)
         #expect(throws: StoreError.system(.notDirectory)) { _ = try open(ascii("d")) }
         #expect(throws: StoreError.system(.notDirectory)) { try root.removeDirectory(root.encode(ascii("d"))) }
-        damage { _ = try OpenDirectory.linkTarget(at: root.descriptor, root.encode(ascii("d", in: root.store)).entry) }
+        damage { _ = try OpenDirectory.linkTarget(at: root.descriptor, root.encode(ascii("d")).entry, in: root.store) }
         #expect(try entries(of: entry(ascii("other"))).count == 1)
     }
 

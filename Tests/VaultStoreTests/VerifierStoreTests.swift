@@ -57,7 +57,8 @@ struct VerifierStoreTests {
     @Test func severalNamesOfAFileAreOneFinding() throws {
         let vault = try VerifierVault { writer in
             try writer.file("a", count: 10)
-            try writer.root.link(Array("b".utf8), to: writer.root.encode([UInt8(ascii: "a")]).entry, in: writer.root)
+            try writer.root.link(
+                Array("b".utf8), to: writer.root.encode([UInt8(ascii: "a")]).entry, in: writer.root.descriptor)
         }
         try vault.edit(vault.backing("a")) { $0[130] ^= 1 }
         let found = try vault.found()

@@ -1,0 +1,166 @@
+import ArgumentParser
+import Foundation
+import Synchronization
+import SystemPackage
+import TestSupport
+import Testing
+import VaultControl
+
+@testable import vaultfs
+
+/// What `lock`, `unlock` and `events` do before and after they ask a daemon.
+@Suite(.timeLimit(.minutes(1))) struct LockCommandTests {
+    private static func run(_ arguments: String...) throws -> CommandResult {
+        try Command([Products.binary] + arguments).run()
+    }
+
+    @Test(arguments: [
+        (["lock", "/a", "--all"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
+        (["unlock", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
+        (
+            ["unlock", "--passfile", "a", "--keyfile", "b"],
+            "vaultfs: only one of --passfile, --keyfile can be given\n"
+        ),
+        (["unlock", "--passphrase-fd", "-1"], "vaultfs: missing value for '--passphrase-fd <n>'\n"),
+        (["lock", "--passfile", "a"], "vaultfs: unknown option '--passfile'\n"),
+        (["events", "--all"], "vaultfs: unknown option '--all'\n"),
+        (["events", "/a", "/b"], "vaultfs: unexpected argument '/b'\n"),
+        (["unlock", ""], ""),
+    ])
+    func `wrong usage is one line and exit code 2`(arguments: [String], message: String) throws {
+        let result = try Command([Products.binary] + arguments).run()
+        #expect(result.exitCode == FailureCode.usage.rawValue, "\(result)")
+        #expect(result.errors.hasPrefix(message), "\(result)")
+        #expect(result.errors.split(separator: "\n").count == 1, "\(result)")
+        #expect(result.output == "")
+    }
+
+    @Test(arguments: ["lock", "unlock", "events"])
+    func `what is no vault's mount`(command: String) throws {
+        let directory = try TemporaryDirectory()
+        for (path, reason) in [
+            (directory.path, "not mounted: \(directory.path)"), ("/proc", "not a vault: /proc is a mount of type proc"),
+            (directory.appending("none"), "cannot look at \(directory.path)/none: No such file or directory"),
+        ] {
+            let result = try Self.run(command, path)
+            #expect(result.exitCode == FailureCode.mountpoint.rawValue, "\(result)")
+            #expect(result.errors == "vaultfs: \(reason)\n", "\(result)")
+        }
+    }
+
+    @Test func `the help lists every exit code`() throws {
+        let help = try Self.run("--help").output
+        for code in FailureCode.allCases { #expect(help.contains("\(code.rawValue)  \(code.explanation)\n")) }
+    }
+
+    @Test func `a receipt as people read it`() {
+        let receipt = ReceiptText(
+            .object([
+                "complete": .bool(true), "unpurged": .array([]), "reasons": .array([.string("command")]),
+                "policy": .string("forget"), "inodes": .integer(12), "names": .string("epoch"),
+                "cacheBytes": .integer(4096), "keysForgotten": .array([.string("complete"), .string("unless-open")]),
+                "steps": .array([
+                    .object(["name": .string("requests"), "milliseconds": .number(0.25)]),
+                    .object(["name": .string("inodes"), "milliseconds": .number(40.12345)]),
+                ]), "purgeMilliseconds": .integer(41), "ofTomorrow": .null,
+            ]))
+        #expect(receipt.unpurged.isEmpty)
+        #expect(receipt.summary == "refused and purged after 41 ms")
+        #expect(ReceiptText(.object(["unpurged": .array([.string("a"), .string("b")])])).summary == "not purged: a; b")
+        #expect(
+            receipt.lines.map { "\($0.label): \($0.text)" } == [
+                "locked by: command", "on lock: forget",
+                "purged: 12 inodes, names (epoch), 4096 bytes of cached blocks",
+                "keys wiped: complete, unless-open", "took: requests 0.25 ms, inodes 40.123 ms",
+                "in all: refused and purged after 41 ms",
+            ])
+    }
+
+    @Test(
+        arguments: [
+            (.null, ["the receipt does not say what"]), (.object([:]), ["the receipt does not say what"]),
+            (.object(["complete": .bool(false)]), ["the receipt does not say what"]),
+            (.object(["complete": .bool(true)]), []),
+            (.object(["complete": .bool(false), "unpurged": .array([.string("a\u{1B}[2J")])]), ["a?[2J"]),
+            // Whatever else it says.
+            (.object(["complete": .bool(true), "unpurged": .array([.string("a")])]), ["a"]),
+        ] as [(JSONValue, [String])])
+    func `a receipt that does not say that all is purged is a failure`(receipt: JSONValue, unpurged: [String]) {
+        #expect(ReceiptText(receipt).unpurged == unpurged)
+    }
+
+    @Test(
+        arguments: [
+            (.null, nil), (.bool(true), "yes"), (.number(0.1234), "0.123"), (.number(40), "40"), (.integer(-1), "-1"),
+            (.array([]), "none"), (.array([.string("a"), .integer(2)]), "a, 2"), (.string("a\n"), "a?"),
+            (.object(["cacheHits": .integer(1), "b": .null]), "cache hits 1"), (.object([:]), "none"),
+            (.number(1e300), "1e+300"),
+        ] as [(JSONValue, String?)])
+    func `values as people read them`(value: JSONValue, text: String?) {
+        #expect(JSONText.line(value) == text)
+    }
+}
+
+/// Which daemons there are.
+@Suite(.timeLimit(.minutes(1))) struct DaemonSearchTests {
+    @Test func `what /proc tells of a process`() {
+        #expect(DaemonSearch.effectiveUser("Name:\tx\nUid:\t1000\t1001\t1002\t1003\nGid:\t7\t7\t7\t7\n") == 1001)
+        #expect(DaemonSearch.effectiveUser("") == nil)
+        #expect(DaemonSearch.effectiveUser("Uid:\t1\n") == nil)
+        let variables = DaemonSearch.variables("A=1\0XDG_RUNTIME_DIR=/a=b c\0A=2\0nothing\0E=\0")
+        #expect(variables == ["A": "1", "XDG_RUNTIME_DIR": "/a=b c", "E": ""])
+    }
+
+    @Test func `everybody's places are this user's and those of every user who has a mount`() {
+        let line = "1 0 0:1 / /m rw - fuse.vaultfs v rw,user_id=4242,group_id=7\n"
+        let table = MountTable(parsing: Array(line.utf8))
+        #expect(table.entries.first?.groupID == 7)
+        let places = DaemonSearch.allPlaces(table)
+        #expect(places.contains(.init(path: "/run/user/4242/vaultfs", userID: 4242)))
+        #expect(places.contains(.init(path: "/tmp/vaultfs-4242", userID: 4242)))
+        for place in DaemonSearch.ownPlaces() { #expect(places.contains(place)) }
+        #expect(Set(places).count == places.count)
+    }
+
+    @Test func `every socket of every place is asked once, whatever one of them does`() throws {
+        let parent = try TemporaryDirectory()
+        let base = FilePath(parent.path)
+        let directories = try ["a", "b"].map { name in
+            try RuntimeDirectory.make(at: base.appending(name), user: geteuid())
+        }
+        // The first does not answer until the others have.
+        let others = DispatchSemaphore(value: 0)
+        let isLate = Atomic(false)
+        let servers = try directories.flatMap { directory in
+            try ["/1", "/2"].map { mountpoint in
+                let isFirst = directory === directories[0] && mountpoint == "/1"
+                return try ControlServer(directory: directory, mountpoint: Array(mountpoint.utf8)) { _, reply in
+                    Thread.detachNewThread {
+                        if isFirst {
+                            for _ in 0..<3 { others.wait() }
+                            isLate.store(true, ordering: .relaxed)
+                        }
+                        reply(.locked(receipt: .string(mountpoint), already: isFirst))
+                        others.signal()
+                    }
+                }
+            }
+        }
+        for server in servers { try server.start() }
+        defer { for server in servers { server.stop() } }
+        #expect(symlink(base.string, base.string + "/again") == 0)
+        let places = ["a", "b", "again/a", "none"].map { name in
+            DaemonSearch.Place(path: base.appending(name), userID: geteuid())
+        }
+        // A directory that belongs to somebody else is not looked into.
+        let foreign = DaemonSearch.Place(path: base.appending("b"), userID: geteuid() + 1)
+        let answers = DaemonSearch.ask([foreign] + places) { socket in
+            (try? socket.connect().send(.lock)) ?? .error(ControlFailure(.failed, "no answer"))
+        }
+        let wasLate = isLate.load(ordering: .relaxed)
+        #expect(wasLate)
+        #expect(answers.count == 4)
+        #expect(answers.count { $0 == .locked(receipt: .string("/1"), already: true) } == 1)
+        #expect(answers.count { $0 == .locked(receipt: .string("/2"), already: false) } == 2)
+    }
+}

@@ -1,0 +1,71 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// The examples, run by an ordinary user with stand-ins for the desktop's programs. (Root's own default lock file is
+    /// the whole machine's.)
+    @Suite(.enabled(if: Settings.hasOrdinaryUser, "the examples are an ordinary user's")) struct Desktop {
+        private static let examples = "\(Products.tests)/../examples"
+
+        /// A user's vault, with the examples in `plain`.
+        private func vault() throws -> VaultUnderTest {
+            let vault = try Setting.userOnTmpfs.vault()
+            try Command(["cp", "-r", Self.examples, vault.plain]).run().succeeded()
+            try vault.account.own(vault.plain)
+            return vault
+        }
+
+        private func run(_ program: String, _ vault: VaultUnderTest, _ more: [String] = []) throws {
+            let script = "\(vault.account.tests)/Programs/\(program)"
+            let arguments = [
+                vault.mountpoint, "\(vault.plain)/examples", vault.account.binary, vault.plain, vault.passfile,
+            ]
+            try vault.account.run(
+                ["timeout", "50", "bash", script] + arguments + more, environment: vault.environment
+            ).succeeded()
+        }
+
+        @Test(
+            "screen lockers: by hand, from swayidle, from xss-lock; the session's state",
+            arguments: ["screen", "session"])
+        func lockFile(program: String) throws {
+            let vault = try vault()
+            try vault.mount()
+            try run("desktop_\(program).sh", vault)
+        }
+
+        @Test("a vault that forgets: a passphrase asked for in a window, or by PAM", arguments: ["forget", "pam"])
+        func secret(program: String) throws {
+            let vault = try vault()
+            try vault.mount(["--on-lock", "forget"])
+            try run("desktop_\(program).sh", vault)
+        }
+
+        @Test("PAM's script, run by root", .enabled(if: Products.isRoot, "root runs it"))
+        func pamAsRoot() throws {
+            let directory = try TemporaryDirectory()
+            chmod(directory.path, 0o755)
+            try Account.current.run(
+                [
+                    "timeout", "30", "bash", "\(Products.tests)/Programs/desktop_pam_root.sh", Self.examples,
+                    directory.path, "nobody",
+                ]
+            ).succeeded()
+        }
+
+        @Test("systemd takes the units without a word, and their commands do what they are for")
+        func units() throws {
+            let vault = try vault()
+            try run("desktop_units.sh", vault, [vault.vault])
+        }
+
+        @Test("the scripts are ones that sh understands")
+        func syntax() throws {
+            let files = try FileManager.default.contentsOfDirectory(atPath: Self.examples)
+            let scripts = files.filter { $0.hasPrefix("vaultfs-") || $0.hasSuffix(".sh") }
+            #expect(scripts.count >= 4)
+            for script in scripts { try Command(["sh", "-n", "\(Self.examples)/\(script)"]).run().succeeded() }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// A mount that is locked while programs use it in every way. Each program says in its head what it does.
+    @Suite struct LockLoad {
+        static let policies = ["refuse", "forget"]
+
+        @Test(
+            "readers, writers, names and a database over 100 locks (scripts/torture-lock is the long form)",
+            arguments: [Setting.rootOnExt4, .userOnTmpfs].filter(Settings.available.contains), policies)
+        func load(setting: Setting, policy: String) throws {
+            try setting.vault(initialise: false).lockProgram(
+                "lock_load.py", ["--policy", policy, "--rounds", "100"])
+        }
+    }
+}
+
+extension VaultUnderTest {
+    /// Runs one of the programs that lock a mount of their own; it has to end well.
+    func lockProgram(_ name: String, _ arguments: [String] = [], timeout: Duration = .seconds(120)) throws {
+        let program = [
+            Products.python, "\(account.tests)/Programs/\(name)", "--binary", account.binary, "--directory", plain,
+        ]
+        let result = try account.run(program + arguments, environment: environment, timeout: timeout)
+        #expect(result.exitCode == 0, "\(result.output)\n\(result.errors)")
+    }
+}

@@ -1,0 +1,14 @@
+#!/bin/bash
+# A vault that forgets its keys, after the screen was unlocked: a window asks for its passphrase where one is set up.
+. "$(dirname "$0")/desktop_lib.sh"
+install -m 755 "$examples/vaultfs-screen-lock" "$bin"
+# A lock file that goes before anybody has seen it makes nobody forget.
+stand_in locker <<'STAND_IN'
+#!/bin/sh
+until vaultfs status | grep -Eq '^state +locked'; do sleep 0.01; done
+STAND_IN
+vaultfs-screen-lock locker
+is_locked
+[ ! -e "$lock_file" ]
+VAULTFS_ASKPASS="cat $passfile" vaultfs-screen-lock true
+is_unlocked

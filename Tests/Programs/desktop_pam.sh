@@ -1,0 +1,40 @@
+#!/bin/bash
+# The password given to PAM opens the vault that has forgotten its keys, when the lock file has gone, and not before.
+. "$(dirname "$0")/desktop_lib.sh"
+# Its PATH leads to where vaultfs is installed.
+sed "s|^PATH=|PATH=$bin:|" "$examples/vaultfs-pam-unlock" >"$bin/pam"
+chmod +x "$bin/pam"
+mkfifo "$scratch/done"
+
+# pam TYPE: as pam_exec(8) runs it, the password on standard input; descriptor 8 is open until what it leaves behind has ended.
+pam() { env PAM_SERVICE=swaylock PAM_TYPE="$1" PAM_USER="$(id -un)" "$bin/pam" 8>"$scratch/done"; }
+start() { cat "$scratch/done" & }
+password() { tr -d '\n' <"$passfile"; }
+
+touch "$lock_file"
+await is_locked
+start
+{ password; printf '\0'; } | pam auth
+# It is back, and the lock file still there.
+is_locked
+rm "$lock_file"
+wait
+is_unlocked
+
+# Without the NUL; by another trigger.
+vaultfs lock >/dev/null
+start
+password | pam auth
+wait
+is_unlocked
+
+# Not in another phase; not with another password.
+vaultfs lock >/dev/null
+start
+password | pam account
+wait
+is_locked
+start
+printf 'wrong\0' | pam auth
+wait
+is_locked

@@ -1,0 +1,61 @@
+#!/bin/bash
+# desktop_units.sh MOUNT EXAMPLES VAULTFS SCRATCH PASSFILE VAULT: systemd's opinion of the units, and their commands, run as
+# they are. VAULT is not mounted.
+set -eEuo pipefail
+trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
+mount=$1 examples=$2 vaultfs=$3 scratch=$4 passfile=$5 vault=$6
+units=$scratch/units
+mkdir "$units"
+for unit in "$examples"/systemd/*.service; do
+    sed "s|=/usr/local/bin/vaultfs |=$vaultfs |" "$unit" >"$units/${unit##*/}"
+done
+
+# Warnings are no failure to it, but are to us.
+if command -v systemd-analyze >/dev/null; then
+    for unit in "$units"/*.service; do
+        case $unit in *@.service) manager=--user ;; *) manager=--system ;; esac
+        complaints=$(systemd-analyze $manager verify "$unit" 2>&1)
+        [ -z "$complaints" ] || { echo "$complaints" >&2; exit 1; }
+    done
+fi
+
+# The example's settings, with this vault's paths.
+sed -e "s|^VAULT=.*|VAULT=$vault|" -e "s|^MOUNTPOINT=.*|MOUNTPOINT=$mount|" \
+    -e "s|^PASSPHRASE_COMMAND=.*|PASSPHRASE_COMMAND=\"cat '$passfile'\"|" "$examples/systemd/vault.conf" >"$scratch/a.conf"
+grep -q "^PASSPHRASE_COMMAND=\"cat" "$scratch/a.conf"
+
+# setting NAME: its value, unquoted as systemd.exec(5) does. run UNIT KEY: a command of a unit. What systemd puts in for
+# "${NAME}" and $NAME is what a shell does.
+setting() {
+    local value
+    value=$(sed -n "s/^$1=//p" "$scratch/a.conf")
+    value=${value#\"}
+    printf '%s' "${value%\"}"
+}
+run() {
+    local VAULT MOUNTPOINT PASSPHRASE_COMMAND OPTIONS command
+    VAULT=$(setting VAULT) MOUNTPOINT=$(setting MOUNTPOINT) OPTIONS=$(setting OPTIONS)
+    PASSPHRASE_COMMAND=$(setting PASSPHRASE_COMMAND)
+    export VAULT MOUNTPOINT OPTIONS PASSPHRASE_COMMAND
+    command=$(sed -n "s/^$2=//p" "$units/$1")
+    [ -n "$command" ]
+    (cd / && eval "$command")
+}
+
+# Type=forking: ready when the command is back.
+run vaultfs@.service ExecStart
+mountpoint -q "$mount"
+"$vaultfs" status "$mount" | grep -Eq '^idle seconds +3600$'
+echo content >"$mount/file"
+exec 7<"$mount/file"
+run vaultfs-lock-on-sleep.service ExecStart
+[[ $(cat "$mount/file" 2>&1) == *"Required key not available"* ]]
+# Awake again, nothing unlocks by itself; the lock file that comes and goes with the screen locker does not either.
+touch "$XDG_RUNTIME_DIR/vaultfs/device.lock"
+rm "$XDG_RUNTIME_DIR/vaultfs/device.lock"
+[[ $(cat <&7 2>&1) == *"Required key not available"* ]]
+"$vaultfs" unlock "$mount"
+[ "$(cat <&7)" = content ]
+exec 7<&-
+run vaultfs@.service ExecStop
+if mountpoint -q "$mount"; then exit 1; fi
