@@ -9,16 +9,19 @@ internal import VaultStore
 /// What a lock does to what is open. Called by the locker's thread.
 extension VaultFileSystem {
     /// Every inode of which the kernel may have pages or attributes that a lock takes away. The root's attributes are
-    /// told in every state.
+    /// told in every state. Those with open files come first: one with many pages takes long, and is not to be left to
+    /// the end, when the other threads have nothing more to do.
     func inodesToDrop() -> [UInt64] {
-        nodes.all.compactMap { node in
-            if node === nodes.root { return nil }
+        var (open, others): ([UInt64], [UInt64]) = ([], [])
+        for node in nodes.all where node !== nodes.root {
             if let known = node.protectionClass, isAllowedWhileLocked(known, .handle, of: node) {
                 // Open files of the class go on; what was closed is to be purged.
-                if known != .unlessOpen || isAllowedWhileLocked(known, .attributes, of: node) { return nil }
+                if known != .unlessOpen || isAllowedWhileLocked(known, .attributes, of: node) { continue }
             }
-            return nodes.id(of: node).rawValue
+            let id = nodes.id(of: node).rawValue
+            if node.openFile != nil { open.append(id) } else { others.append(id) }
         }
+        return open + others
     }
 
     /// The inodes of open files.
