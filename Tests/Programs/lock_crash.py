@@ -19,9 +19,8 @@ MOMENTS = ("locking", "locked", "unlocking")
 
 def writer(mount, number, board, seed):
     """Works until the daemon is dead."""
-    work = Writer(mount.path(f"file{number}"), number, board, WAYS[number], seed)
     try:
-        work.run(lambda: False)
+        Writer(mount.path(f"file{number}"), number, board, WAYS[number], seed).run(lambda: False)
     except OSError as error:
         if error.errno not in GONE:
             raise

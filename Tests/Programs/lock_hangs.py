@@ -334,9 +334,10 @@ def killing(mount):
                     child = fork(action, fd)
                     until("a request", lambda: asleep(child))
                     os.kill(child, signal.SIGKILL)
-                    code = wait(child, f"a process killed in {action.__name__}, {name}")
                 finally:
+                    # A process that ends closes its files, and the kernel waits for the answer to that (fuse_flush).
                     os.kill(mount.daemon, signal.SIGCONT)
+                code = wait(child, f"a process killed in {action.__name__}, {name}")
                 if code != -signal.SIGKILL:
                     stop(f"{name}: {action.__name__} did not wait: {code}")
 
