@@ -50,8 +50,10 @@ class Writer:
         self.fd = os.open(path, flags, 0o644)
         self.refusals = self.short = self.written = 0
         if way in Reader.MAPPED:
+            self.begin(0)
             os.ftruncate(self.fd, RECORDS * RECORD)
             self.words[1] = RECORDS
+            self.words[0] += 1
         if way == "mapped":
             self.map = memoryview(mmap.mmap(self.fd, RECORDS * RECORD))
             self.source = os.memfd_create("record")
