@@ -11,8 +11,9 @@ import time
 RECORD = 3 * 4096 + 1000
 RECORDS = 60
 PAGE = 4096
-# For each file: a sequence number, odd while it is being changed; how many records it has; the version of each.
-WORDS = 2 + RECORDS
+# For each file: a sequence number, odd while it is being changed; how many records it has; from which on, or which one
+# of them, is being changed; the version of each.
+WORDS = 3 + RECORDS
 
 
 class Board:
@@ -49,15 +50,16 @@ class Writer:
         self.fd = os.open(path, flags, 0o644)
         self.refusals = self.short = self.written = 0
         if way in Reader.MAPPED:
+            self.begin(0)
             os.ftruncate(self.fd, RECORDS * RECORD)
             self.words[1] = RECORDS
+            self.words[0] += 1
         if way == "mapped":
             self.map = memoryview(mmap.mmap(self.fd, RECORDS * RECORD))
             self.source = os.memfd_create("record")
 
     def run(self, stopping):
         while not stopping():
-            self.words[0] += 1
             self.step()
             self.words[0] += 1
             self.written += 1
@@ -67,22 +69,29 @@ class Writer:
         count = self.words[1]
         if self.way in ("append", "truncate") and (count == RECORDS or self.way == "truncate" and self.rng.random() < 0.3):
             keep = 0 if self.way == "append" else self.rng.randrange(count + 1)
+            self.begin(keep)
             self.insist(lambda: os.ftruncate(self.fd, keep * RECORD))
             self.words[1] = keep
             return
         if self.way == "truncate" and self.rng.random() < 0.3:
             # A hole.
+            self.begin(count)
             self.insist(lambda: os.ftruncate(self.fd, (count + 1) * RECORD))
-            self.words[1], self.words[2 + count] = count + 1, 0
+            self.words[1], self.words[3 + count] = count + 1, 0
             return
         grows = self.way in ("append", "truncate")
         record = count if grows else self.rng.randrange(count)
-        old = None if grows else content(self.number, record, self.words[2 + record])
+        old = None if grows else content(self.number, record, self.words[3 + record])
         version = self.rng.randrange(1, 1 << 60)
+        self.begin(record)
         self.put(record, content(self.number, record, version), old)
-        self.words[2 + record] = version
+        self.words[3 + record] = version
         if grows:
             self.words[1] = count + 1
+
+    def begin(self, record):
+        self.words[2] = record
+        self.words[0] += 1
 
     def put(self, record, new, old):
         done = 0
@@ -171,7 +180,7 @@ class Reader:
             return
         first = self.rng.randrange(count)
         wanted = min(1 if self.mapped else self.rng.randrange(1, 20), count - first)
-        versions = list(words[2 + first:2 + first + wanted])
+        versions = list(words[3 + first:3 + first + wanted])
         found = self.read(number, fd, first * RECORD, wanted * RECORD)
         if words[0] != before:
             return

@@ -1,0 +1,443 @@
+"""Every way to lock a mount and to unlock it, the cells of the table "what unlocks what" (README), on real mounts.
+
+lock_triggers.py --binary VAULTFS --directory DIR [--policy refuse|forget] [CASE…]"""
+
+import json
+import mmap
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+from locking import SECRET, main, refused, run, stop, until
+
+cases = []
+LOCK_FILE_EXISTS = 10
+WRONG_SECRET = 4
+
+
+def case(function):
+    cases.append(function)
+    return function
+
+
+def expect(what, found, *wanted):
+    if found not in wanted:
+        stop(f"{what}: {found!r}, not {wanted[0]!r}")
+
+
+def content(mount):
+    """The name of the error where the vault is locked."""
+    def read():
+        with open(mount.path("file")) as file:
+            return file.read()
+
+    return refused(read)
+
+
+def expect_locked(mount, what):
+    expect(f"{what}: a read", content(mount), "ENOKEY")
+    mount.await_state("locked")
+
+
+def expect_unlocked(mount, what):
+    mount.await_state("unlocked")
+    expect(f"{what}: a read", content(mount), "text")
+
+
+def command(mount, name, secret=None, *more):
+    """`vaultfs lock` or `unlock`: (exit code, what it said)."""
+    passfile = []
+    if secret:
+        path = os.path.join(mount.directory, "secret")
+        with open(path, "w") as file:
+            file.write(secret)
+        passfile = ["--passfile", path]
+    return run([mount.binary, name, mount.mountpoint, *passfile, *more])
+
+
+RIGHT = "correct horse"
+
+
+def unlock_all(mount, what):
+    """By the command; after `forget` with the secret."""
+    code, said = command(mount, "unlock", RIGHT if mount.policy == "forget" else None)
+    expect(f"{what}: unlock {said}", code, 0)
+    expect_unlocked(mount, what)
+
+
+# Lock files: everything that may lie at the path
+
+
+def make_file(path):
+    open(path, "x").close()
+
+
+def move_in(path):
+    open(path + ".other", "x").close()
+    os.rename(path + ".other", path)
+
+
+def hard_link(path):
+    open(path + ".other", "x").close()
+    os.link(path + ".other", path)
+    os.unlink(path + ".other")
+
+
+KINDS = {
+    "created": make_file,
+    "moved in": move_in,
+    "a hard link": hard_link,
+    "a dangling link": lambda path: os.symlink("nowhere", path),
+    "a directory": os.mkdir,
+    "a fifo": os.mkfifo,
+}
+
+
+def remove(path):
+    os.rmdir(path) if os.path.isdir(path) else os.unlink(path)
+
+
+@case
+def lock_file(mount):
+    """Removed, it unlocks with refuse; with forget it takes the secret, once it is gone."""
+    for kind, make in KINDS.items():
+        make(mount.lock_file)
+        expect_locked(mount, kind)
+        code, said = command(mount, "unlock", RIGHT)
+        expect(f"{kind}: unlock while it is there: {said}", code, LOCK_FILE_EXISTS)
+        if mount.lock_file not in said:
+            stop(f"the lock file is not named: {said}")
+        os.kill(mount.daemon, signal.SIGUSR2)
+        time.sleep(0.02)
+        expect_locked(mount, f"{kind}, SIGUSR2")
+        remove(mount.lock_file)
+        if mount.policy == "forget":
+            time.sleep(0.1)
+            expect_locked(mount, f"{kind} removed, the keys forgotten")
+            os.kill(mount.daemon, signal.SIGUSR2)
+            time.sleep(0.02)
+            expect_locked(mount, f"{kind} removed, SIGUSR2")
+            unlock_all(mount, kind)
+        expect_unlocked(mount, f"{kind} removed")
+
+
+@case
+def moved_away(mount):
+    make_file(mount.lock_file)
+    expect_locked(mount, "made")
+    os.rename(mount.lock_file, mount.lock_file + ".away")
+    if mount.policy == "forget":
+        unlock_all(mount, "moved away")
+    expect_unlocked(mount, "moved away")
+
+
+@case
+def several(mount):
+    """Locked until all are gone; unlock names those that are there."""
+    other = os.path.join(mount.directory, "other")
+    os.mkdir(other, 0o700)
+    second = os.path.join(other, "second")
+    mount.unmount()
+    mount.mount("--lock-file", second)
+    for first_gone, last_gone in ((mount.lock_file, second), (second, mount.lock_file)):
+        make_file(first_gone)
+        expect_locked(mount, "one of two")
+        make_file(last_gone)
+        answer = mount.ask("unlock", secret=SECRET)
+        expect("both are named", sorted(answer.get("lockFiles", [])), sorted([mount.lock_file, second]))
+        os.unlink(first_gone)
+        time.sleep(0.05)
+        expect_locked(mount, "the other is there")
+        code, said = command(mount, "unlock", RIGHT)
+        expect(f"one of two: {said}", (code, last_gone in said, first_gone in said), (LOCK_FILE_EXISTS, True, False))
+        os.unlink(last_gone)
+        if mount.policy == "forget":
+            unlock_all(mount, "both gone")
+        expect_unlocked(mount, "both gone")
+
+
+@case
+def command_idle_signal(mount):
+    """What is no lock file: `unlock` and SIGUSR2 unlock, with forget only the secret does."""
+    mount.unmount()
+    mount.mount("--idle-lock", "300ms")
+
+    def lock_by_command():
+        code, said = command(mount, "lock")
+        expect(f"lock: {said}", code, 0)
+        expect("again", command(mount, "lock")[0], 0)
+
+    triggers = {
+        "command": lock_by_command,
+        "idle": lambda: until("the idle lock", lambda: mount.state() == "locked"),
+        "signal": lambda: os.kill(mount.daemon, signal.SIGUSR1),
+    }
+    for reason, trigger in triggers.items():
+        for way in ("command", "signal"):
+            content(mount)
+            trigger()
+            mount.await_state("locked")
+            expect_locked(mount, reason)
+            expect("why", mount.ask("status")["lock"]["reasons"], [reason])
+            if mount.policy == "forget":
+                os.kill(mount.daemon, signal.SIGUSR2)
+                time.sleep(0.02)
+                expect_locked(mount, f"{reason}, SIGUSR2")
+                unlock_all(mount, reason)
+            elif way == "signal":
+                os.kill(mount.daemon, signal.SIGUSR2)
+            else:
+                expect("unlock", command(mount, "unlock")[0], 0)
+            expect_unlocked(mount, f"{reason} by {way}")
+
+
+@case
+def idle(mount):
+    """Idle is no request, whatever is open or mapped; requests put it off, statfs and status do not."""
+    mount.unmount()
+    mount.mount("--idle-lock", "1s")
+    with open(mount.path("file")) as held, mmap.mmap(held.fileno(), 0, prot=mmap.PROT_READ) as pages:
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            os.stat(mount.path("file"))
+            os.close(os.open(mount.path("file"), os.O_RDONLY))
+            time.sleep(0.05)
+            expect("while it is used", mount.state(), "unlocked")
+        begin = time.monotonic()
+        while mount.state() != "locked":
+            os.statvfs(mount.mountpoint)
+            if time.monotonic() - begin > 5:
+                stop("open files and statfs put the idle lock off")
+            time.sleep(0.02)
+        if not 0.5 < time.monotonic() - begin < 2.5:
+            stop(f"idle after {time.monotonic() - begin:.2f} s")
+        expect("read", refused(os.read, held.fileno(), 4), "ENOKEY")
+        unlock_all(mount, "idle")
+        expect("the same descriptor", os.pread(held.fileno(), 4, 0), b"text")
+        expect("the same mapping", pages[:], b"text")
+
+
+@case
+def grace(mount):
+    """Ends when no handle is open for writing, or at its deadline; a lock file that is removed meanwhile cancels it."""
+    mount.unmount()
+    mount.mount("--grace", "1500ms")
+    writer = os.open(mount.path("written"), os.O_RDWR | os.O_CREAT)
+    # The writer goes on, and closes: that ends it.
+    make_file(mount.lock_file)
+    until("the will-lock", lambda: mount.ask("status")["lock"]["seen"])
+    for _ in range(10):
+        os.write(writer, b"x" * 1000)
+        expect("a read in the grace", content(mount), "text")
+    begin = time.monotonic()
+    os.close(writer)
+    mount.await_state("locked")
+    if time.monotonic() - begin > 1:
+        stop("the last close does not end the grace")
+    os.unlink(mount.lock_file)
+    if mount.policy == "forget":
+        unlock_all(mount, "grace")
+    expect_unlocked(mount, "grace")
+    # At its deadline, for a writer that stays.
+    writer = os.open(mount.path("written"), os.O_RDWR)
+    begin = time.monotonic()
+    mount.ask("lock")
+    if not 1.4 < time.monotonic() - begin < 5:
+        stop(f"a grace of 1.5 s took {time.monotonic() - begin:.2f} s")
+    expect("a write after the grace", refused(os.write, writer, b"y"), "ENOKEY")
+    unlock_all(mount, "after the deadline")
+    expect("what was written in the grace", os.pread(writer, 10_001, 0), b"x" * 10_000)
+    # Cancelled.
+    locks = mount.ask("status")["lock"]["locks"]
+    make_file(mount.lock_file)
+    until("the will-lock", lambda: mount.ask("status")["lock"]["seen"])
+    os.unlink(mount.lock_file)
+    time.sleep(1.8)
+    expect("after a lock file that came and went", (mount.state(), mount.ask("status")["lock"]["locks"]), ("unlocked", locks))
+    os.close(writer)
+
+
+@case
+def no_writer_no_grace(mount):
+    mount.unmount()
+    mount.mount("--grace", "60s")
+    with open(mount.path("file")):
+        begin = time.monotonic()
+        mount.lock()
+        if time.monotonic() - begin > 5:
+            stop("a reader holds a lock up")
+    mount.unlock()
+
+
+@case
+def secret(mount):
+    """After forget: none, wrong ones, too many, the right one; the same descriptors work on."""
+    if mount.policy != "forget":
+        return
+    with open(mount.path("file"), "rb") as held:
+        held.peek()
+        directory = os.open(mount.mountpoint, os.O_RDONLY)
+        mount.lock()
+        expect("no secret", mount.ask("unlock")["code"], "secret-needed")
+        code, said = command(mount, "unlock", "wrong")
+        expect(f"a wrong secret: {said}", code, WRONG_SECRET)
+        answer = mount.ask("unlock", secret=SECRET)
+        expect("the right one at once after it", answer.get("code"), "too-many-tries")
+        expect_locked(mount, "after a wrong secret")
+        time.sleep(answer["retryAfterSeconds"])
+        unlock_all(mount, "the right secret")
+        expect("the same descriptor", os.pread(held.fileno(), 4, 0), b"text")
+        if "file" not in os.listdir(directory):
+            stop("the directory that was open lists nothing")
+        os.close(directory)
+
+
+# The lock file's directory
+
+
+def away(path):
+    os.rename(path, path + ".away")
+
+
+def replaced(path):
+    os.rename(path, path + ".away")
+    os.mkdir(path, 0o700)
+
+
+def over_mounted(path):
+    run(["mount", "-t", "tmpfs", "-o", "mode=700", "none", path])
+
+
+VANISHING = {
+    "deleted": lambda base: os.rmdir(f"{base}/inner/locks"),
+    "renamed": lambda base: away(f"{base}/inner/locks"),
+    "replaced": lambda base: replaced(f"{base}/inner/locks"),
+    "its parent renamed": lambda base: away(f"{base}/inner"),
+    "an ancestor renamed": lambda base: away(base),
+    "an ancestor replaced": lambda base: replaced(base),
+}
+ROOT_ONLY = {
+    "over-mounted": lambda base: over_mounted(f"{base}/inner/locks"),
+    "an ancestor over-mounted": lambda base: over_mounted(base),
+    "unmounted": lambda base: run(["umount", "-l", f"{base}/inner/locks"]),
+}
+
+
+@case
+def directory(mount):
+    """Vanished or replaced: locked, until an unlock takes what is there now for it, and watches that."""
+    ways = VANISHING | (ROOT_ONLY if os.geteuid() == 0 else {})
+    mount.unmount()
+    for name, vanish in ways.items():
+        base = os.path.join(mount.directory, "outer")
+        locks = f"{base}/inner/locks"
+        os.makedirs(locks, 0o700)
+        if name == "unmounted":
+            over_mounted(locks)
+        mount.mount("--lock-file", f"{locks}/lock")
+        vanish(base)
+        expect_locked(mount, name)
+        until(f"the reason, {name}", lambda: mount.ask("status")["lock"]["reasons"] == ["lock-directory"])
+        # Put right by hand or not, it stays locked.
+        os.makedirs(f"{base}/inner", 0o700, exist_ok=True)
+        time.sleep(0.06)
+        expect_locked(mount, f"{name}, put right")
+        unlock_all(mount, name)
+        expect(f"{name}: made again", os.path.isdir(locks), True)
+        make_file(f"{locks}/lock")
+        expect_locked(mount, f"{name}, armed again")
+        os.unlink(f"{locks}/lock")
+        if mount.policy == "forget":
+            unlock_all(mount, name)
+        expect_unlocked(mount, f"{name}, armed again")
+        mount.unmount()
+        for path in (locks, base):
+            run(["umount", path]) if os.path.ismount(path) else None
+        for path in os.listdir(mount.directory):
+            if path.startswith("outer"):
+                shutil.rmtree(os.path.join(mount.directory, path))
+    mount.mount()
+
+
+@case
+def unreadable(mount):
+    """A directory that this user may not look into: locked, whatever is in it."""
+    if os.geteuid() == 0:
+        return
+    os.chmod(mount.lock_directory, 0)
+    expect_locked(mount, "mode 000")
+    expect("unlock", command(mount, "unlock", RIGHT)[0], LOCK_FILE_EXISTS)
+    os.chmod(mount.lock_directory, 0o700)
+    if mount.policy == "forget" or mount.state() == "locked":
+        unlock_all(mount, "readable again")
+    expect_unlocked(mount, "readable again")
+
+
+# At mount, and events
+
+
+@case
+def there_at_mount(mount):
+    mount.unmount()
+    for kind, make in KINDS.items():
+        make(mount.lock_file)
+        mount.mount()
+        expect(f"{kind}: the first request", content(mount), "ENOKEY")
+        expect("state", mount.state(), "locked")
+        remove(mount.lock_file)
+        if mount.policy == "forget":
+            unlock_all(mount, kind)
+        expect_unlocked(mount, kind)
+        mount.unmount()
+    mount.mount()
+
+
+@case
+def events(mount):
+    """`vaultfs events --json`: each lock is announced, done and told with its receipt, each unlock too."""
+    stream = subprocess.Popen(
+        [mount.binary, "events", "--json", mount.mountpoint], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    lines = (json.loads(line) for line in stream.stdout)
+    expect("the first line", (first := next(lines))["event"], "state")
+    expect("the state", first["state"], "unlocked")
+    for trigger, reason in (("file", "lock-file"), ("command", "command"), ("signal", "signal")):
+        mount.lock_by(trigger)
+        expect(trigger, content(mount), "ENOKEY")
+        mount.unlock_from(trigger)
+        seen = {}
+        while "did-unlock" not in seen:
+            event = next(lines)
+            if event["mountpoint"] != os.path.realpath(mount.mountpoint) or "time" not in event:
+                stop(event)
+            seen[event["event"]] = event
+        seen.pop("denied", None)
+        expect(f"{trigger}: the order", list(seen), ["will-lock", "did-lock", "will-unlock", "did-unlock"])
+        expect(trigger, seen["will-lock"]["reasons"], [reason])
+        receipt = seen["did-lock"]["receipt"]
+        expect("the receipt", (receipt["complete"], receipt["unpurged"], receipt["policy"]), (True, [], mount.policy))
+        expect("forgotten", receipt["keysForgotten"], ["complete", "unless-open"] if mount.policy == "forget" else [])
+    mount.unmount()
+    expect("the end of the stream", [e["event"] for e in lines if e["event"] != "denied"], [])
+    expect("its exit code", stream.wait(30), 0)
+    mount.mount()
+
+
+def triggers(mount, options):
+    mount.initialise()
+    mount.mount()
+    with open(mount.path("file"), "w") as file:
+        file.write("text")
+    for function in cases:
+        if not options.cases or function.__name__ in options.cases:
+            begin = time.monotonic()
+            function(mount)
+            mount.unmount()
+            mount.mount()
+            expect_unlocked(mount, function.__name__)
+            print(f"{function.__name__}: {time.monotonic() - begin:.1f} s", flush=True)
+    mount.verify()
+
+
+main(triggers)
