@@ -1,7 +1,9 @@
 internal import ArgumentParser
 internal import Glibc
+internal import LockFiles
 internal import SystemPackage
 internal import VaultCrypto
+internal import VaultFileSystem
 internal import VaultStore
 
 /// `vaultfs mount VAULT MOUNTPOINT`
@@ -81,6 +83,15 @@ struct MountCommand: ParsableCommand {
             try Daemon.runInForeground(request, masterKey: masterKey)
         } else {
             try DaemonLaunch.run(request, masterKey: masterKey)
+            Self.report(request.lock, mountpoint: place)
+        }
+    }
+
+    /// A mount on which everything is refused looks broken, unless somebody says why.
+    private static func report(_ options: LockOptions, mountpoint: FilePath) {
+        for file in options.lockFiles {
+            let sighting = file.look()
+            if sighting.isLocked { Console.report("\(mountpoint.shown) is locked: \(file.describe(sighting))") }
         }
     }
 
