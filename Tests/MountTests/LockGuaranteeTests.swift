@@ -56,7 +56,7 @@ extension MountTests {
         func rounds(form: Form) throws {
             let vault = try VaultUnderTest()
             try vault.mount(["--lock-file", "\(vault.plain)/lock"] + form.mountArguments)
-            try guarantee(vault, form.arguments(vault) + ["--mebibytes", "8", "--tries", "2", "--rounds", "20"])
+            try guarantee(vault, form.arguments(vault) + ["--mebibytes", "8", "--tries", "2", "--rounds", "8"])
             try vault.unmount()
             let verify = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
             #expect(verify.exitCode == 0, "\(verify)")
