@@ -13,6 +13,12 @@ extension MountTests {
             try setting.vault(initialise: false).lockProgram(
                 "lock_load.py", ["--policy", policy, "--rounds", "100"])
         }
+
+        @Test("pages that are dirty when a lock comes", arguments: Settings.accounts, policies)
+        func mapped(setting: Setting, policy: String) throws {
+            try setting.vault(initialise: false).lockProgram(
+                "lock_mapped.py", ["--policy", policy, "--rounds", "5"])
+        }
     }
 }
 

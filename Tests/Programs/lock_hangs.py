@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 
-from locking import PATIENCE, fork, hangs, libc, main, noise, run, stop, syncfs, until, wait
+from locking import PATIENCE, fork, hangs, libc, main, noise, run, stop, syncfs, until, wait, zombie
 
 MIB = 1 << 20
 cases = []
@@ -227,14 +227,6 @@ def ended(mount):
     until("the mount's end", lambda: not os.path.ismount(mount.mountpoint))
 
 
-def zombie(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 # What people do in each state
 
 
@@ -329,8 +321,10 @@ def killing(mount):
     for name in STATES:
         for action in (read, fault):
             with state(mount, name, holding=["big"]) as (fd,):
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
                 os.kill(mount.daemon, signal.SIGSTOP)
                 try:
+                    until("the daemon's stop", lambda: stopped(mount.daemon))
                     child = fork(action, fd)
                     until("a request", lambda: asleep(child))
                     os.kill(child, signal.SIGKILL)
@@ -340,6 +334,14 @@ def killing(mount):
                 code = wait(child, f"a process killed in {action.__name__}, {name}")
                 if code != -signal.SIGKILL:
                     stop(f"{name}: {action.__name__} did not wait: {code}")
+
+
+def stopped(pid):
+    def state_of(thread):
+        with open(f"/proc/{pid}/task/{thread}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0]
+
+    return all(state_of(thread) == "T" for thread in os.listdir(f"/proc/{pid}/task"))
 
 
 def asleep(pid):

@@ -219,6 +219,15 @@ def run(arguments, seconds=PATIENCE, **keywords):
     return process.returncode, said
 
 
+def zombie(pid):
+    """Whether a process has ended, for all that it did."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 def syncfs(path):
     """syncfs(2)."""
     fd = os.open(path, os.O_RDONLY)
