@@ -71,7 +71,12 @@ package final class Locker: LockObserver, Sendable {
         var loop = LockerLoop(self)
         loop.begin()
         let start = Mutex(loop)
-        let made = try BackgroundThread { start.withLock { $0.run() } }
+        let made = try BackgroundThread {
+            // Of the calling thread and those it makes, on Linux: a purge competes with programs that try again and again.
+            // Where the user may not, it does without.
+            setpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0, -20)
+            start.withLock { $0.run() }
+        }
         thread.withLock { $0 = made }
     }
 
