@@ -17,7 +17,7 @@ extension MountTests {
         @Test("pages that are dirty when a lock comes", arguments: Settings.accounts, policies)
         func mapped(setting: Setting, policy: String) throws {
             try setting.vault(initialise: false).lockProgram(
-                "lock_mapped.py", ["--policy", policy, "--rounds", "5"])
+                "lock_mapped.py", ["--policy", policy, "--rounds", "4"])
         }
     }
 }
