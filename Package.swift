@@ -62,7 +62,7 @@ let package = Package(
             name: "VaultFileSystemTests",
             dependencies: [
                 "VaultFileSystem", "LockFiles", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport",
-                system,
+                system, logging,
             ],
             swiftSettings: settings),
         .testTarget(

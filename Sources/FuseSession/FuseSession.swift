@@ -158,16 +158,14 @@ package final class FuseSession: @unchecked Sendable {
     }
 
     /// Unmounts as SIGTERM asks: dirty mapped pages are written back first; programs that still have files open get
-    /// ENOTCONN from then on.
+    /// ENOTCONN from then on. No lock may be at work, nor begin.
     package func requestUnmount() {
-        if let descriptor = try? FileDescriptor.open(mountpoint, .readOnly, options: [.directory, .closeOnExec]) {
-            _ = linux_syncfs(descriptor.rawValue)
-            try? descriptor.close()
-        } else {
-            // Locked: what may still have dirty pages is told one by one.
-            hasEnded.withLock { if !$0 { _ = dropInodes(server.fileSystem.openInodes()) } }
+        hasEnded.withLock { hasEnded in
+            if hasEnded { return }
+            // Not by syncfs(2), which (seen on kernel 6.18) begins to write back and does not wait for it.
+            _ = dropInodes(server.fileSystem.openInodes())
+            fuse_session_exit(session)
         }
-        hasEnded.withLock { if !$0 { fuse_session_exit(session) } }
         wakeWorkers()
     }
 

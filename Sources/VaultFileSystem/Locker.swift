@@ -80,10 +80,11 @@ package final class Locker: LockObserver, Sendable {
         thread.withLock { $0 = made }
     }
 
-    /// Ends the thread; whoever waits for a lock or an unlock is answered.
+    /// Ends the thread; whoever waits for a lock or an unlock is answered. Returns when it has ended, to every caller: who
+    /// takes the session down relies on it.
     package func stop() {
         inbox.update { $0.isStopping = true }
-        thread.withLock { $0.take() }?.join()
+        thread.withLock { $0.take()?.join() }
     }
 
     /// Locks; `reply` is called when that is done, or at once where it was.

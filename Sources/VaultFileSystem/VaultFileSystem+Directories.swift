@@ -45,11 +45,15 @@ extension VaultFileSystem {
         _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (Listed) -> Bool
     ) throws(StoreError) {
         try admit(handle.node, .names)
+        // Once for all entries: each look is two system calls.
+        let wasUnlocked = gate.isUnlocked()
         try handle.reader.withLock { (reader) throws(StoreError) in
             try reader.seek(to: offset)
             while true {
                 guard let found = try reader.nextWithDots() else { return }
-                guard let listed = try listed(found, in: handle, withAttributes: withAttributes) else { continue }
+                guard
+                    let listed = try listed(found, in: handle, withAttributes: withAttributes, wasUnlocked: wasUnlocked)
+                else { continue }
                 if take(listed) { continue }
                 if let id = listed.id { forget(id, count: 1) }
                 return reader.putBack()
@@ -58,7 +62,7 @@ extension VaultFileSystem {
     }
 
     private func listed(
-        _ found: DirectoryReader.Entry, in handle: DirectoryHandle, withAttributes: Bool
+        _ found: DirectoryReader.Entry, in handle: DirectoryHandle, withAttributes: Bool, wasUnlocked: Bool
     ) throws(StoreError) -> Listed? {
         var attributes = stat()
         attributes.st_ino = ino_t(found.inode)
@@ -73,7 +77,7 @@ extension VaultFileSystem {
                 let status = try handle.directory.status(of: found.name)
                 let node = nodes.intern(status, parent: handle.node, entry: found.name)
                 do throws(StoreError) {
-                    try admitFound(node)
+                    if !wasUnlocked { try admitFound(node) }
                     listed.attributes = plaintextAttributes(status, of: node)
                     listed.id = nodes.id(of: node)
                 } catch {

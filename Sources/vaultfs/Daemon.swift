@@ -88,6 +88,8 @@ final class Daemon: Sendable {
     }
 
     func requestUnmount() {
+        // A lock waits for pages that only workers can write back: it has to end while they are there.
+        lock.stop()
         session.requestUnmount()
     }
 

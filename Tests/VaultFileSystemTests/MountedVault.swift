@@ -12,13 +12,16 @@ import VaultStore
 /// A vault's directory, and the file system over it as a kernel would drive it. The directory goes with the object.
 final class MountedVault {
     let path: String
+    let masterKey: SecretBytes
     let keyRing: KeyRing
+    private let lock: LockOptions
     private(set) var system: VaultFileSystem
     private(set) var workspace: Workspace
     let caller = VaultFileSystem.Caller(uid: geteuid(), gid: getegid())
 
-    init() throws {
-        let masterKey = try SecretBytes.random(count: 32)
+    init(lock: LockOptions = LockOptions()) throws {
+        self.lock = lock
+        masterKey = try SecretBytes.random(count: 32)
         let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
         let configuration = try VaultConfiguration.make(
             chunkSize: 4096, masterKey: masterKey, slots: [SlotRequest(secret: secret)],
@@ -29,7 +32,7 @@ final class MountedVault {
         let record = try DirectoryRecord.make(
             .complete, isRoot: true, classCipher: keyRing.classCipher(.complete), vault: keyRing.vault)
         try Data(record.bytes).write(to: URL(filePath: path + "/vaultfs.dir"))
-        (system, workspace) = try Self.mount(path, keyRing, isReadOnly: false)
+        (system, workspace) = try Self.mount(path, keyRing, lock, isReadOnly: false)
     }
 
     deinit {
@@ -37,18 +40,18 @@ final class MountedVault {
     }
 
     private static func mount(
-        _ path: String, _ keyRing: KeyRing, isReadOnly: Bool
+        _ path: String, _ keyRing: KeyRing, _ lock: LockOptions, isReadOnly: Bool
     ) throws -> (VaultFileSystem, Workspace) {
         let root = try FileDescriptor.open(FilePath(path), .readOnly, options: .directory)
         defer { try? root.close() }
         let store = try Store(root: root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: isReadOnly)
-        return (try VaultFileSystem(store: store), try Workspace(layout: store.layout))
+        return (try VaultFileSystem(store: store, gate: LockGate(lock)), try Workspace(layout: store.layout))
     }
 
     /// As a new mount finds it.
     func remount(isReadOnly: Bool = false) throws {
         system.shutDown()
-        (system, workspace) = try Self.mount(path, keyRing, isReadOnly: isReadOnly)
+        (system, workspace) = try Self.mount(path, keyRing, lock, isReadOnly: isReadOnly)
     }
 
     /// A file with this content, closed; counts as one lookup.

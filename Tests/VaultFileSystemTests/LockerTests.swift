@@ -1,0 +1,256 @@
+import Glibc
+import LockFiles
+import Logging
+import Synchronization
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultFormat
+import VaultStore
+
+@testable import VaultFileSystem
+
+/// What locks and what unlocks (README, "What unlocks what"), with caches of no kernel.
+@Suite(.timeLimit(.minutes(1))) struct LockerTests {
+    /// Notes what it is asked, and in which state.
+    private final class Caches: KernelCaches {
+        let calls = Monitor<[String]>([])
+        let gate = Mutex<LockGate?>(nil)
+        /// While set, `dropInodes` does not return.
+        let isHeld = Monitor(false)
+
+        private func note(_ call: String) {
+            let state = gate.withLock { $0?.state }
+            calls.update { $0.append("\(call) \(state.map { "\($0)" } ?? "")") }
+        }
+
+        func dropInodes(_ inodes: [UInt64]) -> [String] {
+            note("inodes")
+            isHeld.wait { $0 ? nil : () }
+            return []
+        }
+        func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
+            note("names")
+            return ("epoch", [])
+        }
+        func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool { true }
+        func wipeWorkers() -> [String] {
+            note("workers")
+            return []
+        }
+    }
+
+    /// One vault with a locker.
+    private final class Setup {
+        let vault: MountedVault
+        let place: LockPlace
+        let locker: Locker
+        let caches = Caches()
+        private let events: Monitor<[String]>
+
+        init(
+            _ policy: LockPolicy = .refuse, idleMilliseconds: Int? = nil, isLocked: Bool = false
+        ) throws {
+            place = try LockPlace()
+            if isLocked { try place.create() }
+            let options = LockOptions(
+                lockFiles: [try LockFile(path: place.file)], policy: policy, idleMilliseconds: idleMilliseconds)
+            vault = try MountedVault(lock: options)
+            let gate = vault.system.gate
+            caches.gate.withLock { $0 = gate }
+            let events = Monitor<[String]>([])
+            self.events = events
+            locker = Locker(
+                fileSystem: vault.system, options: options, caches: caches, logger: Logger(label: "test")
+            ) { event in
+                switch event {
+                case .didLock: events.update { $0.append("did-lock") }
+                case .didUnlock: events.update { $0.append("did-unlock") }
+                default: break
+                }
+            }
+            try locker.start()
+        }
+
+        deinit { locker.stop() }
+
+        /// The next of the locks and unlocks that were not awaited yet.
+        func next() -> String? {
+            events.wait(until: monotonicDeadline(in: 20)) { $0.isEmpty ? nil : $0.removeFirst() }
+        }
+
+        func lock(_ reason: LockReason = .command) throws -> Bool {
+            let answer = Monitor<Bool?>(nil)
+            locker.lock(reason) { _, already in answer.update { $0 = already } }
+            let given = answer.wait(until: monotonicDeadline(in: 20)) { $0 }
+            return try #require(given as Bool?)
+        }
+
+        func unlock(_ key: Locker.MasterKeySource? = nil) throws -> Result<Bool, UnlockRefusal> {
+            let answer = Monitor<Result<Bool, UnlockRefusal>?>(nil)
+            locker.unlock(masterKey: key) { outcome in answer.update { $0 = outcome } }
+            let given = answer.wait(until: monotonicDeadline(in: 20)) { $0 }
+            return try #require(given)
+        }
+
+        var state: LockGate.State { vault.system.gate.state }
+    }
+
+    private func isLockFileRefusal(_ outcome: Result<Bool, UnlockRefusal>) -> Bool {
+        if case .failure(.lockFile) = outcome { true } else { false }
+    }
+
+    @Test("Lock file, refuse: its coming locks, its going unlocks, an unlock is refused while it is there")
+    func lockFile() throws {
+        let setup = try Setup()
+        try setup.place.create()
+        setup.locker.poke()
+        #expect(setup.next() == "did-lock")
+        #expect(isLockFileRefusal(try setup.unlock()))
+        #expect(setup.state == .locked)
+        try setup.place.remove()
+        setup.locker.poke()
+        #expect(setup.next() == "did-unlock")
+        #expect(setup.state == .unlocked)
+    }
+
+    @Test("The order: names, inodes, workers while locking; with forget the workers again when the keys are gone")
+    func order() throws {
+        for policy in [LockPolicy.refuse, .forget] {
+            let setup = try Setup(policy)
+            #expect(try setup.lock() == false)
+            let calls = setup.caches.calls.update { $0 }
+            let expected = ["names locking", "inodes locking", "workers locking"]
+            #expect(calls == expected + (policy == .forget ? ["workers locked"] : []))
+            #expect(try setup.lock() == true)
+        }
+    }
+
+    @Test("Lock file, forget: stays locked when it has gone, unlocks with the secret; open handles go on")
+    func forget() throws {
+        let setup = try Setup(.forget)
+        let file = try setup.vault.file("f", pattern(5000)).id
+        let system = setup.vault.system
+        let handle = try system.open(file, flags: O_RDONLY, for: setup.vault.caller, workspace: setup.vault.workspace)
+        try setup.place.create()
+        setup.locker.poke()
+        #expect(setup.next() == "did-lock")
+        #expect(system.store.keyRing.presentClasses == [.untilFirstUnlock, .none])
+        #expect(!handle.file.hasKeys)
+        let key: Locker.MasterKeySource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in masterKey }
+        #expect(isLockFileRefusal(try setup.unlock(key)))
+        try setup.place.remove()
+        #expect(try setup.unlock() == .failure(.secretNeeded))
+        #expect(setup.state == .locked)
+        #expect(try setup.unlock(key) == .success(false))
+        #expect(try setup.vault.read(handle) == pattern(5000))
+        system.release(handle)
+    }
+
+    @Test(
+        "A command, idleness or a signal keeps a vault locked when a lock file has gone",
+        arguments: [LockReason.command, .idle, .signal])
+    func severalReasons(_ reason: LockReason) throws {
+        let setup = try Setup()
+        try setup.place.create()
+        setup.locker.poke()
+        #expect(setup.next() == "did-lock")
+        #expect(try setup.lock(reason) == true)
+        try setup.place.remove()
+        setup.locker.poke()
+        // The lock is answered after a look at the lock files.
+        #expect(try setup.lock(reason) == true)
+        #expect(setup.state == .locked)
+        #expect(try setup.unlock() == .success(false))
+        #expect(try setup.unlock() == .success(true))
+    }
+
+    @Test("A directory that went and came back keeps the vault locked until an unlock takes it")
+    func directory() throws {
+        let setup = try Setup()
+        try setup.place.removeDirectory()
+        setup.locker.poke()
+        #expect(setup.next() == "did-lock")
+        try setup.place.makeDirectory()
+        setup.locker.poke()
+        #expect(try setup.lock(.lockDirectory) == true)
+        #expect(setup.locker.status().reasons == [.lockDirectory])
+        #expect(try setup.unlock() == .success(false))
+        #expect(setup.vault.system.gate.isUnlocked())
+    }
+
+    @Test("A watch that fails locks; an unlock takes what is there")
+    func watchFailure() throws {
+        let setup = try Setup()
+        setup.locker.watchFailed("no reason")
+        #expect(setup.next() == "did-lock")
+        #expect(try setup.unlock() == .success(false))
+    }
+
+    @Test("Idle for so long, with a file open: locks")
+    func idle() throws {
+        let setup = try Setup(idleMilliseconds: 50)
+        #expect(setup.next() == "did-lock")
+        #expect(setup.locker.status().lastReceipt?.reasons == [.idle])
+    }
+
+    @Test("A wrong secret is not followed by another at once; a key of another vault does not unlock")
+    func secrets() throws {
+        let setup = try Setup(.forget)
+        _ = try setup.lock()
+        let other = try SecretBytes.random(count: 32)
+        guard case .failure(.failed) = try setup.unlock({ () throws(UnlockRefusal) in other }) else {
+            Issue.record("another vault's key was not refused")
+            return
+        }
+        #expect(setup.state == .locked)
+        let tries = Atomic<Int>(0)
+        func attempt() throws -> Result<Bool, UnlockRefusal> {
+            try setup.unlock { () throws(UnlockRefusal) in
+                tries.add(1, ordering: .relaxed)
+                throw .wrongSecret("no")
+            }
+        }
+        #expect(try attempt() == .failure(.wrongSecret("no")))
+        for _ in 0..<3 {
+            guard case .failure(.tooManyTries) = try attempt() else {
+                Issue.record("a second secret was tried at once")
+                return
+            }
+        }
+        #expect(tries.load(ordering: .relaxed) == 1)
+    }
+
+    @Test("Locked from the start: what waits for the first unlock waits, then goes on through later locks")
+    func untilFirstUnlock() throws {
+        let setup = try Setup(isLocked: true)
+        #expect(setup.state == .locked)
+        #expect(!setup.vault.system.gate.hasBeenUnlocked)
+        try setup.place.remove()
+        setup.locker.poke()
+        #expect(setup.next() == "did-lock")
+        #expect(setup.next() == "did-unlock")
+        _ = try setup.lock()
+        #expect(setup.vault.system.gate.hasBeenUnlocked)
+    }
+
+    @Test("stop returns to nobody before the thread has ended")
+    func stop() throws {
+        let setup = try Setup()
+        setup.caches.isHeld.update { $0 = true }
+        setup.locker.lock(.command)
+        setup.caches.calls.wait { $0.contains("inodes locking") ? () : nil }
+        let stopped = Monitor(0)
+        let threads = try (0..<2).map { _ in
+            try BackgroundThread { [locker = setup.locker] in
+                locker.stop()
+                stopped.update { $0 += 1 }
+            }
+        }
+        // No sign of it can be awaited: it is one of not going on.
+        #expect(stopped.wait(until: deadline(milliseconds: 50)) { $0 > 0 ? () : nil } == nil)
+        setup.caches.isHeld.update { $0 = false }
+        for thread in threads { thread.join() }
+        #expect(setup.next() == "did-lock")
+    }
+}

@@ -1,0 +1,54 @@
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultStore
+
+/// Keys that a lock takes away and an unlock brings back.
+@Suite struct KeyRingTests {
+    private let masterKey: SecretBytes
+    private let ring: KeyRing
+
+    init() throws {
+        masterKey = try SecretBytes.random(count: 32)
+        let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
+        let configuration = try VaultConfiguration.make(
+            chunkSize: 4096, masterKey: masterKey, slots: [SlotRequest(secret: secret)],
+            created: "2026-01-01T00:00:00Z")
+        ring = try KeyRing(masterKey: masterKey, configuration: configuration)
+    }
+
+    private func seal(_ protectionClass: ProtectionClass) throws -> [UInt8] {
+        try ring.classCipher(protectionClass).seal([1, 2, 3], associatedData: [])
+            + ring.linkCipher(protectionClass).seal([1, 2, 3], associatedData: [])
+    }
+
+    @Test("Forgotten keys are refused from the announcement on, the others are not; restored ones are those of before")
+    func forgetAndRestore() throws {
+        let before = try ProtectionClass.allCases.map { try seal($0) }
+        let held = try ring.classCipher(.complete)
+        ring.beginForgetting()
+        for _ in 0..<2 {
+            for protectionClass in [ProtectionClass.complete, .unlessOpen] {
+                #expect(throws: StoreError.locked) { _ = try ring.classCipher(protectionClass) }
+                #expect(throws: StoreError.locked) { _ = try ring.linkCipher(protectionClass) }
+            }
+            #expect(try [seal(.untilFirstUnlock), seal(.none)] == Array(before[2...]))
+            ring.forget()
+        }
+        // Who got a cipher before has none now.
+        #expect(throws: CryptoError.keyForgotten) { _ = try held.seal([1], associatedData: []) }
+        try ring.restore(masterKey: masterKey)
+        #expect(try ProtectionClass.allCases.map { try seal($0) } == before)
+    }
+
+    @Test("Another vault's master key restores nothing")
+    func anotherKey() throws {
+        ring.beginForgetting()
+        ring.forget()
+        let other = try SecretBytes.random(count: 32)
+        #expect(throws: VaultError.self) { try ring.restore(masterKey: other) }
+        #expect(ring.presentClasses == [.untilFirstUnlock, .none])
+        #expect(throws: StoreError.locked) { _ = try ring.classCipher(.complete) }
+    }
+}
