@@ -9,10 +9,8 @@ import signal
 import time
 
 from lock_records import RECORD, Board, Writer, content
-from locking import SECRET, finish, fork, main, stop, until, zombie
+from locking import GONE, SECRET, ended, finish, fork, main, mounted, stop, until
 
-# What a system call on a mount says once its daemon has died.
-GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.EINTR, errno.ENODEV)
 WAYS = ("pwrite", "append", "truncate")
 MOMENTS = ("locking", "locked", "unlocking")
 # Killed while it tells the kernel to drop pages, a daemon may not end: its thread waits for a page that a request has
@@ -76,20 +74,6 @@ def kill(mount, rng, moment):
     if request:
         mount.receive(request)
     return aborted
-
-
-def mounted(mount):
-    """Also one whose daemon is dead, which os.path.ismount cannot tell from nothing."""
-    with open("/proc/self/mounts") as mounts:
-        return f" {mount.mountpoint} " in mounts.read()
-
-
-def ended(pid):
-    """Whether all its threads are gone: a main thread that has ended waits, as a zombie, for the others."""
-    try:
-        return len(os.listdir(f"/proc/{pid}/task")) <= 1 and zombie(pid)
-    except FileNotFoundError:
-        return True
 
 
 def check_file(mount, number, words):

@@ -2,7 +2,6 @@
 
 lock_mapped.py --binary VAULTFS --directory DIR [--policy refuse|forget] [--rounds N] [--seed N]"""
 
-import itertools
 import mmap
 import os
 import random
@@ -10,9 +9,9 @@ import signal
 import struct
 import time
 
+from lock_pages import PAGE, dirty_for_ever, page, stored, touch
 from locking import finish, fork, main, noise, refused, stop, until, wait
 
-PAGE = 4096
 MIB = 1 << 20
 
 
@@ -69,29 +68,6 @@ def several_mappings(mount, seed, size=120 * MIB):
     return path, expected
 
 
-def touch(pages, at):
-    """Looks at a mapping by a copy of the kernel's: where a program would get SIGBUS, this is EFAULT."""
-    fds = os.pipe()
-    try:
-        return os.write(fds[1], memoryview(pages)[at:at + 1])
-    finally:
-        for fd in fds:
-            os.close(fd)
-
-
-def page(number, version):
-    return struct.pack("<QQ", number, version) * (PAGE // 16)
-
-
-def dirty_for_ever(path, pages, progress):
-    """Stores pages one after the other, in ever newer versions; ends by SIGBUS."""
-    with open(path, "r+b") as file, mmap.mmap(file.fileno(), pages * PAGE) as mapping:
-        for count in itertools.count():
-            number, version = count % pages, count // pages + 1
-            mapping[number * PAGE:(number + 1) * PAGE] = page(number, version)
-            progress[0] = count + 1
-
-
 def continuous(mount, rng, pages=2000):
     """A process never stops storing: it gets SIGBUS, and every store of before is there."""
     path = mount.path("endless")
@@ -112,7 +88,7 @@ def continuous(mount, rng, pages=2000):
         for number in range(pages):
             found = file.read(PAGE)
             # The last version of this page that was stored wholly; the page that was being stored may be a mixture.
-            version = (stores - number + pages - 1) // pages
+            version = stored(number, pages, stores)
             if number != stores % pages and found != (page(number, version) if version else bytes(PAGE)):
                 stop(f"page {number} of version {version} after {stores} stores: {struct.unpack('<QQ', found[:16])}")
     os.unlink(path)

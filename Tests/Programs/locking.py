@@ -3,6 +3,7 @@
 import base64
 import ctypes
 import errno
+import glob
 import json
 import os
 import random
@@ -18,6 +19,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 SECRET = {"kind": "passphrase", "bytes": base64.b64encode(b"correct horse").decode()}
 # No step of a test takes so long on any machine; what does, hangs.
 PATIENCE = 30
+# What a system call on a mount says once its daemon has died.
+GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.EINTR, errno.ENODEV)
 children = set()
 
 
@@ -28,12 +31,12 @@ def stop(*what):
 
 def hangs(what):
     """Ends the program, with where its children, and whoever cannot be killed, are in the kernel (root is told)."""
-    for pid in [int(p) for p in os.listdir("/proc") if p.isdigit()]:
+    for stat in glob.glob("/proc/[0-9]*/task/*/stat"):
         try:
-            with open(f"/proc/{pid}/stat") as stat, open(f"/proc/{pid}/stack") as stack:
-                fields = stat.read().rsplit(")", 1)[1].split()
+            with open(stat) as file, open(stat[:-4] + "stack") as stack:
+                fields = file.read().rsplit(")", 1)[1].split()
                 if int(fields[1]) == os.getpid() or fields[0] == "D":
-                    print(f"process {pid} {fields[0]}:\n{stack.read()}", file=sys.stderr)
+                    print(f"{stat[:-5]} {fields[0]}:\n{stack.read()}", file=sys.stderr)
         except OSError:
             pass
     stop(what)
@@ -230,6 +233,20 @@ def zombie(pid):
             return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
         return True
+
+
+def ended(pid):
+    """Whether all its threads are gone: a main thread that has ended waits, as a zombie, for the others."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) <= 1 and zombie(pid)
+    except FileNotFoundError:
+        return True
+
+
+def mounted(mount):
+    """Also one whose daemon is dead, which os.path.ismount cannot tell from nothing."""
+    with open("/proc/self/mounts") as mounts:
+        return f" {mount.mountpoint} " in mounts.read()
 
 
 def syncfs(path):

@@ -1,0 +1,21 @@
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// The daemon's end, by SIGTERM and by SIGKILL, while a lock and dirty pages of mappings meet.
+    @Suite struct LockEnd {
+        @Test(
+            "SIGTERM loses no dirty page", arguments: Settings.accounts,
+            ["terminated_in_grace", "terminated_with_dirty_pages"])
+        func terminated(setting: Setting, name: String) throws {
+            try setting.vault(initialise: false).lockProgram("lock_end.py", [name])
+        }
+
+        @Test(
+            "SIGKILL ends the daemon, and all that wait for it", arguments: Settings.accounts,
+            ["killed_while_locking", "killed_while_locked", "killed_while_unlocking"])
+        func killed(setting: Setting, name: String) throws {
+            try setting.vault(initialise: false).lockProgram("lock_end.py", [name])
+        }
+    }
+}

@@ -1,0 +1,251 @@
+"""The daemon's end while pages of shared mappings are dirty: asked to end it loses none of them; killed it goes, and
+whoever waits for it is told.
+
+lock_end.py --binary VAULTFS --directory DIR [--policy refuse|forget] [--seed N] CASE…"""
+
+import contextlib
+import errno
+import mmap
+import os
+import signal
+import time
+
+from lock_pages import check_stored, dirty_for_ever, touch
+from locking import GONE, SECRET, ended, fork, main, mounted, noise, refused, run, stop, until, wait
+
+MIB = 1 << 20
+# Enough that to write it back takes longer than most of the delays before a kill.
+DIRTY = 96 * MIB
+CLEAN = MIB
+DIRECTORIES = 50
+# How long the end of a daemon, and of those who wait for it, may take.
+SECONDS = 10
+DEAD = [errno.errorcode[number] for number in GONE]
+cases = {}
+
+
+def case(function):
+    cases[function.__name__] = function
+    return function
+
+
+# Programs that use the mount. Each says by `begun` that it is at work, and ends when it is told that the daemon is dead.
+
+
+def make_dirty(mount, seed, begun):
+    """Makes a whole file dirty by a mapping and keeps that: the kernel writes back when one ends."""
+    source = os.memfd_create("pages")
+    os.pwrite(source, noise(seed, DIRTY), 0)
+    with open(mount.path("big"), "r+b") as file, mmap.mmap(file.fileno(), DIRTY) as pages:
+        # What is read ahead is quicker than a page fault for each.
+        while file.read(MIB):
+            pass
+        os.preadv(source, [memoryview(pages)], 0)
+        begun[0] = 1
+        signal.pause()
+
+
+def read(mount, begun):
+    """Pages that are being written back, and pages that the daemon has to give."""
+    # Never closed: that tells of what could not be written back.
+    big, clean = (os.open(mount.path(name), os.O_RDONLY) for name in ("big", "clean"))
+    while True:
+        os.posix_fadvise(clean, 0, 0, os.POSIX_FADV_DONTNEED)
+        for at in range(64):
+            refused(os.pread, big, 4096, at * DIRTY // 64)
+            if refused(os.pread, clean, 4096, at * CLEAN // 64) in DEAD:
+                return
+        begun[0] = 1
+
+
+def touch_pages(mount, begun, dead):
+    """The same by mappings, in which a page that the kernel still has is no error."""
+    big, clean = (os.open(mount.path(name), os.O_RDONLY) for name in ("big", "touched"))
+    kept = mmap.mmap(big, DIRTY, prot=mmap.PROT_READ)
+    while True:
+        was_dead = dead[0]
+        os.posix_fadvise(clean, 0, 0, os.POSIX_FADV_DONTNEED)
+        with mmap.mmap(clean, CLEAN, prot=mmap.PROT_READ) as pages:
+            found = [refused(touch, *where) for at in range(64)
+                     for where in ((kept, at * DIRTY // 64), (pages, at * CLEAN // 64))]
+        if was_dead and "EFAULT" in found:
+            return
+        begun[0] = 1
+
+
+def look_up(mount, begun):
+    while True:
+        for number in range(DIRECTORIES):
+            path = mount.path("directories", str(number))
+            if refused(os.listdir, path) in DEAD or refused(os.stat, f"{path}/{number}") in DEAD:
+                return
+        begun[0] = 1
+
+
+def execute(*command):
+    quiet = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(quiet, fd)
+    os.execvp(command[0], command)
+
+
+def start(*function):
+    """A child that has begun; where it says so is its last argument."""
+    begun = memoryview(mmap.mmap(-1, 8)).cast("Q")
+    pid = fork(function[0], *function[1:], begun)
+    until(f"{function[0].__name__} to begin", lambda: begun[0])
+    return pid
+
+
+# The daemon's end
+
+
+@contextlib.contextmanager
+def nothing_left(mount):
+    """Whatever hangs in the body is freed by an abort of the connection, after it has been told where it hangs."""
+    with open("/proc/self/mountinfo") as mounts:
+        device = next(line.split()[2] for line in mounts if line.split()[4] == mount.mountpoint)
+    try:
+        yield
+    except SystemExit:
+        try:
+            with open(f"/sys/fs/fuse/connections/{device.split(':')[1]}/abort", "w") as abort:
+                abort.write("1")
+        except OSError:
+            # Nobody has mounted fusectl: root has another way.
+            run(["umount", "-f", mount.mountpoint])
+        raise
+
+
+def end(mount, number):
+    """Sends a signal. The daemon has to be gone in time."""
+    os.kill(mount.daemon, number)
+    until("the daemon's end", lambda: ended(mount.daemon), SECONDS)
+
+
+def remount(mount):
+    """After the daemon's end, and without the lock file."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(mount.lock_file)
+    if mounted(mount):
+        run(["fusermount3", "-uz", mount.mountpoint], SECONDS)
+    if mounted(mount):
+        stop("the mount of a dead daemon cannot be detached")
+    mount.mount()
+
+
+def put_away(pid, what):
+    os.kill(pid, signal.SIGKILL)
+    wait(pid, what, SECONDS)
+
+
+@case
+def terminated_in_grace(mount, seed, pages=2000):
+    """SIGTERM while a grace waits for a program that stores into a mapping and never stops."""
+    mount.unmount()
+    mount.mount("--grace", "60s")
+    path = mount.path("endless")
+    with open(path, "wb") as file:
+        file.truncate(pages * 4096)
+    progress = memoryview(mmap.mmap(-1, 8)).cast("Q")
+    with nothing_left(mount):
+        child = fork(dirty_for_ever, path, pages, progress)
+        until("the first stores", lambda: progress[0])
+        open(mount.lock_file, "x").close()
+        until("the grace", lambda: mount.ask("status")["lock"]["seen"])
+        until("stores in the grace", lambda begin=progress[0]: progress[0] > begin + 2 * pages)
+        if mount.state() != "unlocked":
+            stop("a grace of 60 s is over at once")
+        stores = progress[0]
+        end(mount, signal.SIGTERM)
+        put_away(child, "a program that stores into a mapping")
+    remount(mount)
+    check_stored(path, pages, stores)
+    os.unlink(path)
+
+
+@case
+def terminated_with_dirty_pages(mount, seed):
+    with nothing_left(mount):
+        child = start(make_dirty, mount, seed)
+        end(mount, signal.SIGTERM)
+        put_away(child, "a program that has mapped a file")
+    remount(mount)
+    expected = noise(seed, DIRTY)
+    with open(mount.path("big"), "rb") as file:
+        lost = sum(file.read(4096) != expected[at:at + 4096] for at in range(0, DIRTY, 4096))
+    if lost:
+        stop(f"{lost} of {DIRTY // 4096} pages were lost")
+
+
+def kill(mount, seed, prepare, delay):
+    """SIGKILL `delay` seconds after what `prepare` does last, with programs at work on the mount."""
+    dead = memoryview(mmap.mmap(-1, 8)).cast("Q")
+    with nothing_left(mount):
+        users = {
+            "a reader": start(read, mount), "who looks up names": start(look_up, mount),
+            "who touches a mapping": start(lambda begun: touch_pages(mount, begun, dead)),
+        }
+        dirty = start(make_dirty, mount, seed)
+        prepare()
+        time.sleep(delay)
+        os.kill(mount.daemon, signal.SIGKILL)
+        # Each asks the daemon, whatever the kernel remembers.
+        lookers = [fork(execute, *words, mount.mountpoint) for words in (["stat", "--cached=never"], ["stat", "-f"], ["ls"])]
+        end(mount, 0)
+        dead[0] = 1
+        for user, pid in users.items():
+            if code := wait(pid, f"{user}, whose daemon is dead,", SECONDS):
+                stop(f"{user}: ended with {code}")
+        for pid in lookers:
+            if not wait(pid, "who looks at the mountpoint", SECONDS):
+                stop("the mountpoint of a dead daemon can be looked at")
+        put_away(dirty, "a program that has mapped a file")
+    remount(mount)
+    for name in ("clean", "touched"):
+        with open(mount.path(name), "rb") as file:
+            if file.read() != noise(seed, CLEAN):
+                stop(f"{name} is another file")
+
+
+@case
+def killed_while_locking(mount, seed):
+    for delay in (0.05, 0.1, 0.2, 0.4):
+        kill(mount, seed, lambda: open(mount.lock_file, "x").close(), delay)
+
+
+@case
+def killed_while_locked(mount, seed):
+    kill(mount, seed, lambda: mount.lock_by("file"), 0)
+
+
+@case
+def killed_while_unlocking(mount, seed):
+    def unlock():
+        mount.lock_by("file")
+        os.unlink(mount.lock_file)
+        if mount.policy == "forget":
+            mount.send("unlock", secret=SECRET)
+
+    for delay in (0, 0.002, 0.02):
+        kill(mount, seed, unlock, delay)
+
+
+def ends(mount, options):
+    mount.initialise()
+    mount.mount()
+    for name, size in (("big", DIRTY), ("clean", CLEAN), ("touched", CLEAN)):
+        with open(mount.path(name), "wb") as file:
+            file.write(noise(options.seed, size) if name != "big" else b"")
+            file.truncate(size)
+            os.fsync(file.fileno())
+    for number in range(DIRECTORIES):
+        os.makedirs(mount.path("directories", str(number), str(number)))
+    for name in options.cases:
+        begin = time.monotonic()
+        cases[name](mount, options.seed)
+        print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
+    mount.verify(with_reader=False)
+
+
+main(ends)
