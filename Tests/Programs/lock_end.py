@@ -14,8 +14,8 @@ from lock_pages import check_stored, dirty_for_ever, touch
 from locking import GONE, SECRET, ended, fork, main, mounted, noise, refused, run, stop, until, wait
 
 MIB = 1 << 20
-# Enough that to write it back takes longer than most of the delays before a kill.
-DIRTY = 96 * MIB
+# As much as stays dirty where the kernel keeps a FUSE mount within bounds (balance_dirty_pages), about, and quick to make.
+DIRTY = 32 * MIB
 CLEAN = MIB
 DIRECTORIES = 50
 # How long the end of a daemon, and of those who wait for it, may take.
