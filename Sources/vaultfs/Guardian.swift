@@ -19,10 +19,6 @@ struct Guardian: @unchecked Sendable {
         return Guardian(guardian: guardian)
     }
 
-    private init(guardian: OpaquePointer) {
-        self.guardian = guardian
-    }
-
     /// - Parameter device: of the mount, whose minor number is the connection's in fusectl.
     func watch(over device: dev_t) {
         linux_guard_connection(guardian, UInt32(truncatingIfNeeded: device & 0xFF | (device >> 12) & 0xFFF00))
