@@ -44,26 +44,47 @@ final class FuseKernelCaches: @unchecked Sendable {
 
     /// Drops pages and attributes. Two threads, where there is much to do: each waits for the kernel most of the time.
     func dropInodes(_ inodes: [UInt64]) -> [String] {
-        let failures = Mutex<[String]>([])
+        let (failures, unknown) = dropOnce(inodes)
+        if unknown.isEmpty { return failures }
+        // The answer to a lookup may have gone out just before the lock, and who asked not yet have taken it in.
+        usleep(2000)
+        return failures + dropOnce(unknown).failures
+    }
+
+    private enum Outcome {
+        case dropped, unknown
+        case failed(String)
+    }
+
+    private func dropOnce(_ inodes: [UInt64]) -> (failures: [String], unknown: [UInt64]) {
+        let results = Mutex<(failures: [String], unknown: [UInt64])>(([], []))
         let next = Atomic<Int>(0)
         let drop: @Sendable () -> Void = { [self] in
             while true {
                 let index = next.add(1, ordering: .relaxed).oldValue
                 guard index < inodes.count else { return }
-                if let failure = dropInode(inodes[index]) { failures.withLock { $0.append(failure) } }
+                switch dropInode(inodes[index]) {
+                case .dropped: break
+                case .unknown: results.withLock { $0.unknown.append(inodes[index]) }
+                case .failed(let failure): results.withLock { $0.failures.append(failure) }
+                }
             }
         }
         let helper = inodes.count > Self.share ? try? BackgroundThread(drop) : nil
         drop()
         helper?.join()
-        return failures.withLock { $0 }
+        return results.withLock { $0 }
     }
 
-    private func dropInode(_ inode: UInt64) -> String? {
+    private func dropInode(_ inode: UInt64) -> Outcome {
         let result = fuse_lowlevel_notify_inval_inode(session, inode, 0, 0)
-        // ENOENT: it has forgotten the inode, and its pages with it. ENODEV: the mount has gone.
-        if result == 0 || result == -ENOENT || result == -ENODEV { return nil }
-        return "pages of node \(String(inode, radix: 16)): \(Errno(rawValue: -result))"
+        switch result {
+        // ENODEV: the mount has gone.
+        case 0, -ENODEV: return .dropped
+        // It has forgotten the inode, and its pages with it.
+        case -ENOENT: return .unknown
+        default: return .failed("pages of node \(String(inode, radix: 16)): \(Errno(rawValue: -result))")
+        }
     }
 
     // MARK: Names

@@ -58,6 +58,7 @@ final class FuseServer: Sendable {
 
     /// For a request that gives out and changes nothing, and may take long: a lock does not wait for it.
     func passLockBy() {
+        worker.isPassingBy.store(true, ordering: .releasing)
         fileSystem.gate.leave(worker.passage)
     }
 
@@ -73,9 +74,12 @@ final class FuseServer: Sendable {
 }
 
 /// What one worker thread has of its own.
-final class Worker {
+final class Worker: @unchecked Sendable {
+    // @unchecked: `workspace` is its own thread's; others look at `isPassingBy` only.
     let workspace: Workspace
     let passage: LockGate.Passage
+    /// Within a request that a lock does not wait for.
+    let isPassingBy = Atomic<Bool>(false)
 
     init(workspace: Workspace, passage: LockGate.Passage) {
         self.workspace = workspace

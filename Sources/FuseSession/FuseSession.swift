@@ -23,7 +23,7 @@ package final class FuseSession: @unchecked Sendable {
 
     private struct Workers {
         /// The round of wiping that each has taken part in last.
-        var running: [(thread: pthread_t, wiped: Int)] = []
+        var running: [(thread: pthread_t, worker: Worker, wiped: Int)] = []
     }
 
     /// Two a core keep the cores busy while some wait for the disk.
@@ -91,13 +91,14 @@ package final class FuseSession: @unchecked Sendable {
         if threads.isEmpty { server.logger.critical("cannot start a thread") }
         for thread in threads { thread.join() }
         whenUnmounted()
-        server.fileSystem.shutDown()
-        sealer?.join()
         hasEnded.withLock { hasEnded in
             hasEnded = true
+            // Before the sealing, which may take a while: who still asks is to be told that the mount has gone.
             fuse_session_unmount(session)
             fuse_session_destroy(session)
         }
+        server.fileSystem.shutDown()
+        sealer?.join()
     }
 
     /// One worker: takes requests from the kernel and serves them, one at a time.
@@ -117,7 +118,7 @@ package final class FuseSession: @unchecked Sendable {
         defer { server.fileSystem.gate.unregister(passage) }
         do {
             try server.withWorker(passage) { worker in
-                workers.update { $0.running.append((pthread_self(), 0)) }
+                workers.update { $0.running.append((pthread_self(), worker, 0)) }
                 defer { workers.update { $0.running.removeAll { pthread_equal($0.thread, pthread_self()) != 0 } } }
                 serveRequests(worker)
             }
@@ -147,6 +148,7 @@ package final class FuseSession: @unchecked Sendable {
             gate.enter(worker.passage)
             fuse_session_process_buf(session, &buffer)
             gate.leave(worker.passage)
+            worker.isPassingBy.store(false, ordering: .releasing)
         }
     }
 
@@ -213,7 +215,7 @@ extension FuseSession: KernelCaches {
     /// How long a worker may be busy, with an fsync(2) say, before it is given up; it wipes when it is done.
     private static let wipePatience = 10
 
-    package func wipeWorkers() -> [String] {
+    package func wipeWorkers(waitingForAll: Bool) -> [String] {
         let round = wipes.add(1, ordering: .acquiringAndReleasing).newValue
         let end = monotonicMilliseconds() + Self.wipePatience * 1000
         while monotonicMilliseconds() < end {
@@ -226,7 +228,10 @@ extension FuseSession: KernelCaches {
             let time = monotonicMilliseconds() + 2
             let deadline = timespec(tv_sec: time / 1000, tv_nsec: time % 1000 * 1_000_000)
             let isDone = workers.wait(until: deadline) { workers -> Bool? in
-                workers.running.allSatisfy { $0.wiped >= round } ? true : nil
+                workers.running.allSatisfy { running in
+                    running.wiped >= round
+                        || !waitingForAll && running.worker.isPassingBy.load(ordering: .acquiring)
+                } ? true : nil
             }
             if isDone != nil { return [] }
         }

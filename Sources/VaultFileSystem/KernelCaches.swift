@@ -12,7 +12,9 @@ package protocol KernelCaches: Sendable {
     /// done within a second.
     func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool
     /// Has every worker wipe its buffers and key schedules; returns when all have.
-    func wipeWorkers() -> [String]
+    /// - Parameter waitingForAll: also for those within an fsync(2) or the like, which may take long; they wipe when they
+    ///   are done.
+    func wipeWorkers(waitingForAll: Bool) -> [String]
 }
 
 /// A name that the kernel may have.

@@ -1,5 +1,6 @@
 internal import CLinux
 internal import Glibc
+internal import Logging
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
@@ -30,7 +31,7 @@ struct LockSequence {
         if locker.options.policy == .refuse { fileSystem.closeDirectories() }
         step("cache") { $0.receipt.cacheBytes = $0.fileSystem.store.cache.removeEverything() }
         step("workers") { sequence in
-            for failure in sequence.locker.caches.wipeWorkers() { sequence.receipt.fail(failure) }
+            for failure in sequence.locker.caches.wipeWorkers(waitingForAll: false) { sequence.receipt.fail(failure) }
         }
         fileSystem.gate.enter(.locked)
         receipt.purgeMilliseconds = Self.milliseconds(since: started)
@@ -46,14 +47,17 @@ struct LockSequence {
         guard fileSystem.gate.state == .locked else { return }
         fileSystem.gate.drain()
         fileSystem.store.sealer.sealAll()
-        _ = locker.caches.dropInodes([fileSystem.nodes.id(of: node).rawValue])
+        var failures = locker.caches.dropInodes([fileSystem.nodes.id(of: node).rawValue])
         _ = fileSystem.store.cache.removeEverything()
         if locker.options.policy == .forget, let file = node.openFile,
             file.openHandles.load(ordering: .acquiring) == 0
         {
             file.forgetKeys()
         }
-        _ = locker.caches.wipeWorkers()
+        failures += locker.caches.wipeWorkers(waitingForAll: true)
+        if !failures.isEmpty {
+            locker.logger.error("not purged after its last close: \(failures.joined(separator: "; "))")
+        }
     }
 
     private mutating func step(_ name: String, _ body: (inout LockSequence) -> Void) {
@@ -83,7 +87,7 @@ struct LockSequence {
     private mutating func forgetKeys() {
         receipt.keysForgotten = fileSystem.forgetKeys()
         // Schedules of the keys that have just gone.
-        for failure in locker.caches.wipeWorkers() { receipt.fail(failure) }
+        for failure in locker.caches.wipeWorkers(waitingForAll: true) { receipt.fail(failure) }
         linux_scrub_stack()
     }
 

@@ -177,19 +177,22 @@ struct LockerLoop {
     /// Returns whether there was nothing to unlock.
     private mutating func unlock(_ masterKey: Locker.MasterKeySource?) throws(UnlockRefusal) -> Bool {
         if gate.state == .unlocked { return true }
+        // Without a secret that is needed nothing changes: no directory is taken for another one.
+        try refuse(where: { $0.isLocked && $0 != .parentChanged })
+        if needsSecret && masterKey == nil { throw .secretNeeded }
         try rearm()
-        look()
-        let seen = locker.signs?.sightings().filter { $0.sighting.isLocked } ?? []
-        if let first = seen.first {
-            throw .lockFile(seen.map { $0.file.path.string }, reason: first.file.describe(first.sighting))
-        }
-        if needsSecret {
-            guard let masterKey else { throw .secretNeeded }
-            try restoreKeys(masterKey)
-        }
+        try refuse(where: \.isLocked)
+        if let masterKey, needsSecret { try restoreKeys(masterKey) }
         reasons = []
         finishUnlock()
         return false
+    }
+
+    /// Names the lock files that stand against an unlock.
+    private func refuse(where isAgainst: (Sighting) -> Bool) throws(UnlockRefusal) {
+        let seen = locker.signs?.sightings().filter { isAgainst($0.sighting) } ?? []
+        guard let first = seen.first else { return }
+        throw .lockFile(seen.map { $0.file.path.string }, reason: first.file.describe(first.sighting))
     }
 
     /// Takes the directories that are there now for those of the lock files.

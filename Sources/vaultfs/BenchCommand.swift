@@ -48,7 +48,7 @@ struct BenchCommand: ParsableCommand {
         Signals.block(Signals.ending)
         let progress = ProgressLine()
         let file = try BenchFile(path: path.path)
-        Signals.onArrival(of: Signals.ending) { number in
+        try Signals.onArrival(of: Signals.ending) { number in
             progress.clear()
             file.remove()
             Signals.end(by: number)

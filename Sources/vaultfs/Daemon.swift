@@ -18,6 +18,7 @@ final class Daemon: Sendable {
     private let session: FuseSession
     private let lock: MountLock
     private let control: ControlServer?
+    private let guardian: Guardian?
 
     /// How long a mount waits for a daemon that is shutting down.
     private static let lockPatience: Duration = .seconds(10)
@@ -25,7 +26,10 @@ final class Daemon: Sendable {
     /// Locks the vault, reads its configuration anew, and mounts. Signals that end the daemon are blocked from here on,
     /// in this thread and all that follow: call it before any thread was made. The master key is forgotten on the way.
     /// - Parameter isWanted: asked before the mount is made.
-    init(_ request: MountRequest, masterKey: SecretBytes, isWanted: () -> Bool = { true }) throws {
+    init(
+        _ request: MountRequest, masterKey: SecretBytes, guardian: Guardian?, isWanted: () -> Bool = { true }
+    ) throws {
+        self.guardian = guardian
         Signals.block(Signals.ending + Signals.locking)
         ProcessSetup.raiseLimits()
         logger = Logger(label: "vaultfs")
@@ -43,6 +47,9 @@ final class Daemon: Sendable {
         fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
         guard isWanted() else { throw CommandFailure(.failure, "whoever asked for the mount has gone") }
         session = try FuseSession(fileSystem: fileSystem, options: request.mountOptions, logger: logger)
+        if let device = try MountTable.read().entry(at: request.mountpoint.bytes)?.device {
+            guardian?.watch(over: device)
+        }
         let announcer = MountAnnouncer(mountpoint: request.mountpoint)
         session.onDamage { announcer.announce(.integrityError($0)) }
         do {
@@ -60,18 +67,27 @@ final class Daemon: Sendable {
         if !shortcomings.isEmpty {
             logger.warning("memory is not protected as well as it could be: \(shortcomings.joined(separator: "; "))")
         }
+        do {
+            try takeSignals()
+        } catch {
+            session.cancel()
+            throw error
+        }
     }
 
-    /// Serves until unmounted; ends the process. Every byte is flushed when it has ended.
-    /// - Parameter whenReady: called once signals and the control socket are served too.
-    func serve(whenReady: () -> Void) -> Never {
-        Signals.onArrival(of: Signals.ending + Signals.locking) { [self] number in
+    private func takeSignals() throws {
+        try Signals.onArrival(of: Signals.ending + Signals.locking) { [self] number in
             switch number {
             case SIGUSR1: lock.lock(.signal)
             case SIGUSR2: lock.unlock()
             default: requestUnmount()
             }
         }
+    }
+
+    /// Serves until unmounted; ends the process. Every byte is flushed when it has ended.
+    /// - Parameter whenReady: called once the control socket is served too.
+    func serve(whenReady: () -> Void) -> Never {
         do {
             try control?.start()
         } catch {
@@ -83,6 +99,7 @@ final class Daemon: Sendable {
         logger.info("unmounted \(request.mountpoint.shown)")
         // Clients stay connected: that the kernel hangs up on them tells them that this process and its keys are gone.
         control?.removeSocket()
+        guardian?.rest()
         // Not exit(3): what it cleans up (libcrypto's state) other threads may still be using.
         _exit(0)
     }
@@ -96,7 +113,7 @@ final class Daemon: Sendable {
     /// Serves in this process, logging to stderr. Does not return but to throw.
     static func runInForeground(_ request: MountRequest, masterKey: SecretBytes) throws -> Never {
         LoggingSystem.bootstrap(StreamLogHandler.standardError)
-        let daemon = try Daemon(request, masterKey: masterKey)
+        let daemon = try Daemon(request, masterKey: masterKey, guardian: Guardian.start())
         daemon.serve {}
     }
 

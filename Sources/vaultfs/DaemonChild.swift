@@ -8,11 +8,14 @@ enum DaemonChild {
     static func run(_ request: MountRequest, channel: DaemonChannel) -> Never {
         _ = fcntl(channel.descriptor, F_SETFD, FD_CLOEXEC)
         LoggingSystem.bootstrap { label in SyslogHandler(label: label) }
+        // Before there are keys, and threads.
+        let guardian = Guardian.start()
         guard let masterKey = channel.receiveMasterKey() else {
             exit(FailureCode.failure.rawValue)
         }
         do {
-            let daemon = try Daemon(request, masterKey: masterKey, isWanted: { !channel.isAbandoned })
+            let daemon = try Daemon(
+                request, masterKey: masterKey, guardian: guardian, isWanted: { !channel.isAbandoned })
             daemon.serve {
                 ProcessSetup.detach()
                 do {

@@ -14,7 +14,10 @@ enum Signals {
     }
 
     /// Starts the thread that calls `body` with the number of each. They must be blocked.
-    static func onArrival(of numbers: [Int32], _ body: @escaping @Sendable (Int32) -> Void) {
+    /// - Throws: where there can be no thread: blocked, the signals would do nothing.
+    static func onArrival(
+        of numbers: [Int32], _ body: @escaping @Sendable (Int32) -> Void
+    ) throws(CommandFailure) {
         do throws(StoreError) {
             _ = try BackgroundThread {
                 var set = Self.set(of: numbers)
@@ -22,7 +25,7 @@ enum Signals {
                 while sigwait(&set, &number) == 0 { body(number) }
             }
         } catch {
-            Console.report("cannot start a thread for signals: \(error.errno)")
+            throw CommandFailure(.failure, "cannot start a thread for signals: \(error.errno)")
         }
     }
 

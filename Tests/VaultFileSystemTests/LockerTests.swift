@@ -34,7 +34,7 @@ import VaultStore
             return ("epoch", [])
         }
         func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool { true }
-        func wipeWorkers() -> [String] {
+        func wipeWorkers(waitingForAll: Bool) -> [String] {
             note("workers")
             return []
         }

@@ -58,6 +58,14 @@ int linux_set_not_dumpable(void);
 int linux_is_dumpable(void);
 // setresgid(2) and setresuid(2) for the calling thread only (glibc's change every thread).
 int linux_become_user_on_thread(uint32_t uid, uint32_t gid);
+// A child process that ends a FUSE connection when this process cannot die: killed, a thread that waits in the kernel for
+// an answer that nobody gives any more keeps /dev/fuse open, and with it everybody who uses the mount. NULL on failure.
+// To be called while there is one thread, whose end is taken for the process's. `arguments` is this process's command
+// line in memory, which the child's copy does not show.
+struct linux_guardian;
+struct linux_guardian *linux_start_guardian(char *arguments, size_t size);
+// The connection's number in fusectl; 0: none.
+void linux_guard_connection(struct linux_guardian *guardian, unsigned connection);
 // statfs(2): f_type, or 0 on failure.
 uint64_t linux_filesystem_type(int fd);
 // Which file a path leads to, as statx(2) tells; a link in the last place is not followed.

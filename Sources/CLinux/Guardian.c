@@ -1,0 +1,120 @@
+#define _GNU_SOURCE
+#include "CLinux.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+struct linux_guardian {
+    // The connection's number in fusectl, 0 while there is none to abort.
+    _Atomic unsigned connection;
+};
+
+// A signal that nothing else uses.
+#define PARENT_DIED (SIGRTMIN + 7)
+
+static void pause_milliseconds(long milliseconds) {
+    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+// Whether threads of the process are left although its first has ended.
+static int is_stuck(pid_t process) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", process);
+    DIR *tasks = opendir(path);
+    if (!tasks) return 0;
+    int threads = 0;
+    for (struct dirent *entry; (entry = readdir(tasks));)
+        if (entry->d_name[0] != '.') threads++;
+    closedir(tasks);
+    return threads > 1;
+}
+
+// Whether the first thread of the process has ended: proc_pid_stat(5), the field behind the name in parentheses.
+static int has_ended(pid_t process) {
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 1;
+    ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
+    if (size <= 0) return 1;
+    text[size] = 0;
+    const char *state = strrchr(text, ')');
+    return !state || !state[1] || strchr("ZX", state[2]);
+}
+
+static int write_abort(unsigned connection) {
+    char path[64];
+    snprintf(path, sizeof path, "/sys/fs/fuse/connections/%u/abort", connection);
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    if (file < 0) return -1;
+    int done = write(file, "1", 1) == 1 ? 0 : -1;
+    close(file);
+    return done;
+}
+
+static void abort_connection(unsigned connection) {
+    if (write_abort(connection) == 0) return;
+    // Where nobody has mounted fusectl, root can, for itself alone.
+    if (unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0
+        && mount("none", "/sys/fs/fuse/connections", "fusectl", 0, NULL) == 0)
+        write_abort(connection);
+}
+
+static _Noreturn void guard(struct linux_guardian *guardian, pid_t process) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, PARENT_DIED);
+    while (!has_ended(process)) sigwaitinfo(&signals, NULL);
+    // A process that can die is gone in a moment, and the kernel ends its connection.
+    for (int tries = 0; tries < 20; tries++) {
+        if (!is_stuck(process)) _exit(0);
+        pause_milliseconds(10);
+    }
+    unsigned connection = atomic_load(&guardian->connection);
+    if (connection) abort_connection(connection);
+    _exit(0);
+}
+
+struct linux_guardian *linux_start_guardian(char *arguments, size_t size) {
+    struct linux_guardian *guardian =
+        mmap(NULL, sizeof *guardian, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (guardian == MAP_FAILED) return NULL;
+    pid_t process = getpid();
+    sigset_t all, before;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, PARENT_DIED);
+        prctl(PR_SET_NAME, "vaultfs-guard");
+        // Nor for ps(1) is it the daemon.
+        static const char name[] = "vaultfs-guard";
+        memset(arguments, 0, size);
+        if (size >= sizeof name) memcpy(arguments, name, sizeof name);
+        // It is to hold nothing of the daemon's: no lock of the vault, no connection to a client, no directory.
+        close_range(0, ~0U, 0);
+        if (chdir("/") != 0) _exit(1);
+        guard(guardian, process);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (child > 0) return guardian;
+    munmap(guardian, sizeof *guardian);
+    return NULL;
+}
+
+void linux_guard_connection(struct linux_guardian *guardian, unsigned connection) {
+    atomic_store(&guardian->connection, connection);
+}
