@@ -1,6 +1,7 @@
 import Foundation
 
-/// A mount namespace in which /dev/fuse is open to everyone, held by a process that ends with this one.
+/// A mount namespace in which /dev/fuse is open to everyone, and fusectl mounted as systemd does it, held by a process
+/// that ends with this one.
 final class PrivateNamespace: @unchecked Sendable {
     // Set in init, never changed.
     /// `nobody`, whom every Debian has, with a name: fusermount3 asks for it.
@@ -22,6 +23,7 @@ final class PrivateNamespace: @unchecked Sendable {
             set -e
             mkdir \(device) && mount -t tmpfs -o mode=755 none \(device)
             mknod \(device)/fuse c 10 229 && chmod 666 \(device)/fuse && mount --bind \(device)/fuse /dev/fuse
+            mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections
             echo ready
             while kill -0 \(getpid()) 2>/dev/null; do sleep 1; done
             umount -l \(device)
