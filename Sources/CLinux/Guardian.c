@@ -77,7 +77,11 @@ static _Noreturn void guard(struct linux_guardian *guardian, pid_t process) {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, PARENT_DIED);
-    while (!has_ended(process)) sigwaitinfo(&signals, NULL);
+    while (!has_ended(process)) {
+        sigwaitinfo(&signals, NULL);
+        // The signal comes a moment before the state changes.
+        for (int tries = 0; tries < 100 && !has_ended(process); tries++) pause_milliseconds(10);
+    }
     // A process that can die is gone in a moment, and the kernel ends its connection.
     for (int tries = 0; tries < 20; tries++) {
         if (!is_stuck(process)) _exit(0);
