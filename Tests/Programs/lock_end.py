@@ -83,6 +83,7 @@ def look_up(mount, begun):
 
 
 def execute(*command):
+    """Becomes another program, which says nothing."""
     quiet = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(quiet, fd)
@@ -107,7 +108,7 @@ def nothing_left(mount):
         device = next(line.split()[2] for line in mounts if line.split()[4] == mount.mountpoint)
     try:
         yield
-    except SystemExit:
+    except BaseException:
         try:
             with open(f"/sys/fs/fuse/connections/{device.split(':')[1]}/abort", "w") as abort:
                 abort.write("1")
@@ -117,9 +118,7 @@ def nothing_left(mount):
         raise
 
 
-def end(mount, number):
-    """Sends a signal. The daemon has to be gone in time."""
-    os.kill(mount.daemon, number)
+def await_end(mount):
     until("the daemon's end", lambda: ended(mount.daemon), SECONDS)
 
 
@@ -157,7 +156,8 @@ def terminated_in_grace(mount, seed, pages=2000):
         if mount.state() != "unlocked":
             stop("a grace of 60 s is over at once")
         stores = progress[0]
-        end(mount, signal.SIGTERM)
+        os.kill(mount.daemon, signal.SIGTERM)
+        await_end(mount)
         put_away(child, "a program that stores into a mapping")
     remount(mount)
     check_stored(path, pages, stores)
@@ -168,7 +168,8 @@ def terminated_in_grace(mount, seed, pages=2000):
 def terminated_with_dirty_pages(mount, seed):
     with nothing_left(mount):
         child = start(make_dirty, mount, seed)
-        end(mount, signal.SIGTERM)
+        os.kill(mount.daemon, signal.SIGTERM)
+        await_end(mount)
         put_away(child, "a program that has mapped a file")
     remount(mount)
     expected = noise(seed, DIRTY)
@@ -192,7 +193,7 @@ def kill(mount, seed, prepare, delay):
         os.kill(mount.daemon, signal.SIGKILL)
         # Each asks the daemon, whatever the kernel remembers.
         lookers = [fork(execute, *words, mount.mountpoint) for words in (["stat", "--cached=never"], ["stat", "-f"], ["ls"])]
-        end(mount, 0)
+        await_end(mount)
         dead[0] = 1
         for user, pid in users.items():
             if code := wait(pid, f"{user}, whose daemon is dead,", SECONDS):
