@@ -13,12 +13,6 @@ from locking import GONE, SECRET, ended, finish, fork, main, mounted, stop, unti
 
 WAYS = ("pwrite", "append", "truncate")
 MOMENTS = ("locking", "locked", "unlocking")
-# Killed while it tells the kernel to drop pages, a daemon may not end: its thread waits for a page that a request has
-# locked which nobody answers any more (fuse_reverse_inval_inode, __folio_lock). Only an abort of the connection helps,
-# and of those that do it only umount -f, which takes root, is always there.
-CAN_ABORT = os.geteuid() == 0
-
-
 def writer(mount, number, board, seed):
     """Works until the daemon is dead."""
     try:
@@ -64,16 +58,9 @@ def kill(mount, rng, moment):
         request = mount.send("unlock", **({"secret": SECRET} if mount.policy == "forget" else {}))
     time.sleep(rng.choice([0, rng.uniform(0, 0.003), rng.uniform(0, 0.03)]))
     os.kill(mount.daemon, signal.SIGKILL)
-    gone = time.monotonic() + 2
-    while not ended(mount.daemon) and time.monotonic() < gone:
-        time.sleep(0.005)
-    aborted = not ended(mount.daemon)
-    if aborted and CAN_ABORT:
-        mount.run("umount", "-f", mount.mountpoint)
     until("the daemon's end", lambda: ended(mount.daemon))
     if request:
         mount.receive(request)
-    return aborted
 
 
 def check_file(mount, number, words):
@@ -117,13 +104,13 @@ def crash(mount, options):
     mount.initialise()
     mount.mount()
     os.mkdir(mount.path("names"))
-    log, flying, aborted = os.path.join(mount.directory, "names.log"), 0, 0
+    log, flying = os.path.join(mount.directory, "names.log"), 0
     for number in range(options.rounds):
-        moment, seed = rng.choice(MOMENTS if CAN_ABORT else MOMENTS[1:]), rng.randrange(1 << 30)
+        moment, seed = rng.choice(MOMENTS), rng.randrange(1 << 30)
         kids = [fork(writer, mount, n, board, seed + n) for n in range(len(WAYS))]
         kids.append(fork(names, mount, log, seed))
         time.sleep(rng.uniform(0.02, 0.1))
-        aborted += kill(mount, rng, moment)
+        kill(mount, rng, moment)
         finish(kids, "a writer")
         if mounted(mount):
             mount.detach()
@@ -134,7 +121,7 @@ def crash(mount, options):
             mount.verify()
             mount.mount()
     mount.unmount()
-    print(f"{options.rounds} kills, {flying} writes in flight, {aborted} times only an abort ended the daemon")
+    print(f"{options.rounds} kills, {flying} writes in flight")
 
 
 main(crash)
