@@ -13,6 +13,8 @@ from locking import GONE, SECRET, ended, finish, fork, main, mounted, stop, unti
 
 WAYS = ("pwrite", "append", "truncate")
 MOMENTS = ("locking", "locked", "unlocking")
+
+
 def writer(mount, number, board, seed):
     """Works until the daemon is dead."""
     try:
