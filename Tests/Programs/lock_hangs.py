@@ -297,6 +297,8 @@ def unmounting(mount):
             with state(mount, name):
                 if command is None:
                     os.kill(mount.daemon, signal.SIGTERM)
+                    # With what is open: nobody is asked to unlock any more.
+                    ended(mount)
                 else:
                     code, said = run(command)
                     if (code == 0) != (name != "grace"):
@@ -305,7 +307,8 @@ def unmounting(mount):
                 code, said = run(command)
                 if code:
                     stop(f"after {name}: {command}: {code} {said}")
-            ended(mount)
+            if command:
+                ended(mount)
             mount.mount()
 
 
