@@ -32,6 +32,9 @@ struct UnmountCommand: ParsableCommand {
     private func wait(for daemon: ControlClient, mountpoint: FilePath) throws(CommandFailure) {
         let silence: Duration = .seconds(min(2, timeout))
         if daemon.waitUntilClosed(timeout: silence) { return }
+        // A mount namespace that was made meanwhile (a container, a service) has a copy of the mount, and keeps the daemon
+        // and its keys: it is to end all the same. One that is only still writing takes no notice.
+        kill(daemon.processID, SIGTERM)
         if Console.isStandardErrorTerminal {
             Console.writeToStandardError("unmounted; waiting for everything to reach the disk…\n")
         }

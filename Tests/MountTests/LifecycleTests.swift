@@ -76,6 +76,20 @@ extension MountTests {
             #expect(try vault.isMounted())
         }
 
+        @Test(
+            "a copy of the mount in another namespace keeps no keys",
+            .enabled(if: Products.isRoot, "takes root, for unshare")
+        )
+        func otherNamespace() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            let holder = try Command(["unshare", "-m", "sh", "-c", "echo here; exec sleep 60"]).start()
+            defer { holder.kill(SIGKILL) }
+            try poll("the namespace") { holder.output == "here\n" }
+            try vault.unmount()
+            #expect(try !vault.isMounted())
+        }
+
         @Test("a read-only store mounts read-only", .enabled(if: Products.isRoot, "takes root, for a bind mount"))
         func readOnlyStore() throws {
             let vault = try VaultUnderTest()
