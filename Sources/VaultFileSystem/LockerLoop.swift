@@ -7,7 +7,7 @@ internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
 
-/// The loop of a `Locker`'s thread: what locks, what unlocks (README, "What unlocks what").
+/// The loop of a `Locker`'s thread: what locks, what unlocks (README, "What locks", "What unlocks").
 struct LockerLoop {
     private let locker: Locker
     private var reasons: Set<LockReason> = []

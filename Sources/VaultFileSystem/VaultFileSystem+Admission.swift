@@ -27,6 +27,14 @@ extension VaultFileSystem {
         try admitWhileLocked(node, access)
     }
 
+    /// As `admit`, for what goes through an open file. Keys that could not be read when the vault was unlocked are read
+    /// now, or it is damage: `EIO`, not `ENOKEY`.
+    @inline(__always)
+    func admit(_ handle: FileHandle) throws(StoreError) {
+        try admit(handle.node, .handle)
+        if !handle.file.hasKeys { try handle.file.restoreKeys() }
+    }
+
     /// As `admit`, for an operation on names of two directories.
     func admit(_ first: Node, _ second: Node, _ access: Access) throws(StoreError) {
         if gate.isUnlocked() { return }

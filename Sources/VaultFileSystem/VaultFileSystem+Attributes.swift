@@ -52,7 +52,7 @@ extension VaultFileSystem {
     ) throws(StoreError) -> stat {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let node = try nodes.node(id)
-        try admit(node, handle == nil ? .attributes : .handle)
+        if let handle { try admit(handle) } else { try admit(node, .attributes) }
         if let length = changes.length { try setLength(node, length, handle, workspace) }
         let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
         if let file = node.openFile {

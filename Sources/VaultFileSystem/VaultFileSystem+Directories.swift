@@ -45,6 +45,8 @@ extension VaultFileSystem {
         _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (Listed) -> Bool
     ) throws(StoreError) {
         try admit(handle.node, .names)
+        // Without keys every name would be hidden.
+        if handle.directory.keys.isForgotten { try handle.directory.restoreKeys() }
         // Once for all entries: each look is two system calls.
         let wasUnlocked = gate.isUnlocked()
         try handle.reader.withLock { (reader) throws(StoreError) in

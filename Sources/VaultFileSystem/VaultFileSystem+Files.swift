@@ -150,7 +150,7 @@ extension VaultFileSystem {
         _ handle: FileHandle, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
         workspace: Workspace
     ) throws(StoreError) -> Int {
-        try admit(handle.node, .handle)
+        try admit(handle)
         return try handle.file.read(at: plaintextOffset, into: buffer, workspace: workspace)
     }
 
@@ -164,7 +164,7 @@ extension VaultFileSystem {
         if isWriteBack {
             if gate.state != .unlocked { store.counters.writtenBackBytes.count(data.count) }
         } else {
-            try admit(handle.node, .handle)
+            try admit(handle)
         }
         let count = try handle.file.write(data, at: plaintextOffset, workspace: workspace)
         if let dataOnly = handle.synchronizesDataOnly { try handle.synchronize(dataOnly: dataOnly) }
@@ -180,7 +180,7 @@ extension VaultFileSystem {
     package func allocate(
         _ handle: FileHandle, mode: Int32, range: Range<UInt64>, workspace: Workspace
     ) throws(StoreError) {
-        try admit(handle.node, .handle)
+        try admit(handle)
         let keepsSize = mode & linux_FALLOC_FL_KEEP_SIZE != 0
         switch mode & ~linux_FALLOC_FL_KEEP_SIZE {
         case 0:
@@ -196,7 +196,7 @@ extension VaultFileSystem {
 
     /// lseek(2) with SEEK_DATA or SEEK_HOLE; ENXIO where there is none.
     package func seek(_ handle: FileHandle, from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64 {
-        try admit(handle.node, .handle)
+        try admit(handle)
         guard let found = try handle.file.seek(from: plaintextOffset, toHole: toHole) else {
             throw .system(.noSuchAddressOrDevice)
         }

@@ -51,7 +51,10 @@ package final class VaultFileSystem: Sendable {
     /// The open directory that a node is, with its keys.
     /// - Throws: `.locked` where its class's key is forgotten.
     func directory(_ node: Node) throws(StoreError) -> OpenDirectory {
-        if node === nodes.root { return rootDirectory }
+        if node === nodes.root {
+            if rootDirectory.keys.isForgotten { try rootDirectory.restoreKeys() }
+            return rootDirectory
+        }
         guard node.isDirectory else { throw .system(.notDirectory) }
         if let found = directories.find(node) { return found }
         if let removed = node.opening.withLock({ $0.removedDirectory }) { return removed }

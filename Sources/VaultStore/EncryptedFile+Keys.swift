@@ -19,6 +19,7 @@ extension EncryptedFile {
     /// - Throws: `.locked` while the class key is not here; `.damaged`.
     package func restoreKeys() throws(StoreError) {
         try writing.withLock { (_) throws(StoreError) in
+            if hasKeys { return }
             let (header, fresh, _) = try Self.readHeader(of: reader, in: store)
             guard header.fileID == fileID else { throw .damaged("header: of another file") }
             keys.refill(from: fresh)
@@ -27,17 +28,22 @@ extension EncryptedFile {
 }
 
 extension OpenDirectory {
-    /// Derives the keys again that `keys.forget` has wiped, from the record as it is on disk.
+    /// Derives the keys again that `keys.forget` has wiped, from the record as it is on disk. Nothing where they are here.
     /// - Throws: `.locked` while the class key is not here; `.damaged`.
     package func restoreKeys() throws(StoreError) {
-        let bytes = try Self.readRecord(of: descriptor).bytes
-        let record: DirectoryRecord
-        do throws(FormatError) { record = try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
-        let cipher = try store.keyRing.classCipher(record.protectionClass)
-        do throws(FormatError) {
-            try record.restore(keys, classCipher: cipher, vault: store.keyRing.vault)
-        } catch {
-            throw StoreError(error)
+        // Another opening of the directory may share them.
+        try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
+            guard keys.isForgotten else { return (protectionClass, ()) }
+            let bytes = try Self.readRecord(of: descriptor).bytes
+            let record: DirectoryRecord
+            do throws(FormatError) { record = try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
+            let cipher = try store.keyRing.classCipher(record.protectionClass)
+            do throws(FormatError) {
+                try record.restore(keys, classCipher: cipher, vault: store.keyRing.vault)
+            } catch {
+                throw StoreError(error)
+            }
+            return (record.protectionClass, ())
         }
     }
 }

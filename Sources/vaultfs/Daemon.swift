@@ -47,7 +47,8 @@ final class Daemon: Sendable {
         fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
         guard isWanted() else { throw CommandFailure(.failure, "whoever asked for the mount has gone") }
         session = try FuseSession(fileSystem: fileSystem, options: request.mountOptions, logger: logger)
-        if let device = try MountTable.read().entry(at: request.mountpoint.bytes)?.device {
+        // Without, the mount is as good; only nobody helps a daemon that is killed and cannot die.
+        if let device = try? MountTable.read().entry(at: request.mountpoint.bytes)?.device {
             guardian?.watch(over: device)
         }
         let announcer = MountAnnouncer(mountpoint: request.mountpoint)
@@ -70,6 +71,7 @@ final class Daemon: Sendable {
         do {
             try takeSignals()
         } catch {
+            lock.stop()
             session.cancel()
             throw error
         }

@@ -34,7 +34,8 @@ struct UnmountCommand: ParsableCommand {
         if daemon.waitUntilClosed(timeout: silence) { return }
         // A mount namespace that was made meanwhile (a container, a service) has a copy of the mount, and keeps the daemon
         // and its keys: it is to end all the same. One that is only still writing takes no notice.
-        kill(daemon.processID, SIGTERM)
+        // 0 is a daemon that this process-id namespace does not show (unix(7), SO_PEERCRED), and would be all of us.
+        if daemon.processID > 0 { kill(daemon.processID, SIGTERM) }
         if Console.isStandardErrorTerminal {
             Console.writeToStandardError("unmounted; waiting for everything to reach the disk…\n")
         }

@@ -1,3 +1,4 @@
+import FoundationEssentials
 import Glibc
 import LockFiles
 import Logging
@@ -145,6 +146,46 @@ import VaultStore
         #expect(try setup.unlock(key) == .success(false))
         #expect(try setup.vault.read(handle) == pattern(5000))
         system.release(handle)
+    }
+
+    @Test("What was damaged while the keys were forgotten is EIO after the unlock, and works when it is mended")
+    func damagedWhileForgotten() throws {
+        let setup = try Setup(.forget)
+        let (system, vault) = (setup.vault.system, setup.vault)
+        let file = try vault.file("f", pattern(5000)).id
+        let handle = try system.open(file, flags: O_RDONLY, for: vault.caller, workspace: vault.workspace)
+        let listing = try system.openDirectory(.root)
+        let key: Locker.MasterKeySource = { [masterKey = vault.masterKey] () throws(UnlockRefusal) in masterKey }
+        #expect(try setup.lock(.command) == false)
+        let record = URL(filePath: vault.path + "/vaultfs.dir")
+        let good = try Data(contentsOf: record)
+        let header = try handle.file.reader.status()
+        let path = "/proc/self/fd/\(handle.file.reader.fd)"
+        let writer = try FileDescriptor.open(FilePath(path), .readWrite)
+        var first = [UInt8](repeating: 0, count: 128)
+        _ = try first.withUnsafeMutableBytes { try writer.read(fromAbsoluteOffset: 0, into: $0) }
+        try Data(repeating: 0, count: 64).write(to: record)
+        _ = try writer.writeAll(toAbsoluteOffset: 0, [UInt8](repeating: 0, count: 128))
+        #expect(header.st_size > 128)
+        #expect(try setup.unlock(key) == .success(false))
+        for _ in 1...2 {
+            #expect(errno { _ = try vault.read(handle) } == EIO)
+            #expect(errno { _ = try system.lookUp(ascii("f"), in: .root) } == EIO)
+            #expect(errno { try system.list(listing, from: 0, withAttributes: false) { _ in true } } == EIO)
+        }
+        try good.write(to: record)
+        _ = try writer.writeAll(toAbsoluteOffset: 0, first)
+        try writer.close()
+        #expect(try vault.read(handle) == pattern(5000))
+        #expect(try system.lookUp(ascii("f"), in: .root).id == file)
+        system.forget(file, count: 1)
+        system.release(handle)
+        system.release(listing)
+    }
+
+    private func errno(_ body: () throws -> Void) -> Int32? {
+        do { try body() } catch { return (error as? StoreError)?.errno.rawValue }
+        return nil
     }
 
     @Test(
