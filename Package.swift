@@ -34,6 +34,10 @@ let package = Package(
             dependencies: ["LockFiles", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system, logging],
             swiftSettings: settings),
         .target(
+            name: "ViewFormats",
+            dependencies: ["VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system],
+            swiftSettings: settings),
+        .target(
             name: "FuseSession", dependencies: ["VaultFileSystem", "CFuse", "CLinux", system, logging],
             swiftSettings: settings),
         .target(name: "LockFiles", dependencies: ["CLinux", system], swiftSettings: settings),
@@ -64,6 +68,10 @@ let package = Package(
                 "VaultFileSystem", "LockFiles", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport",
                 system, logging,
             ],
+            swiftSettings: settings),
+        .testTarget(
+            name: "ViewFormatsTests",
+            dependencies: ["ViewFormats", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system],
             swiftSettings: settings),
         .testTarget(
             name: "FuseSessionTests",
