@@ -27,15 +27,16 @@ let package = Package(
         .target(name: "CLinux"),
         .target(name: "VaultCrypto", dependencies: ["COpenSSL", "CLinux"], swiftSettings: settings),
         .target(name: "VaultFormat", dependencies: ["VaultCrypto"], swiftSettings: settings),
+        .target(name: "BackingStore", dependencies: ["VaultCrypto", "CLinux", system], swiftSettings: settings),
         .target(
-            name: "VaultStore", dependencies: ["VaultFormat", "VaultCrypto", "CLinux", system], swiftSettings: settings),
+            name: "VaultStore", dependencies: ["BackingStore", "VaultFormat", "VaultCrypto", "CLinux", system], swiftSettings: settings),
         .target(
             name: "VaultFileSystem",
-            dependencies: ["LockFiles", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system, logging],
+            dependencies: ["LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system, logging],
             swiftSettings: settings),
         .target(
             name: "ViewFormats",
-            dependencies: ["VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system],
+            dependencies: ["BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system],
             swiftSettings: settings),
         .target(
             name: "FuseSession", dependencies: ["VaultFileSystem", "CFuse", "CLinux", system, logging],
@@ -46,7 +47,7 @@ let package = Package(
         .executableTarget(
             name: "vaultfs",
             dependencies: [
-                "FuseSession", "VaultFileSystem", "LockFiles", "VaultStore", "VaultFormat", "VaultCrypto",
+                "FuseSession", "VaultFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto",
                 "VaultControl", "CLinux", system, logging,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Histogram", package: "hdrhistogram-swift"),
@@ -60,23 +61,23 @@ let package = Package(
             swiftSettings: settings),
         .testTarget(
             name: "VaultStoreTests",
-            dependencies: ["VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system],
+            dependencies: ["BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system],
             swiftSettings: settings),
         .testTarget(
             name: "VaultFileSystemTests",
             dependencies: [
-                "VaultFileSystem", "LockFiles", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport",
+                "VaultFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport",
                 system, logging,
             ],
             swiftSettings: settings),
         .testTarget(
             name: "ViewFormatsTests",
-            dependencies: ["ViewFormats", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system],
+            dependencies: ["ViewFormats", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system],
             swiftSettings: settings),
         .testTarget(
             name: "FuseSessionTests",
             dependencies: [
-                "vaultfs", "FuseSession", "VaultFileSystem", "VaultStore", "VaultFormat", "TestSupport", system,
+                "vaultfs", "FuseSession", "VaultFileSystem", "BackingStore", "VaultStore", "VaultFormat", "TestSupport", system,
                 logging,
             ],
             swiftSettings: settings),

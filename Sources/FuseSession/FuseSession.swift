@@ -1,3 +1,4 @@
+internal import BackingStore
 internal import CFuse
 internal import CLinux
 internal import Glibc

@@ -1,3 +1,4 @@
+package import BackingStore
 internal import Glibc
 internal import LockFiles
 package import Logging
@@ -5,7 +6,7 @@ internal import Synchronization
 internal import SystemPackage
 package import VaultCrypto
 internal import VaultFormat
-package import VaultStore
+internal import VaultStore
 
 /// Locks and unlocks one mount: gathers the triggers and works them off, one at a time, on a thread of its own, which
 /// holds no lock that a request needs. Any thread may call.

@@ -1,9 +1,10 @@
+package import BackingStore
 internal import CLinux
 package import Glibc
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
-package import VaultStore
+internal import VaultStore
 
 extension VaultFileSystem {
     /// One entry of a listing.

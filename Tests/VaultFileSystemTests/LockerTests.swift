@@ -1,3 +1,4 @@
+import BackingStore
 import FoundationEssentials
 import Glibc
 import LockFiles

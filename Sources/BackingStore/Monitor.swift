@@ -3,7 +3,6 @@ package import Glibc
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
 
 /// A mutex with a condition: state that threads wait on (Synchronization's `Mutex` cannot be waited on). Any thread.
 package final class Monitor<State>: @unchecked Sendable {

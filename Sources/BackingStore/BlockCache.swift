@@ -3,7 +3,6 @@ internal import Glibc
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
 
 /// The LRU of decrypted chunks, of fixed size, in memory that is locked (where the limit allows), left out of core
 /// dumps, and zeroed when released. Sharded by (file, chunk); any thread; one shard's mutex is held for a copy only.

@@ -3,7 +3,6 @@ internal import Glibc
 internal import Synchronization
 package import SystemPackage
 package import VaultCrypto
-package import VaultFormat
 
 /// Why an operation on the backing store failed.
 package enum StoreError: Error, Equatable, Sendable {
@@ -13,10 +12,6 @@ package enum StoreError: Error, Equatable, Sendable {
     case damaged(String)
     /// libcrypto itself failed.
     case crypto(String)
-
-    package init(_ error: FormatError) {
-        self = error.kind == .keyForgotten ? .locked : .damaged(error.reason)
-    }
 
     package init(_ error: CryptoError) {
         switch error {

@@ -1,5 +1,6 @@
 /// A buffer on the stack for a short time. Typed throws, which the standard library's function lacks.
-func withUnsafeTemporaryBytes<Result, Failure: Error>(
+@inlinable
+package func withUnsafeTemporaryBytes<Result, Failure: Error>(
     _ count: Int, _ body: (UnsafeMutableRawBufferPointer) throws(Failure) -> Result
 ) throws(Failure) -> Result {
     let outcome = withUnsafeTemporaryAllocation(byteCount: count, alignment: 16) {

@@ -3,7 +3,6 @@ internal import Glibc
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
 
 /// A joinable POSIX thread running one nonisolated closure.
 package final class BackgroundThread: @unchecked Sendable {

@@ -3,7 +3,6 @@ internal import Glibc
 internal import Synchronization
 package import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
 
 /// Calls a function that returns −1 and sets errno, again while a signal interrupts it.
 /// - Throws: `StoreError.system` with errno.

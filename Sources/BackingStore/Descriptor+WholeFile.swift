@@ -1,10 +1,10 @@
-internal import Glibc
+package import Glibc
 internal import SystemPackage
 
 extension Descriptor {
     /// read(2) to the end, from the current position; nil where there are more than `limit` bytes.
     /// Works for files of /proc, whose size is 0.
-    func readToEnd(limit: Int) throws(StoreError) -> [UInt8]? {
+    package func readToEnd(limit: Int) throws(StoreError) -> [UInt8]? {
         var bytes: [UInt8] = []
         var piece = [UInt8](repeating: 0, count: 65536)
         while true {
@@ -19,7 +19,7 @@ extension Descriptor {
 
     /// Makes `entry` of this directory hold exactly `contents`, durably and all or nothing: written to
     /// `vaultfs.tmp.<hex>`, fsynced, renamed, and the directory fsynced. The temporary file goes on failure.
-    func replace(_ entry: String, with contents: [UInt8], temporary: String, mode: mode_t) throws(StoreError) {
+    package func replace(_ entry: String, with contents: [UInt8], temporary: String, mode: mode_t) throws(StoreError) {
         let file = try Descriptor(
             at: fd, Array(temporary.utf8), flags: O_WRONLY | O_CREAT | O_EXCL, mode: mode)
         do throws(StoreError) {

@@ -3,7 +3,6 @@ internal import Glibc
 package import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
 
 /// Running totals since the mount, for `status` and for tests that prove what was read. Any thread.
 package final class Counters: Sendable {

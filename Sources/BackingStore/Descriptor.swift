@@ -3,7 +3,6 @@ package import Glibc
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
 
 /// Owns one file descriptor: closes it when the last reference goes. Any thread.
 package final class Descriptor: Sendable {

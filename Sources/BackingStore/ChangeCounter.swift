@@ -3,7 +3,6 @@ internal import Glibc
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
 
 /// Counts the changes of one file's chunks: odd while a writer is at work. A reader that sees the same even value
 /// before its `pread` and at the end has read what is current. Any thread reads; only the file's writer moves it.
@@ -15,8 +14,8 @@ package final class ChangeCounter: Sendable {
     package var value: UInt64 { counter.load(ordering: .sequentiallyConsistent) }
 
     /// Called under the file's write lock.
-    func beginChange() { counter.add(1, ordering: .sequentiallyConsistent) }
-    func endChange() { counter.add(1, ordering: .sequentiallyConsistent) }
+    package func beginChange() { counter.add(1, ordering: .sequentiallyConsistent) }
+    package func endChange() { counter.add(1, ordering: .sequentiallyConsistent) }
 
-    static func isChanging(_ value: UInt64) -> Bool { value & 1 == 1 }
+    package static func isChanging(_ value: UInt64) -> Bool { value & 1 == 1 }
 }
