@@ -31,15 +31,19 @@ let package = Package(
         .target(
             name: "VaultStore", dependencies: ["BackingStore", "VaultFormat", "VaultCrypto", "CLinux", system], swiftSettings: settings),
         .target(
+            name: "MountedFileSystem",
+            dependencies: ["BackingStore", "LockFiles", "VaultCrypto", "CLinux", system, logging],
+            swiftSettings: settings),
+        .target(
             name: "VaultFileSystem",
-            dependencies: ["LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system, logging],
+            dependencies: ["MountedFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system, logging],
             swiftSettings: settings),
         .target(
             name: "ViewFormats",
             dependencies: ["BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system],
             swiftSettings: settings),
         .target(
-            name: "FuseSession", dependencies: ["VaultFileSystem", "CFuse", "CLinux", system, logging],
+            name: "FuseSession", dependencies: ["BackingStore", "MountedFileSystem", "VaultFileSystem", "CFuse", "CLinux", system, logging],
             swiftSettings: settings),
         .target(name: "LockFiles", dependencies: ["CLinux", system], swiftSettings: settings),
         .target(
@@ -47,7 +51,7 @@ let package = Package(
         .executableTarget(
             name: "vaultfs",
             dependencies: [
-                "FuseSession", "VaultFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto",
+                "FuseSession", "MountedFileSystem", "VaultFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto",
                 "VaultControl", "CLinux", system, logging,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Histogram", package: "hdrhistogram-swift"),
@@ -66,7 +70,7 @@ let package = Package(
         .testTarget(
             name: "VaultFileSystemTests",
             dependencies: [
-                "VaultFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport",
+                "MountedFileSystem", "VaultFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport",
                 system, logging,
             ],
             swiftSettings: settings),
@@ -77,7 +81,7 @@ let package = Package(
         .testTarget(
             name: "FuseSessionTests",
             dependencies: [
-                "vaultfs", "FuseSession", "VaultFileSystem", "BackingStore", "VaultStore", "VaultFormat", "TestSupport", system,
+                "vaultfs", "FuseSession", "MountedFileSystem", "VaultFileSystem", "BackingStore", "VaultStore", "VaultFormat", "TestSupport", system,
                 logging,
             ],
             swiftSettings: settings),

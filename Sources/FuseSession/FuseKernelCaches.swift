@@ -2,6 +2,7 @@ internal import BackingStore
 internal import CFuse
 internal import CLinux
 internal import Glibc
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFileSystem

@@ -3,6 +3,7 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFileSystem
@@ -115,16 +116,16 @@ struct Request {
     }
 
     /// The caller, for what is to be made; the thread (its own umask: see `Worker`) takes the caller's umask.
-    func creator() -> VaultFileSystem.Caller {
+    func creator() -> Caller {
         let context = fuse_req_ctx(raw).pointee
         umask(context.umask)
-        return VaultFileSystem.Caller(uid: context.uid, gid: context.gid)
+        return Caller(uid: context.uid, gid: context.gid)
     }
 
     /// The caller; the supplementary groups are a look into /proc.
-    func caller(withGroups: Bool) -> VaultFileSystem.Caller {
+    func caller(withGroups: Bool) -> Caller {
         let context = fuse_req_ctx(raw).pointee
-        var caller = VaultFileSystem.Caller(uid: context.uid, gid: context.gid)
+        var caller = Caller(uid: context.uid, gid: context.gid)
         if withGroups && context.uid != 0 {
             var groups = [gid_t](repeating: 0, count: 256)
             let count = fuse_req_getgroups(raw, Int32(groups.count), &groups)
@@ -137,7 +138,7 @@ struct Request {
         fuse_reply_err(raw, 0)
     }
 
-    func reply(_ entry: VaultFileSystem.Entry) {
+    func reply(_ entry: NodeEntry) {
         var parameters = Self.parameters(entry)
         if fuse_reply_entry(raw, &parameters) != 0 { fileSystem.forget(entry.id, count: 1) }
     }
@@ -162,7 +163,7 @@ struct Request {
         }
     }
 
-    static func parameters(_ entry: VaultFileSystem.Entry) -> fuse_entry_param {
+    static func parameters(_ entry: NodeEntry) -> fuse_entry_param {
         var parameters = fuse_entry_param()
         parameters.ino = entry.id.rawValue
         parameters.attr = entry.attributes

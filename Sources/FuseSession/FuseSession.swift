@@ -3,6 +3,7 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 package import Logging
+package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 package import VaultFileSystem

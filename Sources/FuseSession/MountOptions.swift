@@ -3,6 +3,7 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 package import SystemPackage
 internal import VaultFileSystem

@@ -3,6 +3,7 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFileSystem
@@ -27,9 +28,9 @@ func onSetAttributes(
     }
 }
 
-private func changes(_ attributes: stat, _ valid: Int32) -> VaultFileSystem.Changes {
+private func changes(_ attributes: stat, _ valid: Int32) -> AttributeChanges {
     let now = timespec(tv_sec: 0, tv_nsec: linux_UTIME_NOW)
-    var changes = VaultFileSystem.Changes()
+    var changes = AttributeChanges()
     if valid & FUSE_SET_ATTR_MODE != 0 { changes.mode = attributes.st_mode }
     if valid & FUSE_SET_ATTR_UID != 0 { changes.uid = attributes.st_uid }
     if valid & FUSE_SET_ATTR_GID != 0 { changes.gid = attributes.st_gid }

@@ -3,6 +3,7 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFileSystem
@@ -80,7 +81,7 @@ private func list(
 
 /// Puts an entry into the buffer where it fits; returns the size it needs.
 private func add(
-    _ listed: VaultFileSystem.Listed, _ withAttributes: Bool, _ request: Request,
+    _ listed: ListedEntry, _ withAttributes: Bool, _ request: Request,
     _ place: UnsafeMutableRawBufferPointer
 ) -> Int {
     let start = place.baseAddress?.assumingMemoryBound(to: CChar.self)

@@ -3,6 +3,7 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFileSystem
@@ -58,7 +59,7 @@ func onCreate(
         guard let info else { throw .system(.invalidArgument) }
         let parent = NodeID(rawValue: parent)
         let name = bytes(name)
-        let entry: VaultFileSystem.Entry
+        let entry: NodeEntry
         do throws(StoreError) {
             let created = try request.fileSystem.create(
                 name, in: parent, mode: mode, flags: info.pointee.flags, for: request.creator())

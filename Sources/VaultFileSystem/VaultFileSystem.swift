@@ -1,6 +1,7 @@
 package import BackingStore
 internal import CLinux
 package import Glibc
+package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
@@ -9,20 +10,9 @@ package import VaultStore
 /// A vault as a POSIX file system: nodes, names, attributes and open files over a `Store`. Knows no libfuse. Any
 /// thread; the kernel lets one request at a time change a directory, and decides who may do what (default_permissions).
 package final class VaultFileSystem: Sendable {
-    /// What lookup and its kin answer: a node, counted as known to the kernel once more, and its attributes.
-    package struct Entry {
-        package var id: NodeID
-        package var attributes: stat
-
-        package init(id: NodeID, attributes: stat) {
-            self.id = id
-            self.attributes = attributes
-        }
-    }
-
     package let store: Store
-    let nodes: NodeTable
-    let directories = DirectoryCache()
+    let nodes: NodeTable<Node>
+    let directories = DirectoryCache<Node, OpenDirectory>()
     let rootDirectory: OpenDirectory
     /// Whether requests may pass.
     package let gate: LockGate
@@ -30,7 +20,7 @@ package final class VaultFileSystem: Sendable {
     let openDirectories = ObjectSet<DirectoryHandle>()
     /// How many handles of files there are, and how many of them can write: a grace ends without any.
     let fileHandles = Atomic<Int>(0)
-    let writingHandles = Atomic<Int>(0)
+    let writers = Atomic<Int>(0)
     /// Directories in which a lookup was refused since the last lock.
     let refusedLookups = ObjectSet<Node>()
     /// Who is told what concerns the lock.

@@ -3,6 +3,7 @@ internal import FoundationEssentials
 internal import FuseSession
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import SystemPackage
 internal import VaultControl
 internal import VaultCrypto

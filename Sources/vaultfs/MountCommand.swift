@@ -2,6 +2,7 @@ internal import ArgumentParser
 internal import BackingStore
 internal import Glibc
 internal import LockFiles
+internal import MountedFileSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFileSystem

@@ -3,6 +3,7 @@ internal import FoundationEssentials
 internal import Glibc
 internal import LockFiles
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultControl
@@ -48,7 +49,7 @@ final class MountLock: Sendable {
     /// As `vaultfs unlock` without a secret; what stands against it is logged.
     func unlock() {
         let (logger, watch) = (logger, watch)
-        locker.unlock(masterKey: nil) { outcome in
+        locker.unlock(secret: nil) { outcome in
             watch?.renew()
             if case .failure(let refusal) = outcome { logger.notice("not unlocked: \(refusal.failure.message)") }
         }
@@ -64,11 +65,11 @@ final class MountLock: Sendable {
     /// Answers `unlock`.
     func unlock(_ secret: SlotSecret?, reply: @escaping @Sendable (ControlResponse) -> Void) {
         let (vaultPath, watch) = (vaultPath, watch)
-        var source: Locker.MasterKeySource?
+        var source: Locker.SecretSource?
         if let secret {
             source = { () throws(UnlockRefusal) in try Self.masterKey(of: vaultPath, secret) }
         }
-        locker.unlock(masterKey: source) { outcome in
+        locker.unlock(secret: source) { outcome in
             watch?.renew()
             switch outcome {
             case .success(let already): reply(.unlocked(already: already))

@@ -1,6 +1,7 @@
 internal import BackingStore
 internal import FuseSession
 internal import Glibc
+internal import MountedFileSystem
 internal import SystemPackage
 internal import VaultFileSystem
 internal import VaultFormat

@@ -1,6 +1,7 @@
 internal import BackingStore
 internal import FoundationEssentials
 internal import Glibc
+internal import MountedFileSystem
 internal import SystemPackage
 internal import VaultControl
 internal import VaultCrypto
@@ -15,7 +16,7 @@ struct StatusReporter: Sendable {
     private let fileSystem: VaultFileSystem
     private let lock: MountLock
     private let announcer: MountAnnouncer
-    private let mounted = Timestamp.now()
+    private let mounted = UtcTime.now()
     private let start = ContinuousClock.now
 
     init(

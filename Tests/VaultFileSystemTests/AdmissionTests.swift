@@ -1,5 +1,6 @@
 import BackingStore
 import Glibc
+import MountedFileSystem
 import SystemPackage
 import Testing
 import VaultFormat
@@ -74,7 +75,7 @@ import VaultStore
             }
             expect(isAttributesAllowed, "getattr of \(name)") { _ = try system.attributes(id) }
             expect(isAttributesAllowed, "setattr of \(name)") {
-                var changes = VaultFileSystem.Changes()
+                var changes = AttributeChanges()
                 changes.mode = 0o600
                 _ = try system.change(id, changes, handle: nil, workspace: vault.workspace)
             }

@@ -1,6 +1,7 @@
 import BackingStore
 import Glibc
 import LockFiles
+import MountedFileSystem
 import Synchronization
 import SystemPackage
 import Testing

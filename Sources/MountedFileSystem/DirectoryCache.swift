@@ -3,15 +3,13 @@ internal import CLinux
 internal import Glibc
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFormat
-internal import VaultStore
 
 /// The directories used last, open: a small LRU, so that no node needs a descriptor. Any thread.
-final class DirectoryCache: Sendable {
+package final class DirectoryCache<Item: AnyObject & Sendable, Directory: Sendable>: Sendable {
     private struct Entry {
-        var directory: OpenDirectory
+        var directory: Directory
         /// Keeps the address, and so the identifier, from being used again.
-        var node: Node
+        var node: Item
         var used: UInt64
     }
 
@@ -23,13 +21,13 @@ final class DirectoryCache: Sendable {
     private let state = Mutex(State())
     private let capacity: Int
 
-    init() {
+    package init() {
         var files = rlimit()
         let known = getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0
         capacity = known ? max(16, min(512, Int(clamping: files.rlim_cur) / 8)) : 16
     }
 
-    func find(_ node: Node) -> OpenDirectory? {
+    package func find(_ node: Item) -> Directory? {
         state.withLock { state in
             guard let index = state.entries.index(forKey: ObjectIdentifier(node)) else { return nil }
             state.clock += 1
@@ -38,7 +36,7 @@ final class DirectoryCache: Sendable {
         }
     }
 
-    func insert(_ directory: OpenDirectory, for node: Node) {
+    package func insert(_ directory: Directory, for node: Item) {
         state.withLock { state in
             state.clock += 1
             state.entries[ObjectIdentifier(node)] = Entry(directory: directory, node: node, used: state.clock)
@@ -46,11 +44,11 @@ final class DirectoryCache: Sendable {
         }
     }
 
-    func remove(_ node: Node) {
+    package func remove(_ node: Item) {
         _ = state.withLock { $0.entries.removeValue(forKey: ObjectIdentifier(node)) }
     }
 
-    func removeAll() -> [OpenDirectory] {
+    package func removeAll() -> [Directory] {
         state.withLock { state in
             defer { state.entries = [:] }
             return state.entries.values.map(\.directory)

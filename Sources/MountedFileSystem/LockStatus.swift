@@ -1,3 +1,5 @@
+internal import BackingStore
+
 /// What `status` tells of a mount's lock. The names of the fields are the control socket's.
 package struct LockStatus: Codable, Sendable {
     package var state: String

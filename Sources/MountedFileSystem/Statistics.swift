@@ -1,6 +1,5 @@
 internal import BackingStore
 internal import VaultCrypto
-internal import VaultStore
 
 /// What `status` tells of a mount's work: totals since the mount, and what is held now.
 package struct Statistics: Codable, Sendable, Equatable {
@@ -22,20 +21,22 @@ package struct Statistics: Codable, Sendable, Equatable {
     package var nodes: Int
     package var keysLocked: Bool
     package var cacheLocked: Bool
-}
 
-extension VaultFileSystem {
-    /// The totals and what is held, as of now.
-    package func statistics() -> Statistics {
-        let counters = store.counters
-        return Statistics(
-            cacheHits: counters.cacheHits.total, cacheMisses: counters.cacheMisses.total,
-            cacheSize: store.cache.capacity, cacheUsed: store.cache.usedSize,
-            aesBlocksDecrypted: counters.aesBlocksDecrypted.total,
-            ciphertextBytesRead: counters.ciphertextBytesRead.total,
-            ciphertextBytesWritten: counters.ciphertextBytesWritten.total,
-            damagedReads: counters.damagedReads.total, hiddenNames: counters.hiddenNames.total,
-            filesSealed: counters.filesSealed.total, nodes: nodes.count,
-            keysLocked: SecretMemory.allLocked, cacheLocked: store.cache.isLocked)
+    package init(
+        cacheHits: UInt64, cacheMisses: UInt64, cacheSize: Int, cacheUsed: Int, aesBlocksDecrypted: UInt64, ciphertextBytesRead: UInt64, ciphertextBytesWritten: UInt64, damagedReads: UInt64, hiddenNames: UInt64, filesSealed: UInt64, nodes: Int, keysLocked: Bool, cacheLocked: Bool
+    ) {
+        self.cacheHits = cacheHits
+        self.cacheMisses = cacheMisses
+        self.cacheSize = cacheSize
+        self.cacheUsed = cacheUsed
+        self.aesBlocksDecrypted = aesBlocksDecrypted
+        self.ciphertextBytesRead = ciphertextBytesRead
+        self.ciphertextBytesWritten = ciphertextBytesWritten
+        self.damagedReads = damagedReads
+        self.hiddenNames = hiddenNames
+        self.filesSealed = filesSealed
+        self.nodes = nodes
+        self.keysLocked = keysLocked
+        self.cacheLocked = cacheLocked
     }
 }

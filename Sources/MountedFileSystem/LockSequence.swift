@@ -4,8 +4,6 @@ internal import Glibc
 internal import Logging
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFormat
-internal import VaultStore
 
 /// The order in which a mount is locked; each step closes a race that the one before leaves open. Runs on the locker's
 /// thread.
@@ -13,7 +11,7 @@ struct LockSequence {
     private let locker: Locker
     private var receipt: LockReceipt
     private let started = ContinuousClock.now
-    private var fileSystem: VaultFileSystem { locker.fileSystem }
+    private var fileSystem: any LockableFileSystem { locker.fileSystem }
 
     init(_ locker: Locker, reasons: [LockReason]) {
         self.locker = locker
@@ -22,7 +20,7 @@ struct LockSequence {
     }
 
     mutating func run() -> LockReceipt {
-        let writtenBack = fileSystem.store.counters.writtenBackBytes.total
+        let writtenBack = fileSystem.counters.writtenBackBytes.total
         // From here on requests are refused, but for dirty mapped pages that come back.
         if fileSystem.gate.state == .unlocked { fileSystem.gate.enter(.locking) }
         // A late reply would fill a cache that has been purged.
@@ -30,13 +28,13 @@ struct LockSequence {
         step("names") { $0.dropNames() }
         step("inodes") { $0.dropInodes() }
         if locker.options.policy == .refuse { fileSystem.closeDirectories() }
-        step("cache") { $0.receipt.cacheBytes = $0.fileSystem.store.cache.removeEverything() }
+        step("cache") { $0.receipt.cacheBytes = $0.fileSystem.cache.removeEverything() }
         step("workers") { sequence in
             for failure in sequence.locker.caches.wipeWorkers(waitingForAll: false) { sequence.receipt.fail(failure) }
         }
         fileSystem.gate.enter(.locked)
         receipt.purgeMilliseconds = Self.milliseconds(since: started)
-        receipt.writtenBackBytes = fileSystem.store.counters.writtenBackBytes.total - writtenBack
+        receipt.writtenBackBytes = fileSystem.counters.writtenBackBytes.total - writtenBack
         step("seal") { $0.seal() }
         if locker.options.policy == .forget { step("keys") { $0.forgetKeys() } }
         receipt.totalMilliseconds = Self.milliseconds(since: started)
@@ -44,17 +42,13 @@ struct LockSequence {
     }
 
     /// A file whose last handle was closed while its class is locked: no other is opened before the unlock.
-    func purge(_ node: Node) {
+    func purge(inode: UInt64, forgetKeys: () -> Void) {
         guard fileSystem.gate.state == .locked else { return }
         fileSystem.gate.drain()
-        fileSystem.store.sealer.sealAll()
-        var failures = locker.caches.dropInodes([fileSystem.nodes.id(of: node).rawValue])
-        _ = fileSystem.store.cache.removeEverything()
-        if locker.options.policy == .forget, let file = node.openFile,
-            file.openHandles.load(ordering: .acquiring) == 0
-        {
-            file.forgetKeys()
-        }
+        fileSystem.sealEverything()
+        var failures = locker.caches.dropInodes([inode])
+        _ = fileSystem.cache.removeEverything()
+        if locker.options.policy == .forget { forgetKeys() }
         failures += locker.caches.wipeWorkers(waitingForAll: true)
         if !failures.isEmpty {
             locker.logger.error("not purged after its last close: \(failures.joined(separator: "; "))")
@@ -80,9 +74,9 @@ struct LockSequence {
     }
 
     private mutating func seal() {
-        let before = fileSystem.store.counters.filesSealed.total
+        let before = fileSystem.counters.filesSealed.total
         fileSystem.sealEverything()
-        receipt.filesSealed = fileSystem.store.counters.filesSealed.total - before
+        receipt.filesSealed = fileSystem.counters.filesSealed.total - before
     }
 
     private mutating func forgetKeys() {

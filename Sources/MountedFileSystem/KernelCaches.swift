@@ -1,3 +1,5 @@
+internal import BackingStore
+
 /// What the kernel and the workers keep of a mount's plaintext. Called by the locker's thread, which holds no lock that a
 /// request needs.
 package protocol KernelCaches: Sendable {
@@ -21,4 +23,9 @@ package protocol KernelCaches: Sendable {
 package struct KnownName: Sendable {
     package var parent: UInt64
     package var name: [UInt8]
+
+    package init(parent: UInt64, name: [UInt8]) {
+        self.parent = parent
+        self.name = name
+    }
 }

@@ -1,3 +1,5 @@
+internal import BackingStore
+
 /// Slows down those who guess secrets through the control socket: each wrong one doubles the wait before the next is
 /// looked at, up to a minute. So a day is worth some 1,440 guesses, whatever the number of connections.
 struct UnlockLimiter {

@@ -1,42 +1,36 @@
-internal import BackingStore
+package import BackingStore
 internal import CLinux
-internal import Glibc
+package import Glibc
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFormat
-internal import VaultStore
 
 /// All nodes that the kernel knows, by inode and by the number it was told. Any thread; the mutex is held for
 /// book-keeping only, never for a system call.
-final class NodeTable: Sendable {
-    private struct State {
-        var byKey: [NodeKey: Node] = [:]
-        /// Nodes without a name that the kernel still holds.
-        var detached: [ObjectIdentifier: Node] = [:]
-    }
+package final class NodeTable<Item: TableNode>: Sendable {
+    private typealias State = NodeTableState
 
-    let root: Node
+    package let root: Item
     private let state = Mutex(State())
 
-    init(root: Node) {
+    package init(root: Item) {
         self.root = root
         root.references = 1
         state.withLock { $0.byKey[root.key] = root }
     }
 
     /// The node with this number. The kernel names only nodes that it holds.
-    func node(_ id: NodeID) throws(StoreError) -> Node {
+    package func node(_ id: NodeID) throws(StoreError) -> Item {
         if id == .root { return root }
         guard let pointer = UnsafeRawPointer(bitPattern: UInt(id.rawValue)) else { throw .system(.staleNFSFileHandle) }
-        return Unmanaged<Node>.fromOpaque(pointer).takeUnretainedValue()
+        return Unmanaged<Item>.fromOpaque(pointer).takeUnretainedValue()
     }
 
-    func id(of node: Node) -> NodeID {
+    package func id(of node: Item) -> NodeID {
         node === root ? .root : NodeID(rawValue: UInt64(UInt(bitPattern: Unmanaged.passUnretained(node).toOpaque())))
     }
 
     /// The node for what was found under a name, counted as looked up once.
-    func intern(_ status: stat, parent: Node, entry: [UInt8]) -> Node {
+    package func intern(_ status: stat, parent: Item, entry: [UInt8]) -> Item {
         let key = NodeKey(status)
         let kind = status.st_mode & S_IFMT
         return state.withLock { state in
@@ -44,12 +38,12 @@ final class NodeTable: Sendable {
                 if known.kind == kind {
                     known.references += 1
                     addName(known, parent, entry, &state)
-                    return known
+                    return item(known)
                 }
                 // The store was changed behind our back, and the number used again.
                 detach(known, &state)
             }
-            let node = Node(key: key, kind: kind)
+            let node = Item(key: key, kind: kind)
             node.references = 1
             state.byKey[key] = node
             addName(node, parent, entry, &state)
@@ -57,20 +51,20 @@ final class NodeTable: Sendable {
         }
     }
 
-    func find(_ status: stat) -> Node? {
-        state.withLock { $0.byKey[NodeKey(status)] }
+    package func find(_ status: stat) -> Item? {
+        state.withLock { state in state.byKey[NodeKey(status)].map { item($0) } }
     }
 
     /// One name of the node that may still be right: the first, or the one after `tried` others.
-    func name(of node: Node, after tried: Int = 0) -> NodeName? {
-        state.withLock { _ in tried < node.names.count ? node.names[tried] : nil }
+    package func name(of node: Item, after tried: Int = 0) -> NodeName<Item>? {
+        state.withLock { _ in tried < node.names.count ? name(node.names[tried]) : nil }
     }
 
-    func addName(_ node: Node, parent: Node, entry: [UInt8]) {
+    package func addName(_ node: Item, parent: Item, entry: [UInt8]) {
         state.withLock { state in addName(node, parent, entry, &state) }
     }
 
-    private func addName(_ node: Node, _ parent: Node, _ entry: [UInt8], _ state: inout State) {
+    private func addName(_ node: TableNode, _ parent: TableNode, _ entry: [UInt8], _ state: inout State) {
         if node === root { return }
         if node.names.contains(where: { $0.parent === parent && $0.entry == entry }) { return }
         if node.isDirectory && !node.names.isEmpty {
@@ -84,7 +78,7 @@ final class NodeTable: Sendable {
     }
 
     /// A name is gone; `isLast` tells that it was the file's last, or a directory's.
-    func removeName(_ node: Node, parent: Node, entry: [UInt8], isLast: Bool) {
+    package func removeName(_ node: Item, parent: Item, entry: [UInt8], isLast: Bool) {
         state.withLock { state in
             if let index = node.names.firstIndex(where: { $0.parent === parent && $0.entry == entry }) {
                 node.names.remove(at: index)
@@ -95,7 +89,7 @@ final class NodeTable: Sendable {
     }
 
     /// A name has become another.
-    func moveName(_ node: Node, from: NodeName, to: NodeName) {
+    package func moveName(_ node: Item, from: NodeName<Item>, to: NodeName<Item>) {
         state.withLock { state in
             if let index = node.names.firstIndex(where: { $0.parent === from.parent && $0.entry == from.entry }) {
                 node.names.remove(at: index)
@@ -106,27 +100,27 @@ final class NodeTable: Sendable {
     }
 
     /// Keeps the node until a `forget`, as a lookup of the kernel's does.
-    func retain(_ node: Node) {
+    package func retain(_ node: Item) {
         state.withLock { _ in node.references += 1 }
     }
 
     /// The kernel has dropped `count` of its lookups.
-    func forget(_ node: Node, count: Int) {
+    package func forget(_ node: Item, count: Int) {
         state.withLock { state in
             node.references -= count
             dropIfUnused(node, &state)
         }
     }
 
-    private func release(_ node: Node, _ state: inout State) {
+    private func release(_ node: TableNode, _ state: inout State) {
         node.references -= 1
         dropIfUnused(node, &state)
     }
 
-    private func dropIfUnused(_ unused: Node, _ state: inout State) {
+    private func dropIfUnused(_ unused: TableNode, _ state: inout State) {
         var node = unused
         // A node that goes lets go of its parents; a deep tree must not become deep recursion.
-        var pending: [Node] = []
+        var pending: [TableNode] = []
         while true {
             if node.references <= 0 && node !== root {
                 if state.byKey[node.key] === node { state.byKey[node.key] = nil }
@@ -143,11 +137,11 @@ final class NodeTable: Sendable {
     }
 
     /// The inode is no longer what this node stands for.
-    func disown(_ node: Node) {
+    package func disown(_ node: Item) {
         state.withLock { detach(node, &$0) }
     }
 
-    private func detach(_ node: Node, _ state: inout State) {
+    private func detach(_ node: TableNode, _ state: inout State) {
         if state.byKey[node.key] === node { state.byKey[node.key] = nil }
         for name in node.names { release(name.parent, &state) }
         node.names = []
@@ -156,11 +150,29 @@ final class NodeTable: Sendable {
     }
 
     /// All nodes that the kernel holds, also those without a name.
-    var all: [Node] { state.withLock { Array($0.byKey.values) + Array($0.detached.values) } }
+    package var all: [Item] {
+        state.withLock { state in state.byKey.values.map { item($0) } + state.detached.values.map { item($0) } }
+    }
 
     /// All names by which the kernel knows nodes.
-    func allNames() -> [NodeName] { state.withLock { $0.byKey.values.flatMap(\.names) } }
+    package func allNames() -> [NodeName<Item>] {
+        state.withLock { state in state.byKey.values.flatMap { $0.names.map { name($0) } } }
+    }
 
     /// How many nodes the kernel holds.
-    var count: Int { state.withLock { $0.byKey.count + $0.detached.count } }
+    package var count: Int { state.withLock { $0.byKey.count + $0.detached.count } }
+
+    // Only `intern` and `init` put nodes in, and those are items.
+    private func item(_ node: TableNode) -> Item { unsafeDowncast(node, to: Item.self) }
+
+    private func name(_ name: NodeName<TableNode>) -> NodeName<Item> {
+        NodeName(parent: item(name.parent), entry: name.entry)
+    }
+}
+
+/// What a node table knows.
+private struct NodeTableState {
+    var byKey: [NodeKey: TableNode] = [:]
+    /// Nodes without a name that the kernel still holds.
+    var detached: [ObjectIdentifier: TableNode] = [:]
 }

@@ -1,3 +1,4 @@
+internal import BackingStore
 package import LockFiles
 
 /// What a lock does to the keys.

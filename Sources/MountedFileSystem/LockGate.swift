@@ -3,8 +3,6 @@ internal import CLinux
 internal import Glibc
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFormat
-internal import VaultStore
 
 /// What every request passes: whether the vault is locked, and who is inside. Any thread.
 ///
@@ -45,20 +43,20 @@ package final class LockGate: Sendable {
     package var hasBeenUnlocked: Bool { unlockedOnce.load(ordering: .acquiring) }
 
     /// Called by the locker alone.
-    func enter(_ state: State) {
+    package func enter(_ state: State) {
         if state == .unlocked { unlockedOnce.store(true, ordering: .releasing) }
         current.store(state.rawValue, ordering: .sequentiallyConsistent)
     }
 
     /// Before the first request, for a vault that is locked when it is mounted.
-    func beLockedFromTheStart() {
+    package func beLockedFromTheStart() {
         unlockedOnce.store(false, ordering: .releasing)
         enter(.locked)
     }
 
     /// Whether a request may do anything: asked by each, with a look at the signs of its own (the watch may be late).
     @inline(__always)
-    func isUnlocked() -> Bool {
+    package func isUnlocked() -> Bool {
         guard current.load(ordering: .sequentiallyConsistent) == State.unlocked.rawValue else { return false }
         return signs?.letPass() ?? true
     }
@@ -93,7 +91,7 @@ package final class LockGate: Sendable {
     }
 
     /// Waits until every request that is inside now has left.
-    func drain() {
+    package func drain() {
         isDraining.store(true, ordering: .sequentiallyConsistent)
         defer { isDraining.store(false, ordering: .sequentiallyConsistent) }
         let inside = passages.update { passages in

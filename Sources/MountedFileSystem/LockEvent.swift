@@ -1,3 +1,5 @@
+internal import BackingStore
+
 /// What a mount announces about its lock.
 package enum LockEvent: Sendable {
     /// With the causes; a grace may follow, in milliseconds.

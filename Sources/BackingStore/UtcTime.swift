@@ -1,12 +1,11 @@
-internal import BackingStore
 internal import Glibc
-package import VaultFormat
 
-extension Timestamp {
-    /// The present time, UTC, as `vaultfs.json` spells it.
+/// Times as `vaultfs.json`, the log and the control socket spell them: `YYYY-MM-DDThh:mm:ssZ`.
+package enum UtcTime {
+    /// The present time, UTC.
     package static func now() -> String { text(secondsSinceEpoch: Int64(time(nil))) }
 
-    /// A time, in seconds since 1970-01-01T00:00:00Z, as `vaultfs.json` spells it.
+    /// A time, in seconds since 1970-01-01T00:00:00Z.
     package static func text(secondsSinceEpoch: Int64) -> String {
         var seconds = time_t(secondsSinceEpoch)
         var parts = tm()

@@ -5,8 +5,6 @@ internal import Logging
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
-internal import VaultStore
 
 /// The loop of a `Locker`'s thread: what locks, what unlocks (README, "What locks", "What unlocks").
 struct LockerLoop {
@@ -14,10 +12,11 @@ struct LockerLoop {
     private var reasons: Set<LockReason> = []
     private var limiter = UnlockLimiter()
     private var waiting: [Locker.LockReply] = []
-    private var needsSecret = false
+    private var areKeysForgotten = false
     private var receipt: LockReceipt
 
     private var gate: LockGate { locker.fileSystem.gate }
+    private var needsSecret: Bool { areKeysForgotten && locker.fileSystem.needsSecret }
 
     init(_ locker: Locker) {
         self.locker = locker
@@ -95,13 +94,13 @@ struct LockerLoop {
         case .lock(let reason, let reply):
             reasons.insert(reason)
             if gate.state == .unlocked { waiting.append(reply) } else { reply(receipt, true) }
-        case .unlock(let masterKey, let reply):
+        case .unlock(let secret, let reply):
             // A lock that was asked for before is not to be overtaken.
             settle()
-            reply(Result { () throws(UnlockRefusal) in try unlock(masterKey) })
+            reply(Result { () throws(UnlockRefusal) in try unlock(secret) })
             look()
-        case .purge(let node):
-            LockSequence(locker, reasons: []).purge(node)
+        case .purge(let inode, let forgetKeys):
+            LockSequence(locker, reasons: []).purge(inode: inode, forgetKeys: forgetKeys)
         }
     }
 
@@ -137,14 +136,14 @@ struct LockerLoop {
         let end = monotonicMilliseconds() + grace
         let deadline = timespec(tv_sec: end / 1000, tv_nsec: end % 1000 * 1_000_000)
         let fileSystem = locker.fileSystem
-        while fileSystem.writingHandles.load(ordering: .acquiring) > 0 {
+        while fileSystem.writingHandles > 0 {
             let isOver = locker.inbox.wait(until: deadline) { inbox -> Bool? in
                 if inbox.isStopping { return true }
                 if inbox.isPoked {
                     inbox.isPoked = false
                     return false
                 }
-                return fileSystem.writingHandles.load(ordering: .acquiring) == 0 ? true : nil
+                return fileSystem.writingHandles == 0 ? true : nil
             }
             if isOver ?? true { break }
             look()
@@ -159,10 +158,10 @@ struct LockerLoop {
     private mutating func lock() {
         var sequence = LockSequence(locker, reasons: reasons.sorted { $0.rawValue < $1.rawValue })
         receipt = sequence.run()
-        needsSecret = needsSecret || locker.options.policy == .forget
+        areKeysForgotten = areKeysForgotten || locker.options.policy == .forget
         let (receipt, needsSecret) = (receipt, needsSecret)
         locker.publish {
-            $0.since = Timestamp.now()
+            $0.since = UtcTime.now()
             $0.lastReceipt = receipt
             $0.needsSecret = needsSecret
             $0.locks += 1
@@ -176,14 +175,14 @@ struct LockerLoop {
     // MARK: Unlocking
 
     /// Returns whether there was nothing to unlock.
-    private mutating func unlock(_ masterKey: Locker.MasterKeySource?) throws(UnlockRefusal) -> Bool {
+    private mutating func unlock(_ secret: Locker.SecretSource?) throws(UnlockRefusal) -> Bool {
         if gate.state == .unlocked { return true }
         // Without a secret that is needed nothing changes: no directory is taken for another one.
         try refuse(where: { $0.isLocked && $0 != .parentChanged })
-        if needsSecret && masterKey == nil { throw .secretNeeded }
+        if needsSecret && secret == nil { throw .secretNeeded }
         try rearm()
         try refuse(where: \.isLocked)
-        if let masterKey, needsSecret { try restoreKeys(masterKey) }
+        if let secret, needsSecret { try restoreKeys(secret) }
         reasons = []
         finishUnlock()
         return false
@@ -207,35 +206,40 @@ struct LockerLoop {
         reasons.remove(.lockDirectory)
     }
 
-    private mutating func restoreKeys(_ masterKey: Locker.MasterKeySource) throws(UnlockRefusal) {
+    private mutating func restoreKeys(_ source: Locker.SecretSource) throws(UnlockRefusal) {
         let wait = limiter.wait(at: .now)
         guard wait == 0 else { throw .tooManyTries(seconds: wait) }
-        let key: SecretBytes
-        do throws(UnlockRefusal) { key = try masterKey() } catch {
+        let secret: SecretBytes
+        do throws(UnlockRefusal) { secret = try source() } catch {
             if case .wrongSecret = error { limiter.failed(at: .now) }
             throw error
         }
         limiter.succeeded()
-        do throws(VaultError) {
-            try locker.fileSystem.restoreKeys(masterKey: key)
-        } catch {
-            throw .failed(error.description)
-        }
-        needsSecret = false
+        try locker.fileSystem.restoreKeys(secret)
+        areKeysForgotten = false
     }
 
     /// Has the kernel find the directories again that it was refused.
     private func attachDirectories() {
         let paths = locker.fileSystem.detachedDirectories(all: receipt.names == "invalidated")
         let isDone = locker.caches.lookUp(paths) { [locker] in !locker.isToLock }
-        if isDone { _ = locker.fileSystem.refusedLookups.removeAll() }
+        if isDone { locker.fileSystem.attachedDirectories() }
     }
 
     private mutating func finishUnlock() {
         locker.announce(.willUnlock)
+        if areKeysForgotten {
+            do throws(UnlockRefusal) {
+                try locker.fileSystem.restoreKeys(nil)
+                areKeysForgotten = false
+            } catch {
+                // What cannot be had is an error when it is used.
+                locker.logger.error("keys: \(error)")
+            }
+        }
         gate.noteActivity()
         gate.enter(.unlocked)
-        locker.publish { $0.since = Timestamp.now() }
+        locker.publish { $0.since = UtcTime.now() }
         attachDirectories()
         locker.announce(.didUnlock)
     }

@@ -1,3 +1,5 @@
+internal import BackingStore
+
 /// What a lock has done. The names of the fields are the control socket's.
 package struct LockReceipt: Codable, Sendable, Equatable {
     /// One step of the order (locking.md) and what it took.

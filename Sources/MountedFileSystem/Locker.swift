@@ -5,8 +5,6 @@ package import Logging
 internal import Synchronization
 internal import SystemPackage
 package import VaultCrypto
-internal import VaultFormat
-internal import VaultStore
 
 /// Locks and unlocks one mount: gathers the triggers and works them off, one at a time, on a thread of its own, which
 /// holds no lock that a request needs. Any thread may call.
@@ -15,14 +13,14 @@ package final class Locker: LockObserver, Sendable {
     package typealias LockReply = @Sendable (LockReceipt, _ already: Bool) -> Void
     /// Whether it was not locked.
     package typealias UnlockReply = @Sendable (Result<Bool, UnlockRefusal>) -> Void
-    /// Opens a slot with what a user gave; nil gives nothing to open one with.
-    package typealias MasterKeySource = @Sendable () throws(UnlockRefusal) -> SecretBytes
+    /// What a user gave, as the file system's `restoreKeys` takes it: of a vault, the master key that it opens.
+    package typealias SecretSource = @Sendable () throws(UnlockRefusal) -> SecretBytes
 
     enum Job: Sendable {
         case lock(LockReason, LockReply)
-        case unlock(MasterKeySource?, UnlockReply)
+        case unlock(SecretSource?, UnlockReply)
         /// The last handle of a file was closed while its class is locked.
-        case purge(Node)
+        case purge(inode: UInt64, forgetKeys: @Sendable () -> Void)
     }
 
     struct Inbox {
@@ -33,7 +31,7 @@ package final class Locker: LockObserver, Sendable {
         var isStopping = false
     }
 
-    let fileSystem: VaultFileSystem
+    let fileSystem: any LockableFileSystem
     let options: LockOptions
     let signs: LockSigns?
     let caches: any KernelCaches
@@ -46,7 +44,7 @@ package final class Locker: LockObserver, Sendable {
     private let thread = Mutex<BackgroundThread?>(nil)
 
     package init(
-        fileSystem: VaultFileSystem, options: LockOptions, caches: any KernelCaches, logger: Logger,
+        fileSystem: any LockableFileSystem, options: LockOptions, caches: any KernelCaches, logger: Logger,
         announce: @escaping @Sendable (LockEvent) -> Void
     ) {
         self.fileSystem = fileSystem
@@ -57,7 +55,7 @@ package final class Locker: LockObserver, Sendable {
         signs = fileSystem.gate.signs
         published = Mutex(
             LockStatus(
-                state: "\(fileSystem.gate.state)", reasons: [], since: Timestamp.now(), policy: options.policy,
+                state: "\(fileSystem.gate.state)", reasons: [], since: UtcTime.now(), policy: options.policy,
                 lockFiles: options.lockFiles.map { $0.path.string }, seen: [], needsSecret: false,
                 classKeys: [], graceSeconds: Double(options.graceMilliseconds) / 1000,
                 idleSeconds: options.idleMilliseconds.map { Double($0) / 1000 }, openFiles: 0, openForWriting: 0,
@@ -68,7 +66,7 @@ package final class Locker: LockObserver, Sendable {
     /// - Throws: pthread_create(3)'s error.
     package func start() throws(StoreError) {
         signs?.whenSeen { [weak self] in self?.poke() }
-        fileSystem.lockObserver.withLock { $0 = self }
+        fileSystem.setLockObserver(self)
         var loop = LockerLoop(self)
         loop.begin()
         let start = Mutex(loop)
@@ -93,9 +91,9 @@ package final class Locker: LockObserver, Sendable {
         inbox.update { $0.jobs.append(.lock(reason, reply)) }
     }
 
-    /// Unlocks where nothing else locks. Without `masterKey` only where no key is missing.
-    package func unlock(masterKey: MasterKeySource? = nil, reply: @escaping UnlockReply = { _ in }) {
-        inbox.update { $0.jobs.append(.unlock(masterKey, reply)) }
+    /// Unlocks where nothing else locks. Without `secret` only where none is needed.
+    package func unlock(secret: SecretSource? = nil, reply: @escaping UnlockReply = { _ in }) {
+        inbox.update { $0.jobs.append(.unlock(secret, reply)) }
     }
 
     /// Has the lock files looked at.
@@ -121,17 +119,17 @@ package final class Locker: LockObserver, Sendable {
     package func status() -> LockStatus {
         var status = published.withLock { $0 }
         status.state = "\(fileSystem.gate.state)"
-        status.classKeys = fileSystem.store.keyRing.presentClasses.map(\.name)
-        status.openFiles = fileSystem.fileHandles.load(ordering: .relaxed)
-        status.openForWriting = fileSystem.writingHandles.load(ordering: .relaxed)
-        status.refusedRequests = fileSystem.store.counters.refusedRequests.total
+        status.classKeys = fileSystem.presentKeys
+        status.openFiles = fileSystem.openHandles
+        status.openForWriting = fileSystem.writingHandles
+        status.refusedRequests = fileSystem.counters.refusedRequests.total
         return status
     }
 
     // MARK: What requests tell
 
-    func refused() {
-        let count = fileSystem.store.counters.refusedRequests.total
+    package func refused() {
+        let count = fileSystem.counters.refusedRequests.total
         let milliseconds = monotonicMilliseconds()
         let unreported = announced.withLock { announced -> UInt64 in
             // Programs that try again and again are not to flood whoever listens.
@@ -142,12 +140,12 @@ package final class Locker: LockObserver, Sendable {
         if unreported > 0 { announce(.denied(count: unreported)) }
     }
 
-    func noWriterLeft() {
+    package func noWriterLeft() {
         poke()
     }
 
-    func closed(_ node: Node) {
-        inbox.update { $0.jobs.append(.purge(node)) }
+    package func closed(inode: UInt64, forgetKeys: @escaping @Sendable () -> Void) {
+        inbox.update { $0.jobs.append(.purge(inode: inode, forgetKeys: forgetKeys)) }
     }
 
     func publish(_ change: (inout LockStatus) -> Void) {
