@@ -6,28 +6,30 @@ internal import Logging
 internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFileSystem
-internal import VaultStore
 
 /// What libfuse's callbacks work on: the file system, the threads' workspaces, and the log. Any thread.
 final class FuseServer: Sendable {
-    /// Seconds for which the kernel may keep names and attributes: while we own the vault only we change it.
-    static let timeout = 60.0
     static let maximumWrite: UInt32 = 1 << 20
 
-    let fileSystem: VaultFileSystem
+    let fileSystem: any FileSystem
+    let gate: LockGate
+    /// Seconds for which the kernel may keep names and attributes.
+    let timeout: Double
     let bypassesKernelCache: Bool
     let logger: Logger
     let requests = Atomic<UInt64>(0)
     /// Whether the kernel may remember that a name is not there.
     let keepsMissingNames = Atomic<Bool>(true)
+    let pendingOpens = PendingOpens()
     /// Told of damage.
     let onDamage = Mutex<(@Sendable (String) -> Void)?>(nil)
     /// Holds the thread's `Worker`.
     private let workerKey: pthread_key_t
 
-    init(fileSystem: VaultFileSystem, bypassesKernelCache: Bool, logger: Logger) {
+    init(fileSystem: any FileSystem, bypassesKernelCache: Bool, logger: Logger) {
         self.fileSystem = fileSystem
+        gate = fileSystem.gate
+        timeout = fileSystem.cacheSeconds
         self.bypassesKernelCache = bypassesKernelCache
         self.logger = logger
         var key = pthread_key_t()
@@ -41,7 +43,7 @@ final class FuseServer: Sendable {
 
     /// Makes the calling thread a worker, for as long as `body` runs.
     func withWorker(_ passage: LockGate.Passage, _ body: (Worker) -> Void) throws(StoreError) {
-        let worker = Worker(workspace: try Workspace(layout: fileSystem.store.layout), passage: passage)
+        let worker = Worker(workspace: try fileSystem.makeWorkspace(), passage: passage)
         pthread_setspecific(workerKey, Unmanaged.passUnretained(worker).toOpaque())
         body(worker)
         pthread_setspecific(workerKey, nil)
@@ -49,7 +51,7 @@ final class FuseServer: Sendable {
     }
 
     /// The calling worker's workspace.
-    var workspace: Workspace { worker.workspace }
+    var workspace: any WorkerBuffers { worker.workspace }
 
     private var worker: Worker {
         guard let pointer = pthread_getspecific(workerKey) else {
@@ -61,7 +63,7 @@ final class FuseServer: Sendable {
     /// For a request that gives out and changes nothing, and may take long: a lock does not wait for it.
     func passLockBy() {
         worker.isPassingBy.store(true, ordering: .releasing)
-        fileSystem.gate.leave(worker.passage)
+        gate.leave(worker.passage)
     }
 
     func log(_ error: StoreError, _ operation: StaticString) {
@@ -78,12 +80,12 @@ final class FuseServer: Sendable {
 /// What one worker thread has of its own.
 final class Worker: @unchecked Sendable {
     // @unchecked: `workspace` is its own thread's; others look at `isPassingBy` only.
-    let workspace: Workspace
+    let workspace: any WorkerBuffers
     let passage: LockGate.Passage
     /// Within a request that a lock does not wait for.
     let isPassingBy = Atomic<Bool>(false)
 
-    init(workspace: Workspace, passage: LockGate.Passage) {
+    init(workspace: any WorkerBuffers, passage: LockGate.Passage) {
         self.workspace = workspace
         self.passage = passage
     }
@@ -94,7 +96,7 @@ struct Request {
     let raw: fuse_req_t
     let server: FuseServer
 
-    var fileSystem: VaultFileSystem { server.fileSystem }
+    var fileSystem: any FileSystem { server.fileSystem }
 
     /// Runs a callback's body; what it throws is the reply.
     /// - Parameter isUse: whether somebody uses the mount, which puts off the lock of an idle one.
@@ -106,7 +108,7 @@ struct Request {
         guard let raw else { return }
         let server = Unmanaged<FuseServer>.fromOpaque(fuse_req_userdata(raw)).takeUnretainedValue()
         server.requests.add(1, ordering: .relaxed)
-        if isUse { server.fileSystem.gate.noteActivity() }
+        if isUse { server.gate.noteActivity() }
         do throws(StoreError) {
             try body(Request(raw: raw, server: server))
         } catch {
@@ -139,13 +141,13 @@ struct Request {
     }
 
     func reply(_ entry: NodeEntry) {
-        var parameters = Self.parameters(entry)
+        var parameters = parameters(entry)
         if fuse_reply_entry(raw, &parameters) != 0 { fileSystem.forget(entry.id, count: 1) }
     }
 
     func reply(attributes: stat) {
         var attributes = attributes
-        fuse_reply_attr(raw, &attributes, FuseServer.timeout)
+        fuse_reply_attr(raw, &attributes, server.timeout)
     }
 
     func reply(_ bytes: UnsafeRawBufferPointer) {
@@ -163,12 +165,12 @@ struct Request {
         }
     }
 
-    static func parameters(_ entry: NodeEntry) -> fuse_entry_param {
+    func parameters(_ entry: NodeEntry) -> fuse_entry_param {
         var parameters = fuse_entry_param()
         parameters.ino = entry.id.rawValue
         parameters.attr = entry.attributes
-        parameters.attr_timeout = FuseServer.timeout
-        parameters.entry_timeout = FuseServer.timeout
+        parameters.attr_timeout = server.timeout
+        parameters.entry_timeout = server.timeout
         return parameters
     }
 }

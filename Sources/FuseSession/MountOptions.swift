@@ -6,8 +6,6 @@ internal import Logging
 internal import MountedFileSystem
 internal import Synchronization
 package import SystemPackage
-internal import VaultFileSystem
-internal import VaultStore
 
 /// Where and how to mount.
 package struct MountOptions: Sendable {

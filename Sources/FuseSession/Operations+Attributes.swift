@@ -6,8 +6,6 @@ internal import Logging
 internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFileSystem
-internal import VaultStore
 
 func onGetAttributes(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
     Request.serve(raw, "getattr") { (request) throws(StoreError) in
@@ -23,8 +21,8 @@ func onSetAttributes(
         guard let attributes = attributes?.pointee else { throw .system(.invalidArgument) }
         request.reply(
             attributes: try request.fileSystem.change(
-                NodeID(rawValue: id), changes(attributes, valid), handle: info.map { fileHandle($0) },
-                workspace: request.server.workspace))
+                NodeID(rawValue: id), changes(attributes, valid), handle: info == nil ? nil : try RawHandle(info),
+                buffers: request.server.workspace))
     }
 }
 

@@ -23,7 +23,9 @@ package struct Statistics: Codable, Sendable, Equatable {
     package var cacheLocked: Bool
 
     package init(
-        cacheHits: UInt64, cacheMisses: UInt64, cacheSize: Int, cacheUsed: Int, aesBlocksDecrypted: UInt64, ciphertextBytesRead: UInt64, ciphertextBytesWritten: UInt64, damagedReads: UInt64, hiddenNames: UInt64, filesSealed: UInt64, nodes: Int, keysLocked: Bool, cacheLocked: Bool
+        cacheHits: UInt64, cacheMisses: UInt64, cacheSize: Int, cacheUsed: Int, aesBlocksDecrypted: UInt64,
+        ciphertextBytesRead: UInt64, ciphertextBytesWritten: UInt64, damagedReads: UInt64, hiddenNames: UInt64,
+        filesSealed: UInt64, nodes: Int, keysLocked: Bool, cacheLocked: Bool
     ) {
         self.cacheHits = cacheHits
         self.cacheMisses = cacheMisses

@@ -58,4 +58,3 @@ package final class Node: TableNode, @unchecked Sendable {
     /// The file, where it is open.
     var openFile: EncryptedFile? { opening.withLock { $0.file } }
 }
-

@@ -132,9 +132,11 @@ extension VaultFileSystem {
         if left == 0 {
             sealLater(handle.file, of: handle.node)
             // While locked, what was open of the class is closed now like the rest.
-            if gate.state != .unlocked, handle.file.protectionClass == .unlessOpen { observer?.closed(inode: nodes.id(of: handle.node).rawValue) { [node = handle.node] in
+            if gate.state != .unlocked, handle.file.protectionClass == .unlessOpen {
+                observer?.closed(inode: nodes.id(of: handle.node).rawValue) { [node = handle.node] in
                     if let file = node.openFile, file.openHandles.load(ordering: .acquiring) == 0 { file.forgetKeys() }
-                } }
+                }
+            }
         }
     }
 

@@ -2,6 +2,7 @@ import BackingStore
 import Glibc
 import MountedFileSystem
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 import VaultStore

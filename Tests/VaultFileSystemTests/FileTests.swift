@@ -3,6 +3,7 @@ import CLinux
 import Glibc
 import MountedFileSystem
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 import VaultStore

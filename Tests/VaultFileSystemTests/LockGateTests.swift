@@ -1,12 +1,12 @@
 import BackingStore
 import Glibc
 import LockFiles
-import MountedFileSystem
 import Synchronization
 import SystemPackage
 import Testing
 import VaultStore
 
+@testable import MountedFileSystem
 @testable import VaultFileSystem
 
 /// Who passes the gate, and whom a lock waits for.

@@ -3,14 +3,15 @@ import FoundationEssentials
 import Glibc
 import LockFiles
 import Logging
-import MountedFileSystem
 import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
 import VaultCrypto
 import VaultFormat
 import VaultStore
 
+@testable import MountedFileSystem
 @testable import VaultFileSystem
 
 /// What locks and what unlocks (README, "What unlocks what"), with caches of no kernel.

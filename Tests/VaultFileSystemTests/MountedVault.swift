@@ -150,11 +150,6 @@ func expect(
     }
 }
 
-/// Bytes that tell where they are.
-func pattern(_ count: Int) -> [UInt8] {
-    (0..<count).map { UInt8(truncatingIfNeeded: ($0 &* 0x9E37_79B9) >> 13) }
-}
-
 extension Caller {
     /// Who may do anything.
     static var root: Self { Self(uid: 0, gid: 0) }

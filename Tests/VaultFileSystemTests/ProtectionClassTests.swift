@@ -4,6 +4,7 @@ import Glibc
 import MountedFileSystem
 import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 import VaultStore

@@ -1,4 +1,5 @@
 import BackingStore
+import TestSupport
 import Testing
 import VaultFormat
 

@@ -1,7 +1,8 @@
 import BackingStore
+import TestSupport
 import Testing
 
-@testable import VaultStore
+@testable import BackingStore
 
 /// The cache of decrypted chunks.
 @Suite struct BlockCacheTests {

@@ -1,7 +1,8 @@
 import BackingStore
+import TestSupport
 import Testing
 
-@testable import VaultStore
+@testable import BackingStore
 
 /// The book-keeping of the block cache.
 @Suite struct CacheIndexTests {
