@@ -44,7 +44,7 @@ let package = Package(
             swiftSettings: settings),
         .target(
             name: "ViewFormats",
-            dependencies: ["BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system],
+            dependencies: ["BackingStore", "VaultFormat", "VaultCrypto", "CLinux", system],
             swiftSettings: settings),
         .target(
             name: "FuseSession",

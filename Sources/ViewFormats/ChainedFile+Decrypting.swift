@@ -1,5 +1,5 @@
 internal import VaultCrypto
-internal import VaultStore
+internal import BackingStore
 
 extension ChainedFile {
     /// Fills `target`, at most one batch within the file, with the plaintext from an offset on.

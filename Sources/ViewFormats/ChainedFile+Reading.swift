@@ -1,4 +1,4 @@
-internal import VaultStore
+internal import BackingStore
 
 extension ChainedFile {
     /// Reads plaintext; returns the bytes read, fewer than asked for only at the end of the file.

@@ -1,4 +1,4 @@
-package import VaultStore
+package import BackingStore
 
 /// The ciphertext file behind a file of a view, opened for reading. Any thread.
 package struct SourceFile: Sendable {

@@ -1,8 +1,8 @@
+internal import BackingStore
 internal import CLinux
 internal import Glibc
 internal import SystemPackage
 package import VaultCrypto
-internal import VaultStore
 
 /// One thread's buffers and cipher contexts for reading files of views, made once, so that a request allocates nothing.
 /// Not for sharing.
