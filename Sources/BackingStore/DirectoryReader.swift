@@ -1,10 +1,8 @@
-package import BackingStore
 internal import CLinux
 internal import Glibc
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
 
 /// Reads a backing directory with getdents64(2), keeping the store's own offsets. One thread at a time.
 package struct DirectoryReader {
@@ -19,7 +17,7 @@ package struct DirectoryReader {
 
     private static let bufferSize = 32 << 10
 
-    let directory: Descriptor
+    package let directory: Descriptor
     private var buffer: [UInt8] = []
     private var position = 0
     /// The offset of the entry at `position`.
