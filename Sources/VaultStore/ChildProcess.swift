@@ -1,16 +1,15 @@
-internal import BackingStore
-internal import Glibc
-internal import SystemPackage
-internal import VaultStore
+internal import CLinux
+package import Glibc
+package import SystemPackage
 
-/// posix_spawn(3) and waitpid(2).
-enum ChildProcess {
+/// posix_spawn(3) and waitpid(2). Any thread.
+package enum ChildProcess {
     /// How a child ended.
-    enum Outcome: Equatable, CustomStringConvertible {
+    package enum Outcome: Equatable, CustomStringConvertible {
         case exited(Int32)
         case killed(signal: Int32)
 
-        var description: String {
+        package var description: String {
             switch self {
             case .exited(let code): "failed with exit code \(code)"
             case .killed(let signal): "was ended by signal \(signal)"
@@ -21,12 +20,15 @@ enum ChildProcess {
     /// POSIX_SPAWN_SETSID of <spawn.h>, which Swift's Glibc does not show.
     private static let newSession: Int16 = 0x80
 
-    /// Starts a program with this process's environment and default signals.
+    /// Starts a program with default signals.
     /// - Parameters:
     ///   - arguments: all of them, the name first; bytes without NUL.
-    ///   - descriptors: (ours, the number it has there); all others are passed on unless close-on-exec.
-    static func spawn(
-        path: String, arguments: [[UInt8]], descriptors: [(own: Int32, target: Int32)], isSessionLeader: Bool = false
+    ///   - environment: `NAME=value`, bytes without NUL; nil for this process's.
+    ///   - descriptors: (ours, the number it has there).
+    ///   - closesOthers: whether no descriptor from 3 on reaches it; else all do that are not close-on-exec.
+    package static func spawn(
+        path: String, arguments: [[UInt8]], environment: [[UInt8]]? = nil,
+        descriptors: [(own: Int32, target: Int32)], closesOthers: Bool = false, isSessionLeader: Bool = false
     ) throws(Errno) -> pid_t {
         var actions = posix_spawn_file_actions_t()
         var attributes = posix_spawnattr_t()
@@ -37,6 +39,7 @@ enum ChildProcess {
             posix_spawnattr_destroy(&attributes)
         }
         for (own, target) in descriptors { posix_spawn_file_actions_adddup2(&actions, own, target) }
+        if closesOthers { linux_spawn_close_from(&actions, STDERR_FILENO + 1) }
         var defaults = sigset_t()
         sigemptyset(&defaults)
         sigaddset(&defaults, SIGPIPE)
@@ -47,21 +50,30 @@ enum ChildProcess {
         let flags = Int16(POSIX_SPAWN_SETSIGDEF) | Int16(POSIX_SPAWN_SETSIGMASK)
         posix_spawnattr_setflags(&attributes, flags | (isSessionLeader ? newSession : 0))
 
-        var pointers = arguments.map { bytes in
-            (bytes + [0]).withUnsafeBufferPointer { buffer in
-                buffer.withMemoryRebound(to: CChar.self) { $0.baseAddress.flatMap { strdup($0) } }
-            }
-        }
-        defer { for pointer in pointers { free(pointer) } }
-        pointers.append(nil)
         var child = pid_t()
-        let result = posix_spawn(&child, path, &actions, &attributes, pointers, environ)
+        let result = withCStrings(arguments) { words in
+            guard let environment else { return posix_spawn(&child, path, &actions, &attributes, words, environ) }
+            return withCStrings(environment) { posix_spawn(&child, path, &actions, &attributes, words, $0) }
+        }
         guard result == 0 else { throw Errno(rawValue: result) }
         return child
     }
 
+    /// Calls `body` with what posix_spawn(3) takes: C strings, ended by NULL.
+    private static func withCStrings(
+        _ strings: [[UInt8]], _ body: (UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>) -> Int32
+    ) -> Int32 {
+        var pointers = strings.map { withCString($0) { strdup($0) } }
+        defer { for pointer in pointers { free(pointer) } }
+        pointers.append(nil)
+        return pointers.withUnsafeMutableBufferPointer { buffer in
+            guard let base = buffer.baseAddress else { preconditionFailure("internal error: no arguments") }
+            return body(base)
+        }
+    }
+
     /// waitpid(2) for one child.
-    static func wait(for child: pid_t) -> Outcome {
+    package static func wait(for child: pid_t) -> Outcome {
         var status: Int32 = 0
         while waitpid(child, &status, 0) == -1 {
             guard errno == EINTR else { return .exited(-1) }

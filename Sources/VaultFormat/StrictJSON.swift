@@ -1,8 +1,8 @@
-/// A value in the strict JSON of `vaultfs.json`. Strings are UTF-8 bytes: `String` would compare by canonical
+/// A value in the strict JSON of `vaultfs.json` and `view.json`. Strings are UTF-8 bytes: `String` would compare by canonical
 /// equivalence, under which two different keys can be equal.
-enum JSONValue: Equatable {
-    case object([[UInt8]: JSONValue])
-    case array([JSONValue])
+package enum StrictJSON: Equatable {
+    case object([[UInt8]: StrictJSON])
+    case array([StrictJSON])
     case string([UInt8])
     case integer(UInt64)
     case boolean(Bool)
@@ -10,36 +10,36 @@ enum JSONValue: Equatable {
 }
 
 /// The members of one object, taken one by one; whatever is left over is unknown and refused.
-struct JSONMembers {
+package struct JSONMembers {
     /// Where the object stands, for messages: "vaultfs.json" or "vaultfs.json: slot 2".
-    let place: String
-    private var members: [[UInt8]: JSONValue]
+    package let place: String
+    private var members: [[UInt8]: StrictJSON]
 
-    init(_ value: JSONValue, place: String) throws(FormatError) {
+    package init(_ value: StrictJSON, place: String) throws(FormatError) {
         guard case .object(let members) = value else { throw FormatError(.malformed, "\(place): not an object") }
         self.place = place
         self.members = members
     }
 
     /// The value of `key`, without taking it; nil where there is none.
-    func peek(_ key: String) -> JSONValue? { members[Array(key.utf8)] }
+    package func peek(_ key: String) -> StrictJSON? { members[Array(key.utf8)] }
 
     /// The value of `key`, which must be there.
-    mutating func take(_ key: String) throws(FormatError) -> JSONValue {
+    package mutating func take(_ key: String) throws(FormatError) -> StrictJSON {
         guard let value = members.removeValue(forKey: Array(key.utf8)) else {
             throw FormatError(.malformed, "\(place): no \(key)")
         }
         return value
     }
 
-    mutating func takeString(_ key: String) throws(FormatError) -> [UInt8] {
+    package mutating func takeString(_ key: String) throws(FormatError) -> [UInt8] {
         guard case .string(let bytes) = try take(key) else {
             throw FormatError(.malformed, "\(place): \(key) is not a string")
         }
         return bytes
     }
 
-    mutating func takeInteger(_ key: String) throws(FormatError) -> UInt64 {
+    package mutating func takeInteger(_ key: String) throws(FormatError) -> UInt64 {
         guard case .integer(let value) = try take(key) else {
             throw FormatError(.malformed, "\(place): \(key) is not an integer")
         }
@@ -47,7 +47,7 @@ struct JSONMembers {
     }
 
     /// An integer inside `range`.
-    mutating func takeInteger(_ key: String, in range: ClosedRange<Int>) throws(FormatError) -> Int {
+    package mutating func takeInteger(_ key: String, in range: ClosedRange<Int>) throws(FormatError) -> Int {
         let value = try takeInteger(key)
         guard let value = Int(exactly: value), range.contains(value) else {
             throw FormatError(
@@ -56,7 +56,7 @@ struct JSONMembers {
         return value
     }
 
-    mutating func takeArray(_ key: String) throws(FormatError) -> [JSONValue] {
+    mutating func takeArray(_ key: String) throws(FormatError) -> [StrictJSON] {
         guard case .array(let values) = try take(key) else {
             throw FormatError(.malformed, "\(place): \(key) is not an array")
         }
@@ -81,7 +81,7 @@ struct JSONMembers {
     }
 
     /// Throws if a member has not been taken.
-    func refuseRest() throws(FormatError) {
+    package func refuseRest() throws(FormatError) {
         guard let key = members.keys.min(by: { $0.lexicographicallyPrecedes($1) }) else { return }
         throw FormatError(.malformed, "\(place): unknown key '\(shown(key))'")
     }
