@@ -1,5 +1,5 @@
 /// Hexadecimal digits of bytes.
-enum Hexadecimal {
+package enum Hexadecimal {
     private static let digits: [UInt8] = Array("0123456789abcdef".utf8)
 
     /// Two lower-case digits for each byte.
@@ -14,7 +14,7 @@ enum Hexadecimal {
     }
 
     /// The value of one digit in either case, or nil.
-    static func value(of digit: UInt8) -> UInt8? {
+    package static func value(of digit: UInt8) -> UInt8? {
         switch digit {
         case UInt8(ascii: "0")...UInt8(ascii: "9"): digit - UInt8(ascii: "0")
         case UInt8(ascii: "a")...UInt8(ascii: "f"): digit - UInt8(ascii: "a") + 10

@@ -1,0 +1,11 @@
+/// Names a key of a playlist: how it is found is not said here. The URI is as the playlist has it.
+package struct HlsKeyName: Hashable, Sendable {
+    package var uri: [UInt8]
+    /// Of the playlist, relative to the source; empty: the source itself.
+    package var directory: [UInt8]
+
+    package init(uri: [UInt8], directory: [UInt8]) {
+        self.uri = uri
+        self.directory = directory
+    }
+}
