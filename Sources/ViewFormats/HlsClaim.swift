@@ -1,6 +1,6 @@
 /// What one playlist says of some bytes of one file.
 struct HlsClaim: Sendable {
-    enum Use: Equatable, Sendable {
+    enum Use: Sendable {
         case plain
         case encrypted(HlsEncryption)
         /// The whole file is encrypted with this key, says an I-frame playlist, which does not know where the segments in
@@ -16,13 +16,26 @@ struct HlsClaim: Sendable {
     var playlist: HlsPlaylistRecord
     var line: Int
 
+    /// Whether both can be true of the same bytes.
+    func agrees(with other: HlsClaim) -> Bool {
+        switch (use, other.use) {
+        case (.plain, .plain): true
+        case (.encrypted(let one), .encrypted(let other)): one.means(other)
+        default: false
+        }
+    }
+
     var place: HlsPlace { HlsPlace(path: playlist.path, line: line) }
 }
 
 /// How bytes of a segment are encrypted: AES-128-CBC, PKCS#7.
-package struct HlsEncryption: Hashable, Sendable {
+package struct HlsEncryption: Equatable, Sendable {
     package var key: HlsKeyName
     package var vector: InitialVector
+
+    func means(_ other: HlsEncryption) -> Bool {
+        vector == other.vector && key.means(other.key)
+    }
 }
 
 /// What was read of one playlist, whatever its file has become since. Never changes.

@@ -28,7 +28,8 @@ struct HlsClaimMerge {
         for claim in ordered {
             guard case .encrypted(let encryption) = claim.use else { continue }
             let part = HlsSegment.Part(bytes: claim.bytes, encryption: encryption)
-            if parts.last != part { parts.append(part) }
+            // What agrees with the one before is the same.
+            if parts.last?.bytes != part.bytes || parts.isEmpty { parts.append(part) }
         }
         try addFrames(firm, ordered, to: &parts)
         return parts.isEmpty ? nil : HlsSegment(parts)
@@ -37,14 +38,17 @@ struct HlsClaimMerge {
     private func addFrames(
         _ firm: [HlsClaim], _ ordered: [HlsClaim], to parts: inout [HlsSegment.Part]
     ) throws(ViewError) {
-        let keys = Set(parts.map(\.encryption.key))
         for claim in firm {
             guard let encryption = claim.frames else { continue }
             if let other = ordered.first {
-                guard keys.contains(encryption.key) else { throw conflict(other, claim) }
+                guard parts.contains(where: { $0.encryption.key.means(encryption.key) }) else {
+                    throw conflict(other, claim)
+                }
             } else if parts.isEmpty {
                 parts = [HlsSegment.Part(bytes: nil, encryption: encryption)]
-            } else if parts[0].encryption.key != encryption.key, let first = firm.first(where: { $0.frames != nil }) {
+            } else if !parts[0].encryption.key.means(encryption.key),
+                let first = firm.first(where: { $0.frames != nil })
+            {
                 throw conflict(first, claim)
             }
         }
@@ -64,7 +68,7 @@ struct HlsClaimMerge {
     /// Two neighbours.
     private func check(_ one: HlsClaim, _ other: HlsClaim) throws(ViewError) {
         guard range(one).overlaps(range(other)) || range(one) == range(other) else { return }
-        if one.use == other.use, range(one) == range(other) || one.use == .plain { return }
+        if one.agrees(with: other), range(one) == range(other) || one.isPlain { return }
         throw conflict(one, other)
     }
 
@@ -72,10 +76,10 @@ struct HlsClaimMerge {
     private func checkPlain(_ ordered: [HlsClaim]) throws(ViewError) {
         var farthest: HlsClaim?
         for claim in ordered {
-            if let plain = farthest, claim.use != .plain, range(plain).overlaps(range(claim)) {
+            if let plain = farthest, !claim.isPlain, range(plain).overlaps(range(claim)) {
                 throw conflict(plain, claim)
             }
-            guard claim.use == .plain else { continue }
+            guard claim.isPlain else { continue }
             if farthest.map({ range($0).upperBound < range(claim).upperBound }) ?? true { farthest = claim }
         }
     }
@@ -87,6 +91,10 @@ struct HlsClaimMerge {
 }
 
 extension HlsClaim {
+    fileprivate var isPlain: Bool {
+        if case .plain = use { true } else { false }
+    }
+
     fileprivate var frames: HlsEncryption? {
         if case .frames(let encryption) = use { encryption } else { nil }
     }

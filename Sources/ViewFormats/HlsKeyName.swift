@@ -9,3 +9,15 @@ package struct HlsKeyName: Hashable, Sendable {
         self.directory = directory
     }
 }
+
+extension HlsKeyName {
+    /// The same for two names of one key: the whole URI, or the path from the source that a relative one means.
+    private var meaning: [UInt8] {
+        guard let path = HlsURI.paths(uri, directory: directory).last else { return uri }
+        return HlsURI.normalized(path)
+    }
+
+    func means(_ other: HlsKeyName) -> Bool {
+        self == other || meaning == other.meaning
+    }
+}

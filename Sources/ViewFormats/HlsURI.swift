@@ -33,7 +33,9 @@ enum HlsURI {
 
     /// Whether it begins with `scheme:` (RFC 3986, 3.1).
     private static func hasScheme(_ uri: [UInt8]) -> Bool {
-        guard let colon = uri.firstIndex(of: UInt8(ascii: ":")), let first = uri.first, isLetter(first) else { return false }
+        guard let colon = uri.firstIndex(of: UInt8(ascii: ":")), let first = uri.first, isLetter(first) else {
+            return false
+        }
         return uri[..<colon].allSatisfy {
             isLetter($0) || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) || "+-.".utf8.contains($0)
         }

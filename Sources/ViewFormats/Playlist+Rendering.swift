@@ -2,9 +2,9 @@ extension Playlist {
     /// The text as the mount shows it: without its key lines, and with the byte ranges of the plaintext. Everything else
     /// is there byte for byte.
     ///
-    /// - Parameter plaintext: the plaintext offsets of a reference's byte range; nil where they are the same.
+    /// - Parameter plaintext: the plaintext offsets of the byte range of a reference, given with its number; nil where they are the same.
     package func rendered<Failure>(
-        _ plaintext: (Reference) throws(Failure) -> Range<UInt64>?
+        _ plaintext: (Int, Reference) throws(Failure) -> Range<UInt64>?
     ) throws(Failure) -> [UInt8] {
         var result: [UInt8] = []
         result.reserveCapacity(text.count)
@@ -13,7 +13,7 @@ extension Playlist {
             result += text[position..<edit.range.lowerBound]
             position = edit.range.upperBound
             guard case .bytes(let number, let showsOffset) = edit.change else { continue }
-            if let range = try plaintext(references[number]) {
+            if let range = try plaintext(number, references[number]) {
                 result += "\(range.count)".utf8
                 if showsOffset { result += "@\(range.lowerBound)".utf8 }
             } else {

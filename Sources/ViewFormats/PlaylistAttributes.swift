@@ -29,8 +29,10 @@ struct PlaylistAttributes {
 
     /// Where the value of `name` is, or nil.
     subscript(name: StaticString) -> Range<Int>? {
-        attributes.first { text[$0.name].elementsEqual(UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount)) }?
-            .value
+        attributes.first {
+            text[$0.name].elementsEqual(UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount))
+        }?
+        .value
     }
 
     private func value(from start: Int, to end: Int) -> (range: Range<Int>, next: Int)? {
@@ -49,7 +51,9 @@ struct PlaylistAttributes {
 
     private func skipBlanks(_ start: Int, _ end: Int) -> Int {
         var position = start
-        while position < end, text[position] == UInt8(ascii: " ") || text[position] == UInt8(ascii: "\t") { position += 1 }
+        while position < end, text[position] == UInt8(ascii: " ") || text[position] == UInt8(ascii: "\t") {
+            position += 1
+        }
         return position
     }
 

@@ -56,7 +56,9 @@ extension PlaylistParser {
         var vector: InitialVector?
         if let digits = attributes["IV"] {
             vector = PlaylistValues.vector(text[digits])
-            guard vector != nil else { return fail(line, "the IV of EXT-X-KEY is not 0x and at most 32 hexadecimal digits") }
+            guard vector != nil else {
+                return fail(line, "the IV of EXT-X-KEY is not 0x and at most 32 hexadecimal digits")
+            }
         }
         keys.identity = (keys.number(of: Array(text[uri])), vector)
     }

@@ -27,7 +27,9 @@ struct PlaylistLines: IteratorProtocol {
         while end < text.count, text[end] != UInt8(ascii: "\n"), text[end] != UInt8(ascii: "\r") { end += 1 }
         position = end
         if position < text.count { position += 1 }
-        if position < text.count, text[position] == UInt8(ascii: "\n"), text[end] == UInt8(ascii: "\r") { position += 1 }
+        if position < text.count, text[position] == UInt8(ascii: "\n"), text[end] == UInt8(ascii: "\r") {
+            position += 1
+        }
         while end > start, text[end - 1] == UInt8(ascii: " ") || text[end - 1] == UInt8(ascii: "\t") { end -= 1 }
         number += 1
         return Line(number: number, content: start..<end, whole: start..<position)

@@ -91,7 +91,9 @@ struct PlaylistParser {
     }
 
     private mutating func byteRange(_ line: Int, _ value: Range<Int>) {
-        guard let bytes = PlaylistValues.bytes(text[value]) else { return fail(line, "EXT-X-BYTERANGE is no byte range") }
+        guard let bytes = PlaylistValues.bytes(text[value]) else {
+            return fail(line, "EXT-X-BYTERANGE is no byte range")
+        }
         bytesNext = (bytes, value)
     }
 
