@@ -14,7 +14,7 @@ extension Playlist {
             position = edit.range.upperBound
             guard case .bytes(let number, let showsOffset) = edit.change else { continue }
             if let range = try plaintext(number, references[number]) {
-                result += "\(range.count)".utf8
+                result += "\(range.upperBound - range.lowerBound)".utf8
                 if showsOffset { result += "@\(range.lowerBound)".utf8 }
             } else {
                 result += text[edit.range]
