@@ -47,6 +47,12 @@ let package = Package(
             dependencies: ["BackingStore", "VaultFormat", "VaultCrypto", "CLinux", system],
             swiftSettings: settings),
         .target(
+            name: "ViewFileSystem",
+            dependencies: [
+                "MountedFileSystem", "ViewFormats", "BackingStore", "VaultCrypto", "CLinux", system, logging,
+            ],
+            swiftSettings: settings),
+        .target(
             name: "FuseSession",
             dependencies: ["BackingStore", "MountedFileSystem", "VaultFileSystem", "CFuse", "CLinux", system, logging],
             swiftSettings: settings),
@@ -56,7 +62,8 @@ let package = Package(
         .executableTarget(
             name: "vaultfs",
             dependencies: [
-                "FuseSession", "MountedFileSystem", "VaultFileSystem", "LockFiles", "BackingStore", "VaultStore",
+                "FuseSession", "MountedFileSystem", "VaultFileSystem", "ViewFileSystem", "ViewFormats", "LockFiles", "BackingStore",
+                "VaultStore",
                 "VaultFormat", "VaultCrypto",
                 "VaultControl", "CLinux", system, logging,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),

@@ -1,4 +1,6 @@
-package import BackingStore
+internal import BackingStore
+internal import Glibc
+internal import SystemPackage
 package import VaultCrypto
 
 /// How one file of a view is to be read: which keys that takes, and what is made of them. Any thread.

@@ -1,6 +1,5 @@
 package import BackingStore
 internal import Glibc
-internal import VaultStore
 
 extension HlsIndex {
     /// How deep directories may be inside each other.

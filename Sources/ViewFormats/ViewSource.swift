@@ -35,12 +35,12 @@ package final class ViewSource: Sendable {
     }
 
     /// Looks at the whole tree, where the format needs that.
-    package func scan() {
-        index?.scan()
+    package func scan() throws(StoreError) {
+        try index?.scan()
     }
 
     /// What does not work in the playlists, for people.
-    package var problems: [String] { index?.problems.map(\.description) ?? [] }
+    package var problems: [String] { index?.problems().map(\.description) ?? [] }
 
     /// Whether the view shows this entry.
     package func shows(_ name: [UInt8], inRoot isRoot: Bool) -> Bool {
@@ -48,6 +48,10 @@ package final class ViewSource: Sendable {
         if let onlyName { return name == onlyName }
         return manifest == nil || name != ViewManifest.fileName
     }
+
+    /// Whether keys are worth fetching as soon as a directory was listed: not the one that is here already, and none that
+    /// costs a derivation for each file.
+    package var fetchesAhead: Bool { format.layout != .openssl && !(hasSharedKey && manifest == nil) }
 
     /// Bytes of plaintext, where that is known without opening the file.
     /// - Parameter path: relative to the root.
