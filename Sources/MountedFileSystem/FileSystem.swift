@@ -17,6 +17,8 @@ package protocol FileSystem: LockableFileSystem {
     func runInBackground()
     /// No more requests come: makes everything durable.
     func shutDown()
+    /// The totals and what is held, as of now.
+    func statistics() -> Statistics
     /// The inodes of open files.
     func openInodes() -> [UInt64]
     /// Called, by any thread, with an inode whose attributes are not those that were told.

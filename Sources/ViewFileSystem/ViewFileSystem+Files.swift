@@ -67,7 +67,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
             node.known.withLock {
                 $0 = .init(stamp: stamp, plan: plan, token: token, length: content.length, file: opened)
             }
-            problems.clear(path)
+            fileProblems.clear(path)
             return .opened(handle(opened, node, caching: known == nil ? .drop : .keep))
         } catch {
             throw storeError(error, of: path)
@@ -144,10 +144,10 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         switch error {
         case .malformed(let text):
             counters.damagedReads.count()
-            problems.note(text, of: path)
+            fileProblems.note(text, of: path)
             return .system(.ioError)
         case .noKey(let text):
-            problems.note(text, of: path)
+            fileProblems.note(text, of: path)
             return .locked
         case .store(let error):
             return error

@@ -34,12 +34,15 @@ extension ViewFileSystem: LockableFileSystem {
     package func forgetKeys() -> [String] {
         let present = presentKeys
         source.keys.forget()
+        secrets.forget()
         for node in nodes.all { node.openFile?.forgetKeys() }
         return present
     }
 
+    package var needsSecret: Bool { secrets.needsPassphrase }
+
     package func restoreKeys(_ secret: SecretBytes?) throws(UnlockRefusal) {
-        source.keys.reopen(shared: try sharedKey(secret))
+        source.keys.reopen(shared: try secrets.restore(secret))
         let open = nodes.all.compactMap(\.openFile)
         for file in open { file.restoreKeys(from: source.keys) }
         let missing = Set(open.filter { !$0.hasKeys }.flatMap(\.keyNames))

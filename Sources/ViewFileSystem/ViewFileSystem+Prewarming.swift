@@ -57,8 +57,8 @@ extension ViewFileSystem {
             }
         }
         if !gate.isUnlocked() { return }
-        source.keys.prefetch(wanted) { [problems] name, outcome in
-            if case .failure(.noKey(let text)) = outcome { problems.note(text, of: work.path) }
+        source.keys.prefetch(wanted) { [fileProblems] _, outcome in
+            if case .failure(.noKey(let text)) = outcome { fileProblems.note(text, of: work.path) }
         }
     }
 

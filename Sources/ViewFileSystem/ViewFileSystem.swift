@@ -5,7 +5,7 @@ package import Logging
 package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-package import VaultCrypto
+internal import VaultCrypto
 package import ViewFormats
 
 /// Ciphertext of other formats as a read-only tree of plaintext. Any thread.
@@ -13,15 +13,11 @@ package import ViewFormats
 /// The source is somebody else's: what is told of it is told again after a second, and each open looks at it anew.
 package final class ViewFileSystem: Sendable {
     let source: ViewSource
-    /// Brings back what is in no file: the view's key, of a secret that a user gave or of where it came from.
-    package typealias SharedKey = @Sendable (SecretBytes?) throws(UnlockRefusal) -> KeyMaterial?
-
     package let gate: LockGate
     package let counters = Counters()
     package let cache: BlockCache
-    package let needsSecret: Bool
-    package let problems: ViewProblems
-    let sharedKey: SharedKey
+    let fileProblems: ViewProblems
+    package let secrets: ViewSecrets
     let nodes: NodeTable<ViewNode>
     let directories = DirectoryCache<ViewNode, Descriptor>()
     let handles = Atomic<Int>(0)
@@ -34,18 +30,16 @@ package final class ViewFileSystem: Sendable {
     private let nextToken = Atomic<UInt64>(1)
 
     /// - Parameters:
+    ///   - secrets: what the source's key store derives keys from.
     ///   - cacheSize: bytes for the block cache.
-    ///   - needsSecret: whether `sharedKey` needs a secret to bring the key back after a lock that forgets.
     package init(
-        source: ViewSource, gate: LockGate, cacheSize: Int, needsSecret: Bool, logger: Logger,
-        sharedKey: @escaping SharedKey
+        source: ViewSource, secrets: ViewSecrets, gate: LockGate, cacheSize: Int, logger: Logger
     ) throws(StoreError) {
         self.source = source
+        self.secrets = secrets
         self.gate = gate
-        self.needsSecret = needsSecret
-        self.sharedKey = sharedKey
         cache = try BlockCache(capacity: cacheSize, blockSize: ViewWorkspace.pageSize)
-        problems = ViewProblems(logger: logger)
+        fileProblems = ViewProblems(logger: logger)
         deferred = DeferredOpens(gate: gate, keys: source.keys)
         nodes = NodeTable(root: ViewNode(key: NodeKey(try source.root.status()), kind: S_IFDIR))
         try source.scan()

@@ -4,7 +4,7 @@ internal import Synchronization
 internal import ViewFormats
 
 /// What does not work of a view, for `status` and the log: one line a file, the newest last. Any thread.
-package final class ViewProblems: Sendable {
+final class ViewProblems: Sendable {
     /// More than people read.
     private static let most = 100
 
@@ -37,7 +37,7 @@ package final class ViewProblems: Sendable {
         }
     }
 
-    package var all: [String] { lines.withLock { $0.map { Self.line($0.path, $0.text) } } }
+    var all: [String] { lines.withLock { $0.map { Self.line($0.path, $0.text) } } }
 
     private static func line(_ path: [UInt8], _ text: String) -> String {
         "\(shown(path)): \(text)"

@@ -11,4 +11,12 @@ extension InitialVector {
         bytes.storeBytes(of: high.bigEndian, toByteOffset: 0, as: UInt64.self)
         bytes.storeBytes(of: low.bigEndian, toByteOffset: 8, as: UInt64.self)
     }
+
+    /// 32 digits.
+    package var hexadecimal: String {
+        [high, low].map { number in
+            let digits = String(number, radix: 16)
+            return String(repeating: "0", count: 16 - digits.count) + digits
+        }.joined()
+    }
 }
