@@ -83,7 +83,7 @@ package enum ChainFormat {
                 throw .malformed("\(part) goes beyond the end of the file, at \(source.size)")
             }
             addPlain(to: range.ciphertext.lowerBound)
-            var length = UInt64(range.ciphertext.count)
+            var length = range.ciphertext.upperBound - range.ciphertext.lowerBound
             if let encryption = range.encryption {
                 guard keys.indices.contains(encryption.key) else {
                     preconditionFailure("internal error: key \(encryption.key) of \(keys.count)")
