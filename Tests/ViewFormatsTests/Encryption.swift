@@ -1,3 +1,4 @@
+import Foundation
 import Testing
 
 @testable import VaultCrypto
@@ -55,11 +56,31 @@ func hex(_ bytes: [UInt8]) -> String {
 /// Bytes that tell where they are from.
 func pattern(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
     var generator = SeededGenerator(seed: seed)
-    var result = [UInt8]()
-    result.reserveCapacity(count + 8)
-    while result.count < count { withUnsafeBytes(of: generator.next()) { result.append(contentsOf: $0) } }
-    result.removeLast(result.count - count)
-    return result
+    var bytes = [UInt8](repeating: 0, count: count)
+    bytes.withUnsafeMutableBytes { bytes in
+        var start = 0
+        while start < count {
+            withUnsafeBytes(of: generator.next()) { word in
+                let size = min(8, count - start)
+                UnsafeMutableRawBufferPointer(rebasing: bytes[start..<(start + size)])
+                    .copyMemory(from: UnsafeRawBufferPointer(rebasing: word[..<size]))
+            }
+            start += 8
+        }
+    }
+    return bytes
+}
+
+/// Whether two byte strings are equal, in a time that a debug build has for long ones (memcmp(3)).
+func same(_ a: some ContiguousBytes, _ b: some ContiguousBytes) -> Bool {
+    a.withUnsafeBytes { a in
+        b.withUnsafeBytes { b in
+            guard a.count == b.count, let first = a.baseAddress, let second = b.baseAddress else {
+                return a.count == b.count
+            }
+            return memcmp(first, second, a.count) == 0
+        }
+    }
 }
 
 /// A small generator with a seed, so that a failing case can be found again.

@@ -43,15 +43,16 @@ final class ViewPlace {
         return ChainedFile(source: source, map: map, keys: keys, token: lastToken, cache: cache, counters: counters)
     }
 
-    /// Up to `count` bytes; the buffer's other bytes are seen to be left alone.
+    /// Up to `count` bytes; the buffer's others, and what is behind it, are seen to be left alone.
     func read(_ file: ChainedFile, _ count: Int, at offset: Int) throws -> [UInt8] {
-        var bytes = [UInt8](repeating: 0xEE, count: count + 1)
+        let fresh = [UInt8](repeating: 0xEE, count: count + 1)
+        var bytes = fresh
         let had = try bytes.withUnsafeMutableBytes { buffer in
             try file.read(
                 at: UInt64(offset), into: UnsafeMutableRawBufferPointer(rebasing: buffer[..<count]),
                 workspace: workspace)
         }
-        #expect(bytes[had...].allSatisfy { $0 == 0xEE })
+        #expect(same(bytes[had...], fresh[had...]), "\(had) bytes read at \(offset)")
         return Array(bytes[..<had])
     }
 
@@ -63,8 +64,9 @@ final class ViewPlace {
         let before = Counted(counters)
         let found = try read(file, count, at: offset)
         let after = Counted(counters)
-        let isRight = found == Array(plaintext.dropFirst(offset).prefix(count))
-        #expect(isRight, "\(count) bytes at \(offset)", sourceLocation: sourceLocation)
+        #expect(
+            same(found, plaintext.dropFirst(offset).prefix(count)), "\(count) bytes at \(offset)",
+            sourceLocation: sourceLocation)
         return Counted(
             blocks: after.blocks - before.blocks, bytes: after.bytes - before.bytes, hits: after.hits - before.hits,
             misses: after.misses - before.misses)
@@ -88,10 +90,10 @@ final class ViewPlace {
                 (Int.random(in: 0...plaintext.count, using: &generator), Int.random(in: 1...9000, using: &generator)))
         }
         for (offset, count) in reads where offset >= 0 {
-            let expected = Array(plaintext.dropFirst(offset).prefix(count))
+            let expected = plaintext.dropFirst(offset).prefix(count)
             for file in [warm, file(source, map, keys)] {
                 let found = try read(file, count, at: offset)
-                if found != expected {
+                if !same(found, expected) {
                     Issue.record("\(count) bytes at \(offset) differ", sourceLocation: sourceLocation)
                     return
                 }
