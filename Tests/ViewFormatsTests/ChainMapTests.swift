@@ -78,7 +78,7 @@ import VaultStore
             let number = offset / chunkSize
             #expect(piece == map[number])
             #expect(piece?.chain.ciphertext.lowerBound == number * stride)
-            #expect(piece?.plaintext.lowerBound == number * chunkSize)
+            #expect(piece?.plaintext == (number * chunkSize)..<min((number + 1) * chunkSize, map.length))
             #expect(piece?.chain.ciphertext.upperBound == min((number + 1) * stride, 9 * stride + 16))
         }
         #expect(map.piece(at: map.length) == nil)

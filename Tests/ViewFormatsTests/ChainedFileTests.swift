@@ -1,9 +1,9 @@
 import Glibc
 import TestSupport
 import Testing
-import VaultCrypto
 import VaultStore
 
+@testable import VaultCrypto
 @testable import ViewFormats
 
 @Suite struct ChainedFileTests {
@@ -91,6 +91,19 @@ import VaultStore
             reads: plaintext + test.vector.bytes)
     }
 
+    @Test("A chain whose vector is the last block of the one before")
+    func overlappingVector() throws {
+        let plaintext = pattern(9600)
+        let source = try place.source(of: test.encrypt(plaintext, isPadded: false))
+        let chains = [
+            CipherChain(ciphertext: 0..<4800, encryption: .init(key: 0, vector: .bytes(test.vector), padding: .none)),
+            CipherChain(
+                ciphertext: 4800..<9600, encryption: .init(key: 0, vector: .inFile(at: 4784), padding: .none)),
+        ]
+        try place.expect(
+            source, try ChainFormat.ranges(chains, of: source, keys: [test.key]), [test.key], reads: plaintext)
+    }
+
     @Test("A file that is cut while it is open is malformed where it is cut, and read where it is not")
     func truncated() throws {
         let plaintext = pattern(100_000)
@@ -136,7 +149,9 @@ import VaultStore
             Array(buffer) == [UInt8](repeating: 0, count: buffer.count)
         }
         #expect(!buffers.contains(where: isZero))
+        #expect(workspace.decryptor.keyIdentity == test.key.identity)
         workspace.wipe()
+        #expect(workspace.decryptor.keyIdentity == 0)
         #expect(buffers.allSatisfy(isZero))
         #expect(workspace.reply.count == 1 << 20)
     }

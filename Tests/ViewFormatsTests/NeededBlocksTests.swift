@@ -87,10 +87,22 @@ import VaultStore
         #expect(place.cache.usedSize == 65536)
     }
 
-    @Test("To open a file reads two blocks of it at most")
-    func opening() throws {
-        let (file, _) = try chunked(100_000, chunkSize: 65536)
-        #expect(file.length == 100_000)
-        #expect(Counted(place.counters) == Counted(blocks: 0, bytes: 0, hits: 0, misses: 0))
+    @Test("What lies between two chains that a page is in is not read")
+    func distantChains() throws {
+        let plaintext = pattern(4096)
+        let first = try test.encrypt(plaintext[..<2048])
+        let empty = try (0..<100).flatMap { _ in try test.encrypt([]) }
+        let source = try place.source(of: first + empty + test.encrypt(plaintext[2048...]))
+        var ranges = [0..<2064]
+        for number in 0..<100 { ranges.append((2064 + number * 16)..<(2080 + number * 16)) }
+        ranges.append((2064 + 1600)..<Int(source.size))
+        let encryption = CipherChain.Encryption(key: 0, vector: .bytes(test.vector), padding: .pkcs7)
+        let chains = ranges.map { range in
+            CipherChain(
+                ciphertext: UInt64(range.lowerBound)..<UInt64(range.upperBound), encryption: encryption)
+        }
+        let map = try ChainFormat.ranges(chains, of: source, keys: [test.key])
+        let counted = try place.count(place.file(source, map, [test.key]), 1, at: 0, of: plaintext)
+        #expect(counted == Counted(blocks: 256, bytes: 4096, hits: 0, misses: 1))
     }
 }
