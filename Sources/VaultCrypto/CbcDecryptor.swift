@@ -9,7 +9,8 @@ package final class CbcDecryptor {
     private var context: CipherContext
     /// The key size that `context` is for.
     private var keySize = 32
-    private var keyIdentity: UInt64 = 0
+    /// Of the key whose schedule `context` has; 0: none.
+    private(set) var keyIdentity: UInt64 = 0
 
     /// AES blocks decrypted so far.
     package private(set) var blocksDecrypted: UInt64 = 0

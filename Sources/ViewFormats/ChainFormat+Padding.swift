@@ -7,7 +7,7 @@ extension ChainFormat {
     static func plaintextLength(
         of chain: CipherChain, in source: SourceFile, part: FilePart, key: CbcKey
     ) throws(ViewError) -> UInt64 {
-        let size = UInt64(chain.ciphertext.count)
+        let size = chain.ciphertext.upperBound - chain.ciphertext.lowerBound
         guard let encryption = chain.encryption else { return size }
         guard size % 16 == 0 else {
             throw .malformed("\(part) has \(size) bytes of ciphertext, not a multiple of 16: cut, or not AES-CBC")

@@ -83,7 +83,7 @@ package enum ChainFormat {
                 throw .malformed("\(part) goes beyond the end of the file, at \(source.size)")
             }
             addPlain(to: range.ciphertext.lowerBound)
-            var length = UInt64(range.ciphertext.count)
+            var length = range.ciphertext.upperBound - range.ciphertext.lowerBound
             if let encryption = range.encryption {
                 guard keys.indices.contains(encryption.key) else {
                     preconditionFailure("internal error: key \(encryption.key) of \(keys.count)")
@@ -95,20 +95,5 @@ package enum ChainFormat {
         }
         addPlain(to: source.size)
         return try ChainMap(chains, in: source)
-    }
-}
-
-/// What an error is about.
-enum FilePart: CustomStringConvertible {
-    case file
-    case lastChunk
-    case range(Range<UInt64>)
-
-    var description: String {
-        switch self {
-        case .file: "the file"
-        case .lastChunk: "the last chunk"
-        case .range(let range): "the byte range \(range.lowerBound)-\(range.upperBound)"
-        }
     }
 }

@@ -84,7 +84,7 @@ package struct ChainMap: Sendable {
 extension CipherChain {
     /// Throws `.malformed` where this chain is not within `size` bytes, or cannot have `length` bytes of plaintext.
     fileprivate func check(length: UInt64, size: UInt64) throws(ViewError) {
-        let count = UInt64(ciphertext.count)
+        let count = ciphertext.upperBound - ciphertext.lowerBound
         let hasPlaintext: Bool
         if let encryption {
             hasPlaintext = count % 16 == 0 && length <= count && encryption.key >= 0

@@ -74,12 +74,16 @@ extension ChainedFile {
             vector = UnsafeRawBufferPointer(workspace.vector)
             blocks = source
         }
-        let key = keys[encryption.key]
-        do throws(CryptoError) {
-            try Self.decrypt(blocks, vector: vector, key: key, skipped: part.skipped, into: target, workspace)
-        } catch {
-            throw .store(StoreError(error))
+        // `keys` holds it for as long as this file is there.
+        let failure = uncountedKeys[encryption.key]._withUnsafeGuaranteedRef { key -> CryptoError? in
+            do throws(CryptoError) {
+                try Self.decrypt(blocks, vector: vector, key: key, skipped: part.skipped, into: target, workspace)
+                return nil
+            } catch {
+                return error
+            }
         }
+        if let failure { throw .store(StoreError(failure)) }
     }
 
     private func placeVector(

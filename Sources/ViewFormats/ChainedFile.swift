@@ -7,6 +7,8 @@ package final class ChainedFile: Sendable {
     package let token: UInt64
     package let map: ChainMap
     package let keys: [CbcKey]
+    /// The same, to be used without counting references: all who read a file would count at one place.
+    let uncountedKeys: [Unmanaged<CbcKey>]
     let source: SourceFile
     let cache: BlockCache
     let counters: Counters
@@ -26,6 +28,7 @@ package final class ChainedFile: Sendable {
         self.source = source
         self.map = map
         self.keys = keys
+        uncountedKeys = keys.map { Unmanaged.passUnretained($0) }
         self.token = token
         self.cache = cache
         self.counters = counters

@@ -10,6 +10,7 @@ import VaultCrypto
         ])
     func sha256(message: String, digest: String) throws {
         #expect(hex(try Sha256.digest(Array(message.utf8))) == digest)
+        #expect(hex(content(try Sha256.digest(secret(Array(message.utf8))))) == digest)
     }
 
     @Test(
