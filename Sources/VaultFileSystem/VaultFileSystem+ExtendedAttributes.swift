@@ -1,9 +1,11 @@
+package import BackingStore
 internal import CLinux
 internal import Glibc
+package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
-package import VaultStore
+internal import VaultStore
 
 extension VaultFileSystem {
     /// Whose a name is.

@@ -1,3 +1,4 @@
+package import BackingStore
 internal import Glibc
 internal import Synchronization
 internal import SystemPackage

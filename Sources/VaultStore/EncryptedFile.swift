@@ -1,3 +1,4 @@
+package import BackingStore
 internal import CLinux
 package import Glibc
 package import Synchronization

@@ -1,3 +1,4 @@
+internal import BackingStore
 internal import CLinux
 package import Glibc
 internal import Synchronization

@@ -1,3 +1,5 @@
+internal import BackingStore
+
 /// Which of the journal's 64 slots are free; waits for some when none are. Slots are bits. Any thread.
 final class SlotPool: Sendable {
     private struct State {

@@ -1,3 +1,4 @@
+package import BackingStore
 internal import CLinux
 internal import Glibc
 internal import Synchronization

@@ -1,3 +1,4 @@
+internal import BackingStore
 package import SystemPackage
 package import VaultFormat
 

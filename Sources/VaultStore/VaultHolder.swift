@@ -1,3 +1,4 @@
+internal import BackingStore
 internal import Glibc
 package import SystemPackage
 

@@ -1,3 +1,4 @@
+internal import BackingStore
 internal import VaultFormat
 
 /// A file whose chunks are being checked.

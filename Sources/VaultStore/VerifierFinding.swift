@@ -1,3 +1,5 @@
+internal import BackingStore
+
 /// One thing that `Verifier` found in a vault.
 package struct VerifierFinding: Sendable, Equatable {
     /// What kind of thing it is.

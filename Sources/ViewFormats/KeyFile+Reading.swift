@@ -2,7 +2,7 @@ internal import CLinux
 internal import Glibc
 package import SystemPackage
 internal import VaultCrypto
-package import VaultStore
+package import BackingStore
 
 extension KeyFile {
     /// Reads a key to the end of what the user gave at the command line, which may be a pipe (`/dev/fd/3`): waits for

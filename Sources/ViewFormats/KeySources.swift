@@ -1,6 +1,6 @@
 package import SystemPackage
 internal import VaultCrypto
-package import VaultStore
+package import BackingStore
 
 /// Where the keys of a view come from. Any thread; loading blocks.
 package struct KeySources: Sendable {

@@ -1,4 +1,4 @@
-internal import VaultStore
+internal import BackingStore
 
 extension KeyStore {
     /// One load that everybody who asks for the name meanwhile waits for. Under the monitor's lock.

@@ -1,4 +1,4 @@
-internal import VaultStore
+internal import BackingStore
 
 /// The keys of a view, by name: those in memory, and those still to be had from `KeySources`. Any thread.
 ///
@@ -23,6 +23,9 @@ package final class KeyStore: Sendable {
         self.sources = sources
         state = Monitor(State(shared: shared, cache: KeyCache(capacity: capacity)))
     }
+
+    /// Whether it gives no keys, after `forget` or `stop`.
+    package var isClosed: Bool { state.update { $0.refusal != nil } }
 
     /// The key if it is in memory; does not wait.
     package func find(_ name: KeyName) -> KeyMaterial? {

@@ -1,6 +1,6 @@
 internal import Glibc
 internal import SystemPackage
-package import VaultStore
+package import BackingStore
 
 /// `view.json`: keys, initial vectors and parameters of single files of a view. Any thread.
 package struct ViewManifest: Sendable {

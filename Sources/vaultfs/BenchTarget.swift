@@ -1,3 +1,4 @@
+internal import BackingStore
 internal import CLinux
 internal import Glibc
 internal import SystemPackage

@@ -1,3 +1,4 @@
+internal import BackingStore
 internal import FoundationEssentials
 internal import Glibc
 internal import SystemPackage

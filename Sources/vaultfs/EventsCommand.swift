@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import BackingStore
 internal import FoundationEssentials
 internal import Glibc
 internal import VaultControl

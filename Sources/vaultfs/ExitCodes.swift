@@ -1,3 +1,4 @@
+internal import BackingStore
 internal import FuseSession
 internal import VaultControl
 internal import VaultFormat

@@ -1,3 +1,4 @@
+internal import BackingStore
 internal import FoundationEssentials
 internal import SystemPackage
 internal import VaultStore

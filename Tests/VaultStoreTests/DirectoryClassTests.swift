@@ -1,8 +1,10 @@
+import BackingStore
 import CLinux
 import Foundation
 import Glibc
 import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 

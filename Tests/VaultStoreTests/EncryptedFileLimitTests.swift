@@ -1,6 +1,8 @@
+import BackingStore
 import CLinux
 import Glibc
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 

@@ -1,6 +1,8 @@
+import BackingStore
 import Glibc
 import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 

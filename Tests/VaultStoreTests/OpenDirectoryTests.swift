@@ -1,7 +1,9 @@
+import BackingStore
 import CLinux
 import Foundation
 import Glibc
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 

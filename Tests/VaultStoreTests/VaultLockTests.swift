@@ -1,3 +1,4 @@
+import BackingStore
 import Foundation
 import SystemPackage
 import Testing

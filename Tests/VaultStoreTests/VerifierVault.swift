@@ -1,3 +1,4 @@
+import BackingStore
 import CLinux
 import Foundation
 import SystemPackage

@@ -18,6 +18,9 @@ extern const int linux_XATTR_CREATE;
 // lseek(2)
 extern const int linux_SEEK_DATA, linux_SEEK_HOLE;
 
+// openat2(2) that stays beneath `directory`: an absolute path, a `..` and a link that lead out fail with EXDEV, links of
+// /proc with ELOOP; with `follow_links` 0 every link does. Close-on-exec. Kernel 5.6.
+int linux_open_beneath(int directory, const char *path, int flags, int follow_links);
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags);
 int linux_fallocate(int fd, int mode, int64_t offset, int64_t length);
 int linux_syncfs(int fd);

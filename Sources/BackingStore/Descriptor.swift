@@ -1,0 +1,106 @@
+internal import CLinux
+package import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+
+/// Owns one file descriptor: closes it when the last reference goes. Any thread.
+package final class Descriptor: Sendable {
+    package let fd: Int32
+
+    package init(owning fd: Int32) {
+        self.fd = fd
+    }
+
+    deinit {
+        close(fd)
+    }
+
+    /// openat(2) of one entry of `directory`, never following a link, always close-on-exec.
+    package convenience init(
+        at directory: Int32, _ entry: [UInt8], flags: Int32, mode: mode_t = 0
+    ) throws(StoreError) {
+        let opened = try withCString(entry) { (name) throws(StoreError) -> Int32 in
+            try retrying { openat(directory, name, flags | O_NOFOLLOW | O_CLOEXEC, mode) }
+        }
+        self.init(owning: opened)
+    }
+
+    /// The same open file description's inode, opened anew with other flags (works for a file without a name).
+    /// By /proc/self/fd, whose link is the kernel's own and no path on disk.
+    package func reopened(flags: Int32) throws(StoreError) -> Descriptor {
+        let path = "/proc/self/fd/\(fd)"
+        return Descriptor(owning: try retrying { open(path, flags | O_CLOEXEC) })
+    }
+
+    /// fstat(2).
+    package func status() throws(StoreError) -> stat {
+        var result = stat()
+        try retrying { fstat(fd, &result) }
+        return result
+    }
+
+    /// fstatat(2) of one entry of this directory, not following a link.
+    package func status(of entry: [UInt8]) throws(StoreError) -> stat {
+        var result = stat()
+        try withCString(entry) { (name) throws(StoreError) in
+            _ = try retrying { fstatat(fd, name, &result, AT_SYMLINK_NOFOLLOW) }
+        }
+        return result
+    }
+
+    /// readlinkat(2): the target of a symbolic link in this directory, at most 4096 bytes of it (PATH_MAX).
+    package func linkTarget(of entry: [UInt8]) throws(StoreError) -> [UInt8] {
+        var target = [UInt8](repeating: 0, count: 4096)
+        let size = target.count
+        let count = try withCString(entry) { (name) throws(StoreError) -> Int in
+            try target.withMutableBytes { (buffer) throws(StoreError) -> Int in
+                guard let bytes = buffer.assumingMemoryBound(to: CChar.self).baseAddress else { return 0 }
+                return try retrying { readlinkat(fd, name, bytes, size) }
+            }
+        }
+        target.removeLast(size - count)
+        return target
+    }
+
+    /// pread(2) until `buffer` is full or the file ends; returns the bytes read.
+    package func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
+    {
+        var done = 0
+        while done < buffer.count {
+            let count = try retrying {
+                pread(
+                    fd, buffer.baseAddress.map { $0 + done }, buffer.count - done, off_t(ciphertextOffset) + off_t(done)
+                )
+            }
+            if count == 0 { break }
+            done += count
+        }
+        return done
+    }
+
+    /// pwrite(2) of all of `buffer`. On failure some leading part may have been written.
+    package func write(_ buffer: UnsafeRawBufferPointer, at ciphertextOffset: UInt64) throws(StoreError) {
+        var done = 0
+        while done < buffer.count {
+            let count = try retrying {
+                pwrite(
+                    fd, buffer.baseAddress.map { $0 + done }, buffer.count - done, off_t(ciphertextOffset) + off_t(done)
+                )
+            }
+            // pwrite(2) returns 0 for a non-empty buffer only where the store cannot take more.
+            if count == 0 { throw .system(.noSpace) }
+            done += count
+        }
+    }
+
+    /// ftruncate(2).
+    package func truncate(to ciphertextSize: UInt64) throws(StoreError) {
+        try retrying { ftruncate(fd, off_t(ciphertextSize)) }
+    }
+
+    /// fdatasync(2), or fsync(2) with the metadata.
+    package func synchronize(dataOnly: Bool) throws(StoreError) {
+        try retrying { dataOnly ? fdatasync(fd) : fsync(fd) }
+    }
+}

@@ -1,0 +1,79 @@
+internal import CLinux
+package import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+
+/// A mutex with a condition: state that threads wait on (Synchronization's `Mutex` cannot be waited on). Any thread.
+package final class Monitor<State>: @unchecked Sendable {
+    // @unchecked: `state` is touched only between lock and unlock of `mutex`.
+    private let mutex: UnsafeMutablePointer<pthread_mutex_t>
+    private let changed: UnsafeMutablePointer<pthread_cond_t>
+    private var state: State
+
+    package init(_ state: State) {
+        self.state = state
+        mutex = .allocate(capacity: 1)
+        changed = .allocate(capacity: 1)
+        pthread_mutex_init(mutex, nil)
+        var attributes = pthread_condattr_t()
+        pthread_condattr_init(&attributes)
+        // Deadlines are not to move with the wall clock.
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+        pthread_cond_init(changed, &attributes)
+        pthread_condattr_destroy(&attributes)
+    }
+
+    deinit {
+        pthread_cond_destroy(changed)
+        pthread_mutex_destroy(mutex)
+        changed.deallocate()
+        mutex.deallocate()
+    }
+
+    /// Changes the state and wakes whoever waits.
+    package func update<Result>(_ body: (inout State) -> Result) -> Result {
+        pthread_mutex_lock(mutex)
+        defer {
+            pthread_cond_broadcast(changed)
+            pthread_mutex_unlock(mutex)
+        }
+        return body(&state)
+    }
+
+    /// Waits until `body` returns a value.
+    package func wait<Result>(for body: (inout State) -> Result?) -> Result {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        while true {
+            if let result = body(&state) { return result }
+            pthread_cond_wait(changed, mutex)
+        }
+    }
+
+    /// Waits until `body` returns a value, or until `deadline` (of CLOCK_MONOTONIC).
+    package func wait<Result>(until deadline: timespec, for body: (inout State) -> Result?) -> Result? {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        var deadline = deadline
+        while true {
+            if let result = body(&state) { return result }
+            if pthread_cond_timedwait(changed, mutex, &deadline) == ETIMEDOUT { return body(&state) }
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC in milliseconds, clock_gettime(2).
+package func monotonicMilliseconds() -> Int {
+    var now = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+}
+
+/// CLOCK_MONOTONIC `seconds` from now, clock_gettime(2).
+package func monotonicDeadline(in seconds: Int) -> timespec {
+    var now = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    now.tv_sec += seconds
+    return now
+}

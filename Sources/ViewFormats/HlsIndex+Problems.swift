@@ -1,0 +1,71 @@
+internal import Synchronization
+
+extension HlsIndex {
+    /// How many problems are told.
+    package static let maximumProblems = 256
+
+    /// What does not work, by path and line; at most `maximumProblems`.
+    package func problems() -> [HlsProblem] {
+        let found = state.withLock { state in
+            let own = state.playlists.values.flatMap { $0.problems + state.misplaced(in: $0) }
+            return own + state.conflicts(limit: Self.maximumProblems)
+        }
+        let ordered = found.sorted {
+            if $0.path != $1.path { return $0.path.lexicographicallyPrecedes($1.path) }
+            return ($0.line, $0.text) < ($1.line, $1.text)
+        }
+        return Array(ordered.prefix(Self.maximumProblems))
+    }
+}
+
+extension HlsState {
+    /// References to what is a playlist of the wrong kind: loops are made of these.
+    fileprivate func misplaced(in entry: Entry) -> [HlsProblem] {
+        let path = entry.record.path
+        let masters = entry.playlists.compactMap { line, identity -> HlsProblem? in
+            guard let other = playlistFiles[identity] else {
+                return HlsProblem(path: path, line: line, text: "refers to what is not read as a playlist")
+            }
+            guard other.kind == .master else { return nil }
+            if identity == entry.record.stamp.identity {
+                return HlsProblem(path: path, line: line, text: "a master playlist that refers to itself")
+            }
+            let isBack =
+                playlists[other.path]?.playlists.contains { $0.identity == entry.record.stamp.identity } ?? false
+            let text = "refers to another master playlist, \(shown(other.path))"
+            return HlsProblem(path: path, line: line, text: isBack ? text + ", which refers back to it" : text)
+        }
+        let segments = entry.files.compactMap { identity -> HlsProblem? in
+            guard let other = playlistFiles[identity],
+                let claim = files[identity]?.claims.first(where: { $0.playlist === entry.record })
+            else { return nil }
+            return HlsProblem(
+                path: path, line: claim.line, text: "has \(shown(other.path)) for a segment, which is a playlist")
+        }
+        return Array((masters + segments).prefix(HlsIndex.maximumProblems))
+    }
+
+    /// Files that playlists do not agree on, told as problems of the first.
+    fileprivate func conflicts(limit: Int) -> [HlsProblem] {
+        var found: [HlsProblem] = []
+        for (identity, file) in files where !file.rest.isEmpty && playlistFiles[identity] == nil {
+            guard found.count < limit else { break }
+            do throws(ViewError) {
+                _ = try HlsClaimMerge(file.claims, size: file.size).segment()
+            } catch {
+                // Those of a playlist that cannot be shown are told already.
+                guard case .malformed(let text) = error, let claim = file.claims.first(where: { !$0.isFailed }) else {
+                    continue
+                }
+                found.append(HlsProblem(path: claim.playlist.path, line: claim.line, text: text))
+            }
+        }
+        return found
+    }
+}
+
+extension HlsClaim {
+    fileprivate var isFailed: Bool {
+        if case .failed = use { true } else { false }
+    }
+}

@@ -1,0 +1,39 @@
+package import BackingStore
+internal import Glibc
+
+extension HlsIndex {
+    /// How deep directories may be inside each other.
+    private static let maximumDepth = 128
+
+    /// Reads every playlist of the tree. One directory is open at a time; links to directories are not followed. Playlists
+    /// are found by their files, so it does not matter how they refer to each other.
+    ///
+    /// - Throws: where the source itself cannot be read; what cannot be read inside it is left out.
+    package func scan() throws(StoreError) {
+        var waiting: [(path: [UInt8], depth: Int)] = []
+        try scan([], depth: 0, &waiting)
+        while let (path, depth) = waiting.popLast() {
+            try? scan(path, depth: depth, &waiting)
+        }
+    }
+
+    private func scan(
+        _ path: [UInt8], depth: Int, _ waiting: inout [(path: [UInt8], depth: Int)]
+    ) throws(StoreError) {
+        let directory = try tree.directory(path)
+        var reader = DirectoryReader(directory)
+        while let entry = try reader.next() {
+            let inside = path.isEmpty ? entry.name : path + [UInt8(ascii: "/")] + entry.name
+            if Self.isDirectory(entry, in: directory) {
+                if depth < Self.maximumDepth { waiting.append((inside, depth + 1)) }
+            } else if Self.isPlaylistName(entry.name) {
+                refresh(inside)
+            }
+        }
+    }
+
+    private static func isDirectory(_ entry: DirectoryReader.Entry, in directory: Descriptor) -> Bool {
+        guard entry.type == UInt8(DT_UNKNOWN) else { return entry.type == UInt8(DT_DIR) }
+        return (try? directory.status(of: entry.name)).map { $0.st_mode & S_IFMT == S_IFDIR } ?? false
+    }
+}

@@ -1,0 +1,94 @@
+package import BackingStore
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+
+/// Knows the playlists of a source, and by them how its other files are encrypted. Any thread; the disk is never waited for
+/// with the lock held.
+package final class HlsIndex: Sendable {
+    package let tree: HlsTree
+    let state = Mutex(HlsState())
+
+    /// - Parameter root: the source, opened O_RDONLY|O_DIRECTORY.
+    package init(root: Descriptor) {
+        tree = HlsTree(root)
+    }
+
+    /// Whether a file of this name is read as a playlist, if it is one.
+    package static func isPlaylistName(_ name: [UInt8]) -> Bool {
+        let ending = name[(name.lastIndex(of: UInt8(ascii: ".")) ?? name.endIndex)...].map { $0 | 0x20 }
+        return ending.elementsEqual(".m3u8".utf8) || ending.elementsEqual(".m3u".utf8)
+    }
+
+    /// What a file is.
+    ///
+    /// - Parameters:
+    ///   - size: bytes of the file.
+    ///   - path: relative to the source; asked for only where the file is not known, which may have come, or replaced
+    ///     another, since its playlist was read.
+    package func content(of identity: HlsFileIdentity, size: UInt64, path: () -> [UInt8]) -> HlsContent {
+        if !state.withLock({ $0.isKnown(identity) }) {
+            let path = path()
+            if let playlist = state.withLock({ $0.playlist(naming: path) }) {
+                _ = try? read(playlist)
+                state.withLock { if !$0.isKnown(identity) { $0.forget(name: path) } }
+            }
+        }
+        return state.withLock { $0.content(of: identity, size: size) }
+    }
+
+    /// Reads a playlist again where it is not the file that was read, and one that is new. To be called when a file with a
+    /// playlist's name is looked up; what is no longer there is forgotten.
+    package func refresh(_ path: [UInt8]) {
+        let known = state.withLock { $0.playlists[path]?.record.stamp }
+        if let known, let file = try? tree.place(path), let status = try? file.status(), HlsStamp(status) == known {
+            return
+        }
+        _ = try? read(path)
+    }
+
+    /// What the mount shows of a playlist; nil where the file is none, and shown as it is. To be called at each open: the
+    /// playlist is read, and its segments are looked up, anew.
+    ///
+    /// - Throws: `.malformed` where it cannot be shown decrypted, `.store` where it cannot be read.
+    package func open(_ path: [UInt8]) throws(ViewError) -> HlsPlaylistContent? {
+        let reading: HlsReading
+        do throws(StoreError) {
+            reading = try read(path)
+        } catch {
+            throw .store(error)
+        }
+        if let error = reading.record.error { throw error }
+        guard let playlist = reading.playlist else { return nil }
+        var needed: [HlsPlaylistContent.Needed] = []
+        var positions: [HlsFileIdentity: Int] = [:]
+        var numbers = [Int?](repeating: nil, count: playlist.references.count)
+        state.withLock { state in
+            for (number, (reference, target)) in zip(playlist.references, reading.targets).enumerated() {
+                guard reference.bytes != nil, let target else { continue }
+                if let position = positions[target.identity] {
+                    numbers[number] = position
+                } else if let segment = state.segment(of: target.identity), segment.isRanged {
+                    positions[target.identity] = needed.count
+                    numbers[number] = needed.count
+                    needed.append(.init(identity: target.identity, path: target.path, segment: segment))
+                }
+            }
+        }
+        return HlsPlaylistContent(playlist, needed: needed, numbers: numbers)
+    }
+
+    /// Reads a playlist, and takes over what it says.
+    @discardableResult
+    private func read(_ path: [UInt8]) throws(StoreError) -> HlsReading {
+        let reading: HlsReading
+        do throws(StoreError) {
+            reading = try HlsReading(path, in: tree)
+        } catch {
+            state.withLock { $0.remove(path) }
+            throw error
+        }
+        state.withLock { $0.replace(with: reading) }
+        return reading
+    }
+}

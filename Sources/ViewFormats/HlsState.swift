@@ -1,0 +1,142 @@
+/// What all playlists of a tree say, taken together. Guarded by its index.
+struct HlsState {
+    /// How many segments of all playlists are kept.
+    static let maximumClaims = 4 << 20
+
+    struct Entry {
+        let record: HlsPlaylistRecord
+        let problems: [HlsProblem]
+        /// The files that it claims something of.
+        let files: [HlsFileIdentity]
+        /// Files that its text has byte ranges of.
+        let ranged: Set<HlsFileIdentity>
+        /// Of master playlists: which files it refers to.
+        let playlists: [(line: Int, identity: HlsFileIdentity)]
+        let names: Set<Int>
+        let claimCount: Int
+    }
+
+    struct File {
+        // Nearly every segment has one claim, and an array of none takes no memory.
+        var first: HlsClaim
+        var rest: [HlsClaim] = []
+        /// Bytes, as it was when a playlist was read.
+        var size: UInt64
+        var merged: (size: UInt64, content: HlsContent)?
+
+        var claims: [HlsClaim] { [first] + rest }
+    }
+
+    /// By path.
+    private(set) var playlists: [[UInt8]: Entry] = [:]
+    private(set) var playlistFiles: [HlsFileIdentity: HlsPlaylistRecord] = [:]
+    private(set) var files: [HlsFileIdentity: File] = [:]
+    /// Paths of segments, hashed, with the path of a playlist that names them.
+    private var names: [Int: [UInt8]] = [:]
+    private var claimCount = 0
+
+    // MARK: changing
+
+    /// What one playlist says from now on.
+    mutating func replace(with reading: HlsReading) {
+        remove(reading.record.path)
+        var claims = reading.claims()
+        var record = reading.record
+        var problems = reading.problems
+        if claims.count > Self.maximumClaims - claimCount {
+            claims = []
+            let fault = PlaylistError(line: 0, text: "the playlists name more than \(Self.maximumClaims) segments")
+            record = HlsPlaylistRecord(path: record.path, stamp: record.stamp, playlist: nil, fault: fault)
+            problems.insert(HlsProblem(path: record.path, line: 0, text: fault.text), at: 0)
+        }
+        let references = reading.playlist?.references ?? []
+        playlists[record.path] = Entry(
+            record: record, problems: problems, files: add(claims),
+            ranged: Set(zip(references, reading.targets).compactMap { $0.bytes == nil ? nil : $1?.identity }),
+            playlists: zip(references, reading.targets).compactMap { reference, target in
+                target.flatMap { reference.role == .playlist ? (reference.line, $0.identity) : nil }
+            },
+            names: reading.names, claimCount: claims.count)
+        if record.kind != nil || record.fault != nil { playlistFiles[record.stamp.identity] = record }
+        for name in reading.names { names[name] = record.path }
+        claimCount += claims.count
+    }
+
+    private mutating func add(_ claims: [(target: HlsReading.Target, claim: HlsClaim)]) -> [HlsFileIdentity] {
+        var identities: [HlsFileIdentity] = []
+        for (target, claim) in claims {
+            if identities.last != target.identity { identities.append(target.identity) }
+            if files[target.identity] == nil {
+                files[target.identity] = File(first: claim, size: target.size)
+            } else {
+                files[target.identity]?.rest.append(claim)
+                files[target.identity]?.merged = nil
+            }
+        }
+        return identities
+    }
+
+    /// A playlist that is no longer there.
+    mutating func remove(_ path: [UInt8]) {
+        guard let entry = playlists.removeValue(forKey: path) else { return }
+        for identity in entry.files {
+            guard var file = files[identity] else { continue }
+            let kept = file.claims.filter { $0.playlist !== entry.record }
+            guard let first = kept.first else {
+                files[identity] = nil
+                continue
+            }
+            file.first = first
+            file.rest = Array(kept.dropFirst())
+            file.merged = nil
+            files[identity] = file
+        }
+        for name in entry.names where names[name] == path { names[name] = nil }
+        let identity = entry.record.stamp.identity
+        if playlistFiles[identity] === entry.record { playlistFiles[identity] = nil }
+        claimCount -= entry.claimCount
+    }
+
+    /// A path that no playlist is to be asked for again, until one that names it is read.
+    mutating func forget(name path: [UInt8]) {
+        names[HlsURI.normalized(path).hashValue] = nil
+    }
+
+    // MARK: asking
+
+    /// The playlist that names this path.
+    func playlist(naming path: [UInt8]) -> [UInt8]? {
+        names[HlsURI.normalized(path).hashValue]
+    }
+
+    func isKnown(_ identity: HlsFileIdentity) -> Bool {
+        playlistFiles[identity] != nil || files[identity] != nil
+    }
+
+    mutating func content(of identity: HlsFileIdentity, size: UInt64) -> HlsContent {
+        if let record = playlistFiles[identity] {
+            if let error = record.error { return .failed(error) }
+            let ranged = playlists[record.path]?.ranged ?? []
+            let needsKeys = ranged.contains { segment(of: $0)?.isRanged == true }
+            return .playlist(size: needsKeys ? nil : record.sizeWithoutKeys)
+        }
+        guard let file = files[identity] else { return .plain }
+        if let merged = file.merged, merged.size == size { return merged.content }
+        let content: HlsContent
+        do throws(ViewError) {
+            content = try HlsClaimMerge(file.claims, size: size).segment().map { .segment($0) } ?? .plain
+        } catch {
+            content = .failed(error)
+        }
+        files[identity]?.merged = (size, content)
+        return content
+    }
+
+    /// How a file is encrypted that a playlist has byte ranges of.
+    mutating func segment(of identity: HlsFileIdentity) -> HlsSegment? {
+        guard playlistFiles[identity] == nil, let size = files[identity]?.size,
+            case .segment(let segment) = content(of: identity, size: size)
+        else { return nil }
+        return segment
+    }
+}

@@ -1,0 +1,67 @@
+import Testing
+import ViewFormats
+
+@Suite struct PlaylistHostileTests {
+    @Test("A million lines are read in reasonable time", .timeLimit(.minutes(1)))
+    func millionLines() throws {
+        var text = playlist("#EXT-X-KEY:METHOD=AES-128,URI=\"k\"")
+        let segment = Array("#EXTINF:1,\na\n".utf8)
+        text.reserveCapacity(text.count + segment.count * 500_000)
+        for _ in 0..<500_000 { text += segment }
+        let parsed = try Playlist.parse(text)
+        #expect(parsed.references.count == 500_000)
+        #expect(parsed.references.last?.encryption?.vector == InitialVector(high: 0, low: 499_999))
+    }
+
+    @Test("A million attributes, keys and commas do no harm", .timeLimit(.minutes(1)))
+    func manyAttributes() throws {
+        let list = String(repeating: "A=1,", count: 250_000) + "URI=\"u\""
+        #expect(try references(playlist("#EXT-X-MAP:\(list)")) == ["2 map u"])
+        let keys = (0..<20_000).map { "#EXT-X-KEY:METHOD=AES-128,URI=\"k\($0)\"\n#EXTINF:1,\na\n" }.joined()
+        #expect(try Playlist.parse(playlist(keys)).keys.count == 20_000)
+        #expect(try Playlist.parse(playlist("#EXT-X-MAP:" + String(repeating: ",", count: 250_000))).complaint != nil)
+    }
+
+    @Test("No mutation of a playlist traps; what is shown is what was there without whole lines and with other ranges")
+    func mutations() throws {
+        let seed = playlist(
+            "#EXT-X-VERSION:7", "#EXT-X-MEDIA-SEQUENCE:18446744073709551615",
+            "#EXT-X-KEY:METHOD=AES-128,URI=\"k,\",IV=0x00112233445566778899aabbccddeeff,KEYFORMAT=\"identity\"",
+            "#EXT-X-MAP:URI=\"i.mp4\",BYTERANGE=\"64@0\"", "#EXTINF:2.0,title",
+            "#EXT-X-BYTERANGE:9223372036854775807@16",
+            "s.mp4", "#EXT-X-BYTERANGE:48", "#EXTINF:2.0,", "s.mp4", "#EXT-X-KEY:METHOD=NONE",
+            "#EXT-X-STREAM-INF:A=\"b,c\"",
+            "v.m3u8", "#EXT-X-I-FRAMES-ONLY", "#EXT-X-SESSION-KEY:METHOD=NONE")
+        let interesting = Array("\r\n\0\",=:@#9-x \t".utf8) + [0xFF, 0xEF, 0xBB, 0xBF]
+        var random = Generator(state: 42)
+        for _ in 0..<20_000 {
+            var text = seed
+            for _ in 0...random.below(4) {
+                let position = random.below(text.count)
+                switch random.below(4) {
+                case 0: text[position] = interesting[random.below(interesting.count)]
+                case 1: text.insert(interesting[random.below(interesting.count)], at: position)
+                case 2: text.removeSubrange(position..<min(text.count, position + 1 + random.below(8)))
+                default: text.replaceSubrange(position..<position, with: text[random.below(text.count)...].prefix(12))
+                }
+            }
+            guard let parsed = try? Playlist.parse(text) else { continue }
+            let rendered = parsed.renderedWithoutKeys
+            #expect(rendered.count <= text.count)
+            // What was rendered has no keys left, and says the same of everything else.
+            let again = try Playlist.parse(rendered)
+            #expect(again.keys.isEmpty && again.fault == nil && again.renderedWithoutKeys == rendered)
+            _ = parsed.rendered { (number, _) -> Range<UInt64>? in UInt64(number)..<UInt64.max }
+        }
+    }
+
+    /// A small generator (Knuth's MMIX constants), so that every run is the same.
+    private struct Generator {
+        var state: UInt64
+
+        mutating func below(_ limit: Int) -> Int {
+            state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+            return Int(state >> 33) % max(limit, 1)
+        }
+    }
+}

@@ -1,0 +1,154 @@
+import Testing
+import ViewFormats
+
+@Suite struct PlaylistTests {
+    @Test("Segments, keys, and the number of a segment as its vector")
+    func keys() throws {
+        let text = playlist(
+            "#EXT-X-MEDIA-SEQUENCE:7", "#EXTINF:2,", "plain.ts",
+            "#EXT-X-KEY:METHOD=AES-128,URI=\"k,1.key\",IV=0x0A", "#EXTINF:2,", "a.ts", "#EXTINF:2,", "b.ts",
+            "#EXT-X-KEY:METHOD=AES-128,URI=\"k2\"", "#EXTINF:2,", "c.ts", "#EXT-X-DISCONTINUITY", "#EXTINF:2,", "d.ts",
+            "#EXT-X-KEY:METHOD=NONE", "#EXTINF:2,", "e.ts", "#EXT-X-ENDLIST")
+        #expect(
+            try references(text) == [
+                "4 segment plain.ts", "7 segment a.ts k,1.key a", "9 segment b.ts k,1.key a", "12 segment c.ts k2 a",
+                "15 segment d.ts k2 b", "18 segment e.ts",
+            ])
+        let parsed = try Playlist.parse(text)
+        #expect(parsed.kind == .media && parsed.fault == nil && parsed.complaint == nil)
+        #expect(parsed.keys == [Array("k,1.key".utf8), Array("k2".utf8)])
+    }
+
+    @Test(
+        "Vectors: any case, fewer digits, a sequence number that overflows",
+        arguments: [
+            ("IV=0xFfEeDdCcBbAa99887766554433221100", "ffeeddccbbaa99887766554433221100"),
+            ("IV=0X1", "1"), ("KEYFORMAT=\"identity\"", "10000000000000000"),
+        ])
+    func vectors(_ attribute: String, _ expected: String) throws {
+        let text = playlist(
+            "#EXT-X-MEDIA-SEQUENCE:18446744073709551615", "#EXTINF:1,", "a",
+            "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",\(attribute)",
+            "#EXTINF:1,", "b")
+        #expect(try references(text) == ["4 segment a", "7 segment b k \(expected)"])
+    }
+
+    @Test("Only what follows an EXTINF is a segment, and is counted")
+    func counting() throws {
+        let text = playlist(
+            "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"", "stray.ts", "#EXTINF:1,", "", "# a comment", "a", "b", "#EXTINF:1,",
+            "c")
+        #expect(try references(text) == ["7 segment a k 0", "10 segment c k 1"])
+    }
+
+    @Test("Byte ranges follow the one before of the same resource")
+    func byteRanges() throws {
+        let text = playlist(
+            "#EXT-X-MAP:URI=\"a.mp4\",BYTERANGE=\"100@16\"", "#EXT-X-BYTERANGE:32@200", "#EXTINF:1,", "a.mp4",
+            "#EXTINF:1,", "#EXT-X-BYTERANGE:48", "a.mp4", "#EXT-X-MAP:BYTERANGE=\"5\",URI=\"a.mp4\"", "#EXTINF:1,", "b")
+        #expect(
+            try references(text) == [
+                "2 map a.mp4 16..<116", "5 segment a.mp4 200..<232", "8 segment a.mp4 232..<280", "9 map a.mp4 0..<5",
+                "11 segment b",
+            ])
+    }
+
+    @Test("A map takes the key in force, and without an IV the number of the segment behind it")
+    func maps() throws {
+        let text = playlist(
+            "#EXT-X-MEDIA-SEQUENCE:5", "#EXT-X-MAP:URI=\"plain\"", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"",
+            "#EXT-X-MAP:URI=\"i\"", "#EXTINF:1,", "a", "#EXT-X-MAP:URI=\"j\"", "#EXTINF:1,", "b")
+        #expect(
+            try references(text) == [
+                "3 map plain", "5 map i k 5", "7 segment a k 5", "8 map j k 6", "10 segment b k 6",
+            ])
+    }
+
+    @Test("I-frame playlists have byte ranges of the plaintext")
+    func frames() throws {
+        let text = playlist(
+            "#EXT-X-I-FRAMES-ONLY", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x1", "#EXTINF:1,", "#EXT-X-BYTERANGE:7@3",
+            "a",
+            "#EXTINF:1,", "b")
+        #expect(try references(text) == ["6 frame a 3..<10 k 1", "8 segment b k 1"])
+    }
+
+    @Test("A master playlist's URIs")
+    func master() throws {
+        let text = playlist(
+            "#EXT-X-SESSION-KEY:METHOD=SAMPLE-AES,URI=\"skd://x\"",
+            "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"a,b\",URI=\"audio.m3u8\"", "#EXT-X-MEDIA:TYPE=CLOSED-CAPTIONS",
+            "#EXT-X-STREAM-INF:BANDWIDTH=1,CODECS=\"x,y\"", "v.m3u8",
+            "#EXT-X-I-FRAME-STREAM-INF:BANDWIDTH=1,URI=\"i.m3u8\"")
+        #expect(try references(text) == ["3 playlist audio.m3u8", "6 playlist v.m3u8", "7 playlist i.m3u8"])
+        #expect(try Playlist.parse(text).kind == .master)
+        #expect(try Playlist.parse(text).fault == nil)
+    }
+
+    @Test("A key of another format beside ours does not matter; alone it does")
+    func formats() throws {
+        let foreign = "#EXT-X-KEY:METHOD=AES-128,URI=\"x\",KEYFORMAT=\"com.example\""
+        let both = playlist(foreign, "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x1", "#EXTINF:1,", "a")
+        #expect(try references(both) == ["5 segment a k 1"])
+        #expect(try Playlist.parse(both).fault == nil)
+        let alone = try Playlist.parse(playlist(foreign, "#EXTINF:1,", "a"))
+        #expect(alone.fault?.line == 4)
+        #expect(alone.fault?.text.contains("com.example") == true)
+        #expect(try Playlist.parse(playlist(foreign, "#EXT-X-KEY:METHOD=NONE", "#EXTINF:1,", "a")).fault == nil)
+    }
+
+    @Test(
+        "What cannot be decrypted is a fault that names the line",
+        arguments: [
+            "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"k\"", "#EXT-X-KEY:METHOD=SAMPLE-AES-CTR,URI=\"k\"",
+            "#EXT-X-KEY:METHOD=AES-256,URI=\"k\"", "#EXT-X-KEY:METHOD=aes-128,URI=\"k\"", "#EXT-X-KEY:URI=\"k\"",
+            "#EXT-X-KEY:", "#EXT-X-KEY:METHOD=AES-128", "#EXT-X-KEY:METHOD=AES-128,URI=\"\"",
+            "#EXT-X-KEY:METHOD=AES-128,URI=\"k", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"x",
+            "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=12",
+            "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x-1", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x0g",
+            "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x000000000000000000000000000000001",
+        ])
+    func faultyKeys(_ line: String) throws {
+        let parsed = try Playlist.parse(playlist("#EXTINF:1,", "a", line, "#EXTINF:1,", "b"))
+        #expect(parsed.fault?.line == 4)
+        #expect(parsed.references.count == 2)
+    }
+
+    @Test(
+        "Numbers that are none, or too large, are faults where there are keys, and complaints where there are none",
+        arguments: [
+            "#EXT-X-MEDIA-SEQUENCE:-1", "#EXT-X-MEDIA-SEQUENCE:18446744073709551616", "#EXT-X-MEDIA-SEQUENCE:",
+            "#EXT-X-BYTERANGE:1", "#EXT-X-BYTERANGE:-1@0", "#EXT-X-BYTERANGE:1@-1", "#EXT-X-BYTERANGE:1@",
+            "#EXT-X-BYTERANGE:@1", "#EXT-X-BYTERANGE:18446744073709551615@1", "#EXT-X-BYTERANGE:1@9223372036854775807",
+            "#EXT-X-BYTERANGE:99999999999999999999999@0", "#EXT-X-BYTERANGE: 1@0x1",
+            "#EXT-X-MAP:URI=\"m\",BYTERANGE=\"1@\"",
+            "#EXT-X-MAP:URI=\"m\",BYTERANGE=\"9223372036854775807@9223372036854775807\"",
+            "#EXT-X-MAP:BYTERANGE=\"1@1\"",
+            "#EXT-X-SKIP:SKIPPED-SEGMENTS=3",
+        ])
+    func numbers(_ line: String) throws {
+        let with = playlist("#EXT-X-KEY:METHOD=AES-128,URI=\"k\"", "#EXTINF:1,", line, "a")
+        let without = playlist("#EXTINF:1,", line, "a")
+        let (encrypted, plain) = (try Playlist.parse(with), try Playlist.parse(without))
+        #expect(encrypted.fault != nil && encrypted.complaint == nil)
+        #expect(plain.fault == nil && plain.complaint != nil)
+        #expect(plain.renderedWithoutKeys == without)
+    }
+
+    @Test(
+        "What does not begin with #EXTM3U is no playlist",
+        arguments: [
+            "", "#EXTM3", "#EXTM3U8\n", " #EXTM3U\n", "\n#EXTM3U\n", "a.ts\n", "\u{0}", "\u{FEFF}", "#EXTM3U#EXTINF",
+        ])
+    func noPlaylist(_ text: String) {
+        #expect(throws: PlaylistError.self) { try Playlist.parse(Array(text.utf8)) }
+    }
+
+    @Test("One that is too large is refused")
+    func tooLarge() throws {
+        let start = playlist()
+        let fits = start + [UInt8](repeating: UInt8(ascii: "\n"), count: Playlist.maximumSize - start.count)
+        #expect(try Playlist.parse(fits).references.isEmpty)
+        #expect(throws: PlaylistError.self) { try Playlist.parse(fits + [10]) }
+    }
+}

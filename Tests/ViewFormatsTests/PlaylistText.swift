@@ -1,0 +1,34 @@
+import ViewFormats
+
+/// A playlist of these lines, `#EXTM3U` first, LF at each end.
+func playlist(_ lines: String...) -> [UInt8] {
+    Array((["#EXTM3U"] + lines).map { $0 + "\n" }.joined().utf8)
+}
+
+/// What one reference of a playlist says, for a test to compare.
+func references(_ text: [UInt8]) throws -> [String] {
+    let playlist = try Playlist.parse(text)
+    return playlist.references.map { reference in
+        var parts = [
+            "\(reference.line)", "\(reference.role)", String(decoding: playlist.uri(of: reference), as: UTF8.self),
+        ]
+        if let bytes = reference.bytes { parts.append("\(bytes)") }
+        if let encryption = reference.encryption {
+            let key = String(decoding: playlist.keys[encryption.key], as: UTF8.self)
+            parts.append("\(key) \(hex(encryption.vector))")
+        }
+        return parts.joined(separator: " ")
+    }
+}
+
+/// The 16 bytes without leading zeros.
+func hex(_ vector: InitialVector) -> String {
+    let low = String(vector.low, radix: 16)
+    guard vector.high > 0 else { return low }
+    return String(vector.high, radix: 16) + String(repeating: "0", count: 16 - low.count) + low
+}
+
+extension Playlist {
+    /// The text where no byte range changes.
+    var renderedWithoutKeys: [UInt8] { rendered { (_, _) -> Range<UInt64>? in nil } }
+}
