@@ -34,7 +34,8 @@ package enum KeyFile {
             throw .noKey("\(name) has more than \(maximumSize) bytes, where \(expectation(cipher)) is expected")
         }
         let sizes = cipher.map { [$0.keySize] } ?? ViewCipher.allCases.map(\.keySize)
-        if cipher == nil, let found = try hexadecimal(bytes, sizes: sizes) { return found }
+        // First, for the sake of the 32 digits: with one size in question, no length is both.
+        if let found = try hexadecimal(bytes, sizes: sizes) { return found }
         if sizes.contains(bytes.count) {
             // 32 digits where 32 bytes are wanted: a key of AES-128 in hex for AES-256 would otherwise fail without a hint.
             let looksWrong = bytes.count == ViewCipher.aes256CBC.keySize && bytes.allSatisfy(isDigit)
@@ -48,7 +49,6 @@ package enum KeyFile {
                 key: SecretBytes(copying: key),
                 notice: "\(name): \(bytes.count) bytes are taken as a key without the newline at the end")
         }
-        if let found = try hexadecimal(bytes, sizes: sizes) { return found }
         throw .noKey("\(name) has \(bytes.count) bytes, which is not \(expectation(cipher))")
     }
 

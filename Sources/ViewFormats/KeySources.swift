@@ -70,8 +70,9 @@ package struct KeySources: Sendable {
         guard let file = KeyURI.fileName(of: uri) else {
             throw .noKey("it names no file, and neither --key nor --key-command is given for it")
         }
+        let path = directory.isEmpty ? file : directory + [UInt8(ascii: "/")] + file
         do throws(ViewError) {
-            return try KeyFile.read(directory + [UInt8(ascii: "/")] + file, in: root, cipher: cipher)
+            return try KeyFile.read(path, in: root, cipher: cipher)
         } catch .noKey(let reason) {
             throw .noKey("\(reason); neither --key nor --key-command is given for it")
         }

@@ -29,7 +29,8 @@ package final class KeyStore: Sendable {
 
     /// The key if it is in memory; does not wait.
     package func find(_ name: KeyName) -> KeyMaterial? {
-        state.update { $0.find(name) }
+        // Not `update`, which wakes those who wait.
+        state.wait { .some($0.find(name)) }
     }
 
     /// The key from memory, or from where it is to be had: blocks, for at most the key command's limit and a bit.
@@ -40,7 +41,7 @@ package final class KeyStore: Sendable {
             case join(Load)
             case start(Load)
         }
-        let step = state.update { state -> Step in
+        let step = state.wait { state -> Step? in
             if let refusal = state.refusal { return .done(.failure(refusal)) }
             if let found = state.find(name) { return .done(.success(found)) }
             if let load = state.loads[name] { return .join(load) }
@@ -57,11 +58,14 @@ package final class KeyStore: Sendable {
     }
 
     private func run(_ load: Load, _ name: KeyName) -> Result<KeyMaterial, ViewError> {
-        let result = Result { () throws(ViewError) in try sources.load(name) }
+        var loaded: Result<KeyMaterial, ViewError>? = Result { () throws(ViewError) in try sources.load(name) }
         return state.update { state in
             state.loadingThreads -= 1
-            // Abandoned by `forget` or `stop`: what came is let go, and with that wiped.
-            if let outcome = load.outcome { return outcome }
+            // Abandoned by `forget` or `stop`: what came is let go, and with that wiped, before `forget` returns.
+            guard load.outcome == nil, let result = loaded.take() else {
+                loaded = nil
+                return load.outcome ?? .failure(.store(.locked))
+            }
             load.outcome = result
             state.loads[name] = nil
             if case .success(let material) = result { state.cache.insert(material, for: name) }
@@ -69,15 +73,15 @@ package final class KeyStore: Sendable {
         }
     }
 
-    /// Fetches keys in the background, in order, four at a time; `completion` is called for each, but not after `forget`
-    /// or `stop`. Returns how many of the names were taken: the queue is bounded.
+    /// Fetches keys in the background, in order, four at a time; `completion` is called for each, but not for those that
+    /// wait at a `forget`, and not after `stop`. Returns how many of the names were taken: the queue is bounded.
     @discardableResult
     package func prefetch(_ names: [KeyName], completion: @escaping Completion) -> Int {
         state.update { state in
             guard state.refusal == nil else { return 0 }
             let taken = names.prefix(Self.queueLimit - (state.queue.count - state.queueStart))
             state.queue += taken.map { Request(name: $0, completion: completion) }
-            while state.threads.count < min(Self.threadCount, state.queue.count - state.queueStart) {
+            for _ in 0..<min(Self.threadCount - state.threads.count, taken.count) {
                 // Fewer threads do it too; and without any, keys are fetched when files are opened.
                 guard let thread = try? BackgroundThread({ [self] in work() }) else { break }
                 state.threads.append(thread)

@@ -65,6 +65,9 @@ import VaultStore
                     try sources.load(.uri([UInt8](uri.utf8), directory: directory))
                 } == "no key for \(reason) --key nor --key-command is given for it")
         }
+        #expect(
+            noKeyReason { () throws(ViewError) in try sources.load(.uri([UInt8]("k".utf8), directory: [])) }?
+                .hasPrefix("no key for k: cannot read key file k: No such") == true)
         let data = [UInt8]("data:;base64,c2l4dGVlbg".utf8)
         #expect(
             noKeyReason { () throws(ViewError) in
