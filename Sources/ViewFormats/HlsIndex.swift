@@ -85,7 +85,10 @@ package final class HlsIndex: Sendable {
         do throws(StoreError) {
             reading = try HlsReading(path, in: tree)
         } catch {
-            state.withLock { $0.remove(path) }
+            state.withLock {
+                $0.remove(path)
+                $0.note(path, error)
+            }
             throw error
         }
         state.withLock { $0.replace(with: reading) }

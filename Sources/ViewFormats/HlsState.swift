@@ -1,3 +1,6 @@
+internal import BackingStore
+internal import SystemPackage
+
 /// What all playlists of a tree say, taken together. Guarded by its index.
 struct HlsState {
     /// How many segments of all playlists are kept.
@@ -34,6 +37,8 @@ struct HlsState {
     /// Paths of segments, hashed, with the path of a playlist that names them.
     private var names: [Int: [UInt8]] = [:]
     private var claimCount = 0
+    /// Playlists and directories that cannot be read.
+    private(set) var unreadable: [[UInt8]: String] = [:]
 
     // MARK: changing
 
@@ -57,27 +62,35 @@ struct HlsState {
                 target.flatMap { reference.role == .playlist ? (reference.line, $0.identity) : nil }
             },
             names: reading.names, claimCount: claims.count)
-        if record.kind != nil || record.fault != nil { playlistFiles[record.stamp.identity] = record }
+        playlistFiles[record.stamp.identity] = record.kind != nil || record.fault != nil ? record : nil
         for name in reading.names { names[name] = record.path }
         claimCount += claims.count
     }
 
     private mutating func add(_ claims: [(target: HlsReading.Target, claim: HlsClaim)]) -> [HlsFileIdentity] {
-        var identities: [HlsFileIdentity] = []
+        var identities: Set<HlsFileIdentity> = []
         for (target, claim) in claims {
-            if identities.last != target.identity { identities.append(target.identity) }
+            identities.insert(target.identity)
             if files[target.identity] == nil {
                 files[target.identity] = File(first: claim, size: target.size)
             } else {
                 files[target.identity]?.rest.append(claim)
                 files[target.identity]?.merged = nil
+                files[target.identity]?.size = target.size
             }
         }
-        return identities
+        return Array(identities)
+    }
+
+    /// What is not read, and why; nothing where it is just not there.
+    mutating func note(_ path: [UInt8], _ error: StoreError) {
+        guard error != .system(.noSuchFileOrDirectory), unreadable.count < HlsIndex.maximumProblems else { return }
+        unreadable[path] = HlsReading.text(error)
     }
 
     /// A playlist that is no longer there.
     mutating func remove(_ path: [UInt8]) {
+        unreadable[path] = nil
         guard let entry = playlists.removeValue(forKey: path) else { return }
         for identity in entry.files {
             guard var file = files[identity] else { continue }
@@ -93,7 +106,10 @@ struct HlsState {
         }
         for name in entry.names where names[name] == path { names[name] = nil }
         let identity = entry.record.stamp.identity
-        if playlistFiles[identity] === entry.record { playlistFiles[identity] = nil }
+        if playlistFiles[identity] === entry.record {
+            // It may have another name.
+            playlistFiles[identity] = playlists.values.first { $0.record.stamp.identity == identity }?.record
+        }
         claimCount -= entry.claimCount
     }
 

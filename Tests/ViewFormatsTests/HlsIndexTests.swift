@@ -1,5 +1,5 @@
 import BackingStore
-import Glibc
+import Foundation
 import SystemPackage
 import TestSupport
 import Testing
@@ -63,10 +63,12 @@ import ViewFormats
             "echo secret > ../outside.ts; ln -s ../outside.ts out.ts; ln -s .. up; mkfifo fifo.ts; ln -s /proc/self/root magic"
         )
         let uris = [
-            "../outside.ts", "sub/../../outside.ts", "/etc/hostname", "out.ts", "up/outside.ts", "%2Fetc/hostname",
-            "%2e%2e/outside.ts", "file:///etc/hostname", "https://example.com/a.ts", "//example.com/a.ts", "fifo.ts",
+            "../outside.ts", "sub/../../outside.ts", "\(source.path)/sub/1.ts", "out.ts", "up/outside.ts",
+            "%2F\(source.path.dropFirst())/sub/1.ts",
+            "%2e%2e/outside.ts", "file://\(source.path)/sub/1.ts", "https://example.com/a.ts", "//example.com/a.ts",
+            "fifo.ts",
             "sub",
-            "magic/etc/hostname", "none.ts", "a%00b", "sub/1.ts",
+            "magic\(source.path)/sub/1.ts", "none.ts", "a%00b", "sub/1.ts",
         ]
         let text = playlist("\(Self.key("k"))\n" + uris.map { "#EXTINF:1,\n\($0)" }.joined(separator: "\n"))
         try source.write("l.m3u8", text)
@@ -167,6 +169,65 @@ import ViewFormats
         for name in ["a.m3u8", "b.m3u", "empty.m3u8"] { #expect(try source.content(name) == "plain") }
         #expect(try source.index.open(Array("a.m3u8".utf8)) == nil)
         let reason = "not a playlist: its first line is not #EXTM3U"
-        #expect(source.problems() == ["a.m3u8:1: \(reason)", "empty.m3u8:1: \(reason)"])
+        #expect(
+            source.problems() == [
+                "a.m3u8:1: \(reason)", "empty.m3u8:1: \(reason)", "f.m3u8: cannot be read: no regular file",
+            ])
+    }
+
+    @Test("A playlist that is written in place is read again; one that has two names stays one with the other")
+    func inPlace() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts"])
+        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        try source.run("ln l.m3u8 m.m3u8")
+        try source.index.scan()
+        try source.run("sed 's/\"k\"/\"j\"/' l.m3u8 > new; cat new > l.m3u8")
+        for name in ["l.m3u8", "m.m3u8"] { source.index.refresh(Array(name.utf8)) }
+        #expect(try source.content("1.ts") == ":j 1")
+        try source.run("rm m.m3u8")
+        source.index.refresh(Array("m.m3u8".utf8))
+        #expect(try source.content("l.m3u8").hasPrefix("playlist"))
+        #expect(try source.content("1.ts") == ":j 1")
+    }
+
+    @Test("Problems are bounded, and so is the depth of directories")
+    func bounds() throws {
+        let source = try HlsSource()
+        let missing = playlist((0..<100).map { "#EXTINF:1,\nmissing\($0)" }.joined(separator: "\n"))
+        for number in 0..<40 { try source.write("\(number).m3u8", missing) }
+        let deep = (0..<140).map { _ in "d" }.joined(separator: "/")
+        try source.write("\(deep)/l.m3u8", missing)
+        try source.index.scan()
+        #expect(source.problems().count == HlsIndex.maximumProblems)
+        try source.run("rm *.m3u8")
+        for number in 0..<40 { source.index.refresh(Array("\(number).m3u8".utf8)) }
+        let directory = (0..<129).map { _ in "d" }.joined(separator: "/")
+        #expect(source.problems() == ["\(directory.prefix(256))…: cannot be read: more than 128 directories deep"])
+    }
+
+    @Test("Any thread may ask, open and refresh", .timeLimit(.minutes(1)))
+    func threads() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts", "2.ts"])
+        let texts = ["1.ts", "2.ts"].map { playlist(Self.key("k"), "#EXTINF:1,", $0) }
+        try source.write("l.m3u8", texts[0])
+        try source.index.scan()
+        let (index, path) = (source.index, source.path)
+        let identities = [try source.identity("1.ts"), try source.identity("2.ts")]
+        DispatchQueue.concurrentPerform(iterations: 4) { worker in
+            for round in 0..<200 {
+                switch worker {
+                case 0: try? source.write("l.m3u8", texts[round % 2])
+                case 1: index.refresh(Array("l.m3u8".utf8))
+                case 2: _ = try? index.open(Array("l.m3u8".utf8))
+                default: for identity in identities { _ = index.content(of: identity, size: 64) { Array(path.utf8) } }
+                }
+            }
+        }
+        try source.write("l.m3u8", texts[1])
+        index.refresh(Array("l.m3u8".utf8))
+        #expect(try source.content("1.ts") == "plain")
+        #expect(try source.content("2.ts") == ":k 1")
     }
 }

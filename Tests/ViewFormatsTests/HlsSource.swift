@@ -4,13 +4,14 @@ import TestSupport
 import ViewFormats
 
 /// A source directory of its own with the index of it.
-final class HlsSource {
-    let directory = try? TemporaryDirectory()
+final class HlsSource: Sendable {
+    // Held, not touched: it removes the directory in the end.
+    nonisolated(unsafe) private let directory: TemporaryDirectory
     let path: String
     let index: HlsIndex
 
     init() throws {
-        guard let directory else { throw TestFailure("no temporary directory") }
+        directory = try TemporaryDirectory()
         path = directory.appending("source")
         try Command(["mkdir", path]).run().succeeded()
         index = HlsIndex(root: Descriptor(owning: open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)))
@@ -19,7 +20,10 @@ final class HlsSource {
     /// Writes a file, making its directories; one that is there is replaced by another.
     func write(_ name: String, _ bytes: [UInt8]) throws {
         let file = "\(path)/\(name)"
-        try Command(["mkdir", "-p", String(file[..<(file.lastIndex(of: "/") ?? file.startIndex)])]).run().succeeded()
+        if name.contains("/") {
+            try Command(["mkdir", "-p", String(file[..<(file.lastIndex(of: "/") ?? file.startIndex)])]).run()
+                .succeeded()
+        }
         let descriptor = Descriptor(owning: open(file + ".new", O_WRONLY | O_CREAT | O_TRUNC, 0o600))
         try bytes.withUnsafeBytes { try descriptor.write($0, at: 0) }
         guard rename(file + ".new", file) == 0 else { throw TestFailure("rename to \(file): errno \(errno)") }
