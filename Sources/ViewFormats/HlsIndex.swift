@@ -24,15 +24,17 @@ package final class HlsIndex: Sendable {
     ///
     /// - Parameters:
     ///   - size: bytes of the file.
-    ///   - path: relative to the source; asked for only where the file is not known, which may have come, or replaced
-    ///     another, since its playlist was read.
-    package func content(of identity: HlsFileIdentity, size: UInt64, path: () -> [UInt8]) -> HlsContent {
-        if !state.withLock({ $0.isKnown(identity) }) {
-            let path = path()
-            if let playlist = state.withLock({ $0.playlist(naming: path) }) {
-                _ = try? read(playlist)
-                state.withLock { if !$0.isKnown(identity) { $0.forget(name: path) } }
-            }
+    ///   - path: relative to the source. The file may have come there since its playlist was read, or be another one
+    ///     that has the inode number of a segment which is gone: then the playlist is read again.
+    package func content(of identity: HlsFileIdentity, size: UInt64, path: [UInt8]) -> HlsContent {
+        switch state.withLock({ $0.knowledge(of: identity, at: path) }) {
+        case .sure: break
+        case .place(let place, let playlists):
+            if let status = try? tree.place(place).status(), HlsFileIdentity(status) == identity { break }
+            for playlist in playlists { _ = try? read(playlist) }
+        case .named(let playlist):
+            _ = try? read(playlist)
+            state.withLock { $0.forget(name: path, of: identity) }
         }
         return state.withLock { $0.content(of: identity, size: size) }
     }

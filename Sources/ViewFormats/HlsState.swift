@@ -4,7 +4,7 @@ internal import SystemPackage
 /// What all playlists of a tree say, taken together. Guarded by its index.
 struct HlsState {
     /// How many segments of all playlists are kept.
-    static let maximumClaims = 4 << 20
+    static let maximumClaims = 2 << 20
 
     struct Entry {
         let record: HlsPlaylistRecord
@@ -23,7 +23,8 @@ struct HlsState {
         // Nearly every segment has one claim, and an array of none takes no memory.
         var first: HlsClaim
         var rest: [HlsClaim] = []
-        /// Bytes, as it was when a playlist was read.
+        /// Where it was when a playlist was read, and how many bytes it had.
+        var path: [UInt8]
         var size: UInt64
         var merged: (size: UInt64, content: HlsContent)?
 
@@ -72,10 +73,11 @@ struct HlsState {
         for (target, claim) in claims {
             identities.insert(target.identity)
             if files[target.identity] == nil {
-                files[target.identity] = File(first: claim, size: target.size)
+                files[target.identity] = File(first: claim, path: target.path, size: target.size)
             } else {
                 files[target.identity]?.rest.append(claim)
                 files[target.identity]?.merged = nil
+                files[target.identity]?.path = target.path
                 files[target.identity]?.size = target.size
             }
         }
@@ -113,20 +115,32 @@ struct HlsState {
         claimCount -= entry.claimCount
     }
 
-    /// A path that no playlist is to be asked for again, until one that names it is read.
-    mutating func forget(name path: [UInt8]) {
+    /// A path that no playlist is to be asked for again, until one that names it is read: nothing came of it.
+    mutating func forget(name path: [UInt8], of identity: HlsFileIdentity) {
+        guard playlistFiles[identity] == nil, files[identity] == nil else { return }
         names[HlsURI.normalized(path).hashValue] = nil
     }
 
     // MARK: asking
 
-    /// The playlist that names this path.
-    func playlist(naming path: [UInt8]) -> [UInt8]? {
-        names[HlsURI.normalized(path).hashValue]
+    /// How sure it is what the file at a path is.
+    enum Knowledge {
+        case sure
+        /// It was at another place: has it two names, or has this file only come by its inode number?
+        case place([UInt8], playlists: Set<[UInt8]>)
+        /// Nothing is known of it, and this playlist names it.
+        case named(playlist: [UInt8])
     }
 
-    func isKnown(_ identity: HlsFileIdentity) -> Bool {
-        playlistFiles[identity] != nil || files[identity] != nil
+    func knowledge(of identity: HlsFileIdentity, at path: [UInt8]) -> Knowledge {
+        if let record = playlistFiles[identity] {
+            return record.path == path ? .sure : .place(record.path, playlists: [record.path])
+        }
+        if let file = files[identity] {
+            if file.path == path || HlsURI.normalized(file.path) == path { return .sure }
+            return .place(file.path, playlists: Set(file.claims.map(\.playlist.path)))
+        }
+        return names[HlsURI.normalized(path).hashValue].map { .named(playlist: $0) } ?? .sure
     }
 
     mutating func content(of identity: HlsFileIdentity, size: UInt64) -> HlsContent {

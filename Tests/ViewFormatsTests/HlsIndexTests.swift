@@ -159,6 +159,19 @@ import ViewFormats
         #expect(try source.content("x/1.ts") == "sub:k 1")
     }
 
+    @Test("A file that only has a segment's inode is none, and what is moved out of its place")
+    func inodeReused() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts", "2.ts"])
+        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts", "#EXTINF:1,", "./2.ts"))
+        try source.index.scan()
+        try source.run("mv 1.ts notes; mv l.m3u8 text; cp text l.m3u8")
+        #expect(try source.content("notes") == "plain")
+        #expect(try source.content("text") == "plain")
+        #expect(try source.content("2.ts") == ":k 1")
+        #expect(try source.content("l.m3u8").hasPrefix("playlist"))
+    }
+
     @Test("A file that is no playlist, whatever its name, is shown as it is")
     func noPlaylist() throws {
         let source = try HlsSource()
@@ -221,7 +234,8 @@ import ViewFormats
                 case 0: try? source.write("l.m3u8", texts[round % 2])
                 case 1: index.refresh(Array("l.m3u8".utf8))
                 case 2: _ = try? index.open(Array("l.m3u8".utf8))
-                default: for identity in identities { _ = index.content(of: identity, size: 64) { Array(path.utf8) } }
+                default:
+                    for identity in identities { _ = index.content(of: identity, size: 64, path: Array(path.utf8)) }
                 }
             }
         }

@@ -41,7 +41,8 @@ import ViewFormats
 
     private func segment(_ source: HlsSource, _ name: String) throws -> HlsSegment {
         let status = try source.status(name)
-        let content = source.index.content(of: HlsFileIdentity(status), size: UInt64(status.st_size)) { [] }
+        let content = source.index.content(
+            of: HlsFileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8))
         guard case .segment(let segment) = content else { throw TestFailure("\(name): \(content)") }
         return segment
     }

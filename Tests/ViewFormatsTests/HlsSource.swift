@@ -51,7 +51,7 @@ final class HlsSource: Sendable {
     /// What a file is, in words.
     func content(_ name: String) throws -> String {
         let status = try status(name)
-        let content = index.content(of: HlsFileIdentity(status), size: UInt64(status.st_size)) { Array(name.utf8) }
+        let content = index.content(of: HlsFileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8))
         switch content {
         case .plain: return "plain"
         case .playlist(let size): return "playlist \(size.map { "\($0)" } ?? "?")"

@@ -53,6 +53,16 @@ import ViewFormats
             ])
     }
 
+    @Test("A byte range without an offset, and none before it of the same resource, is a fault")
+    func noOffset() throws {
+        let key = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\""
+        let first = ["#EXTINF:1,\n#EXT-X-BYTERANGE:16@0\na", "#EXTINF:1,\na"]
+        let then = "#EXTINF:1,\n#EXT-X-BYTERANGE:16"
+        #expect(try Playlist.parse(playlist(key, first[0], then, "a")).fault == nil)
+        #expect(try Playlist.parse(playlist(key, first[0], then, "b")).fault?.line == 8)
+        #expect(try Playlist.parse(playlist(key, first[1], then, "a")).fault?.line == 7)
+    }
+
     @Test("A map takes the key in force, and without an IV the number of the segment behind it")
     func maps() throws {
         let text = playlist(
