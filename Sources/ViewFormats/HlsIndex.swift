@@ -7,11 +7,14 @@ internal import SystemPackage
 /// with the lock held.
 package final class HlsIndex: Sendable {
     package let tree: HlsTree
-    let state = Mutex(HlsState())
+    let state: Mutex<HlsState>
 
-    /// - Parameter root: the source, opened O_RDONLY|O_DIRECTORY.
-    package init(root: Descriptor) {
+    /// - Parameters:
+    ///   - root: the source, opened O_RDONLY|O_DIRECTORY.
+    ///   - maximumSegments: how many are kept of all playlists, in some 200 bytes each.
+    package init(root: Descriptor, maximumSegments: Int = 2 << 20) {
         tree = HlsTree(root)
+        state = Mutex(HlsState(maximumClaims: maximumSegments))
     }
 
     /// Whether a file of this name is read as a playlist, if it is one.
@@ -55,12 +58,13 @@ package final class HlsIndex: Sendable {
     /// - Throws: `.malformed` where it cannot be shown decrypted, `.store` where it cannot be read.
     package func open(_ path: [UInt8]) throws(ViewError) -> HlsPlaylistContent? {
         let reading: HlsReading
+        let record: HlsPlaylistRecord
         do throws(StoreError) {
-            reading = try read(path)
+            (reading, record) = try read(path)
         } catch {
             throw .store(error)
         }
-        if let error = reading.record.error { throw error }
+        if let error = record.error { throw error }
         guard let playlist = reading.playlist else { return nil }
         var needed: [HlsPlaylistContent.Needed] = []
         var positions: [HlsFileIdentity: Int] = [:]
@@ -81,8 +85,7 @@ package final class HlsIndex: Sendable {
     }
 
     /// Reads a playlist, and takes over what it says.
-    @discardableResult
-    private func read(_ path: [UInt8]) throws(StoreError) -> HlsReading {
+    private func read(_ path: [UInt8]) throws(StoreError) -> (HlsReading, HlsPlaylistRecord) {
         let reading: HlsReading
         do throws(StoreError) {
             reading = try HlsReading(path, in: tree)
@@ -93,7 +96,6 @@ package final class HlsIndex: Sendable {
             }
             throw error
         }
-        state.withLock { $0.replace(with: reading) }
-        return reading
+        return (reading, state.withLock { $0.replace(with: reading) })
     }
 }

@@ -3,9 +3,6 @@ internal import SystemPackage
 
 /// What all playlists of a tree say, taken together. Guarded by its index.
 struct HlsState {
-    /// How many segments of all playlists are kept.
-    static let maximumClaims = 2 << 20
-
     struct Entry {
         let record: HlsPlaylistRecord
         let problems: [HlsProblem]
@@ -37,21 +34,26 @@ struct HlsState {
     private(set) var files: [HlsFileIdentity: File] = [:]
     /// Paths of segments, hashed, with the path of a playlist that names them.
     private var names: [Int: [UInt8]] = [:]
+    private let maximumClaims: Int
     private var claimCount = 0
     /// Playlists and directories that cannot be read.
     private(set) var unreadable: [[UInt8]: String] = [:]
 
+    init(maximumClaims: Int) {
+        self.maximumClaims = maximumClaims
+    }
+
     // MARK: changing
 
-    /// What one playlist says from now on.
-    mutating func replace(with reading: HlsReading) {
+    /// What one playlist says from now on. Returns what is known of it: too many segments are a fault.
+    mutating func replace(with reading: HlsReading) -> HlsPlaylistRecord {
         remove(reading.record.path)
         var claims = reading.claims()
         var record = reading.record
         var problems = reading.problems
-        if claims.count > Self.maximumClaims - claimCount {
+        if claims.count > maximumClaims - claimCount {
             claims = []
-            let fault = PlaylistError(line: 0, text: "the playlists name more than \(Self.maximumClaims) segments")
+            let fault = PlaylistError(line: 0, text: "the playlists name more than \(maximumClaims) segments")
             record = HlsPlaylistRecord(path: record.path, stamp: record.stamp, playlist: nil, fault: fault)
             problems.insert(HlsProblem(path: record.path, line: 0, text: fault.text), at: 0)
         }
@@ -63,9 +65,10 @@ struct HlsState {
                 target.flatMap { reference.role == .playlist ? (reference.line, $0.identity) : nil }
             },
             names: reading.names, claimCount: claims.count)
-        playlistFiles[record.stamp.identity] = record.kind != nil || record.fault != nil ? record : nil
+        playlistFiles[record.stamp.identity] = record.isPlaylist ? record : nil
         for name in reading.names { names[name] = record.path }
         claimCount += claims.count
+        return record
     }
 
     private mutating func add(_ claims: [(target: HlsReading.Target, claim: HlsClaim)]) -> [HlsFileIdentity] {
@@ -110,7 +113,8 @@ struct HlsState {
         let identity = entry.record.stamp.identity
         if playlistFiles[identity] === entry.record {
             // It may have another name.
-            playlistFiles[identity] = playlists.values.first { $0.record.stamp.identity == identity }?.record
+            playlistFiles[identity] =
+                playlists.values.first { $0.record.isPlaylist && $0.record.stamp.identity == identity }?.record
         }
         claimCount -= entry.claimCount
     }

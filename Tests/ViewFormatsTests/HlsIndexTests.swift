@@ -219,6 +219,26 @@ import ViewFormats
         #expect(source.problems() == ["\(directory.prefix(256))…: cannot be read: more than 128 directories deep"])
     }
 
+    @Test("A playlist with more segments than are kept is an error, until there is room")
+    func tooManySegments() throws {
+        let source = try HlsSource(maximumSegments: 3)
+        try source.write(["1.ts", "2.ts"])
+        let text = playlist(Self.key("k"), "#EXTINF:1,", "1.ts", "#EXTINF:1,", "2.ts")
+        for name in ["a.m3u8", "b.m3u8"] {
+            try source.write(name, text)
+            source.index.refresh(Array(name.utf8))
+        }
+        let error = "b.m3u8: the playlists name more than 3 segments"
+        #expect(try source.content("b.m3u8") == "malformed: \(error)")
+        #expect(throws: ViewError.malformed(error)) { try source.index.open(Array("b.m3u8".utf8)) }
+        #expect(try source.content("1.ts") == ":k 1")
+        #expect(source.problems() == [error])
+        try source.run("rm a.m3u8")
+        source.index.refresh(Array("a.m3u8".utf8))
+        #expect(try source.index.open(Array("b.m3u8".utf8)) != nil)
+        #expect(try source.content("2.ts") == ":k 1")
+    }
+
     @Test("Any thread may ask, open and refresh", .timeLimit(.minutes(1)))
     func threads() throws {
         let source = try HlsSource()

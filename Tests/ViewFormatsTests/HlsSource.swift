@@ -10,11 +10,12 @@ final class HlsSource: Sendable {
     let path: String
     let index: HlsIndex
 
-    init() throws {
+    init(maximumSegments: Int = 1000) throws {
         directory = try TemporaryDirectory()
         path = directory.appending("source")
         try Command(["mkdir", path]).run().succeeded()
-        index = HlsIndex(root: Descriptor(owning: open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)))
+        let root = Descriptor(owning: open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+        index = HlsIndex(root: root, maximumSegments: maximumSegments)
     }
 
     /// Writes a file, making its directories; one that is there is replaced by another.
