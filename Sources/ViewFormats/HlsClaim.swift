@@ -27,36 +27,3 @@ struct HlsClaim: Sendable {
 
     var place: HlsPlace { HlsPlace(path: playlist.path, line: line) }
 }
-
-/// How bytes of a segment are encrypted: AES-128-CBC, PKCS#7.
-package struct HlsEncryption: Equatable, Sendable {
-    package var key: HlsKeyName
-    package var vector: InitialVector
-
-    func means(_ other: HlsEncryption) -> Bool {
-        vector == other.vector && key.means(other.key)
-    }
-}
-
-/// What was read of one playlist, whatever its file has become since. Never changes.
-final class HlsPlaylistRecord: Sendable {
-    let path: [UInt8]
-    let stamp: HlsStamp
-    /// Nil: it is no playlist.
-    let kind: Playlist.Kind?
-    let fault: PlaylistError?
-    /// Bytes of what the mount shows, where no byte range in it changes.
-    let sizeWithoutKeys: UInt64
-
-    init(path: [UInt8], stamp: HlsStamp, playlist: Playlist?, fault: PlaylistError?) {
-        self.path = path
-        self.stamp = stamp
-        self.fault = fault
-        kind = playlist?.kind
-        sizeWithoutKeys = playlist?.sizeWithoutKeys ?? 0
-    }
-
-    var error: ViewError? {
-        fault.map { .malformed("\(HlsPlace(path: path, line: $0.line)): \($0.text)") }
-    }
-}

@@ -8,7 +8,10 @@ extension HlsIndex {
     package func problems() -> [HlsProblem] {
         let found = state.withLock { state in
             let own = state.playlists.values.flatMap { $0.problems + state.misplaced(in: $0) }
-            return own + state.conflicts(limit: Self.maximumProblems)
+            let unreadable = state.unreadable.map {
+                HlsProblem(path: $0.key, line: 0, text: "cannot be read: \($0.value)")
+            }
+            return own + unreadable + state.conflicts(limit: Self.maximumProblems)
         }
         let ordered = found.sorted {
             if $0.path != $1.path { return $0.path.lexicographicallyPrecedes($1.path) }

@@ -1,5 +1,6 @@
 package import BackingStore
 internal import Glibc
+internal import Synchronization
 
 extension HlsIndex {
     /// How deep directories may be inside each other.
@@ -8,12 +9,16 @@ extension HlsIndex {
     /// Reads every playlist of the tree. One directory is open at a time; links to directories are not followed. Playlists
     /// are found by their files, so it does not matter how they refer to each other.
     ///
-    /// - Throws: where the source itself cannot be read; what cannot be read inside it is left out.
+    /// - Throws: where the source itself cannot be read; what cannot be read inside it is a problem.
     package func scan() throws(StoreError) {
         var waiting: [(path: [UInt8], depth: Int)] = []
         try scan([], depth: 0, &waiting)
         while let (path, depth) = waiting.popLast() {
-            try? scan(path, depth: depth, &waiting)
+            do throws(StoreError) {
+                try scan(path, depth: depth, &waiting)
+            } catch {
+                state.withLock { $0.note(path, error) }
+            }
         }
     }
 
@@ -25,7 +30,11 @@ extension HlsIndex {
         while let entry = try reader.next() {
             let inside = path.isEmpty ? entry.name : path + [UInt8(ascii: "/")] + entry.name
             if Self.isDirectory(entry, in: directory) {
-                if depth < Self.maximumDepth { waiting.append((inside, depth + 1)) }
+                guard depth < Self.maximumDepth else {
+                    state.withLock { $0.note(inside, .damaged("more than \(Self.maximumDepth) directories deep")) }
+                    continue
+                }
+                waiting.append((inside, depth + 1))
             } else if Self.isPlaylistName(entry.name) {
                 refresh(inside)
             }

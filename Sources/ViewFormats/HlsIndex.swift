@@ -7,11 +7,14 @@ internal import SystemPackage
 /// with the lock held.
 package final class HlsIndex: Sendable {
     package let tree: HlsTree
-    let state = Mutex(HlsState())
+    let state: Mutex<HlsState>
 
-    /// - Parameter root: the source, opened O_RDONLY|O_DIRECTORY.
-    package init(root: Descriptor) {
+    /// - Parameters:
+    ///   - root: the source, opened O_RDONLY|O_DIRECTORY.
+    ///   - maximumSegments: how many are kept of all playlists, in some 200 bytes each.
+    package init(root: Descriptor, maximumSegments: Int = 2 << 20) {
         tree = HlsTree(root)
+        state = Mutex(HlsState(maximumClaims: maximumSegments))
     }
 
     /// Whether a file of this name is read as a playlist, if it is one.
@@ -24,15 +27,17 @@ package final class HlsIndex: Sendable {
     ///
     /// - Parameters:
     ///   - size: bytes of the file.
-    ///   - path: relative to the source; asked for only where the file is not known, which may have come, or replaced
-    ///     another, since its playlist was read.
-    package func content(of identity: HlsFileIdentity, size: UInt64, path: () -> [UInt8]) -> HlsContent {
-        if !state.withLock({ $0.isKnown(identity) }) {
-            let path = path()
-            if let playlist = state.withLock({ $0.playlist(naming: path) }) {
-                _ = try? read(playlist)
-                state.withLock { if !$0.isKnown(identity) { $0.forget(name: path) } }
-            }
+    ///   - path: relative to the source. The file may have come there since its playlist was read, or be another one
+    ///     that has the inode number of a segment which is gone: then the playlist is read again.
+    package func content(of identity: HlsFileIdentity, size: UInt64, path: [UInt8]) -> HlsContent {
+        switch state.withLock({ $0.knowledge(of: identity, at: path) }) {
+        case .sure: break
+        case .place(let place, let playlists):
+            if let status = try? tree.place(place).status(), HlsFileIdentity(status) == identity { break }
+            for playlist in playlists { _ = try? read(playlist) }
+        case .named(let playlist):
+            _ = try? read(playlist)
+            state.withLock { $0.forget(name: path, of: identity) }
         }
         return state.withLock { $0.content(of: identity, size: size) }
     }
@@ -53,12 +58,13 @@ package final class HlsIndex: Sendable {
     /// - Throws: `.malformed` where it cannot be shown decrypted, `.store` where it cannot be read.
     package func open(_ path: [UInt8]) throws(ViewError) -> HlsPlaylistContent? {
         let reading: HlsReading
+        let record: HlsPlaylistRecord
         do throws(StoreError) {
-            reading = try read(path)
+            (reading, record) = try read(path)
         } catch {
             throw .store(error)
         }
-        if let error = reading.record.error { throw error }
+        if let error = record.error { throw error }
         guard let playlist = reading.playlist else { return nil }
         var needed: [HlsPlaylistContent.Needed] = []
         var positions: [HlsFileIdentity: Int] = [:]
@@ -79,16 +85,17 @@ package final class HlsIndex: Sendable {
     }
 
     /// Reads a playlist, and takes over what it says.
-    @discardableResult
-    private func read(_ path: [UInt8]) throws(StoreError) -> HlsReading {
+    private func read(_ path: [UInt8]) throws(StoreError) -> (HlsReading, HlsPlaylistRecord) {
         let reading: HlsReading
         do throws(StoreError) {
             reading = try HlsReading(path, in: tree)
         } catch {
-            state.withLock { $0.remove(path) }
+            state.withLock {
+                $0.remove(path)
+                $0.note(path, error)
+            }
             throw error
         }
-        state.withLock { $0.replace(with: reading) }
-        return reading
+        return (reading, state.withLock { $0.replace(with: reading) })
     }
 }

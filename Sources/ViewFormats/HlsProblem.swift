@@ -9,11 +9,3 @@ package struct HlsProblem: Hashable, Sendable {
     /// `path:line: text`.
     package var description: String { "\(HlsPlace(path: path, line: line)): \(text)" }
 }
-
-/// A line of a playlist, as messages name it.
-struct HlsPlace: CustomStringConvertible {
-    var path: [UInt8]
-    var line: Int
-
-    var description: String { line == 0 ? shown(path) : "\(shown(path)):\(line)" }
-}

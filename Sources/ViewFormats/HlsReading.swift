@@ -57,7 +57,7 @@ struct HlsReading {
     private mutating func report(_ line: Int, _ text: String) {
         guard problems.count <= Self.maximumProblems else { return }
         let more = problems.count == Self.maximumProblems
-        problems.append(HlsProblem(path: record.path, line: more ? 0 : line, text: more ? "and more like these" : text))
+        problems.append(HlsProblem(path: record.path, line: line, text: more ? "and more like these" : text))
     }
 
     // MARK: URIs
@@ -101,7 +101,7 @@ struct HlsReading {
         return nil
     }
 
-    private static func text(_ error: StoreError) -> String {
+    static func text(_ error: StoreError) -> String {
         switch error {
         case .system(Errno(rawValue: EXDEV)): "points outside the tree"
         case .system(.noSuchFileOrDirectory): "there is no such file"

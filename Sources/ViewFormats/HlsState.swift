@@ -1,8 +1,8 @@
+internal import BackingStore
+internal import SystemPackage
+
 /// What all playlists of a tree say, taken together. Guarded by its index.
 struct HlsState {
-    /// How many segments of all playlists are kept.
-    static let maximumClaims = 4 << 20
-
     struct Entry {
         let record: HlsPlaylistRecord
         let problems: [HlsProblem]
@@ -20,7 +20,8 @@ struct HlsState {
         // Nearly every segment has one claim, and an array of none takes no memory.
         var first: HlsClaim
         var rest: [HlsClaim] = []
-        /// Bytes, as it was when a playlist was read.
+        /// Where it was when a playlist was read, and how many bytes it had.
+        var path: [UInt8]
         var size: UInt64
         var merged: (size: UInt64, content: HlsContent)?
 
@@ -33,19 +34,26 @@ struct HlsState {
     private(set) var files: [HlsFileIdentity: File] = [:]
     /// Paths of segments, hashed, with the path of a playlist that names them.
     private var names: [Int: [UInt8]] = [:]
+    private let maximumClaims: Int
     private var claimCount = 0
+    /// Playlists and directories that cannot be read.
+    private(set) var unreadable: [[UInt8]: String] = [:]
+
+    init(maximumClaims: Int) {
+        self.maximumClaims = maximumClaims
+    }
 
     // MARK: changing
 
-    /// What one playlist says from now on.
-    mutating func replace(with reading: HlsReading) {
+    /// What one playlist says from now on. Returns what is known of it: too many segments are a fault.
+    mutating func replace(with reading: HlsReading) -> HlsPlaylistRecord {
         remove(reading.record.path)
         var claims = reading.claims()
         var record = reading.record
         var problems = reading.problems
-        if claims.count > Self.maximumClaims - claimCount {
+        if claims.count > maximumClaims - claimCount {
             claims = []
-            let fault = PlaylistError(line: 0, text: "the playlists name more than \(Self.maximumClaims) segments")
+            let fault = PlaylistError(line: 0, text: "the playlists name more than \(maximumClaims) segments")
             record = HlsPlaylistRecord(path: record.path, stamp: record.stamp, playlist: nil, fault: fault)
             problems.insert(HlsProblem(path: record.path, line: 0, text: fault.text), at: 0)
         }
@@ -57,27 +65,37 @@ struct HlsState {
                 target.flatMap { reference.role == .playlist ? (reference.line, $0.identity) : nil }
             },
             names: reading.names, claimCount: claims.count)
-        if record.kind != nil || record.fault != nil { playlistFiles[record.stamp.identity] = record }
+        playlistFiles[record.stamp.identity] = record.isPlaylist ? record : nil
         for name in reading.names { names[name] = record.path }
         claimCount += claims.count
+        return record
     }
 
     private mutating func add(_ claims: [(target: HlsReading.Target, claim: HlsClaim)]) -> [HlsFileIdentity] {
-        var identities: [HlsFileIdentity] = []
+        var identities: Set<HlsFileIdentity> = []
         for (target, claim) in claims {
-            if identities.last != target.identity { identities.append(target.identity) }
+            identities.insert(target.identity)
             if files[target.identity] == nil {
-                files[target.identity] = File(first: claim, size: target.size)
+                files[target.identity] = File(first: claim, path: target.path, size: target.size)
             } else {
                 files[target.identity]?.rest.append(claim)
                 files[target.identity]?.merged = nil
+                files[target.identity]?.path = target.path
+                files[target.identity]?.size = target.size
             }
         }
-        return identities
+        return Array(identities)
+    }
+
+    /// What is not read, and why; nothing where it is just not there.
+    mutating func note(_ path: [UInt8], _ error: StoreError) {
+        guard error != .system(.noSuchFileOrDirectory), unreadable.count < HlsIndex.maximumProblems else { return }
+        unreadable[path] = HlsReading.text(error)
     }
 
     /// A playlist that is no longer there.
     mutating func remove(_ path: [UInt8]) {
+        unreadable[path] = nil
         guard let entry = playlists.removeValue(forKey: path) else { return }
         for identity in entry.files {
             guard var file = files[identity] else { continue }
@@ -93,24 +111,40 @@ struct HlsState {
         }
         for name in entry.names where names[name] == path { names[name] = nil }
         let identity = entry.record.stamp.identity
-        if playlistFiles[identity] === entry.record { playlistFiles[identity] = nil }
+        if playlistFiles[identity] === entry.record {
+            // It may have another name.
+            playlistFiles[identity] =
+                playlists.values.first { $0.record.isPlaylist && $0.record.stamp.identity == identity }?.record
+        }
         claimCount -= entry.claimCount
     }
 
-    /// A path that no playlist is to be asked for again, until one that names it is read.
-    mutating func forget(name path: [UInt8]) {
+    /// A path that no playlist is to be asked for again, until one that names it is read: nothing came of it.
+    mutating func forget(name path: [UInt8], of identity: HlsFileIdentity) {
+        guard playlistFiles[identity] == nil, files[identity] == nil else { return }
         names[HlsURI.normalized(path).hashValue] = nil
     }
 
     // MARK: asking
 
-    /// The playlist that names this path.
-    func playlist(naming path: [UInt8]) -> [UInt8]? {
-        names[HlsURI.normalized(path).hashValue]
+    /// How sure it is what the file at a path is.
+    enum Knowledge {
+        case sure
+        /// It was at another place: has it two names, or has this file only come by its inode number?
+        case place([UInt8], playlists: Set<[UInt8]>)
+        /// Nothing is known of it, and this playlist names it.
+        case named(playlist: [UInt8])
     }
 
-    func isKnown(_ identity: HlsFileIdentity) -> Bool {
-        playlistFiles[identity] != nil || files[identity] != nil
+    func knowledge(of identity: HlsFileIdentity, at path: [UInt8]) -> Knowledge {
+        if let record = playlistFiles[identity] {
+            return record.path == path ? .sure : .place(record.path, playlists: [record.path])
+        }
+        if let file = files[identity] {
+            if file.path == path || HlsURI.normalized(file.path) == path { return .sure }
+            return .place(file.path, playlists: Set(file.claims.map(\.playlist.path)))
+        }
+        return names[HlsURI.normalized(path).hashValue].map { .named(playlist: $0) } ?? .sure
     }
 
     mutating func content(of identity: HlsFileIdentity, size: UInt64) -> HlsContent {

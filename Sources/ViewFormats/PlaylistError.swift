@@ -3,4 +3,9 @@ package struct PlaylistError: Error, Hashable, Sendable {
     /// Counted from 1; 0: the whole of it.
     package var line: Int
     package var text: String
+
+    package init(line: Int, text: String) {
+        self.line = line
+        self.text = text
+    }
 }

@@ -53,6 +53,16 @@ import ViewFormats
             ])
     }
 
+    @Test("A byte range without an offset, and none before it of the same resource, is a fault")
+    func noOffset() throws {
+        let key = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\""
+        let first = ["#EXTINF:1,\n#EXT-X-BYTERANGE:16@0\na", "#EXTINF:1,\na"]
+        let then = "#EXTINF:1,\n#EXT-X-BYTERANGE:16"
+        #expect(try Playlist.parse(playlist(key, first[0], then, "a")).fault == nil)
+        #expect(try Playlist.parse(playlist(key, first[0], then, "b")).fault?.line == 8)
+        #expect(try Playlist.parse(playlist(key, first[1], then, "a")).fault?.line == 7)
+    }
+
     @Test("A map takes the key in force, and without an IV the number of the segment behind it")
     func maps() throws {
         let text = playlist(
@@ -146,9 +156,7 @@ import ViewFormats
 
     @Test("One that is too large is refused")
     func tooLarge() throws {
-        let start = playlist()
-        let fits = start + [UInt8](repeating: UInt8(ascii: "\n"), count: Playlist.maximumSize - start.count)
-        #expect(try Playlist.parse(fits).references.isEmpty)
-        #expect(throws: PlaylistError.self) { try Playlist.parse(fits + [10]) }
+        let text = playlist() + [UInt8](repeating: 10, count: Playlist.maximumSize)
+        #expect(throws: PlaylistError(line: 0, text: "a playlist of more than 16 MiB")) { try Playlist.parse(text) }
     }
 }

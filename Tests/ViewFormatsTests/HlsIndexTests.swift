@@ -1,0 +1,267 @@
+import BackingStore
+import Foundation
+import SystemPackage
+import TestSupport
+import Testing
+import ViewFormats
+
+@Suite struct HlsIndexTests {
+    private static func key(_ name: String, _ vector: String = ",IV=0x1") -> String {
+        "#EXT-X-KEY:METHOD=AES-128,URI=\"\(name)\"\(vector)"
+    }
+
+    @Test("Segments of playlists in several directories; what none mentions is plain")
+    func tree() throws {
+        let source = try HlsSource()
+        try source.write(["a/1.ts", "a/b c.ts", "shared/2.ts", "other.ts"])
+        let text = playlist(
+            Self.key("k"), "#EXTINF:1,", "1.ts?token=x#y", "#EXTINF:1,", "b%20c.ts", "#EXTINF:1,", "../shared/./2.ts")
+        try source.write("a/list.M3U8", text)
+        try source.write("master.m3u8", playlist("#EXT-X-STREAM-INF:X=1", "a/list.M3U8"))
+        try source.index.scan()
+        for name in ["a/1.ts", "a/b c.ts", "shared/2.ts"] { #expect(try source.content(name) == "a:k 1") }
+        #expect(try source.content("other.ts") == "plain")
+        #expect(try source.content("a/list.M3U8") == "playlist \(text.count - Self.key("k").utf8.count - 1)")
+        #expect(source.problems() == [])
+        let content = try #require(try source.index.open(Array("a/list.M3U8".utf8)))
+        #expect(content.needed.isEmpty)
+        let rendered = try content.rendered { (_, range) in range }
+        #expect(rendered.count == text.count - Self.key("k").utf8.count - 1)
+    }
+
+    @Test("Names as a downloader may have kept them: with the query, with a percent sign")
+    func literalNames() throws {
+        let source = try HlsSource()
+        try source.write(["a.ts?x=1", "b%20c.ts", "100%.ts", "d e.ts", "d%20e.ts"])
+        try source.write(
+            "l.m3u8",
+            playlist(
+                Self.key("k"), "#EXTINF:1,", "a.ts?x=1", "#EXTINF:1,", "b%20c.ts", "#EXTINF:1,", "100%.ts",
+                "#EXTINF:1,", "d%20e.ts"))
+        try source.index.scan()
+        for name in ["a.ts?x=1", "b%20c.ts", "100%.ts", "d e.ts"] { #expect(try source.content(name) == ":k 1") }
+        #expect(try source.content("d%20e.ts") == "plain")
+    }
+
+    @Test("Links inside the tree and hard links lead to the same claims")
+    func links() throws {
+        let source = try HlsSource()
+        try source.write(["data/1.ts", "data/2.ts"])
+        try source.run("ln -s ../data/1.ts data/link.ts; ln data/2.ts hard.ts; ln -s data linked")
+        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "data/link.ts", "#EXTINF:1,", "linked/2.ts"))
+        try source.index.scan()
+        #expect(try source.content("data/1.ts") == ":k 1")
+        #expect(try source.content("hard.ts") == ":k 1")
+        #expect(source.problems() == [])
+    }
+
+    @Test("What leads out of the tree is a problem of its line; the rest works")
+    func outside() throws {
+        let source = try HlsSource()
+        try source.write(["sub/1.ts"])
+        try source.run(
+            "echo secret > ../outside.ts; ln -s ../outside.ts out.ts; ln -s .. up; mkfifo fifo.ts; ln -s /proc/self/root magic"
+        )
+        let uris = [
+            "../outside.ts", "sub/../../outside.ts", "\(source.path)/sub/1.ts", "out.ts", "up/outside.ts",
+            "%2F\(source.path.dropFirst())/sub/1.ts",
+            "%2e%2e/outside.ts", "file://\(source.path)/sub/1.ts", "https://example.com/a.ts", "//example.com/a.ts",
+            "fifo.ts",
+            "sub",
+            "magic\(source.path)/sub/1.ts", "none.ts", "a%00b", "sub/1.ts",
+        ]
+        let text = playlist("\(Self.key("k"))\n" + uris.map { "#EXTINF:1,\n\($0)" }.joined(separator: "\n"))
+        try source.write("l.m3u8", text)
+        try source.index.scan()
+        #expect(try source.content("sub/1.ts") == ":k 1")
+        let problems = source.problems()
+        #expect(problems.count == uris.count - 1)
+        for (number, uri) in uris.dropLast().enumerated() {
+            #expect(problems.contains { $0.hasPrefix("l.m3u8:\(4 + 2 * number): \(uri.prefix(40))") }, "\(uri)")
+        }
+        for line in [4, 6, 10, 12, 16] {
+            #expect(problems.contains { $0.hasPrefix("l.m3u8:\(line):") && $0.hasSuffix("points outside the tree") })
+        }
+        let content = try #require(try source.index.open(Array("l.m3u8".utf8)))
+        let rendered = String(decoding: try content.rendered { (_, range) in range }, as: UTF8.self)
+        for uri in uris { #expect(rendered.contains("\n\(uri)\n")) }
+    }
+
+    @Test("A playlist that cannot be decrypted fails with the segments that only it names")
+    func sampleAES() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts", "2.ts", "3.ts"])
+        try source.write(
+            "bad.m3u8", playlist("#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"k\"", "#EXTINF:1,", "1.ts", "#EXTINF:1,", "2.ts"))
+        try source.write("good.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "2.ts", "#EXTINF:1,", "3.ts"))
+        try source.index.scan()
+        let expected = "malformed: bad.m3u8:2: METHOD=SAMPLE-AES is not supported, only NONE and AES-128 are"
+        #expect(try source.content("bad.m3u8") == expected)
+        #expect(try source.content("1.ts") == expected)
+        #expect(try source.content("2.ts") == ":k 1")
+        #expect(try source.content("3.ts") == ":k 1")
+        #expect(throws: ViewError.self) { try source.index.open(Array("bad.m3u8".utf8)) }
+        #expect(source.problems() == [String(expected.dropFirst(11))])
+    }
+
+    @Test("A master that names itself, and two that name each other, are told, and end")
+    func loops() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts"])
+        try source.write("a.m3u8", playlist("#EXT-X-STREAM-INF:X=1", "a.m3u8", "#EXT-X-STREAM-INF:X=1", "b.m3u8"))
+        try source.write("b.m3u8", playlist("#EXT-X-STREAM-INF:X=1", "a.m3u8", "#EXT-X-STREAM-INF:X=1", "c.m3u8"))
+        try source.write("c.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "c.m3u8", "#EXTINF:1,", "1.ts"))
+        try source.index.scan()
+        #expect(
+            source.problems() == [
+                "a.m3u8:3: a master playlist that refers to itself",
+                "a.m3u8:5: refers to another master playlist, b.m3u8, which refers back to it",
+                "b.m3u8:3: refers to another master playlist, a.m3u8, which refers back to it",
+                "c.m3u8:4: has c.m3u8 for a segment, which is a playlist",
+            ])
+        #expect(try source.content("1.ts") == ":k 1")
+        #expect(try source.content("a.m3u8").hasPrefix("playlist"))
+        #expect(try source.content("c.m3u8").hasPrefix("playlist"))
+    }
+
+    @Test("A changed playlist's old claims go; one that is removed takes all with it; a new one is found")
+    func refresh() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts", "2.ts"])
+        let path = Array("l.m3u8".utf8)
+        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        try source.index.scan()
+        #expect(try source.content("1.ts") == ":k 1")
+        try source.write("l.m3u8", playlist(Self.key("m"), "#EXTINF:1,", "2.ts"))
+        source.index.refresh(path)
+        #expect(try source.content("1.ts") == "plain")
+        #expect(try source.content("2.ts") == ":m 1")
+        try source.write("new.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        source.index.refresh(Array("new.m3u8".utf8))
+        #expect(try source.content("1.ts") == ":k 1")
+        try source.run("rm l.m3u8")
+        source.index.refresh(path)
+        #expect(try source.content("2.ts") == "plain")
+        #expect(throws: ViewError.store(.system(.noSuchFileOrDirectory))) { try source.index.open(path) }
+    }
+
+    @Test("A segment that comes after its playlist, or replaces another, is known by its name")
+    func lateSegments() throws {
+        let source = try HlsSource()
+        try source.write("sub/l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "../x/./1.ts"))
+        try source.index.scan()
+        #expect(source.problems() == ["sub/l.m3u8:4: ../x/./1.ts: there is no such file"])
+        try source.write(["x/1.ts"])
+        #expect(try source.content("x/1.ts") == "sub:k 1")
+        #expect(source.problems() == [])
+        // Beside the first, so that it is another inode.
+        try source.run("cp x/1.ts x/new; mv x/new x/1.ts")
+        #expect(try source.content("x/1.ts") == "sub:k 1")
+    }
+
+    @Test("A file that only has a segment's inode is none, and what is moved out of its place")
+    func inodeReused() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts", "2.ts"])
+        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts", "#EXTINF:1,", "./2.ts"))
+        try source.index.scan()
+        try source.run("mv 1.ts notes; mv l.m3u8 text; cp text l.m3u8")
+        #expect(try source.content("notes") == "plain")
+        #expect(try source.content("text") == "plain")
+        #expect(try source.content("2.ts") == ":k 1")
+        #expect(try source.content("l.m3u8").hasPrefix("playlist"))
+    }
+
+    @Test("A file that is no playlist, whatever its name, is shown as it is")
+    func noPlaylist() throws {
+        let source = try HlsSource()
+        try source.write("a.m3u8", Array("text\n".utf8))
+        try source.write("b.m3u", Array("song.mp3\n".utf8))
+        try source.run("mkdir d.m3u8; mkfifo f.m3u8; : > empty.m3u8")
+        try source.index.scan()
+        for name in ["a.m3u8", "b.m3u", "empty.m3u8"] { #expect(try source.content(name) == "plain") }
+        #expect(try source.index.open(Array("a.m3u8".utf8)) == nil)
+        let reason = "not a playlist: its first line is not #EXTM3U"
+        #expect(
+            source.problems() == [
+                "a.m3u8:1: \(reason)", "empty.m3u8:1: \(reason)", "f.m3u8: cannot be read: no regular file",
+            ])
+    }
+
+    @Test("A playlist that is written in place is read again; one that has two names stays one with the other")
+    func inPlace() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts"])
+        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        try source.run("ln l.m3u8 m.m3u8")
+        try source.index.scan()
+        try source.run("sed 's/\"k\"/\"j\"/' l.m3u8 > new; cat new > l.m3u8")
+        for name in ["l.m3u8", "m.m3u8"] { source.index.refresh(Array(name.utf8)) }
+        #expect(try source.content("1.ts") == ":j 1")
+        try source.run("rm m.m3u8")
+        source.index.refresh(Array("m.m3u8".utf8))
+        #expect(try source.content("l.m3u8").hasPrefix("playlist"))
+        #expect(try source.content("1.ts") == ":j 1")
+    }
+
+    @Test("Problems are bounded, and so is the depth of directories")
+    func bounds() throws {
+        let source = try HlsSource()
+        let missing = playlist((0..<100).map { "#EXTINF:1,\nmissing\($0)" }.joined(separator: "\n"))
+        for number in 0..<40 { try source.write("\(number).m3u8", missing) }
+        let deep = (0..<140).map { _ in "d" }.joined(separator: "/")
+        try source.write("\(deep)/l.m3u8", missing)
+        try source.index.scan()
+        #expect(source.problems().count == HlsIndex.maximumProblems)
+        try source.run("rm *.m3u8")
+        for number in 0..<40 { source.index.refresh(Array("\(number).m3u8".utf8)) }
+        let directory = (0..<129).map { _ in "d" }.joined(separator: "/")
+        #expect(source.problems() == ["\(directory.prefix(256))…: cannot be read: more than 128 directories deep"])
+    }
+
+    @Test("A playlist with more segments than are kept is an error, until there is room")
+    func tooManySegments() throws {
+        let source = try HlsSource(maximumSegments: 3)
+        try source.write(["1.ts", "2.ts"])
+        let text = playlist(Self.key("k"), "#EXTINF:1,", "1.ts", "#EXTINF:1,", "2.ts")
+        for name in ["a.m3u8", "b.m3u8"] {
+            try source.write(name, text)
+            source.index.refresh(Array(name.utf8))
+        }
+        let error = "b.m3u8: the playlists name more than 3 segments"
+        #expect(try source.content("b.m3u8") == "malformed: \(error)")
+        #expect(throws: ViewError.malformed(error)) { try source.index.open(Array("b.m3u8".utf8)) }
+        #expect(try source.content("1.ts") == ":k 1")
+        #expect(source.problems() == [error])
+        try source.run("rm a.m3u8")
+        source.index.refresh(Array("a.m3u8".utf8))
+        #expect(try source.index.open(Array("b.m3u8".utf8)) != nil)
+        #expect(try source.content("2.ts") == ":k 1")
+    }
+
+    @Test("Any thread may ask, open and refresh", .timeLimit(.minutes(1)))
+    func threads() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts", "2.ts"])
+        let texts = ["1.ts", "2.ts"].map { playlist(Self.key("k"), "#EXTINF:1,", $0) }
+        try source.write("l.m3u8", texts[0])
+        try source.index.scan()
+        let (index, path) = (source.index, source.path)
+        let identities = [try source.identity("1.ts"), try source.identity("2.ts")]
+        DispatchQueue.concurrentPerform(iterations: 4) { worker in
+            for round in 0..<200 {
+                switch worker {
+                case 0: try? source.write("l.m3u8", texts[round % 2])
+                case 1: index.refresh(Array("l.m3u8".utf8))
+                case 2: _ = try? index.open(Array("l.m3u8".utf8))
+                default:
+                    for identity in identities { _ = index.content(of: identity, size: 64, path: Array(path.utf8)) }
+                }
+            }
+        }
+        try source.write("l.m3u8", texts[1])
+        index.refresh(Array("l.m3u8".utf8))
+        #expect(try source.content("1.ts") == "plain")
+        #expect(try source.content("2.ts") == ":k 1")
+    }
+}

@@ -1,0 +1,81 @@
+import BackingStore
+import Glibc
+import TestSupport
+import ViewFormats
+
+/// A source directory of its own with the index of it.
+final class HlsSource: Sendable {
+    // Held, not touched: it removes the directory in the end.
+    nonisolated(unsafe) private let directory: TemporaryDirectory
+    let path: String
+    let index: HlsIndex
+
+    init(maximumSegments: Int = 1000) throws {
+        directory = try TemporaryDirectory()
+        path = directory.appending("source")
+        try Command(["mkdir", path]).run().succeeded()
+        let root = Descriptor(owning: open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+        index = HlsIndex(root: root, maximumSegments: maximumSegments)
+    }
+
+    /// Writes a file, making its directories; one that is there is replaced by another.
+    func write(_ name: String, _ bytes: [UInt8]) throws {
+        let file = "\(path)/\(name)"
+        if name.contains("/") {
+            try Command(["mkdir", "-p", String(file[..<(file.lastIndex(of: "/") ?? file.startIndex)])]).run()
+                .succeeded()
+        }
+        let descriptor = Descriptor(owning: open(file + ".new", O_WRONLY | O_CREAT | O_TRUNC, 0o600))
+        try bytes.withUnsafeBytes { try descriptor.write($0, at: 0) }
+        guard rename(file + ".new", file) == 0 else { throw TestFailure("rename to \(file): errno \(errno)") }
+    }
+
+    /// Empty files.
+    func write(_ names: [String]) throws {
+        for name in names { try write(name, Array(repeating: 0, count: 64)) }
+    }
+
+    func run(_ command: String) throws {
+        try Command(["sh", "-ec", command]).run(in: path)
+    }
+
+    func identity(_ name: String) throws -> HlsFileIdentity {
+        HlsFileIdentity(try status(name))
+    }
+
+    func status(_ name: String) throws -> stat {
+        var status = stat()
+        guard stat("\(path)/\(name)", &status) == 0 else { throw TestFailure("stat \(name): errno \(errno)") }
+        return status
+    }
+
+    /// What a file is, in words.
+    func content(_ name: String) throws -> String {
+        let status = try status(name)
+        let content = index.content(of: HlsFileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8))
+        switch content {
+        case .plain: return "plain"
+        case .playlist(let size): return "playlist \(size.map { "\($0)" } ?? "?")"
+        case .segment(let segment):
+            return segment.parts.map { part in
+                let key = part.encryption.key
+                let place = String(decoding: key.directory, as: UTF8.self)
+                let range = part.bytes.map { "\($0) " } ?? ""
+                return "\(range)\(place):\(String(decoding: key.uri, as: UTF8.self)) \(hex(part.encryption.vector))"
+            }.joined(separator: ", ")
+        case .failed(.malformed(let text)): return "malformed: \(text)"
+        case .failed(let error): return "\(error)"
+        }
+    }
+
+    func problems() -> [String] { index.problems().map(\.description) }
+}
+
+extension Command {
+    /// Runs it in a directory.
+    fileprivate func run(in directory: String) throws {
+        var command = self
+        command.arguments = ["sh", "-ec", "cd \"$1\"; shift; exec \"$@\"", "sh", directory] + arguments
+        try command.run().succeeded()
+    }
+}
