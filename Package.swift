@@ -62,7 +62,8 @@ let package = Package(
         .executableTarget(
             name: "vaultfs",
             dependencies: [
-                "FuseSession", "MountedFileSystem", "VaultFileSystem", "ViewFileSystem", "ViewFormats", "LockFiles", "BackingStore",
+                "FuseSession", "MountedFileSystem", "VaultFileSystem", "ViewFileSystem", "ViewFormats", "LockFiles",
+                "BackingStore",
                 "VaultStore",
                 "VaultFormat", "VaultCrypto",
                 "VaultControl", "CLinux", system, logging,

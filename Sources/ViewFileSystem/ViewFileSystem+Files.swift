@@ -26,7 +26,8 @@ extension ViewFileSystem: ReadOnlyFileSystem {
 
     /// A file whose keys have to be fetched, which may take as long as a key command runs, is opened by another thread.
     package func open(
-        _ id: NodeID, flags: Int32, for caller: Caller, workspace: ViewWorkspace, deferring: () -> OpenOutcome<ViewHandle>
+        _ id: NodeID, flags: Int32, for caller: Caller, workspace: ViewWorkspace,
+        deferring: () -> OpenOutcome<ViewHandle>
     ) throws(StoreError) -> ViewHandle? {
         let node = try nodes.node(id)
         try admit()
