@@ -29,17 +29,32 @@ let package = Package(
         .target(name: "VaultFormat", dependencies: ["VaultCrypto"], swiftSettings: settings),
         .target(name: "BackingStore", dependencies: ["VaultCrypto", "CLinux", system], swiftSettings: settings),
         .target(
-            name: "VaultStore", dependencies: ["BackingStore", "VaultFormat", "VaultCrypto", "CLinux", system], swiftSettings: settings),
+            name: "VaultStore", dependencies: ["BackingStore", "VaultFormat", "VaultCrypto", "CLinux", system],
+            swiftSettings: settings),
+        .target(
+            name: "MountedFileSystem",
+            dependencies: ["BackingStore", "LockFiles", "VaultCrypto", "CLinux", system, logging],
+            swiftSettings: settings),
         .target(
             name: "VaultFileSystem",
-            dependencies: ["LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system, logging],
+            dependencies: [
+                "MountedFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux",
+                system, logging,
+            ],
             swiftSettings: settings),
         .target(
             name: "ViewFormats",
-            dependencies: ["BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", system],
+            dependencies: ["BackingStore", "VaultFormat", "VaultCrypto", "CLinux", system],
             swiftSettings: settings),
         .target(
-            name: "FuseSession", dependencies: ["VaultFileSystem", "CFuse", "CLinux", system, logging],
+            name: "ViewFileSystem",
+            dependencies: [
+                "MountedFileSystem", "ViewFormats", "BackingStore", "VaultCrypto", "CLinux", system, logging,
+            ],
+            swiftSettings: settings),
+        .target(
+            name: "FuseSession",
+            dependencies: ["BackingStore", "MountedFileSystem", "VaultFileSystem", "CFuse", "CLinux", system, logging],
             swiftSettings: settings),
         .target(name: "LockFiles", dependencies: ["CLinux", system], swiftSettings: settings),
         .target(
@@ -47,7 +62,9 @@ let package = Package(
         .executableTarget(
             name: "vaultfs",
             dependencies: [
-                "FuseSession", "VaultFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto",
+                "FuseSession", "MountedFileSystem", "VaultFileSystem", "ViewFileSystem", "ViewFormats", "LockFiles", "BackingStore",
+                "VaultStore",
+                "VaultFormat", "VaultCrypto",
                 "VaultControl", "CLinux", system, logging,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Histogram", package: "hdrhistogram-swift"),
@@ -60,24 +77,34 @@ let package = Package(
             name: "VaultFormatTests", dependencies: ["VaultFormat", "VaultCrypto", "TestSupport"],
             swiftSettings: settings),
         .testTarget(
+            name: "BackingStoreTests", dependencies: ["BackingStore", "CLinux", "TestSupport", system],
+            swiftSettings: settings),
+        .testTarget(
             name: "VaultStoreTests",
-            dependencies: ["BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system],
+            dependencies: [
+                "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system,
+            ],
             swiftSettings: settings),
         .testTarget(
             name: "VaultFileSystemTests",
             dependencies: [
-                "VaultFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport",
+                "MountedFileSystem", "VaultFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat",
+                "VaultCrypto", "CLinux", "TestSupport",
                 system, logging,
             ],
             swiftSettings: settings),
         .testTarget(
             name: "ViewFormatsTests",
-            dependencies: ["ViewFormats", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system],
+            dependencies: [
+                "ViewFormats", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport",
+                system,
+            ],
             swiftSettings: settings),
         .testTarget(
             name: "FuseSessionTests",
             dependencies: [
-                "vaultfs", "FuseSession", "VaultFileSystem", "BackingStore", "VaultStore", "VaultFormat", "TestSupport", system,
+                "vaultfs", "FuseSession", "MountedFileSystem", "VaultFileSystem", "BackingStore", "VaultStore",
+                "VaultFormat", "TestSupport", system,
                 logging,
             ],
             swiftSettings: settings),

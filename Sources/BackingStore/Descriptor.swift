@@ -49,6 +49,20 @@ package final class Descriptor: Sendable {
         return result
     }
 
+    /// readlinkat(2): the target of a symbolic link in this directory, at most 4096 bytes of it (PATH_MAX).
+    package func linkTarget(of entry: [UInt8]) throws(StoreError) -> [UInt8] {
+        var target = [UInt8](repeating: 0, count: 4096)
+        let size = target.count
+        let count = try withCString(entry) { (name) throws(StoreError) -> Int in
+            try target.withMutableBytes { (buffer) throws(StoreError) -> Int in
+                guard let bytes = buffer.assumingMemoryBound(to: CChar.self).baseAddress else { return 0 }
+                return try retrying { readlinkat(fd, name, bytes, size) }
+            }
+        }
+        target.removeLast(size - count)
+        return target
+    }
+
     /// pread(2) until `buffer` is full or the file ends; returns the bytes read.
     package func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
     {

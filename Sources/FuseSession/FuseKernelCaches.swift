@@ -2,10 +2,9 @@ internal import BackingStore
 internal import CFuse
 internal import CLinux
 internal import Glibc
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFileSystem
-internal import VaultStore
 
 /// Tells the kernel to drop what it keeps of a session's plaintext, by notifications on the session's descriptor.
 final class FuseKernelCaches: @unchecked Sendable {
@@ -75,6 +74,12 @@ final class FuseKernelCaches: @unchecked Sendable {
         drop()
         helper?.join()
         return results.withLock { $0 }
+    }
+
+    /// Has the kernel ask for an inode's attributes before it uses them. Takes no lock of the inode's, so that it may be
+    /// called within a request (fuse_reverse_inval_inode in fs/fuse/inode.c, with a negative offset).
+    func dropAttributes(_ inode: UInt64) {
+        _ = fuse_lowlevel_notify_inval_inode(session, inode, -1, 0)
     }
 
     private func dropInode(_ inode: UInt64) -> Outcome {

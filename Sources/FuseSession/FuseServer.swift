@@ -3,30 +3,33 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFileSystem
-internal import VaultStore
 
 /// What libfuse's callbacks work on: the file system, the threads' workspaces, and the log. Any thread.
 final class FuseServer: Sendable {
-    /// Seconds for which the kernel may keep names and attributes: while we own the vault only we change it.
-    static let timeout = 60.0
     static let maximumWrite: UInt32 = 1 << 20
 
-    let fileSystem: VaultFileSystem
+    let fileSystem: any FileSystem
+    let gate: LockGate
+    /// Seconds for which the kernel may keep names and attributes.
+    let timeout: Double
     let bypassesKernelCache: Bool
     let logger: Logger
     let requests = Atomic<UInt64>(0)
     /// Whether the kernel may remember that a name is not there.
     let keepsMissingNames = Atomic<Bool>(true)
+    let pendingOpens = PendingOpens()
     /// Told of damage.
     let onDamage = Mutex<(@Sendable (String) -> Void)?>(nil)
     /// Holds the thread's `Worker`.
     private let workerKey: pthread_key_t
 
-    init(fileSystem: VaultFileSystem, bypassesKernelCache: Bool, logger: Logger) {
+    init(fileSystem: any FileSystem, bypassesKernelCache: Bool, logger: Logger) {
         self.fileSystem = fileSystem
+        gate = fileSystem.gate
+        timeout = fileSystem.cacheSeconds
         self.bypassesKernelCache = bypassesKernelCache
         self.logger = logger
         var key = pthread_key_t()
@@ -40,7 +43,7 @@ final class FuseServer: Sendable {
 
     /// Makes the calling thread a worker, for as long as `body` runs.
     func withWorker(_ passage: LockGate.Passage, _ body: (Worker) -> Void) throws(StoreError) {
-        let worker = Worker(workspace: try Workspace(layout: fileSystem.store.layout), passage: passage)
+        let worker = Worker(workspace: try fileSystem.makeWorkspace(), passage: passage)
         pthread_setspecific(workerKey, Unmanaged.passUnretained(worker).toOpaque())
         body(worker)
         pthread_setspecific(workerKey, nil)
@@ -48,7 +51,7 @@ final class FuseServer: Sendable {
     }
 
     /// The calling worker's workspace.
-    var workspace: Workspace { worker.workspace }
+    var workspace: any WorkerBuffers { worker.workspace }
 
     private var worker: Worker {
         guard let pointer = pthread_getspecific(workerKey) else {
@@ -60,7 +63,7 @@ final class FuseServer: Sendable {
     /// For a request that gives out and changes nothing, and may take long: a lock does not wait for it.
     func passLockBy() {
         worker.isPassingBy.store(true, ordering: .releasing)
-        fileSystem.gate.leave(worker.passage)
+        gate.leave(worker.passage)
     }
 
     func log(_ error: StoreError, _ operation: StaticString) {
@@ -77,12 +80,12 @@ final class FuseServer: Sendable {
 /// What one worker thread has of its own.
 final class Worker: @unchecked Sendable {
     // @unchecked: `workspace` is its own thread's; others look at `isPassingBy` only.
-    let workspace: Workspace
+    let workspace: any WorkerBuffers
     let passage: LockGate.Passage
     /// Within a request that a lock does not wait for.
     let isPassingBy = Atomic<Bool>(false)
 
-    init(workspace: Workspace, passage: LockGate.Passage) {
+    init(workspace: any WorkerBuffers, passage: LockGate.Passage) {
         self.workspace = workspace
         self.passage = passage
     }
@@ -93,7 +96,7 @@ struct Request {
     let raw: fuse_req_t
     let server: FuseServer
 
-    var fileSystem: VaultFileSystem { server.fileSystem }
+    var fileSystem: any FileSystem { server.fileSystem }
 
     /// Runs a callback's body; what it throws is the reply.
     /// - Parameter isUse: whether somebody uses the mount, which puts off the lock of an idle one.
@@ -105,7 +108,7 @@ struct Request {
         guard let raw else { return }
         let server = Unmanaged<FuseServer>.fromOpaque(fuse_req_userdata(raw)).takeUnretainedValue()
         server.requests.add(1, ordering: .relaxed)
-        if isUse { server.fileSystem.gate.noteActivity() }
+        if isUse { server.gate.noteActivity() }
         do throws(StoreError) {
             try body(Request(raw: raw, server: server))
         } catch {
@@ -115,16 +118,16 @@ struct Request {
     }
 
     /// The caller, for what is to be made; the thread (its own umask: see `Worker`) takes the caller's umask.
-    func creator() -> VaultFileSystem.Caller {
+    func creator() -> Caller {
         let context = fuse_req_ctx(raw).pointee
         umask(context.umask)
-        return VaultFileSystem.Caller(uid: context.uid, gid: context.gid)
+        return Caller(uid: context.uid, gid: context.gid)
     }
 
     /// The caller; the supplementary groups are a look into /proc.
-    func caller(withGroups: Bool) -> VaultFileSystem.Caller {
+    func caller(withGroups: Bool) -> Caller {
         let context = fuse_req_ctx(raw).pointee
-        var caller = VaultFileSystem.Caller(uid: context.uid, gid: context.gid)
+        var caller = Caller(uid: context.uid, gid: context.gid)
         if withGroups && context.uid != 0 {
             var groups = [gid_t](repeating: 0, count: 256)
             let count = fuse_req_getgroups(raw, Int32(groups.count), &groups)
@@ -137,14 +140,14 @@ struct Request {
         fuse_reply_err(raw, 0)
     }
 
-    func reply(_ entry: VaultFileSystem.Entry) {
-        var parameters = Self.parameters(entry)
+    func reply(_ entry: NodeEntry) {
+        var parameters = parameters(entry)
         if fuse_reply_entry(raw, &parameters) != 0 { fileSystem.forget(entry.id, count: 1) }
     }
 
     func reply(attributes: stat) {
         var attributes = attributes
-        fuse_reply_attr(raw, &attributes, FuseServer.timeout)
+        fuse_reply_attr(raw, &attributes, server.timeout)
     }
 
     func reply(_ bytes: UnsafeRawBufferPointer) {
@@ -162,12 +165,12 @@ struct Request {
         }
     }
 
-    static func parameters(_ entry: VaultFileSystem.Entry) -> fuse_entry_param {
+    func parameters(_ entry: NodeEntry) -> fuse_entry_param {
         var parameters = fuse_entry_param()
         parameters.ino = entry.id.rawValue
         parameters.attr = entry.attributes
-        parameters.attr_timeout = FuseServer.timeout
-        parameters.entry_timeout = FuseServer.timeout
+        parameters.attr_timeout = server.timeout
+        parameters.entry_timeout = server.timeout
         return parameters
     }
 }

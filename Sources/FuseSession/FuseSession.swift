@@ -3,10 +3,9 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 package import Logging
+package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-package import VaultFileSystem
-internal import VaultStore
 
 /// One FUSE mount: made, served by our own worker threads until it is unmounted, then taken down. `run` and
 /// `requestUnmount` may be called from any thread.
@@ -33,7 +32,7 @@ package final class FuseSession: @unchecked Sendable {
     private static let wakeSignal = SIGURG
 
     /// Mounts. When this returns, programs see the mount and their requests wait for `run`.
-    package init(fileSystem: VaultFileSystem, options: MountOptions, logger: Logger) throws(MountError) {
+    package init(fileSystem: any FileSystem, options: MountOptions, logger: Logger) throws(MountError) {
         let server = FuseServer(
             fileSystem: fileSystem, bypassesKernelCache: options.bypassesKernelCache, logger: logger)
         self.server = server
@@ -50,6 +49,7 @@ package final class FuseSession: @unchecked Sendable {
             throw MountError(reason: "cannot mount at \(options.mountpoint): \(messages.summary)")
         }
         caches = FuseKernelCaches(session: session, newest: options.dropsNames)
+        fileSystem.setAttributeObserver { [caches] inode in caches.dropAttributes(inode) }
         // Names that are not there are in no list of ours: the kernel may keep them only if one word drops them.
         server.keepsMissingNames.store(caches.knowsEpochs, ordering: .relaxed)
     }
@@ -85,12 +85,13 @@ package final class FuseSession: @unchecked Sendable {
         var ignore = sigaction()
         ignore.__sigaction_handler.sa_handler = { _ in }
         sigaction(Self.wakeSignal, &ignore, nil)
-        let sealer = try? BackgroundThread { [server] in server.fileSystem.store.sealer.run() }
+        let sealer = try? BackgroundThread { [server] in server.fileSystem.runInBackground() }
         let threads = (0..<Self.workerCount).compactMap { _ in
             try? BackgroundThread { [self] in work() }
         }
         if threads.isEmpty { server.logger.critical("cannot start a thread") }
         for thread in threads { thread.join() }
+        server.fileSystem.endDeferred()
         whenUnmounted()
         hasEnded.withLock { hasEnded in
             hasEnded = true
@@ -115,8 +116,8 @@ package final class FuseSession: @unchecked Sendable {
         sigemptyset(&wake)
         sigaddset(&wake, Self.wakeSignal)
         pthread_sigmask(SIG_UNBLOCK, &wake, nil)
-        let passage = server.fileSystem.gate.register()
-        defer { server.fileSystem.gate.unregister(passage) }
+        let passage = server.gate.register()
+        defer { server.gate.unregister(passage) }
         do {
             try server.withWorker(passage) { worker in
                 workers.update { $0.running.append((pthread_self(), worker, 0)) }
@@ -130,7 +131,7 @@ package final class FuseSession: @unchecked Sendable {
     }
 
     private func serveRequests(_ worker: Worker) {
-        let gate = server.fileSystem.gate
+        let gate = server.gate
         var buffer = fuse_buf()
         defer { free(buffer.mem) }
         var wiped = 0

@@ -3,10 +3,9 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFileSystem
-internal import VaultStore
 
 /// What libfuse and fusermount3 say on the way to a mount, so that one line of ours can tell it. Used by one thread,
 /// before there are others.

@@ -3,10 +3,9 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 package import SystemPackage
-internal import VaultFileSystem
-internal import VaultStore
 
 /// Where and how to mount.
 package struct MountOptions: Sendable {

@@ -3,10 +3,9 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFileSystem
-internal import VaultStore
 
 func onGetAttributes(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
     Request.serve(raw, "getattr") { (request) throws(StoreError) in
@@ -22,14 +21,14 @@ func onSetAttributes(
         guard let attributes = attributes?.pointee else { throw .system(.invalidArgument) }
         request.reply(
             attributes: try request.fileSystem.change(
-                NodeID(rawValue: id), changes(attributes, valid), handle: info.map { fileHandle($0) },
-                workspace: request.server.workspace))
+                NodeID(rawValue: id), changes(attributes, valid), handle: info == nil ? nil : try RawHandle(info),
+                buffers: request.server.workspace))
     }
 }
 
-private func changes(_ attributes: stat, _ valid: Int32) -> VaultFileSystem.Changes {
+private func changes(_ attributes: stat, _ valid: Int32) -> AttributeChanges {
     let now = timespec(tv_sec: 0, tv_nsec: linux_UTIME_NOW)
-    var changes = VaultFileSystem.Changes()
+    var changes = AttributeChanges()
     if valid & FUSE_SET_ATTR_MODE != 0 { changes.mode = attributes.st_mode }
     if valid & FUSE_SET_ATTR_UID != 0 { changes.uid = attributes.st_uid }
     if valid & FUSE_SET_ATTR_GID != 0 { changes.gid = attributes.st_gid }

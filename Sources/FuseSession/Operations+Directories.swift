@@ -3,31 +3,20 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFileSystem
-internal import VaultStore
-
-private func handle(_ info: UnsafeMutablePointer<fuse_file_info>?) throws(StoreError) -> DirectoryHandle {
-    guard let info, let pointer = UnsafeRawPointer(bitPattern: UInt(info.pointee.fh)) else {
-        throw .system(.badFileDescriptor)
-    }
-    return Unmanaged<DirectoryHandle>.fromOpaque(pointer).takeUnretainedValue()
-}
 
 func onOpenDirectory(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
     Request.serve(raw, "opendir") { (request) throws(StoreError) in
         guard let info else { throw .system(.invalidArgument) }
-        // The file system holds it until it is released.
-        let handle = try request.fileSystem.openDirectory(NodeID(rawValue: id))
-        info.pointee.fh = UInt64(UInt(bitPattern: Unmanaged.passUnretained(handle).toOpaque()))
-        if fuse_reply_open(request.raw, info) != 0 { request.fileSystem.release(handle) }
+        try request.fileSystem.openDirectory(NodeID(rawValue: id), request, info.pointee)
     }
 }
 
 func onReleaseDirectory(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
     Request.serve(raw, "releasedir") { (request) throws(StoreError) in
-        request.fileSystem.release(try handle(info))
+        request.fileSystem.releaseDirectory(try RawHandle(info))
         request.reply()
     }
 }
@@ -37,7 +26,7 @@ func onSynchronizeDirectory(
 ) {
     Request.serve(raw, "fsyncdir") { (request) throws(StoreError) in
         request.server.passLockBy()
-        try request.fileSystem.synchronize(try handle(info), dataOnly: dataOnly != 0)
+        try request.fileSystem.synchronizeDirectory(try RawHandle(info), dataOnly: dataOnly != 0)
         request.reply()
     }
 }
@@ -46,7 +35,7 @@ func onReadDirectory(
     _ raw: fuse_req_t?, _ id: fuse_ino_t, _ size: Int, _ offset: off_t, _ info: UnsafeMutablePointer<fuse_file_info>?
 ) {
     Request.serve(raw, "readdir") { (request) throws(StoreError) in
-        try list(request, try handle(info), size, offset, withAttributes: false)
+        try list(request, try RawHandle(info), size, offset, withAttributes: false)
     }
 }
 
@@ -54,12 +43,12 @@ func onReadDirectoryPlus(
     _ raw: fuse_req_t?, _ id: fuse_ino_t, _ size: Int, _ offset: off_t, _ info: UnsafeMutablePointer<fuse_file_info>?
 ) {
     Request.serve(raw, "readdirplus") { (request) throws(StoreError) in
-        try list(request, try handle(info), size, offset, withAttributes: true)
+        try list(request, try RawHandle(info), size, offset, withAttributes: true)
     }
 }
 
 private func list(
-    _ request: Request, _ handle: DirectoryHandle, _ size: Int, _ offset: off_t, withAttributes: Bool
+    _ request: Request, _ handle: RawHandle, _ size: Int, _ offset: off_t, withAttributes: Bool
 ) throws(StoreError) {
     let reply = request.server.workspace.reply
     let buffer = UnsafeMutableRawBufferPointer(rebasing: reply[..<min(size, reply.count)])
@@ -80,7 +69,7 @@ private func list(
 
 /// Puts an entry into the buffer where it fits; returns the size it needs.
 private func add(
-    _ listed: VaultFileSystem.Listed, _ withAttributes: Bool, _ request: Request,
+    _ listed: ListedEntry, _ withAttributes: Bool, _ request: Request,
     _ place: UnsafeMutableRawBufferPointer
 ) -> Int {
     let start = place.baseAddress?.assumingMemoryBound(to: CChar.self)
@@ -92,7 +81,7 @@ private func add(
         var parameters = fuse_entry_param()
         parameters.attr = listed.attributes
         if let id = listed.id {
-            parameters = Request.parameters(.init(id: id, attributes: listed.attributes))
+            parameters = request.parameters(NodeEntry(id: id, attributes: listed.attributes))
         }
         return fuse_add_direntry_plus(request.raw, start, place.count, name, &parameters, off_t(listed.nextOffset))
     }

@@ -3,50 +3,14 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFileSystem
-internal import VaultStore
-
-/// The handle that `onOpen` or `onCreate` gave the kernel: it holds one reference.
-func fileHandle(_ info: UnsafeMutablePointer<fuse_file_info>) -> FileHandle {
-    guard let pointer = UnsafeRawPointer(bitPattern: UInt(info.pointee.fh)) else {
-        preconditionFailure("internal error: a request without a file handle")
-    }
-    return Unmanaged<FileHandle>.fromOpaque(pointer).takeUnretainedValue()
-}
-
-private func handle(_ info: UnsafeMutablePointer<fuse_file_info>?) throws(StoreError) -> FileHandle {
-    guard let info else { throw .system(.badFileDescriptor) }
-    return fileHandle(info)
-}
-
-private func give(_ handle: FileHandle, _ info: inout fuse_file_info, _ server: FuseServer) {
-    info.fh = UInt64(UInt(bitPattern: Unmanaged.passRetained(handle).toOpaque()))
-    // The kernel's pages stay right across opens: nobody else changes the vault (and mtime tells if somebody did).
-    info.keep_cache = 1
-    if handle.file.hasUnvouchedTail || server.bypassesKernelCache {
-        // Each read is to be answered exactly: a page half vouched for would be filled up with zeros.
-        info.direct_io = 1
-        info.keep_cache = 0
-    }
-}
-
-private func takeBack(_ info: fuse_file_info) -> FileHandle? {
-    UnsafeRawPointer(bitPattern: UInt(info.fh)).map { Unmanaged<FileHandle>.fromOpaque($0).takeRetainedValue() }
-}
 
 func onOpen(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
     Request.serve(raw, "open") { (request) throws(StoreError) in
         guard let info else { throw .system(.invalidArgument) }
-        let handle = try request.fileSystem.open(
-            NodeID(rawValue: id), flags: info.pointee.flags,
-            for: request.caller(withGroups: info.pointee.flags & O_TRUNC != 0), workspace: request.server.workspace)
-        give(handle, &info.pointee, request.server)
-        if fuse_reply_open(request.raw, info) != 0, let handle = takeBack(info.pointee) {
-            // The program was killed meanwhile: no release will come.
-            request.fileSystem.release(handle)
-        }
+        try request.fileSystem.open(NodeID(rawValue: id), request, info.pointee)
     }
 }
 
@@ -56,23 +20,13 @@ func onCreate(
 ) {
     Request.serve(raw, "create") { (request) throws(StoreError) in
         guard let info else { throw .system(.invalidArgument) }
-        let parent = NodeID(rawValue: parent)
-        let name = bytes(name)
-        let entry: VaultFileSystem.Entry
         do throws(StoreError) {
-            let created = try request.fileSystem.create(
-                name, in: parent, mode: mode, flags: info.pointee.flags, for: request.creator())
-            entry = created.entry
-            give(created.handle, &info.pointee, request.server)
+            try request.fileSystem.create(
+                bytes(name), in: NodeID(rawValue: parent), mode: mode, request, info.pointee)
         } catch .system(.fileExists) where info.pointee.flags & O_EXCL == 0 {
             // A file has appeared since the kernel looked, behind its back. Opening it here would be without a look at
             // its permissions: the kernel is to look again (path_resolution(7): ESTALE makes it).
             throw .system(.staleNFSFileHandle)
-        }
-        var parameters = Request.parameters(entry)
-        if fuse_reply_create(request.raw, &parameters, info) != 0, let handle = takeBack(info.pointee) {
-            request.fileSystem.release(handle)
-            request.fileSystem.forget(entry.id, count: 1)
         }
     }
 }
@@ -81,11 +35,9 @@ func onRead(
     _ raw: fuse_req_t?, _ id: fuse_ino_t, _ size: Int, _ offset: off_t, _ info: UnsafeMutablePointer<fuse_file_info>?
 ) {
     Request.serve(raw, "read") { (request) throws(StoreError) in
-        let workspace = request.server.workspace
-        let buffer = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[..<min(size, workspace.reply.count)])
-        let count = try request.fileSystem.read(
-            try handle(info), at: UInt64(offset), into: buffer, workspace: workspace)
-        request.reply(UnsafeRawBufferPointer(rebasing: buffer[..<count]))
+        request.reply(
+            try request.fileSystem.read(
+                try RawHandle(info), at: UInt64(offset), size: size, buffers: request.server.workspace))
     }
 }
 
@@ -95,8 +47,8 @@ func onWrite(
 ) {
     Request.serve(raw, "write") { (request) throws(StoreError) in
         let count = try request.fileSystem.write(
-            try handle(info), UnsafeRawBufferPointer(start: data, count: size), at: UInt64(offset),
-            isWriteBack: info?.pointee.writepage == 1, workspace: request.server.workspace)
+            try RawHandle(info), UnsafeRawBufferPointer(start: data, count: size), at: UInt64(offset),
+            isWriteBack: info?.pointee.writepage == 1, buffers: request.server.workspace)
         fuse_reply_write(request.raw, count)
     }
 }
@@ -104,7 +56,7 @@ func onWrite(
 func onRelease(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
     Request.serve(raw, "release") { (request) throws(StoreError) in
         request.server.passLockBy()
-        if let info, let handle = takeBack(info.pointee) { request.fileSystem.release(handle) }
+        request.fileSystem.releaseFile(try RawHandle(info))
         request.reply()
     }
 }
@@ -114,7 +66,7 @@ func onSynchronize(
 ) {
     Request.serve(raw, "fsync") { (request) throws(StoreError) in
         request.server.passLockBy()
-        try request.fileSystem.synchronize(try handle(info), dataOnly: dataOnly != 0)
+        try request.fileSystem.synchronizeFile(try RawHandle(info), dataOnly: dataOnly != 0)
         request.reply()
     }
 }
@@ -126,8 +78,8 @@ func onAllocate(
     Request.serve(raw, "fallocate") { (request) throws(StoreError) in
         guard offset >= 0, length > 0, offset <= off_t.max - length else { throw .system(.invalidArgument) }
         try request.fileSystem.allocate(
-            try handle(info), mode: mode, range: UInt64(offset)..<UInt64(offset + length),
-            workspace: request.server.workspace)
+            try RawHandle(info), mode: mode, range: UInt64(offset)..<UInt64(offset + length),
+            buffers: request.server.workspace)
         request.reply()
     }
 }
@@ -140,7 +92,7 @@ func onSeek(
         guard offset >= 0 else { throw .system(.noSuchAddressOrDevice) }
         guard whence == linux_SEEK_DATA || whence == linux_SEEK_HOLE else { throw .system(.invalidArgument) }
         let found = try request.fileSystem.seek(
-            try handle(info), from: UInt64(offset), toHole: whence == linux_SEEK_HOLE)
+            try RawHandle(info), from: UInt64(offset), toHole: whence == linux_SEEK_HOLE)
         fuse_reply_lseek(request.raw, off_t(found))
     }
 }
@@ -152,8 +104,8 @@ func onCopyFileRange(
 ) {
     Request.serve(raw, "copy_file_range") { (request) throws(StoreError) in
         let count = try request.fileSystem.copy(
-            from: try handle(sourceInfo), at: UInt64(sourceOffset), to: try handle(destinationInfo),
-            at: UInt64(destinationOffset), count: size, workspace: request.server.workspace)
+            from: try RawHandle(sourceInfo), at: UInt64(sourceOffset), to: try RawHandle(destinationInfo),
+            at: UInt64(destinationOffset), count: size, buffers: request.server.workspace)
         fuse_reply_write(request.raw, count)
     }
 }

@@ -3,10 +3,9 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFileSystem
-internal import VaultStore
 
 func onLookup(_ raw: fuse_req_t?, _ parent: fuse_ino_t, _ name: UnsafePointer<CChar>?) {
     Request.serve(raw, "lookup") { (request) throws(StoreError) in
@@ -16,7 +15,7 @@ func onLookup(_ raw: fuse_req_t?, _ parent: fuse_ino_t, _ name: UnsafePointer<CC
             // Node 0: the kernel may remember that there is no such name.
             var parameters = fuse_entry_param()
             if request.server.keepsMissingNames.load(ordering: .relaxed) {
-                parameters.entry_timeout = FuseServer.timeout
+                parameters.entry_timeout = request.server.timeout
             }
             fuse_reply_entry(request.raw, &parameters)
         }

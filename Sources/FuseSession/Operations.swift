@@ -3,10 +3,9 @@ internal import CFuse
 internal import CLinux
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFileSystem
-internal import VaultStore
 
 /// The table of callbacks for libfuse: free functions, since its threads know no actor. There is none for flush: nothing
 /// is kept back that close(2) would have to write, and without one the kernel stops asking after the first time.

@@ -9,10 +9,12 @@ package struct MountStatus: Codable, Equatable, Sendable {
     /// The daemon's version.
     package let version: String
     package let pid: Int32
-    /// The vault directory; invalid UTF-8 is shown repaired.
+    /// The vault directory, or what a view is of; invalid UTF-8 is shown repaired.
     package let vaultPath: String
-    /// The vault's id, 32 hexadecimal digits.
+    /// The vault's id, 32 hexadecimal digits; of a view empty.
     package let vaultID: String
+    /// The format of a view.
+    package let view: String?
     package let mountpoint: String
     package let state: State
     package let readOnly: Bool
@@ -29,16 +31,19 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package let memory: JSONValue?
     /// The file system's counters.
     package let statistics: JSONValue?
+    /// What does not work of a view, a line each.
+    package let problems: [String]?
 
     package init(
-        version: String, pid: Int32, vaultPath: String, vaultID: String, mountpoint: String, state: State,
+        version: String, pid: Int32, vaultPath: String, vaultID: String, view: String? = nil, mountpoint: String, state: State,
         readOnly: Bool, mounted: String, uptimeSeconds: Int64, keysLocked: Bool, cacheLocked: Bool,
-        lock: JSONValue? = nil, memory: JSONValue? = nil, statistics: JSONValue?
+        lock: JSONValue? = nil, memory: JSONValue? = nil, statistics: JSONValue?, problems: [String]? = nil
     ) {
         self.version = version
         self.pid = pid
         self.vaultPath = vaultPath
         self.vaultID = vaultID
+        self.view = view
         self.mountpoint = mountpoint
         self.state = state
         self.readOnly = readOnly
@@ -49,5 +54,6 @@ package struct MountStatus: Codable, Equatable, Sendable {
         self.lock = lock
         self.memory = memory
         self.statistics = statistics
+        self.problems = problems
     }
 }

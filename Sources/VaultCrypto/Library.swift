@@ -11,6 +11,8 @@ final class Library: @unchecked Sendable {
     /// The one instance. Fails, always, where libcrypto lacks an algorithm.
     static func loaded() throws(CryptoError) -> Library { try shared.get() }
 
+    private let aes128CBC: OpaquePointer
+    private let aes192CBC: OpaquePointer
     let aes256CBC: OpaquePointer
     let aes256ECB: OpaquePointer
     let aes256SIV: OpaquePointer
@@ -21,8 +23,12 @@ final class Library: @unchecked Sendable {
     /// An EVP_MAC_CTX for HMAC-SHA256 under a key of no importance, to be copied: naming the digest anew for each
     /// message would fetch it anew.
     let hmacTemplate: OpaquePointer
+    /// Those there are: a libcrypto that is held to FIPS lacks MD5, which only old files need.
+    private let digests: [OpenSSLDigest: OpaquePointer]
 
     private init() throws(CryptoError) {
+        aes128CBC = try Self.found(EVP_CIPHER_fetch(nil, "AES-128-CBC", nil), "EVP_CIPHER_fetch AES-128-CBC")
+        aes192CBC = try Self.found(EVP_CIPHER_fetch(nil, "AES-192-CBC", nil), "EVP_CIPHER_fetch AES-192-CBC")
         aes256CBC = try Self.found(EVP_CIPHER_fetch(nil, "AES-256-CBC", nil), "EVP_CIPHER_fetch AES-256-CBC")
         aes256ECB = try Self.found(EVP_CIPHER_fetch(nil, "AES-256-ECB", nil), "EVP_CIPHER_fetch AES-256-ECB")
         aes256SIV = try Self.found(EVP_CIPHER_fetch(nil, "AES-256-SIV", nil), "EVP_CIPHER_fetch AES-256-SIV")
@@ -36,6 +42,26 @@ final class Library: @unchecked Sendable {
         guard openssl_hmac_sha256_init(hmacTemplate, noKey, noKey.count) == 1 else {
             throw .failed("EVP_MAC_init HMAC")
         }
+        var digests: [OpenSSLDigest: OpaquePointer] = [:]
+        for digest in OpenSSLDigest.allCases { digests[digest] = EVP_MD_fetch(nil, digest.algorithmName, nil) }
+        self.digests = digests
+        ERR_clear_error()
+    }
+
+    /// AES in CBC mode with a key of 16, 24 or 32 bytes. Throws `.invalidInput` for other sizes.
+    func aesCBC(keySize: Int) throws(CryptoError) -> OpaquePointer {
+        switch keySize {
+        case 16: return aes128CBC
+        case 24: return aes192CBC
+        case 32: return aes256CBC
+        default: throw .invalidInput("an AES key of \(keySize) bytes")
+        }
+    }
+
+    /// Throws `.library` where libcrypto does not have it.
+    func digest(_ digest: OpenSSLDigest) throws(CryptoError) -> OpaquePointer {
+        guard let found = digests[digest] else { throw .library(operation: "EVP_MD_fetch \(digest.algorithmName)") }
+        return found
     }
 
     private static func found(

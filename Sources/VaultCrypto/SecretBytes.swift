@@ -83,6 +83,14 @@ package final class SecretBytes: @unchecked Sendable {
         use.reopen()
     }
 
+    /// Whether the bytes are the same, in time that does not tell where they differ (CRYPTO_memcmp).
+    package func hasSameBytes(as other: SecretBytes) -> Bool {
+        guard count == other.count else { return false }
+        return withUnsafeBytes { own in
+            other.withUnsafeBytes { CRYPTO_memcmp(own.baseAddress, $0.baseAddress, own.count) == 0 }
+        }
+    }
+
     /// A copy of the bytes in `range`, which must lie within `0..<count`.
     package func subrange(_ range: Range<Int>) -> SecretBytes {
         precondition(range.lowerBound >= 0 && range.upperBound <= count, "internal error: \(range) of \(count) bytes")

@@ -12,4 +12,17 @@ package enum Sha256 {
         }
         return digest
     }
+
+    /// The same for a secret; neither it nor its digest leaves locked memory. Throws `.keyForgotten` too.
+    package static func digest(_ secret: SecretBytes) throws(CryptoError) -> SecretBytes {
+        let algorithm = try Library.loaded().sha256
+        return try SecretBytes(count: 32) { (output) throws(CryptoError) in
+            let done = try secret.withKey { (secret) throws(CryptoError) in
+                EVP_Digest(
+                    secret.baseAddress, secret.count, output.bindMemory(to: UInt8.self).baseAddress, nil, algorithm,
+                    nil)
+            }
+            guard done == 1 else { throw .failed("EVP_Digest") }
+        }
+    }
 }

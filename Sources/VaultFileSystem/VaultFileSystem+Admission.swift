@@ -1,6 +1,7 @@
 internal import BackingStore
 internal import CLinux
 internal import Glibc
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat

@@ -1,24 +1,13 @@
 package import BackingStore
 internal import CLinux
 package import Glibc
+package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 package import VaultStore
 
 extension VaultFileSystem {
-    /// What setattr asks to change; nil is left as it is. Times: tv_nsec may be UTIME_NOW.
-    package struct Changes: Sendable {
-        package var mode: mode_t?
-        package var uid: uid_t?
-        package var gid: gid_t?
-        package var length: UInt64?
-        package var accessTime: timespec?
-        package var modificationTime: timespec?
-
-        package init() {}
-    }
-
     /// fstat(2) of a node, also one without a name that is open.
     package func attributes(_ id: NodeID) throws(StoreError) -> stat {
         let node = try nodes.node(id)
@@ -49,7 +38,7 @@ extension VaultFileSystem {
 
     /// chmod(2), chown(2), truncate(2), utimensat(2) and what the kernel joins of them.
     package func change(
-        _ id: NodeID, _ changes: Changes, handle: FileHandle?, workspace: Workspace
+        _ id: NodeID, _ changes: AttributeChanges, handle: FileHandle?, workspace: Workspace
     ) throws(StoreError) -> stat {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let node = try nodes.node(id)
@@ -64,7 +53,7 @@ extension VaultFileSystem {
         return plaintextAttributes(try pinned.status(), of: node)
     }
 
-    private func apply(_ changes: Changes, to pinned: Descriptor, of node: Node) throws(StoreError) {
+    private func apply(_ changes: AttributeChanges, to pinned: Descriptor, of node: Node) throws(StoreError) {
         if changes.uid != nil || changes.gid != nil {
             try retrying {
                 fchownat(

@@ -1,23 +1,13 @@
 package import BackingStore
 internal import CLinux
-package import Glibc
+internal import Glibc
+package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
 extension VaultFileSystem {
-    /// One entry of a listing.
-    package struct Listed {
-        package var name: [UInt8]
-        /// Inode number and type (S_IFMT); for `listWithAttributes` all attributes.
-        package var attributes: stat
-        /// Where the listing goes on: the store's own offset.
-        package var nextOffset: Int64
-        /// Of `listWithAttributes`: counted as looked up once if the entry is taken; nil for `.` and `..`.
-        package var id: NodeID?
-    }
-
     /// opendir(3).
     package func openDirectory(_ id: NodeID) throws(StoreError) -> DirectoryHandle {
         let node = try nodes.node(id)
@@ -43,7 +33,7 @@ extension VaultFileSystem {
     /// the first of the next call. What does not authenticate is left out and counted.
     /// - Parameter withAttributes: looks each entry up (readdirplus).
     package func list(
-        _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (Listed) -> Bool
+        _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool
     ) throws(StoreError) {
         try admit(handle.node, .names)
         // Without keys every name would be hidden.
@@ -66,15 +56,15 @@ extension VaultFileSystem {
 
     private func listed(
         _ found: DirectoryReader.Entry, in handle: DirectoryHandle, withAttributes: Bool, wasUnlocked: Bool
-    ) throws(StoreError) -> Listed? {
+    ) throws(StoreError) -> ListedEntry? {
         var attributes = stat()
         attributes.st_ino = ino_t(found.inode)
         attributes.st_mode = mode_t(found.type) << 12  // DTTOIF, readdir(3)
         if found.name == [UInt8(ascii: ".")] || found.name == Array("..".utf8) {
-            return Listed(name: found.name, attributes: attributes, nextOffset: found.nextOffset)
+            return ListedEntry(name: found.name, attributes: attributes, nextOffset: found.nextOffset)
         }
         guard let name = try plaintextName(of: found.name, in: handle) else { return nil }
-        var listed = Listed(name: name, attributes: attributes, nextOffset: found.nextOffset)
+        var listed = ListedEntry(name: name, attributes: attributes, nextOffset: found.nextOffset)
         if withAttributes {
             do {
                 let status = try handle.directory.status(of: found.name)

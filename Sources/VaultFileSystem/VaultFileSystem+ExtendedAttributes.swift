@@ -1,6 +1,7 @@
 package import BackingStore
 internal import CLinux
 internal import Glibc
+package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat

@@ -1,6 +1,7 @@
 package import BackingStore
 internal import CLinux
 package import Glibc
+package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
@@ -86,7 +87,7 @@ extension VaultFileSystem {
     private func handle(_ file: EncryptedFile, _ node: Node, flags: Int32) -> FileHandle {
         let handle = FileHandle(file: file, node: node, flags: flags)
         fileHandles.add(1, ordering: .acquiringAndReleasing)
-        if handle.isWriting { writingHandles.add(1, ordering: .acquiringAndReleasing) }
+        if handle.isWriting { writers.add(1, ordering: .acquiringAndReleasing) }
         return handle
     }
 
@@ -108,7 +109,7 @@ extension VaultFileSystem {
     /// open(2) with O_CREAT of a file that does not exist.
     package func create(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, flags: Int32, for caller: Caller
-    ) throws(StoreError) -> (entry: Entry, handle: FileHandle) {
+    ) throws(StoreError) -> (entry: NodeEntry, handle: FileHandle) {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let parentNode = try nodes.node(parent)
         try admit(parentNode, .names)
@@ -117,7 +118,7 @@ extension VaultFileSystem {
         let status = try file.reader.status()
         let node = nodes.intern(status, parent: parentNode, entry: try directory.encode(name).entry)
         node.opening.withLock { hold(file, &$0, node) }
-        let entry = Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
+        let entry = NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
         return (entry, handle(file, node, flags: flags))
     }
 
@@ -125,13 +126,17 @@ extension VaultFileSystem {
     package func release(_ handle: FileHandle) {
         let left = handle.file.openHandles.subtract(1, ordering: .acquiringAndReleasing).newValue
         fileHandles.subtract(1, ordering: .acquiringAndReleasing)
-        if handle.isWriting, writingHandles.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
+        if handle.isWriting, writers.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
             observer?.noWriterLeft()
         }
         if left == 0 {
             sealLater(handle.file, of: handle.node)
             // While locked, what was open of the class is closed now like the rest.
-            if gate.state != .unlocked, handle.file.protectionClass == .unlessOpen { observer?.closed(handle.node) }
+            if gate.state != .unlocked, handle.file.protectionClass == .unlessOpen {
+                observer?.closed(inode: nodes.id(of: handle.node).rawValue) { [node = handle.node] in
+                    if let file = node.openFile, file.openHandles.load(ordering: .acquiring) == 0 { file.forgetKeys() }
+                }
+            }
         }
     }
 

@@ -1,18 +1,33 @@
-internal import BackingStore
+package import BackingStore
 internal import CLinux
 internal import Glibc
+package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
+package import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
 
 /// What a lock does to what is open. Called by the locker's thread.
-extension VaultFileSystem {
+extension VaultFileSystem: LockableFileSystem {
+    package var counters: Counters { store.counters }
+    package var cache: BlockCache { store.cache }
+    package var openHandles: Int { fileHandles.load(ordering: .acquiring) }
+    package var writingHandles: Int { writers.load(ordering: .acquiring) }
+    package var presentKeys: [String] { store.keyRing.presentClasses.map(\.name) }
+
+    package func setLockObserver(_ observer: any LockObserver) {
+        lockObserver.withLock { $0 = observer }
+    }
+
+    package func attachedDirectories() {
+        _ = refusedLookups.removeAll()
+    }
+
     /// Every inode of which the kernel may have pages or attributes that a lock takes away. The root's attributes are
     /// told in every state. Those with open files come first: one with many pages takes long, and is not to be left to
     /// the end, when the other threads have nothing more to do.
-    func inodesToDrop() -> [UInt64] {
+    package func inodesToDrop() -> [UInt64] {
         var (open, others): ([UInt64], [UInt64]) = ([], [])
         for node in nodes.all where node !== nodes.root {
             if let known = node.protectionClass, isAllowedWhileLocked(known, .handle, of: node) {
@@ -31,16 +46,13 @@ extension VaultFileSystem {
     }
 
     /// Every name under which the kernel may know something.
-    func knownNames() -> [KnownName] {
+    package func knownNames() -> [KnownName] {
         nodes.allNames().compactMap { name in
             plaintextName(name).map { KnownName(parent: nodes.id(of: name.parent).rawValue, name: $0) }
         }
     }
 
-    /// Paths of directories that the kernel has taken out of its tree, because it was refused when it asked whether they
-    /// are still there. A program that works in one has no getcwd(2) until somebody looks it up again.
-    /// - Parameter all: every directory it knows may be such.
-    func detachedDirectories(all: Bool) -> [[UInt8]] {
+    package func detachedDirectories(all: Bool) -> [[UInt8]] {
         let refused = Set(refusedLookups.all.map { ObjectIdentifier($0) })
         if refused.isEmpty && !all { return [] }
         return nodes.all.filter(\.isDirectory).compactMap { node in
@@ -63,7 +75,7 @@ extension VaultFileSystem {
         return path
     }
 
-    private func plaintextName(_ name: NodeName) -> [UInt8]? {
+    private func plaintextName(_ name: NodeName<Node>) -> [UInt8]? {
         guard let directory = try? directory(name.parent) else { return nil }
         let blob = EntryName.kind(of: name.entry) == .longName ? directory.sidecarBlob(of: name.entry) ?? [] : nil
         return EntryName.decode(name.entry, sidecarBlob: blob, keys: directory.keys)
@@ -71,12 +83,12 @@ extension VaultFileSystem {
 
     /// Closes directories that no request uses. After a lock the kernel looks its names up anew, and nodes that it let go
     /// of come back as others: what is open of them would not be found again.
-    func closeDirectories() {
+    package func closeDirectories() {
         _ = directories.removeAll()
     }
 
     /// Makes durable what was written, and seals it.
-    func sealEverything() {
+    package func sealEverything() {
         for node in nodes.all {
             if let file = node.openFile { sealLater(file, of: node) }
         }
@@ -84,7 +96,7 @@ extension VaultFileSystem {
     }
 
     /// Wipes the keys that must not outlive a lock: of classes, directories, files. Returns the classes' names.
-    func forgetKeys() -> [String] {
+    package func forgetKeys() -> [String] {
         let before = Set(store.keyRing.presentClasses)
         store.keyRing.beginForgetting()
         // Whoever has got a key before is still inside.
@@ -106,10 +118,14 @@ extension VaultFileSystem {
         if !directory.protectionClass.outlivesLock { directory.keys.forget() }
     }
 
-    /// Brings the keys back, those of what is open too. What cannot be read now is an error when it is used.
-    /// - Throws: where libcrypto fails.
-    func restoreKeys(masterKey: SecretBytes) throws(VaultError) {
-        try store.keyRing.restore(masterKey: masterKey)
+    package var needsSecret: Bool { true }
+
+    /// - Parameter secret: the master key.
+    package func restoreKeys(_ secret: SecretBytes?) throws(UnlockRefusal) {
+        guard let masterKey = secret else { throw .secretNeeded }
+        do throws(VaultError) { try store.keyRing.restore(masterKey: masterKey) } catch {
+            throw .failed(error.description)
+        }
         var open = openDirectories.all.map(\.directory) + [rootDirectory]
         for node in nodes.all {
             if let removed = node.opening.withLock({ $0.removedDirectory }) { open.append(removed) }

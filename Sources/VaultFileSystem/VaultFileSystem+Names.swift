@@ -1,31 +1,15 @@
 package import BackingStore
 internal import CLinux
 package import Glibc
+package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
 extension VaultFileSystem {
-    /// Who asks, for what is made: uid and gid of the new object's owner.
-    package struct Caller: Sendable {
-        package var uid: uid_t
-        package var gid: gid_t
-
-        /// The supplementary groups, where they have been asked for.
-        package var groups: [gid_t]
-
-        package init(uid: uid_t, gid: gid_t, groups: [gid_t] = []) {
-            self.uid = uid
-            self.gid = gid
-            self.groups = groups
-        }
-
-        var owner: Owner? { Owner.needed(uid: uid, gid: gid) }
-    }
-
     /// Finds a name; counts as one lookup. Throws `ENOENT`.
-    package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> Entry {
+    package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry {
         let parentNode = try nodes.node(parent)
         do throws(StoreError) {
             try admit(parentNode, .names)
@@ -46,10 +30,10 @@ extension VaultFileSystem {
 
     private func entry(
         _ entry: [UInt8], in directory: OpenDirectory, _ parent: Node
-    ) throws(StoreError) -> Entry {
+    ) throws(StoreError) -> NodeEntry {
         let status = try directory.status(of: entry)
         let node = nodes.intern(status, parent: parent, entry: entry)
-        return Entry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
+        return NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
     }
 
     /// The kernel has dropped `count` lookups of a node.
@@ -61,7 +45,7 @@ extension VaultFileSystem {
     /// mkdir(2).
     package func makeDirectory(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, for caller: Caller
-    ) throws(StoreError) -> Entry {
+    ) throws(StoreError) -> NodeEntry {
         try make(name, in: parent) { (directory) throws(StoreError) in
             try directory.makeDirectory(name, mode: mode, owner: caller.owner)
         }
@@ -70,7 +54,7 @@ extension VaultFileSystem {
     /// symlink(2).
     package func makeLink(
         _ name: [UInt8], in parent: NodeID, target: [UInt8], for caller: Caller
-    ) throws(StoreError) -> Entry {
+    ) throws(StoreError) -> NodeEntry {
         try make(name, in: parent) { (directory) throws(StoreError) in
             try directory.makeLink(name, target: target, owner: caller.owner)
         }
@@ -79,7 +63,7 @@ extension VaultFileSystem {
     /// mknod(2): a regular file too.
     package func makeNode(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, device: dev_t, for caller: Caller
-    ) throws(StoreError) -> Entry {
+    ) throws(StoreError) -> NodeEntry {
         if mode & S_IFMT == S_IFREG {
             let (entry, handle) = try create(name, in: parent, mode: mode, flags: O_RDWR, for: caller)
             release(handle)
@@ -92,7 +76,7 @@ extension VaultFileSystem {
 
     private func make(
         _ name: [UInt8], in parent: NodeID, _ body: (OpenDirectory) throws(StoreError) -> Void
-    ) throws(StoreError) -> Entry {
+    ) throws(StoreError) -> NodeEntry {
         if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let parentNode = try nodes.node(parent)
         try admit(parentNode, .names)
@@ -105,7 +89,7 @@ extension VaultFileSystem {
     /// link(2).
     package func link(
         _ id: NodeID, as name: [UInt8], in parent: NodeID, for caller: Caller
-    ) throws(StoreError) -> Entry {
+    ) throws(StoreError) -> NodeEntry {
         let node = try nodes.node(id)
         try admitFound(node)
         return try make(name, in: parent) { (directory) throws(StoreError) in
@@ -206,4 +190,8 @@ extension VaultFileSystem {
             try OpenDirectory.linkTarget(at: directory, entry, in: store)
         }
     }
+}
+
+extension Caller {
+    var owner: Owner? { Owner.needed(uid: uid, gid: gid) }
 }

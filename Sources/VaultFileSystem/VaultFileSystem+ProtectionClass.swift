@@ -1,6 +1,7 @@
 internal import BackingStore
 internal import CLinux
 internal import Glibc
+internal import MountedFileSystem
 internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore

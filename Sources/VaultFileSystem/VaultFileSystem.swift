@@ -1,6 +1,7 @@
 package import BackingStore
 internal import CLinux
 package import Glibc
+package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
@@ -9,20 +10,9 @@ package import VaultStore
 /// A vault as a POSIX file system: nodes, names, attributes and open files over a `Store`. Knows no libfuse. Any
 /// thread; the kernel lets one request at a time change a directory, and decides who may do what (default_permissions).
 package final class VaultFileSystem: Sendable {
-    /// What lookup and its kin answer: a node, counted as known to the kernel once more, and its attributes.
-    package struct Entry {
-        package var id: NodeID
-        package var attributes: stat
-
-        package init(id: NodeID, attributes: stat) {
-            self.id = id
-            self.attributes = attributes
-        }
-    }
-
     package let store: Store
-    let nodes: NodeTable
-    let directories = DirectoryCache()
+    let nodes: NodeTable<Node>
+    let directories = DirectoryCache<Node, OpenDirectory>()
     let rootDirectory: OpenDirectory
     /// Whether requests may pass.
     package let gate: LockGate
@@ -30,7 +20,7 @@ package final class VaultFileSystem: Sendable {
     let openDirectories = ObjectSet<DirectoryHandle>()
     /// How many handles of files there are, and how many of them can write: a grace ends without any.
     let fileHandles = Atomic<Int>(0)
-    let writingHandles = Atomic<Int>(0)
+    let writers = Atomic<Int>(0)
     /// Directories in which a lookup was refused since the last lock.
     let refusedLookups = ObjectSet<Node>()
     /// Who is told what concerns the lock.
@@ -70,32 +60,12 @@ package final class VaultFileSystem: Sendable {
         return try pinDirectory(node)
     }
 
-    /// An O_PATH descriptor of a directory: from the LRU, or walked to from the nearest ancestor there, each step by one
-    /// name, no link followed, and the inode compared. Entries are as the store has them: no key is needed.
+    /// An O_PATH descriptor of a directory. Entries are as the store has them: no key is needed.
     func pinDirectory(_ node: Node) throws(StoreError) -> Descriptor {
-        var path: [(node: Node, entry: [UInt8])] = []
-        var current = node
-        var base = rootDirectory.descriptor
-        while current !== nodes.root {
-            if let known = directories.find(current) ?? current.opening.withLock({ $0.removedDirectory }) {
-                base = known.descriptor
-                break
-            }
-            guard let name = nodes.name(of: current) else { throw .system(.staleNFSFileHandle) }
-            path.append((node: current, entry: name.entry))
-            current = name.parent
+        try nodes.descriptor(ofDirectory: node) { node in
+            if node === nodes.root { return rootDirectory.descriptor }
+            return (directories.find(node) ?? node.opening.withLock { $0.removedDirectory })?.descriptor
         }
-        for step in path.reversed() {
-            let descriptor: Descriptor
-            do {
-                descriptor = try Descriptor(at: base.fd, step.entry, flags: linux_O_PATH | O_DIRECTORY)
-            } catch .system(let errno) where [.noSuchFileOrDirectory, .notDirectory].contains(errno) {
-                throw .system(.staleNFSFileHandle)
-            }
-            guard NodeKey(try descriptor.status()) == step.node.key else { throw .system(.staleNFSFileHandle) }
-            base = descriptor
-        }
-        return base
     }
 
     /// A node may be opened more than once; all its openings are of one class.
@@ -112,16 +82,7 @@ package final class VaultFileSystem: Sendable {
     func atName<Result>(
         of node: Node, _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
-        var tried = 0
-        while let name = nodes.name(of: node, after: tried) {
-            if let parent = try? directoryDescriptor(name.parent), let status = try? parent.status(of: name.entry),
-                NodeKey(status) == node.key
-            {
-                return try body(parent, name.entry)
-            }
-            tried += 1
-        }
-        throw .system(.staleNFSFileHandle)
+        try nodes.atName(of: node, in: { (node) throws(StoreError) in try directoryDescriptor(node) }, body)
     }
 
     /// A descriptor of the node, whatever it is: of its open file, else O_PATH, checked to be this inode.

@@ -1,10 +1,10 @@
-/// A strict reader of the JSON that `vaultfs.json` is (FileFormat, vaultfs.json).
+/// A strict reader of the JSON that `vaultfs.json` is (FileFormat, vaultfs.json), and `view.json`.
 ///
 /// Our own, because libraries take what must be refused: duplicate keys (and then disagree on which one counts), `1.0` and
 /// `1e0` for an integer, a byte order mark; and what two readers understand differently, a MAC does not protect.
-struct JSONParser {
-    /// The largest file read; 64 slots take about 20 KiB.
-    static let maximumSize = 1 << 20
+package struct JSONParser {
+    /// The largest `vaultfs.json` read; 64 slots take about 20 KiB.
+    package static let maximumSize = 1 << 20
     /// Objects and arrays inside each other. The format needs 4; recursion is bounded by it.
     static let maximumDepth = 16
     private static let digits = UInt8(ascii: "0")...UInt8(ascii: "9")
@@ -14,7 +14,9 @@ struct JSONParser {
     private let place: String
 
     /// The value that `bytes` spell, white space around it allowed. Errors name the byte, counted from 0.
-    static func parse(_ bytes: [UInt8], place: String) throws(FormatError) -> JSONValue {
+    package static func parse(
+        _ bytes: [UInt8], place: String, maximumSize: Int = Self.maximumSize
+    ) throws(FormatError) -> StrictJSON {
         guard bytes.count <= maximumSize else {
             throw FormatError(.malformed, "\(place): \(bytes.count) bytes are more than \(maximumSize)")
         }
@@ -38,7 +40,7 @@ struct JSONParser {
 
     // MARK: values
 
-    private mutating func value(depth: Int) throws(FormatError) -> JSONValue {
+    private mutating func value(depth: Int) throws(FormatError) -> StrictJSON {
         skipWhitespace()
         switch next {
         case UInt8(ascii: "{"): return .object(try object(depth: depth + 1))
@@ -53,8 +55,8 @@ struct JSONParser {
         }
     }
 
-    private mutating func object(depth: Int) throws(FormatError) -> [[UInt8]: JSONValue] {
-        var members: [[UInt8]: JSONValue] = [:]
+    private mutating func object(depth: Int) throws(FormatError) -> [[UInt8]: StrictJSON] {
+        var members: [[UInt8]: StrictJSON] = [:]
         try open(depth: depth)
         if take(UInt8(ascii: "}")) { return members }
         repeat {
@@ -73,8 +75,8 @@ struct JSONParser {
         return members
     }
 
-    private mutating func array(depth: Int) throws(FormatError) -> [JSONValue] {
-        var values: [JSONValue] = []
+    private mutating func array(depth: Int) throws(FormatError) -> [StrictJSON] {
+        var values: [StrictJSON] = []
         try open(depth: depth)
         if take(UInt8(ascii: "]")) { return values }
         repeat { values.append(try value(depth: depth)) } while take(UInt8(ascii: ","))
@@ -105,7 +107,7 @@ struct JSONParser {
         return result
     }
 
-    private mutating func literal(_ text: StaticString, _ value: JSONValue) throws(FormatError) -> JSONValue {
+    private mutating func literal(_ text: StaticString, _ value: StrictJSON) throws(FormatError) -> StrictJSON {
         let expected = text.withUTF8Buffer { Array($0) }
         guard bytes[position...].starts(with: expected) else { throw error("no value here") }
         position += expected.count

@@ -32,7 +32,7 @@ extension VaultConfiguration {
             vault: vault, chunkSize: chunkSize, features: [], generation: generation, slots: slots, mac: mac)
     }
 
-    private static func parseSlots(_ values: [JSONValue]) throws(FormatError) -> [KeySlot] {
+    private static func parseSlots(_ values: [StrictJSON]) throws(FormatError) -> [KeySlot] {
         guard (1...maximumSlotCount).contains(values.count) else {
             throw FormatError(.malformed, "\(place): \(values.count) slots are not in 1…\(maximumSlotCount)")
         }
@@ -66,7 +66,7 @@ extension VaultConfiguration {
     }
 
     private static func parseKdf(
-        _ value: JSONValue, kind: SlotKind, place: String
+        _ value: StrictJSON, kind: SlotKind, place: String
     ) throws(FormatError) -> KdfParameters {
         var members = try JSONMembers(value, place: place)
         let name = try members.takeString("name")
@@ -94,7 +94,7 @@ extension VaultConfiguration {
         return kdf
     }
 
-    private static func names(of features: [JSONValue]) throws(FormatError) -> String {
+    private static func names(of features: [StrictJSON]) throws(FormatError) -> String {
         var names: [String] = []
         for feature in features {
             guard case .string(let name) = feature else {

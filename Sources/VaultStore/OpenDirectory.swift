@@ -112,25 +112,11 @@ package final class OpenDirectory: Sendable {
         return bytes
     }
 
-    /// readlinkat(2): the stored form of a link's target.
-    static func storedTarget(at directory: Descriptor, _ entry: [UInt8]) throws(StoreError) -> [UInt8] {
-        var stored = [UInt8](repeating: 0, count: 4096)
-        let size = stored.count
-        let count = try withCString(entry) { (name) throws(StoreError) -> Int in
-            try stored.withMutableBytes { (buffer) throws(StoreError) -> Int in
-                guard let bytes = buffer.assumingMemoryBound(to: CChar.self).baseAddress else { return 0 }
-                return try retrying { readlinkat(directory.fd, name, bytes, size) }
-            }
-        }
-        stored.removeLast(size - count)
-        return stored
-    }
-
     /// The plaintext target of a symbolic link in the directory `directory`.
     package static func linkTarget(
         at directory: Descriptor, _ entry: [UInt8], in store: Store
     ) throws(StoreError) -> [UInt8] {
-        let stored = try storedTarget(at: directory, entry)
+        let stored = try directory.linkTarget(of: entry)
         guard let protectionClass = LinkTarget.protectionClass(ofStored: stored) else {
             throw .damaged("link target: no class")
         }

@@ -26,6 +26,6 @@ extension ProtectionClass {
 
     /// As `claimed(inFileAt:)`, of a symbolic link.
     package static func claimed(byLinkAt directory: Descriptor, _ entry: [UInt8]) -> ProtectionClass? {
-        (try? OpenDirectory.storedTarget(at: directory, entry)).flatMap { LinkTarget.protectionClass(ofStored: $0) }
+        (try? directory.linkTarget(of: entry)).flatMap { LinkTarget.protectionClass(ofStored: $0) }
     }
 }

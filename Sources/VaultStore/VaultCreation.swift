@@ -64,7 +64,7 @@ package enum VaultCreation {
         }
         do throws(FormatError) {
             let configuration = try VaultConfiguration.make(
-                chunkSize: chunkSize, masterKey: masterKey, slots: slots, created: Timestamp.now())
+                chunkSize: chunkSize, masterKey: masterKey, slots: slots, created: UtcTime.now())
             let classKey = try KeyDerivation.classKey(master: masterKey, vault: configuration.vault, .complete)
             let cipher: SivCipher
             do throws(CryptoError) {

@@ -140,7 +140,7 @@ extension VaultDirectory {
         }
         guard let opened else { throw .wrongSecret(secret.kind) }
         // Spelt from the largest unit to the smallest and of one length: order of text is order of time.
-        if let expires = opened.slot.expires, expires <= Timestamp.now() {
+        if let expires = opened.slot.expires, expires <= UtcTime.now() {
             throw .slotExpired(id: opened.slot.id, expires: expires)
         }
         return opened.masterKey

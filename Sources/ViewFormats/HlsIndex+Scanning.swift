@@ -1,7 +1,6 @@
 package import BackingStore
 internal import Glibc
 internal import Synchronization
-internal import VaultStore
 
 extension HlsIndex {
     /// How deep directories may be inside each other.

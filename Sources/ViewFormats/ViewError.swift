@@ -1,6 +1,5 @@
 package import BackingStore
 package import SystemPackage
-internal import VaultStore
 
 /// Why a file of a view cannot be had. The texts are for people: lower case, no full stop, no secrets.
 package enum ViewError: Error, Equatable, Sendable {

@@ -3,6 +3,7 @@ internal import FoundationEssentials
 internal import FuseSession
 internal import Glibc
 internal import Logging
+internal import MountedFileSystem
 internal import SystemPackage
 internal import VaultControl
 internal import VaultCrypto
@@ -10,44 +11,31 @@ internal import VaultFileSystem
 internal import VaultFormat
 internal import VaultStore
 
-/// One mount being served: the vault's lock, its keys, the FUSE session, the control socket, the signals.
+/// One mount being served: what it shows, its lock, the FUSE session, the control socket, the signals.
 final class Daemon: Sendable {
     let logger: Logger
     private let request: MountRequest
-    private let directory: VaultDirectory
-    private let fileSystem: VaultFileSystem
+    private let contents: MountContents
     private let session: FuseSession
     private let lock: MountLock
     private let control: ControlServer?
     private let guardian: Guardian?
 
-    /// How long a mount waits for a daemon that is shutting down.
-    private static let lockPatience: Duration = .seconds(10)
-
-    /// Locks the vault, reads its configuration anew, and mounts. Signals that end the daemon are blocked from here on,
-    /// in this thread and all that follow: call it before any thread was made. The master key is forgotten on the way.
+    /// Opens what is to be mounted, and mounts. Signals that end the daemon are blocked from here on,
+    /// in this thread and all that follow: call it before any thread was made. The secret is forgotten on the way.
     /// - Parameter isWanted: asked before the mount is made.
     init(
-        _ request: MountRequest, masterKey: SecretBytes, guardian: Guardian?, isWanted: () -> Bool = { true }
+        _ subject: any MountSubject, _ request: MountRequest, secret: SecretBytes, guardian: Guardian?, isWanted: () -> Bool = { true }
     ) throws {
         self.guardian = guardian
         Signals.block(Signals.ending + Signals.locking)
         ProcessSetup.raiseLimits()
-        logger = Logger(label: "vaultfs")
+        let logger = Logger(label: "vaultfs")
+        self.logger = logger
         self.request = request
-        let locked = try VaultDirectory.open(request.vaultPath)
-        try locked.lock(request.sharing, wait: Self.lockPatience)
-        // Only now nobody else writes it.
-        directory = try locked.reread()
-        try directory.authenticate(masterKey: masterKey)
-        let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
-        // Callers hold on to it for as long as this process serves; and every key follows from it.
-        masterKey.forget()
-        let store = try Store(
-            root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly)
-        fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
+        contents = try subject.open(request, secret: secret) { logger.notice("\($0)") }
         guard isWanted() else { throw CommandFailure(.failure, "whoever asked for the mount has gone") }
-        session = try FuseSession(fileSystem: fileSystem, options: request.mountOptions, logger: logger)
+        session = try FuseSession(fileSystem: contents.fileSystem, options: request.mountOptions, logger: logger)
         // Without, the mount is as good; only nobody helps a daemon that is killed and cannot die.
         if let device = try? MountTable.read().entry(at: request.mountpoint.bytes)?.device {
             guardian?.watch(over: device)
@@ -56,16 +44,16 @@ final class Daemon: Sendable {
         session.onDamage { announcer.announce(.integrityError($0)) }
         do {
             lock = try MountLock(
-                request, fileSystem: fileSystem, caches: session, announcer: announcer, logger: logger)
+                request, contents, caches: session, announcer: announcer, logger: logger)
         } catch {
             session.cancel()
             throw error
         }
         let reporter = StatusReporter(
-            request: request, vault: keyRing.vault, fileSystem: fileSystem, lock: lock, announcer: announcer)
+            request: request, contents: contents, lock: lock, announcer: announcer)
         control = Self.makeControl(request, reporter: reporter, logger: logger)
         announcer.connect(to: control)
-        let shortcomings = MemoryProtection(cacheIsLocked: store.cache.isLocked).shortcomings
+        let shortcomings = MemoryProtection(cacheIsLocked: contents.fileSystem.cache.isLocked).shortcomings
         if !shortcomings.isEmpty {
             logger.warning("memory is not protected as well as it could be: \(shortcomings.joined(separator: "; "))")
         }
@@ -96,7 +84,7 @@ final class Daemon: Sendable {
         } catch {
             logger.warning("no status: \(error)")
         }
-        logger.info("mounted \(request.vaultPath.shown) at \(request.mountpoint.shown)")
+        logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
         whenReady()
         session.run(whenUnmounted: lock.stop)
         logger.info("unmounted \(request.mountpoint.shown)")
@@ -114,9 +102,11 @@ final class Daemon: Sendable {
     }
 
     /// Serves in this process, logging to stderr. Does not return but to throw.
-    static func runInForeground(_ request: MountRequest, masterKey: SecretBytes) throws -> Never {
+    static func runInForeground(
+        _ subject: any MountSubject, _ request: MountRequest, secret: SecretBytes
+    ) throws -> Never {
         LoggingSystem.bootstrap(StreamLogHandler.standardError)
-        let daemon = try Daemon(request, masterKey: masterKey, guardian: Guardian.start())
+        let daemon = try Daemon(subject, request, secret: secret, guardian: Guardian.start())
         daemon.serve {}
     }
 

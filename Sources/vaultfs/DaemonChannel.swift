@@ -6,7 +6,7 @@ internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
 
-/// The socket between the process that was typed and the daemon it starts: the master key goes one way, the outcome
+/// The socket between the process that was typed and the daemon it starts: the secret goes one way, the outcome
 /// comes back as one line of JSON. One thread at a time.
 struct DaemonChannel {
     /// How the daemon's start ended.
@@ -36,21 +36,32 @@ struct DaemonChannel {
         Glibc.close(descriptor)
     }
 
-    func send(masterKey: SecretBytes) throws(Errno) {
-        try masterKey.withUnsafeBytes { (bytes) throws(Errno) in try write(bytes) }
+    /// Its length in four bytes, and the secret.
+    func send(secret: SecretBytes) throws(Errno) {
+        let length = [UInt8](withUnsafeBytes(of: UInt32(secret.count).littleEndian) { Array($0) })
+        try length.withUnsafeBufferPointer { (buffer) throws(Errno) in try write(UnsafeRawBufferPointer(buffer)) }
+        try secret.withUnsafeBytes { (bytes) throws(Errno) in try write(bytes) }
     }
 
-    /// Nil where the other side has gone, or sent less than a key.
-    func receiveMasterKey() -> SecretBytes? {
-        try? SecretBytes(count: KeyDerivation.secretSize) { (buffer) throws(CryptoError) in
-            var done = 0
-            while done < buffer.count {
-                let count = read(descriptor, buffer.baseAddress.map { $0 + done }, buffer.count - done)
-                if count < 0 && errno == EINTR { continue }
-                guard count > 0 else { throw .invalidInput("no master key") }
-                done += count
-            }
+    /// Nil where the other side has gone, or sent less than a secret.
+    func receiveSecret() -> SecretBytes? {
+        var length: UInt32 = 0
+        guard withUnsafeMutableBytes(of: &length, { receive($0) }) else { return nil }
+        return try? SecretBytes(count: Int(UInt32(littleEndian: length))) { (buffer) throws(CryptoError) in
+            guard receive(buffer) else { throw .invalidInput("no secret") }
         }
+    }
+
+    /// Fills the buffer; false where the other side has gone before.
+    private func receive(_ buffer: UnsafeMutableRawBufferPointer) -> Bool {
+        var done = 0
+        while done < buffer.count {
+            let count = read(descriptor, buffer.baseAddress.map { $0 + done }, buffer.count - done)
+            if count < 0 && errno == EINTR { continue }
+            guard count > 0 else { return false }
+            done += count
+        }
+        return true
     }
 
     func send(_ outcome: Outcome) throws(Errno) {

@@ -2,20 +2,20 @@ internal import Glibc
 internal import Logging
 internal import VaultCrypto
 
-/// The background process: takes the master key from the channel, mounts, reports, serves.
+/// The background process: takes the secret from the channel, mounts, reports, serves.
 enum DaemonChild {
     /// Does not return.
-    static func run(_ request: MountRequest, channel: DaemonChannel) -> Never {
+    static func run(_ subject: any MountSubject, _ request: MountRequest, channel: DaemonChannel) -> Never {
         _ = fcntl(channel.descriptor, F_SETFD, FD_CLOEXEC)
         LoggingSystem.bootstrap { label in SyslogHandler(label: label) }
         // Before there are keys, and threads.
         let guardian = Guardian.start()
-        guard let masterKey = channel.receiveMasterKey() else {
+        guard let secret = channel.receiveSecret() else {
             exit(FailureCode.failure.rawValue)
         }
         do {
             let daemon = try Daemon(
-                request, masterKey: masterKey, guardian: guardian, isWanted: { !channel.isAbandoned })
+                subject, request, secret: secret, guardian: guardian, isWanted: { !channel.isAbandoned })
             daemon.serve {
                 ProcessSetup.detach()
                 do {

@@ -1,17 +1,39 @@
 internal import BackingStore
 internal import Glibc
+internal import LockFiles
+internal import MountedFileSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultStore
 
 /// Starts the daemon: this program anew, in a session of its own (Swift has no fork(2)).
 ///
-/// The master key goes through a socket, never in the arguments or the environment. When this process dies before the
+/// The secret goes through a socket, never in the arguments or the environment. When this process dies before the
 /// mount is ready (Ctrl-C), the daemon sees the socket close and gives up.
 enum DaemonLaunch {
-    /// Returns when the mount is ready.
+    /// Returns when the mount is ready; in the foreground, not at all.
     /// - Throws: what the daemon says, or that it died.
-    static func run(_ request: MountRequest, masterKey: SecretBytes) throws(CommandFailure) {
+    static func run(
+        _ subject: any MountSubject, _ request: MountRequest, secret: SecretBytes, inForeground: Bool
+    ) throws {
+        if inForeground { try Daemon.runInForeground(subject, request, secret: secret) }
+        try runInBackground(subject, request, secret: secret)
+        report(request)
+    }
+
+    /// A mount on which everything is refused looks broken, unless somebody says why.
+    private static func report(_ request: MountRequest) {
+        for file in request.lock.lockFiles {
+            let sighting = file.look()
+            if sighting.isLocked {
+                Console.report("\(request.mountpoint.shown) is locked: \(file.describe(sighting))")
+            }
+        }
+    }
+
+    private static func runInBackground(
+        _ subject: any MountSubject, _ request: MountRequest, secret: SecretBytes
+    ) throws(CommandFailure) {
         let child: pid_t
         let channel: DaemonChannel
         do throws(Errno) {
@@ -19,14 +41,14 @@ enum DaemonLaunch {
             channel = own
             defer { other.close() }
             child = try ChildProcess.spawn(
-                path: "/proc/self/exe", arguments: arguments(request),
+                path: "/proc/self/exe", arguments: arguments(subject, request),
                 descriptors: [(other.descriptor, channelDescriptor)], isSessionLeader: true)
         } catch {
             throw CommandFailure(.failure, "cannot start the background process: \(error)")
         }
         defer { channel.close() }
         // A child that has gone is told by the outcome that does not come.
-        try? channel.send(masterKey: masterKey)
+        try? channel.send(secret: secret)
         switch channel.receiveOutcome() {
         case .ready: return
         case .failed(let failure):
@@ -41,13 +63,13 @@ enum DaemonLaunch {
     /// Where the child finds the channel: the first descriptor behind stdio.
     private static let channelDescriptor: Int32 = 3
 
-    /// Read again by `MountCommand`; also what ps(1) shows.
-    private static func arguments(_ request: MountRequest) -> [[UInt8]] {
+    /// Read again by the same command; also what ps(1) shows.
+    private static func arguments(_ subject: any MountSubject, _ request: MountRequest) -> [[UInt8]] {
         var words = ["--daemon-channel=\(channelDescriptor)", "--cache-size=\(request.cacheSize)"]
         let options = request.fuseOptions + (request.isReadOnly ? ["ro"] : [])
         if request.bypassesKernelCache { words.append("--no-kernel-cache") }
         if !options.isEmpty { words += ["-o", options.joined(separator: ",")] }
-        return ["vaultfs", "mount"].map { Array($0.utf8) } + [request.vaultPath.bytes, request.mountpoint.bytes]
+        return [Array("vaultfs".utf8)] + subject.words + [request.source.bytes, request.mountpoint.bytes]
             + words.map { ProcessArguments.bytes(of: $0) } + request.lock.arguments
     }
 }

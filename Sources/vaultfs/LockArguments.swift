@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import BackingStore
 internal import LockFiles
+internal import MountedFileSystem
 internal import SystemPackage
 internal import VaultControl
 internal import VaultFileSystem

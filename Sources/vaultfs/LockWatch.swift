@@ -1,5 +1,6 @@
 internal import Glibc
 internal import LockFiles
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFileSystem

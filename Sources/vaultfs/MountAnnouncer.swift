@@ -1,6 +1,7 @@
 internal import BackingStore
 internal import FoundationEssentials
 internal import Glibc
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultControl
@@ -29,7 +30,7 @@ final class MountAnnouncer: Sendable {
     /// The answer to who asks for events: the state now.
     func subscription(_ status: LockStatus) -> ControlEvent {
         .state(
-            MountStatus.State(rawValue: status.state) ?? .locked, time: Timestamp.now(), mountpoint: mountpoint,
+            MountStatus.State(rawValue: status.state) ?? .locked, time: UtcTime.now(), mountpoint: mountpoint,
             details: ["reasons": .array(status.reasons.map { .string($0.rawValue) })])
     }
 
@@ -51,7 +52,7 @@ final class MountAnnouncer: Sendable {
     }
 
     private func make(_ name: ControlEvent.Name, _ details: [String: JSONValue] = [:]) -> ControlEvent {
-        ControlEvent(name, time: Timestamp.now(), mountpoint: mountpoint, details: details)
+        ControlEvent(name, time: UtcTime.now(), mountpoint: mountpoint, details: details)
     }
 }
 

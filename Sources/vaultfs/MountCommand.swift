@@ -1,10 +1,8 @@
 internal import ArgumentParser
 internal import BackingStore
 internal import Glibc
-internal import LockFiles
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFileSystem
 internal import VaultStore
 
 /// `vaultfs mount VAULT MOUNTPOINT`
@@ -26,102 +24,45 @@ struct MountCommand: ParsableCommand {
     @Argument(help: "An empty directory.")
     var mountpoint: PathArgument
 
-    @Flag(name: [.customShort("f"), .long], help: "Stay in the foreground and log to stderr.")
-    var foreground = false
-
-    @Option(name: .customShort("o"), help: ArgumentHelp("Mount options.", valueName: "options"))
-    var options: [String] = []
-
-    @Option(help: ArgumentHelp("Memory for decrypted blocks: bytes, or with K, M, G.", valueName: "size"))
-    var cacheSize: ByteSize = ByteSize(32 << 20)
-
-    @Flag(
-        help: """
-            Keep plaintext out of the kernel's page cache: slower, and no program can map a file shared. Programs run \
-            from the mount are cached all the same.
-            """)
-    var noKernelCache = false
-
-    @OptionGroup(title: "Lock options")
-    var lock: LockArguments
+    @OptionGroup
+    var mount: MountArguments
 
     @OptionGroup(title: "Secret options")
     var secret: SecretOptions
 
-    /// The background process: where the master key comes from and the outcome goes.
-    @Option(name: .customLong("daemon-channel"), help: .hidden)
-    var daemonChannel: Int32?
-
-    static let cacheSizes = (1 << 20)...(64 << 30)
-
     mutating func run() throws {
-        if daemonChannel != nil { ProcessSetup.setName() }
+        if mount.daemonChannel != nil { ProcessSetup.setName() }
         ProcessSetup.protectMemory()
-        if let daemonChannel {
+        let list = try MountOptionList(mount.options)
+        if let channel = mount.daemonChannel {
             // Everything has been checked by the process that was typed.
-            ProcessSetup.closeInheritedDescriptors(above: daemonChannel)
-            let list = try MountOptionList(options)
+            ProcessSetup.closeInheritedDescriptors(above: channel)
             DaemonChild.run(
-                MountRequest(
-                    vaultPath: vault.path, mountpoint: mountpoint.path, fuseOptions: list.fuseOptions,
-                    cacheSize: cacheSize.bytes, isReadOnly: list.isReadOnly,
-                    lock: try lock.options(mountpoint: mountpoint.path), bypassesKernelCache: noKernelCache),
-                channel: DaemonChannel(descriptor: daemonChannel))
+                VaultSubject(),
+                try mount.request(
+                    list, source: vault.path, mountpoint: mountpoint.path, isReadOnly: list.isReadOnly),
+                channel: DaemonChannel(descriptor: channel))
         }
-        let list = try MountOptionList(options)
-        try takeOptionsOfList(list)
-        let directory = try VaultDirectory.open(absolute(vault.path))
-        let place = try Mountpoint.check(mountpoint.path, vault: directory, mayBeNonEmpty: list.mayBeNonEmpty)
-        let request = MountRequest(
-            vaultPath: directory.path, mountpoint: place, fuseOptions: list.fuseOptions, cacheSize: cacheSize.bytes,
-            isReadOnly: list.isReadOnly || directory.isOnReadOnlyStore, lock: try lock.options(mountpoint: place),
-            bypassesKernelCache: noKernelCache || list.bypassesKernelCache)
-        try FuseDevice.check()
-        if list.allowsOthers { try FuseDevice.checkSharing() }
+        try takeSecretOptions(list)
+        try mount.take(list)
+        let directory = try VaultDirectory.open(MountArguments.resolve(vault.path))
+        let place = try Mountpoint.check(
+            mountpoint.path, source: .init(vault: directory), mayBeNonEmpty: list.mayBeNonEmpty)
+        let request = try mount.request(
+            list, source: directory.path, mountpoint: place,
+            isReadOnly: list.isReadOnly || directory.isOnReadOnlyStore)
+        try MountArguments.checkDevice(list)
         try VaultUse.check(directory, sharing: request.sharing)
         let masterKey = try directory.unlock(with: secret.read())
-        if foreground {
-            try Daemon.runInForeground(request, masterKey: masterKey)
-        } else {
-            try DaemonLaunch.run(request, masterKey: masterKey)
-            Self.report(request.lock, mountpoint: place)
-        }
-    }
-
-    /// A mount on which everything is refused looks broken, unless somebody says why.
-    private static func report(_ options: LockOptions, mountpoint: FilePath) {
-        for file in options.lockFiles {
-            let sighting = file.look()
-            if sighting.isLocked { Console.report("\(mountpoint.shown) is locked: \(file.describe(sighting))") }
-        }
+        try DaemonLaunch.run(VaultSubject(), request, secret: masterKey, inForeground: mount.foreground)
     }
 
     /// What fstab can only say within `-o`.
-    private mutating func takeOptionsOfList(_ list: MountOptionList) throws {
-        if let text = list.ours["passfile"] { secret.passfile = PathArgument(argument: text) }
+    private mutating func takeSecretOptions(_ list: MountOptionList) throws {
+        if let text = list.ours["passfile"] { secret.passphrase.passfile = PathArgument(argument: text) }
         if let text = list.ours["keyfile"] { secret.keyfile = PathArgument(argument: text) }
-        if let text = list.ours["extpass"] { secret.extpass = text }
+        if let text = list.ours["extpass"] { secret.passphrase.extpass = text }
         try secret.validate()
-        try lock.take(list)
-        if let text = list.ours["cache_size"] {
-            guard let size = ByteSize(argument: text) else {
-                throw CommandFailure(.usage, "mount option cache_size='\(text)' is not a size")
-            }
-            cacheSize = size
-        }
-        guard Self.cacheSizes.contains(cacheSize.bytes) else {
-            throw CommandFailure(.usage, "cache size \(cacheSize) is not in 1M…64G")
-        }
-    }
-
-    private func absolute(_ path: FilePath) throws(CommandFailure) -> FilePath {
-        do throws(Errno) {
-            return try ResolvedPath.of(path)
-        } catch {
-            guard error == .noSuchFileOrDirectory else {
-                throw CommandFailure(.failure, "cannot open \(path.shown): \(error)")
-            }
-            throw CommandFailure(.notFound(path))
-        }
+        try secret.passphrase.validate()
     }
 }

@@ -3,6 +3,7 @@ internal import FoundationEssentials
 internal import Glibc
 internal import LockFiles
 internal import Logging
+internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultControl
@@ -16,19 +17,19 @@ final class MountLock: Sendable {
     private let locker: Locker
     private let announcer: MountAnnouncer
     private let watch: LockWatch?
-    private let vaultPath: FilePath
+    private let contents: MountContents
     private let logger: Logger
 
     /// Locks at once where a lock file exists: before the first request is served.
     init(
-        _ request: MountRequest, fileSystem: VaultFileSystem, caches: any KernelCaches, announcer: MountAnnouncer,
+        _ request: MountRequest, _ contents: MountContents, caches: any KernelCaches, announcer: MountAnnouncer,
         logger: Logger
     ) throws {
         self.announcer = announcer
         self.logger = logger
-        vaultPath = request.vaultPath
+        self.contents = contents
         let locker = Locker(
-            fileSystem: fileSystem, options: request.lock, caches: caches, logger: logger
+            fileSystem: contents.fileSystem, options: request.lock, caches: caches, logger: logger
         ) { announcer.announce($0) }
         self.locker = locker
         try locker.start()
@@ -48,7 +49,7 @@ final class MountLock: Sendable {
     /// As `vaultfs unlock` without a secret; what stands against it is logged.
     func unlock() {
         let (logger, watch) = (logger, watch)
-        locker.unlock(masterKey: nil) { outcome in
+        locker.unlock(secret: nil) { outcome in
             watch?.renew()
             if case .failure(let refusal) = outcome { logger.notice("not unlocked: \(refusal.failure.message)") }
         }
@@ -63,29 +64,16 @@ final class MountLock: Sendable {
 
     /// Answers `unlock`.
     func unlock(_ secret: SlotSecret?, reply: @escaping @Sendable (ControlResponse) -> Void) {
-        let (vaultPath, watch) = (vaultPath, watch)
-        var source: Locker.MasterKeySource?
+        let (unlockSecret, watch) = (contents.unlockSecret, watch)
+        var source: Locker.SecretSource?
         if let secret {
-            source = { () throws(UnlockRefusal) in try Self.masterKey(of: vaultPath, secret) }
+            source = { () throws(UnlockRefusal) in try unlockSecret(secret) }
         }
-        locker.unlock(masterKey: source) { outcome in
+        locker.unlock(secret: source) { outcome in
             watch?.renew()
             switch outcome {
             case .success(let already): reply(.unlocked(already: already))
             case .failure(let refusal): reply(.error(refusal.failure))
-            }
-        }
-    }
-
-    /// Opens a slot, of the configuration as it is now: a slot removed since the mount opens no more.
-    private static func masterKey(of vaultPath: FilePath, _ secret: SlotSecret) throws(UnlockRefusal) -> SecretBytes {
-        do throws(VaultError) {
-            let directory = try VaultDirectory.open(vaultPath)
-            return try directory.unlock(with: secret)
-        } catch {
-            switch error {
-            case .wrongSecret, .noSlot, .slotExpired: throw .wrongSecret(error.description)
-            default: throw .failed(error.description)
             }
         }
     }

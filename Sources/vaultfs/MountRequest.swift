@@ -1,15 +1,16 @@
 internal import BackingStore
 internal import FuseSession
 internal import Glibc
+internal import MountedFileSystem
 internal import SystemPackage
 internal import VaultFileSystem
 internal import VaultFormat
 internal import VaultStore
 
 /// One mount to be made, with everything checked that can be without keys.
-struct MountRequest {
-    /// Absolute.
-    var vaultPath: FilePath
+struct MountRequest: Sendable {
+    /// The vault, or what a view is of. Absolute.
+    var source: FilePath
     /// Absolute, without links.
     var mountpoint: FilePath
     var fuseOptions: [String]
@@ -25,6 +26,6 @@ struct MountRequest {
     var mountOptions: MountOptions {
         MountOptions(
             mountpoint: mountpoint, fuseOptions: fuseOptions + (isReadOnly ? ["ro"] : []),
-            sourceName: vaultPath.string, bypassesKernelCache: bypassesKernelCache)
+            sourceName: source.string, bypassesKernelCache: bypassesKernelCache)
     }
 }

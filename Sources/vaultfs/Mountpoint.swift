@@ -5,10 +5,29 @@ internal import VaultStore
 
 /// The checks on a mountpoint, before anybody is asked for a passphrase.
 enum Mountpoint {
-    /// The absolute path of a mountpoint at which the vault can be mounted.
+    /// The directory that is to be mounted.
+    struct Source {
+        /// What messages call it: `vault` or `source`.
+        var kind: String
+        var path: FilePath
+        var descriptor: Int32
+
+        init(kind: String, path: FilePath, descriptor: Int32) {
+            self.kind = kind
+            self.path = path
+            self.descriptor = descriptor
+        }
+
+        init(vault: VaultDirectory) {
+            self.init(kind: "vault", path: vault.path, descriptor: vault.root.rawValue)
+        }
+    }
+
+    /// The absolute path of a mountpoint at which something can be mounted.
+    /// - Parameter source: nil where it is no directory.
     /// - Throws: code `mountpoint`, or `inUse` where a vault is mounted there.
     static func check(
-        _ path: FilePath, vault: VaultDirectory, mayBeNonEmpty: Bool
+        _ path: FilePath, source: Source?, mayBeNonEmpty: Bool
     ) throws(CommandFailure) -> FilePath {
         let resolved: FilePath
         do throws(Errno) {
@@ -26,7 +45,7 @@ enum Mountpoint {
         if geteuid() != 0, resolved.withPlatformString({ access($0, W_OK) }) != 0 {
             throw CommandFailure(.mountpoint, "mountpoint is not writable for you: \(resolved.shown)")
         }
-        try checkNesting(resolved, vault: vault)
+        if let source { try checkNesting(resolved, source) }
         if !mayBeNonEmpty { try checkEmptiness(resolved) }
         return resolved
     }
@@ -52,16 +71,16 @@ enum Mountpoint {
         }
     }
 
-    /// Neither may lie in the other: the vault would be read through its own mount.
-    private static func checkNesting(_ path: FilePath, vault: VaultDirectory) throws(CommandFailure) {
-        guard let own = Identity(path: path), let root = Identity(descriptor: vault.root.rawValue) else {
+    /// Neither may lie in the other: the source would be read through its own mount.
+    private static func checkNesting(_ path: FilePath, _ source: Source) throws(CommandFailure) {
+        guard let own = Identity(path: path), let root = Identity(descriptor: source.descriptor) else {
             throw CommandFailure(.mountpoint, "cannot look at \(path.shown): \(currentErrno())")
         }
         if ancestors(of: AT_FDCWD, path).contains(root) {
-            throw CommandFailure(.mountpoint, "mountpoint \(path.shown) is inside the vault \(vault.path.shown)")
+            throw CommandFailure(.mountpoint, "mountpoint \(path.shown) is inside the \(source.kind) \(source.path.shown)")
         }
-        if ancestors(of: vault.root.rawValue, ".").contains(own) {
-            throw CommandFailure(.mountpoint, "the vault \(vault.path.shown) is inside the mountpoint \(path.shown)")
+        if ancestors(of: source.descriptor, ".").contains(own) {
+            throw CommandFailure(.mountpoint, "the \(source.kind) \(source.path.shown) is inside the mountpoint \(path.shown)")
         }
     }
 

@@ -66,6 +66,10 @@ struct PathArgument: ExpressibleByArgument {
         path = FilePath(bytes: bytes)
     }
 
+    init(path: FilePath) {
+        self.path = path
+    }
+
     static var defaultCompletionKind: CompletionKind { .file() }
 }
 

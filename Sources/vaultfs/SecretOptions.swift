@@ -6,16 +6,8 @@ internal import VaultStore
 
 /// Where the secret that opens a vault comes from: one of these, or the terminal.
 struct SecretOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("Read the passphrase from a file.", valueName: "file"))
-    var passfile: PathArgument?
-
-    @Option(help: ArgumentHelp("Run a command with /bin/sh and take its output as the passphrase.", valueName: "cmd"))
-    var extpass: String?
-
-    @Option(
-        name: .customLong("passphrase-fd"),
-        help: ArgumentHelp("Read the passphrase from a file descriptor.", valueName: "n"))
-    var passphraseDescriptor: Int32?
+    @OptionGroup
+    var passphrase: PassphraseOptions
 
     @Option(help: ArgumentHelp("Use a keyfile (at least 32 bytes) instead of a passphrase.", valueName: "file"))
     var keyfile: PathArgument?
@@ -24,23 +16,14 @@ struct SecretOptions: ParsableArguments {
     var recoveryKey = false
 
     func validate() throws {
-        let sources = [
-            passfile == nil ? nil : "--passfile", extpass == nil ? nil : "--extpass",
-            passphraseDescriptor == nil ? nil : "--passphrase-fd", keyfile == nil ? nil : "--keyfile",
-        ].compactMap { $0 }
-        guard sources.count <= 1 else {
-            throw ValidationError("only one of \(sources.joined(separator: ", ")) can be given")
-        }
+        try PassphraseOptions.checkSingle(passphrase.sources + (keyfile == nil ? [] : ["--keyfile"]))
         guard !(recoveryKey && keyfile != nil) else {
             throw ValidationError("only one of --recovery-key, --keyfile can be given")
-        }
-        if let passphraseDescriptor, passphraseDescriptor < 0 {
-            throw ValidationError("--passphrase-fd \(passphraseDescriptor) is not a file descriptor")
         }
     }
 
     /// Whether it is read from somewhere else than the terminal.
-    var hasSource: Bool { passfile != nil || extpass != nil || passphraseDescriptor != nil || keyfile != nil }
+    var hasSource: Bool { !passphrase.sources.isEmpty || keyfile != nil }
 
     /// Reads the secret, from the terminal where no source was given.
     /// - Parameter isNew: a new passphrase is asked for twice.
@@ -59,13 +42,7 @@ struct SecretOptions: ParsableArguments {
     }
 
     private func readText(isNew: Bool) throws(CommandFailure) -> WipedBytes {
-        if let passfile { return try SecretReader.read(path: passfile.path, limit: SecretReader.textLimit) }
-        if let extpass { return try SecretReader.run(command: ProcessArguments.bytes(of: extpass)) }
-        if let passphraseDescriptor {
-            return try SecretReader.read(
-                descriptor: passphraseDescriptor, name: "file descriptor \(passphraseDescriptor)",
-                limit: SecretReader.textLimit)
-        }
+        if let given = try passphrase.read() { return given }
         if recoveryKey { return try TerminalPrompt.ask("Recovery key: ") }
         guard isNew else { return try TerminalPrompt.ask("Passphrase: ") }
         let passphrase = try TerminalPrompt.ask("New passphrase: ")

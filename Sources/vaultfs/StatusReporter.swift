@@ -1,6 +1,7 @@
 internal import BackingStore
 internal import FoundationEssentials
 internal import Glibc
+internal import MountedFileSystem
 internal import SystemPackage
 internal import VaultControl
 internal import VaultCrypto
@@ -11,27 +12,25 @@ internal import VaultStore
 /// Answers the control socket's requests for one mount. Any thread.
 struct StatusReporter: Sendable {
     private let request: MountRequest
-    private let vault: VaultID
-    private let fileSystem: VaultFileSystem
+    private let contents: MountContents
     private let lock: MountLock
     private let announcer: MountAnnouncer
-    private let mounted = Timestamp.now()
+    private let mounted = UtcTime.now()
     private let start = ContinuousClock.now
 
     init(
-        request: MountRequest, vault: VaultID, fileSystem: VaultFileSystem, lock: MountLock, announcer: MountAnnouncer
+        request: MountRequest, contents: MountContents, lock: MountLock, announcer: MountAnnouncer
     ) {
         self.lock = lock
         self.announcer = announcer
         self.request = request
-        self.vault = vault
-        self.fileSystem = fileSystem
+        self.contents = contents
     }
 
     func answer(_ request: ControlRequest, reply: @escaping @Sendable (ControlResponse) -> Void) {
         switch request {
         case .status: reply(.status(status()))
-        case .stats: reply(.stats(JSONValue(encoding: fileSystem.statistics()) ?? .object([:])))
+        case .stats: reply(.stats(JSONValue(encoding: contents.fileSystem.statistics()) ?? .object([:])))
         case .lock: lock.lock(reply: reply)
         case .unlock(let secret): lock.unlock(secret, reply: reply)
         case .events: reply(.subscribed(announcer.subscription(lock.status())))
@@ -39,15 +38,16 @@ struct StatusReporter: Sendable {
     }
 
     private func status() -> MountStatus {
-        let statistics = fileSystem.statistics()
+        let statistics = contents.fileSystem.statistics()
         let lock = lock.status()
         let memory = MemoryProtection(cacheIsLocked: statistics.cacheLocked)
         return MountStatus(
-            version: VaultFS.version, pid: getpid(), vaultPath: request.vaultPath.string, vaultID: vault.hex,
-            mountpoint: request.mountpoint.string, state: MountStatus.State(rawValue: lock.state) ?? .locked,
+            version: VaultFS.version, pid: getpid(), vaultPath: request.source.string, vaultID: contents.vaultID,
+            view: contents.view, mountpoint: request.mountpoint.string, state: MountStatus.State(rawValue: lock.state) ?? .locked,
             readOnly: request.isReadOnly, mounted: mounted,
             uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysLocked: SecretMemory.allLocked,
             cacheLocked: statistics.cacheLocked, lock: JSONValue(encoding: lock), memory: JSONValue(encoding: memory),
-            statistics: JSONValue(encoding: statistics))
+            statistics: JSONValue(encoding: statistics),
+            problems: contents.view == nil ? nil : contents.problems())
     }
 }

@@ -4,7 +4,7 @@ internal import VaultControl
 enum StatusText {
     static func print(_ status: MountStatus) {
         Console.printField("mountpoint", Console.shown(status.mountpoint))
-        Console.printField("vault", Console.shown(status.vaultPath))
+        Console.printField(status.view.map { "\($0) view of" } ?? "vault", Console.shown(status.vaultPath))
         Console.printField("state", status.state.rawValue + (status.readOnly ? ", read-only" : ""))
         // The receipt is the lock command's.
         if let lock = status.lock { printFields(lock, without: ["state", "lastReceipt"]) }
@@ -18,6 +18,7 @@ enum StatusText {
         }
         // Said already, in words.
         if let counters = status.statistics { printFields(counters, without: ["keysLocked", "cacheLocked"]) }
+        for problem in status.problems ?? [] { Console.printField("problem", Console.shown(problem)) }
     }
 
     /// A line for each field of an object.

@@ -3,6 +3,7 @@ import FoundationEssentials
 import FuseSession
 import Glibc
 import Logging
+import MountedFileSystem
 import Synchronization
 import SystemPackage
 import TestSupport
@@ -86,7 +87,7 @@ final class MountInProcess: Sendable {
 
     func unlock() {
         let done = Monitor(false)
-        locker.unlock(masterKey: nil) { _ in done.update { $0 = true } }
+        locker.unlock(secret: nil) { _ in done.update { $0 = true } }
         done.wait { $0 ? () : nil }
     }
 

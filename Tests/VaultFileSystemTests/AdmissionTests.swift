@@ -1,6 +1,8 @@
 import BackingStore
 import Glibc
+import MountedFileSystem
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 import VaultStore
@@ -74,7 +76,7 @@ import VaultStore
             }
             expect(isAttributesAllowed, "getattr of \(name)") { _ = try system.attributes(id) }
             expect(isAttributesAllowed, "setattr of \(name)") {
-                var changes = VaultFileSystem.Changes()
+                var changes = AttributeChanges()
                 changes.mode = 0o600
                 _ = try system.change(id, changes, handle: nil, workspace: vault.workspace)
             }

@@ -1,5 +1,6 @@
 import BackingStore
 import Glibc
+import MountedFileSystem
 import SystemPackage
 import Testing
 import VaultFormat

@@ -1,7 +1,9 @@
 import BackingStore
 import CLinux
 import Glibc
+import MountedFileSystem
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 import VaultStore
@@ -70,7 +72,7 @@ import VaultStore
     @Test("Sizes, modes, owners and times are set as asked")
     func changes() throws {
         let id = try vault.file("f", pattern(9000)).id
-        var changes = VaultFileSystem.Changes()
+        var changes = AttributeChanges()
         changes.length = 100
         changes.mode = 0o600
         changes.modificationTime = timespec(tv_sec: 1_000_000_000, tv_nsec: 123)
@@ -82,7 +84,7 @@ import VaultStore
         #expect(try system.attributes(id).st_mtim.tv_sec == 1_000_000_000)
         #expect(try vault.content(id) == pattern(100))
         let link = try system.makeLink(ascii("l"), in: .root, target: ascii("anywhere"), for: vault.caller)
-        var mode = VaultFileSystem.Changes()
+        var mode = AttributeChanges()
         mode.mode = 0o600
         expect(.notSupported) { _ = try system.change(link.id, mode, handle: nil, workspace: vault.workspace) }
     }
@@ -93,7 +95,7 @@ import VaultStore
         system.shutDown()
         #expect(truncate(try vault.backing("f"), size) == 0)
         expect(.ioError) { _ = try vault.content(id) }
-        var changes = VaultFileSystem.Changes()
+        var changes = AttributeChanges()
         changes.length = 0
         #expect(try system.change(id, changes, handle: nil, workspace: vault.workspace).st_size == 0)
         #expect(try vault.content(id) == [])
@@ -171,7 +173,7 @@ import VaultStore
         let path = try vault.backing("f")
         let old = try Bytes.of(path)
         let handle = try system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
-        var changes = VaultFileSystem.Changes()
+        var changes = AttributeChanges()
         changes.length = 5000
         _ = try system.change(id, changes, handle: handle, workspace: vault.workspace)
         let new = try Bytes.of(path)

@@ -6,6 +6,7 @@ import SystemPackage
 import Testing
 import VaultStore
 
+@testable import MountedFileSystem
 @testable import VaultFileSystem
 
 /// Who passes the gate, and whom a lock waits for.

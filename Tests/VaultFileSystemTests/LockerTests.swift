@@ -5,11 +5,13 @@ import LockFiles
 import Logging
 import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
 import VaultCrypto
 import VaultFormat
 import VaultStore
 
+@testable import MountedFileSystem
 @testable import VaultFileSystem
 
 /// What locks and what unlocks (README, "What unlocks what"), with caches of no kernel.
@@ -88,9 +90,9 @@ import VaultStore
             return try #require(given as Bool?)
         }
 
-        func unlock(_ key: Locker.MasterKeySource? = nil) throws -> Result<Bool, UnlockRefusal> {
+        func unlock(_ key: Locker.SecretSource? = nil) throws -> Result<Bool, UnlockRefusal> {
             let answer = Monitor<Result<Bool, UnlockRefusal>?>(nil)
-            locker.unlock(masterKey: key) { outcome in answer.update { $0 = outcome } }
+            locker.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
             let given = answer.wait(until: monotonicDeadline(in: 20)) { $0 }
             return try #require(given)
         }
@@ -139,7 +141,7 @@ import VaultStore
         #expect(setup.next() == "did-lock")
         #expect(system.store.keyRing.presentClasses == [.untilFirstUnlock, .none])
         #expect(!handle.file.hasKeys)
-        let key: Locker.MasterKeySource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in masterKey }
+        let key: Locker.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in masterKey }
         #expect(isLockFileRefusal(try setup.unlock(key)))
         try setup.place.remove()
         #expect(try setup.unlock() == .failure(.secretNeeded))
@@ -156,7 +158,7 @@ import VaultStore
         let file = try vault.file("f", pattern(5000)).id
         let handle = try system.open(file, flags: O_RDONLY, for: vault.caller, workspace: vault.workspace)
         let listing = try system.openDirectory(.root)
-        let key: Locker.MasterKeySource = { [masterKey = vault.masterKey] () throws(UnlockRefusal) in masterKey }
+        let key: Locker.SecretSource = { [masterKey = vault.masterKey] () throws(UnlockRefusal) in masterKey }
         #expect(try setup.lock(.command) == false)
         let record = URL(filePath: vault.path + "/vaultfs.dir")
         let good = try Data(contentsOf: record)

@@ -2,6 +2,7 @@ import BackingStore
 import CLinux
 import FoundationEssentials
 import Glibc
+import MountedFileSystem
 import SystemPackage
 import Testing
 import VaultCrypto
@@ -18,7 +19,7 @@ final class MountedVault {
     private let lock: LockOptions
     private(set) var system: VaultFileSystem
     private(set) var workspace: Workspace
-    let caller = VaultFileSystem.Caller(uid: geteuid(), gid: getegid())
+    let caller = Caller(uid: geteuid(), gid: getegid())
 
     init(lock: LockOptions = LockOptions()) throws {
         self.lock = lock
@@ -57,7 +58,7 @@ final class MountedVault {
 
     /// A file with this content, closed; counts as one lookup.
     @discardableResult
-    func file(_ name: String, in parent: NodeID = .root, _ content: [UInt8] = []) throws -> VaultFileSystem.Entry {
+    func file(_ name: String, in parent: NodeID = .root, _ content: [UInt8] = []) throws -> NodeEntry {
         let (entry, handle) = try system.create(ascii(name), in: parent, mode: 0o644, flags: O_RDWR, for: caller)
         try write(handle, content)
         system.release(handle)
@@ -149,12 +150,7 @@ func expect(
     }
 }
 
-/// Bytes that tell where they are.
-func pattern(_ count: Int) -> [UInt8] {
-    (0..<count).map { UInt8(truncatingIfNeeded: ($0 &* 0x9E37_79B9) >> 13) }
-}
-
-extension VaultFileSystem.Caller {
+extension Caller {
     /// Who may do anything.
     static var root: Self { Self(uid: 0, gid: 0) }
 }

@@ -1,6 +1,7 @@
 import BackingStore
 import CLinux
 import Glibc
+import MountedFileSystem
 import Synchronization
 import SystemPackage
 import Testing

@@ -1,8 +1,10 @@
 import BackingStore
 import CLinux
 import Glibc
+import MountedFileSystem
 import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 import VaultStore

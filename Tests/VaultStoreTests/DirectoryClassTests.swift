@@ -4,6 +4,7 @@ import Foundation
 import Glibc
 import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 

@@ -1,6 +1,7 @@
 import BackingStore
 import Glibc
 import Synchronization
+import TestSupport
 import Testing
 import VaultFormat
 

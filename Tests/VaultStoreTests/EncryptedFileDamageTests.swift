@@ -1,5 +1,6 @@
 import BackingStore
 import Glibc
+import TestSupport
 import Testing
 import VaultFormat
 

@@ -2,6 +2,7 @@ import BackingStore
 import CLinux
 import Glibc
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 

@@ -2,6 +2,7 @@ import BackingStore
 import Glibc
 import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 

@@ -1,4 +1,5 @@
 import BackingStore
+import TestSupport
 import Testing
 import VaultFormat
 
@@ -120,7 +121,8 @@ import VaultFormat
         let range = torn.fixture.recordRange(1, length: 5000)
         let record = torn.newRecord(1)
         #expect(record.count == 936)
-        for cut in [0, 1, 500, 936] {
+        // One byte alone may be the same by chance.
+        for cut in [0, 16, 500, 936] {
             var bytes = torn.oldBytes
             // The header is unsealed by then.
             bytes.replaceSubrange(0..<128, with: torn.newBytes[..<128])

@@ -3,6 +3,7 @@ import CLinux
 import Foundation
 import Glibc
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 

@@ -161,12 +161,6 @@ extension EncryptedFile {
 
 func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
 
-/// Bytes that tell where they are from.
-func pattern(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
-    var generator = SeededGenerator(seed: seed)
-    return generator.bytes(count)
-}
-
 /// The reason of the damage that `body` reports; nil, and a failed expectation, if it reports none.
 @discardableResult
 func damage(sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void) -> String? {
@@ -180,30 +174,6 @@ func damage(sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws
     }
     Issue.record("no error", sourceLocation: sourceLocation)
     return nil
-}
-
-/// A small generator with a seed, so that a failing case can be found again.
-struct SeededGenerator: RandomNumberGenerator {
-    private var state: UInt64
-
-    init(seed: UInt64) { state = seed }
-
-    mutating func next() -> UInt64 {
-        // splitmix64 (Steele, Lea, Flood 2014)
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-        return z ^ (z >> 31)
-    }
-
-    mutating func bytes(_ count: Int) -> [UInt8] {
-        var result = [UInt8]()
-        result.reserveCapacity(count + 8)
-        while result.count < count { withUnsafeBytes(of: next()) { result.append(contentsOf: $0) } }
-        result.removeLast(result.count - count)
-        return result
-    }
 }
 
 func makeFifo(_ path: String) { #expect(mkfifo(path, 0o600) == 0) }

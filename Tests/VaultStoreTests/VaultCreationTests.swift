@@ -100,8 +100,8 @@ import VaultFormat
     }
 
     @Test func `times are spelt as the format wants them`() {
-        #expect(Timestamp.text(secondsSinceEpoch: 0) == "1970-01-01T00:00:00Z")
-        #expect(Timestamp.text(secondsSinceEpoch: 1_795_176_245) == "2026-11-20T12:04:05Z")
-        #expect(Timestamp.isValid(Array(Timestamp.now().utf8)))
+        #expect(UtcTime.text(secondsSinceEpoch: 0) == "1970-01-01T00:00:00Z")
+        #expect(UtcTime.text(secondsSinceEpoch: 1_795_176_245) == "2026-11-20T12:04:05Z")
+        #expect(Timestamp.isValid(Array(UtcTime.now().utf8)))
     }
 }

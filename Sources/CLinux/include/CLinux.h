@@ -86,3 +86,10 @@ int linux_identify(const char *path, struct linux_file_identity *identity);
 uint64_t linux_filesystem_type_at(const char *path);
 // eventfd(2), close-on-exec, not blocking.
 int linux_eventfd(void);
+
+// pipe2(2) with O_CLOEXEC.
+int linux_pipe(int ends[2]);
+// pidfd_open(2): close-on-exec, readable when the process has ended.
+int linux_pidfd_open(int pid);
+// posix_spawn_file_actions_addclosefrom_np(3); `actions` is a posix_spawn_file_actions_t.
+int linux_spawn_close_from(void *actions, int first);

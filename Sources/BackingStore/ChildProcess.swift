@@ -1,0 +1,85 @@
+internal import CLinux
+package import Glibc
+package import SystemPackage
+
+/// posix_spawn(3) and waitpid(2). Any thread.
+package enum ChildProcess {
+    /// How a child ended.
+    package enum Outcome: Equatable, CustomStringConvertible {
+        case exited(Int32)
+        case killed(signal: Int32)
+
+        package var description: String {
+            switch self {
+            case .exited(let code): "failed with exit code \(code)"
+            case .killed(let signal): "was ended by signal \(signal)"
+            }
+        }
+    }
+
+    /// POSIX_SPAWN_SETSID of <spawn.h>, which Swift's Glibc does not show.
+    private static let newSession: Int16 = 0x80
+
+    /// Starts a program with default signals.
+    /// - Parameters:
+    ///   - arguments: all of them, the name first; bytes without NUL.
+    ///   - environment: `NAME=value`, bytes without NUL; nil for this process's.
+    ///   - descriptors: (ours, the number it has there).
+    ///   - closesOthers: whether no descriptor from 3 on reaches it; else all do that are not close-on-exec.
+    package static func spawn(
+        path: String, arguments: [[UInt8]], environment: [[UInt8]]? = nil,
+        descriptors: [(own: Int32, target: Int32)], closesOthers: Bool = false, isSessionLeader: Bool = false
+    ) throws(Errno) -> pid_t {
+        var actions = posix_spawn_file_actions_t()
+        var attributes = posix_spawnattr_t()
+        posix_spawn_file_actions_init(&actions)
+        posix_spawnattr_init(&attributes)
+        defer {
+            posix_spawn_file_actions_destroy(&actions)
+            posix_spawnattr_destroy(&attributes)
+        }
+        for (own, target) in descriptors { posix_spawn_file_actions_adddup2(&actions, own, target) }
+        if closesOthers { linux_spawn_close_from(&actions, STDERR_FILENO + 1) }
+        var defaults = sigset_t()
+        sigemptyset(&defaults)
+        sigaddset(&defaults, SIGPIPE)
+        posix_spawnattr_setsigdefault(&attributes, &defaults)
+        var mask = sigset_t()
+        sigemptyset(&mask)
+        posix_spawnattr_setsigmask(&attributes, &mask)
+        let flags = Int16(POSIX_SPAWN_SETSIGDEF) | Int16(POSIX_SPAWN_SETSIGMASK)
+        posix_spawnattr_setflags(&attributes, flags | (isSessionLeader ? newSession : 0))
+
+        var child = pid_t()
+        let result = withCStrings(arguments) { words in
+            guard let environment else { return posix_spawn(&child, path, &actions, &attributes, words, environ) }
+            return withCStrings(environment) { posix_spawn(&child, path, &actions, &attributes, words, $0) }
+        }
+        guard result == 0 else { throw Errno(rawValue: result) }
+        return child
+    }
+
+    /// Calls `body` with what posix_spawn(3) takes: C strings, ended by NULL.
+    private static func withCStrings(
+        _ strings: [[UInt8]], _ body: (UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>) -> Int32
+    ) -> Int32 {
+        var pointers = strings.map { withCString($0) { strdup($0) } }
+        defer { for pointer in pointers { free(pointer) } }
+        pointers.append(nil)
+        return pointers.withUnsafeMutableBufferPointer { buffer in
+            guard let base = buffer.baseAddress else { preconditionFailure("internal error: no arguments") }
+            return body(base)
+        }
+    }
+
+    /// waitpid(2) for one child.
+    package static func wait(for child: pid_t) -> Outcome {
+        var status: Int32 = 0
+        while waitpid(child, &status, 0) == -1 {
+            guard errno == EINTR else { return .exited(-1) }
+        }
+        // WIFSIGNALED, WEXITSTATUS of <sys/wait.h>, which are macros.
+        let signal = status & 0x7F
+        return signal == 0 ? .exited((status >> 8) & 0xFF) : .killed(signal: signal)
+    }
+}

@@ -1,0 +1,89 @@
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+
+/// Reads a backing directory with getdents64(2), keeping the store's own offsets. One thread at a time.
+package struct DirectoryReader {
+    package struct Entry {
+        package var name: [UInt8]
+        package var inode: UInt64
+        /// DT_*, as the store gives it.
+        package var type: UInt8
+        /// Where the next entry is read from: what telldir(3) returns.
+        package var nextOffset: Int64
+    }
+
+    private static let bufferSize = 32 << 10
+
+    package let directory: Descriptor
+    private var buffer: [UInt8] = []
+    private var position = 0
+    /// The offset of the entry at `position`.
+    private var offset: Int64 = 0
+    /// `position` and `offset` of the entry that was read last. It is in the buffer: only reading replaces that.
+    private var last: (position: Int, offset: Int64) = (0, 0)
+
+    /// - Parameter directory: open for reading, at its beginning.
+    package init(_ directory: Descriptor) {
+        self.directory = directory
+    }
+
+    /// Goes to an offset that an entry gave, or to 0 for the beginning: what is there now is read anew.
+    package mutating func seek(to newOffset: Int64) throws(StoreError) {
+        if newOffset == offset && newOffset != 0 { return }
+        try retrying { lseek(directory.fd, off_t(newOffset), SEEK_SET) }
+        buffer = []
+        position = 0
+        offset = newOffset
+        last = (position, offset)
+    }
+
+    /// Puts back the entry that was read last: it will be read again. Not twice, nor after the end or a `seek`.
+    package mutating func putBack() {
+        (position, offset) = last
+    }
+
+    /// The next entry but `.` and `..` as the store has it; nil at the end.
+    package mutating func next() throws(StoreError) -> Entry? {
+        while let entry = try nextWithDots() {
+            if entry.name != [UInt8(ascii: ".")] && entry.name != Array("..".utf8) { return entry }
+        }
+        return nil
+    }
+
+    /// The next entry, `.` and `..` among them; nil at the end.
+    package mutating func nextWithDots() throws(StoreError) -> Entry? {
+        if position >= buffer.count {
+            var fresh = [UInt8](repeating: 0, count: Self.bufferSize)
+            let count = try fresh.withMutableBytes { (bytes) throws(StoreError) -> Int in
+                try retrying { linux_getdents64(directory.fd, bytes.baseAddress, bytes.count) }
+            }
+            if count == 0 {
+                buffer = []
+                position = 0
+                return nil
+            }
+            fresh.removeLast(fresh.count - count)
+            buffer = fresh
+            position = 0
+        }
+        let parsed = buffer.withUnsafeBytes { bytes -> (Entry, Int)? in
+            var entry = linux_directory_entry()
+            guard let base = bytes.baseAddress,
+                linux_parse_directory_entry(base + position, bytes.count - position, &entry) == 0
+            else { return nil }
+            let name = [UInt8](UnsafeRawBufferPointer(start: entry.name, count: entry.name_length))
+            return (
+                Entry(name: name, inode: entry.inode, type: entry.type, nextOffset: entry.next_offset),
+                Int(entry.record_length)
+            )
+        }
+        guard let (entry, size) = parsed else { throw .damaged("directory: an entry does not parse") }
+        last = (position, offset)
+        position += size
+        offset = entry.nextOffset
+        return entry
+    }
+}

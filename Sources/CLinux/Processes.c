@@ -1,0 +1,13 @@
+#define _GNU_SOURCE
+#include "CLinux.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int linux_pipe(int ends[2]) { return pipe2(ends, O_CLOEXEC); }
+
+int linux_pidfd_open(int pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
+
+int linux_spawn_close_from(void *actions, int first) { return posix_spawn_file_actions_addclosefrom_np(actions, first); }

@@ -1,0 +1,36 @@
+internal import BackingStore
+
+/// What `status` tells of a mount's lock. The names of the fields are the control socket's.
+package struct LockStatus: Codable, Sendable {
+    package var state: String
+    /// Why it is locked, empty while it is not.
+    package var reasons: [LockReason]
+    /// When the state was entered: `YYYY-MM-DDThh:mm:ssZ`.
+    package var since: String
+    package var policy: LockPolicy
+    package var lockFiles: [String]
+    /// Lock files that lock now, and how.
+    package var seen: [String]
+    /// Whether unlocking takes a slot's secret.
+    package var needsSecret: Bool
+    /// Classes whose keys are in memory.
+    package var classKeys: [String]
+    package var graceSeconds: Double
+    package var idleSeconds: Double?
+    package var openFiles: Int
+    package var openForWriting: Int
+    package var refusedRequests: UInt64
+    package var locks: Int
+    package var lastReceipt: LockReceipt?
+}
+
+/// Why an unlock was refused.
+package enum UnlockRefusal: Error, Sendable, Equatable {
+    /// These lock files are there, or cannot be looked for; a line for people.
+    case lockFile([String], reason: String)
+    case secretNeeded
+    /// The secret opens no slot, or one that has expired; a line for people.
+    case wrongSecret(String)
+    case tooManyTries(seconds: Int)
+    case failed(String)
+}

@@ -1,0 +1,154 @@
+package import BackingStore
+internal import Glibc
+internal import LockFiles
+package import Logging
+internal import Synchronization
+internal import SystemPackage
+package import VaultCrypto
+
+/// Locks and unlocks one mount: gathers the triggers and works them off, one at a time, on a thread of its own, which
+/// holds no lock that a request needs. Any thread may call.
+package final class Locker: LockObserver, Sendable {
+    /// With the receipt, and whether it was locked before.
+    package typealias LockReply = @Sendable (LockReceipt, _ already: Bool) -> Void
+    /// Whether it was not locked.
+    package typealias UnlockReply = @Sendable (Result<Bool, UnlockRefusal>) -> Void
+    /// What a user gave, as the file system's `restoreKeys` takes it: of a vault, the master key that it opens.
+    package typealias SecretSource = @Sendable () throws(UnlockRefusal) -> SecretBytes
+
+    enum Job: Sendable {
+        case lock(LockReason, LockReply)
+        case unlock(SecretSource?, UnlockReply)
+        /// The last handle of a file was closed while its class is locked.
+        case purge(inode: UInt64, forgetKeys: @Sendable () -> Void)
+    }
+
+    struct Inbox {
+        var jobs: [Job] = []
+        /// A lock file may have changed, a grace may be over.
+        var isPoked = false
+        var watchFailure: String?
+        var isStopping = false
+    }
+
+    let fileSystem: any LockableFileSystem
+    let options: LockOptions
+    let signs: LockSigns?
+    let caches: any KernelCaches
+    let logger: Logger
+    let announce: @Sendable (LockEvent) -> Void
+    let inbox = Monitor(Inbox())
+    /// When the last refusal was announced, and how many had been before.
+    private let announced = Mutex((milliseconds: 0, count: UInt64(0)))
+    private let published: Mutex<LockStatus>
+    private let thread = Mutex<BackgroundThread?>(nil)
+
+    package init(
+        fileSystem: any LockableFileSystem, options: LockOptions, caches: any KernelCaches, logger: Logger,
+        announce: @escaping @Sendable (LockEvent) -> Void
+    ) {
+        self.fileSystem = fileSystem
+        self.options = options
+        self.caches = caches
+        self.logger = logger
+        self.announce = announce
+        signs = fileSystem.gate.signs
+        published = Mutex(
+            LockStatus(
+                state: "\(fileSystem.gate.state)", reasons: [], since: UtcTime.now(), policy: options.policy,
+                lockFiles: options.lockFiles.map { $0.path.string }, seen: [], needsSecret: false,
+                classKeys: [], graceSeconds: Double(options.graceMilliseconds) / 1000,
+                idleSeconds: options.idleMilliseconds.map { Double($0) / 1000 }, openFiles: 0, openForWriting: 0,
+                refusedRequests: 0, locks: 0, lastReceipt: nil))
+    }
+
+    /// Starts the thread. A vault that a lock file locks already is locked when this returns.
+    /// - Throws: pthread_create(3)'s error.
+    package func start() throws(StoreError) {
+        signs?.whenSeen { [weak self] in self?.poke() }
+        fileSystem.setLockObserver(self)
+        var loop = LockerLoop(self)
+        loop.begin()
+        let start = Mutex(loop)
+        let made = try BackgroundThread {
+            // Of the calling thread and those it makes, on Linux: a purge competes with programs that try again and again.
+            // Where the user may not, it does without.
+            setpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0, -20)
+            start.withLock { $0.run() }
+        }
+        thread.withLock { $0 = made }
+    }
+
+    /// Ends the thread; whoever waits for a lock or an unlock is answered. Returns when it has ended, to every caller: who
+    /// takes the session down relies on it.
+    package func stop() {
+        inbox.update { $0.isStopping = true }
+        thread.withLock { $0.take()?.join() }
+    }
+
+    /// Locks; `reply` is called when that is done, or at once where it was.
+    package func lock(_ reason: LockReason, reply: @escaping LockReply = { _, _ in }) {
+        inbox.update { $0.jobs.append(.lock(reason, reply)) }
+    }
+
+    /// Unlocks where nothing else locks. Without `secret` only where none is needed.
+    package func unlock(secret: SecretSource? = nil, reply: @escaping UnlockReply = { _ in }) {
+        inbox.update { $0.jobs.append(.unlock(secret, reply)) }
+    }
+
+    /// Has the lock files looked at.
+    package func poke() {
+        inbox.update { $0.isPoked = true }
+    }
+
+    /// Whether a lock waits that is not to be kept waiting.
+    var isToLock: Bool {
+        if let signs, signs.files.contains(where: { $0.look().isLocked }) { return true }
+        return inbox.update { inbox in
+            inbox.isStopping || inbox.watchFailure != nil
+                || inbox.jobs.contains { if case .lock = $0 { true } else { false } }
+        }
+    }
+
+    /// The lock files cannot be watched any more: locks.
+    package func watchFailed(_ reason: String) {
+        inbox.update { $0.watchFailure = reason }
+    }
+
+    /// The lock as of now.
+    package func status() -> LockStatus {
+        var status = published.withLock { $0 }
+        status.state = "\(fileSystem.gate.state)"
+        status.classKeys = fileSystem.presentKeys
+        status.openFiles = fileSystem.openHandles
+        status.openForWriting = fileSystem.writingHandles
+        status.refusedRequests = fileSystem.counters.refusedRequests.total
+        return status
+    }
+
+    // MARK: What requests tell
+
+    package func refused() {
+        let count = fileSystem.counters.refusedRequests.total
+        let milliseconds = monotonicMilliseconds()
+        let unreported = announced.withLock { announced -> UInt64 in
+            // Programs that try again and again are not to flood whoever listens.
+            guard milliseconds - announced.milliseconds >= 1000 else { return 0 }
+            defer { announced = (milliseconds, count) }
+            return count - announced.count
+        }
+        if unreported > 0 { announce(.denied(count: unreported)) }
+    }
+
+    package func noWriterLeft() {
+        poke()
+    }
+
+    package func closed(inode: UInt64, forgetKeys: @escaping @Sendable () -> Void) {
+        inbox.update { $0.jobs.append(.purge(inode: inode, forgetKeys: forgetKeys)) }
+    }
+
+    func publish(_ change: (inout LockStatus) -> Void) {
+        published.withLock { change(&$0) }
+    }
+}

@@ -1,0 +1,178 @@
+package import BackingStore
+internal import CLinux
+package import Glibc
+internal import Synchronization
+internal import SystemPackage
+
+/// All nodes that the kernel knows, by inode and by the number it was told. Any thread; the mutex is held for
+/// book-keeping only, never for a system call.
+package final class NodeTable<Item: TableNode>: Sendable {
+    private typealias State = NodeTableState
+
+    package let root: Item
+    private let state = Mutex(State())
+
+    package init(root: Item) {
+        self.root = root
+        root.references = 1
+        state.withLock { $0.byKey[root.key] = root }
+    }
+
+    /// The node with this number. The kernel names only nodes that it holds.
+    package func node(_ id: NodeID) throws(StoreError) -> Item {
+        if id == .root { return root }
+        guard let pointer = UnsafeRawPointer(bitPattern: UInt(id.rawValue)) else { throw .system(.staleNFSFileHandle) }
+        return Unmanaged<Item>.fromOpaque(pointer).takeUnretainedValue()
+    }
+
+    package func id(of node: Item) -> NodeID {
+        node === root ? .root : NodeID(rawValue: UInt64(UInt(bitPattern: Unmanaged.passUnretained(node).toOpaque())))
+    }
+
+    /// The node for what was found under a name, counted as looked up once.
+    package func intern(_ status: stat, parent: Item, entry: [UInt8]) -> Item {
+        let key = NodeKey(status)
+        let kind = status.st_mode & S_IFMT
+        return state.withLock { state in
+            if let known = state.byKey[key] {
+                if known.kind == kind {
+                    known.references += 1
+                    addName(known, parent, entry, &state)
+                    return item(known)
+                }
+                // The store was changed behind our back, and the number used again.
+                detach(known, &state)
+            }
+            let node = Item(key: key, kind: kind)
+            node.references = 1
+            state.byKey[key] = node
+            addName(node, parent, entry, &state)
+            return node
+        }
+    }
+
+    package func find(_ status: stat) -> Item? {
+        state.withLock { state in state.byKey[NodeKey(status)].map { item($0) } }
+    }
+
+    /// One name of the node that may still be right: the first, or the one after `tried` others.
+    package func name(of node: Item, after tried: Int = 0) -> NodeName<Item>? {
+        state.withLock { _ in tried < node.names.count ? name(node.names[tried]) : nil }
+    }
+
+    package func addName(_ node: Item, parent: Item, entry: [UInt8]) {
+        state.withLock { state in addName(node, parent, entry, &state) }
+    }
+
+    private func addName(_ node: TableNode, _ parent: TableNode, _ entry: [UInt8], _ state: inout State) {
+        if node === root { return }
+        if node.names.contains(where: { $0.parent === parent && $0.entry == entry }) { return }
+        if node.isDirectory && !node.names.isEmpty {
+            // A directory has one name; an older one was moved away behind our back.
+            let old = node.names
+            node.names = []
+            for name in old { release(name.parent, &state) }
+        }
+        parent.references += 1
+        node.names.append(NodeName(parent: parent, entry: entry))
+    }
+
+    /// A name is gone; `isLast` tells that it was the file's last, or a directory's.
+    package func removeName(_ node: Item, parent: Item, entry: [UInt8], isLast: Bool) {
+        state.withLock { state in
+            if let index = node.names.firstIndex(where: { $0.parent === parent && $0.entry == entry }) {
+                node.names.remove(at: index)
+                release(parent, &state)
+            }
+            if isLast { detach(node, &state) }
+        }
+    }
+
+    /// A name has become another.
+    package func moveName(_ node: Item, from: NodeName<Item>, to: NodeName<Item>) {
+        state.withLock { state in
+            if let index = node.names.firstIndex(where: { $0.parent === from.parent && $0.entry == from.entry }) {
+                node.names.remove(at: index)
+                release(from.parent, &state)
+            }
+            addName(node, to.parent, to.entry, &state)
+        }
+    }
+
+    /// Keeps the node until a `forget`, as a lookup of the kernel's does.
+    package func retain(_ node: Item) {
+        state.withLock { _ in node.references += 1 }
+    }
+
+    /// The kernel has dropped `count` of its lookups.
+    package func forget(_ node: Item, count: Int) {
+        state.withLock { state in
+            node.references -= count
+            dropIfUnused(node, &state)
+        }
+    }
+
+    private func release(_ node: TableNode, _ state: inout State) {
+        node.references -= 1
+        dropIfUnused(node, &state)
+    }
+
+    private func dropIfUnused(_ unused: TableNode, _ state: inout State) {
+        var node = unused
+        // A node that goes lets go of its parents; a deep tree must not become deep recursion.
+        var pending: [TableNode] = []
+        while true {
+            if node.references <= 0 && node !== root {
+                if state.byKey[node.key] === node { state.byKey[node.key] = nil }
+                state.detached[ObjectIdentifier(node)] = nil
+                for name in node.names {
+                    name.parent.references -= 1
+                    pending.append(name.parent)
+                }
+                node.names = []
+            }
+            guard let next = pending.popLast() else { return }
+            node = next
+        }
+    }
+
+    /// The inode is no longer what this node stands for.
+    package func disown(_ node: Item) {
+        state.withLock { detach(node, &$0) }
+    }
+
+    private func detach(_ node: TableNode, _ state: inout State) {
+        if state.byKey[node.key] === node { state.byKey[node.key] = nil }
+        for name in node.names { release(name.parent, &state) }
+        node.names = []
+        node.isDetached = true
+        if node.references > 0 { state.detached[ObjectIdentifier(node)] = node }
+    }
+
+    /// All nodes that the kernel holds, also those without a name.
+    package var all: [Item] {
+        state.withLock { state in state.byKey.values.map { item($0) } + state.detached.values.map { item($0) } }
+    }
+
+    /// All names by which the kernel knows nodes.
+    package func allNames() -> [NodeName<Item>] {
+        state.withLock { state in state.byKey.values.flatMap { $0.names.map { name($0) } } }
+    }
+
+    /// How many nodes the kernel holds.
+    package var count: Int { state.withLock { $0.byKey.count + $0.detached.count } }
+
+    // Only `intern` and `init` put nodes in, and those are items.
+    private func item(_ node: TableNode) -> Item { unsafeDowncast(node, to: Item.self) }
+
+    private func name(_ name: NodeName<TableNode>) -> NodeName<Item> {
+        NodeName(parent: item(name.parent), entry: name.entry)
+    }
+}
+
+/// What a node table knows.
+private struct NodeTableState {
+    var byKey: [NodeKey: TableNode] = [:]
+    /// Nodes without a name that the kernel still holds.
+    var detached: [ObjectIdentifier: TableNode] = [:]
+}

@@ -1,0 +1,62 @@
+internal import COpenSSL
+
+/// What `openssl enc` makes a key and an initial vector of, given a passphrase and a salt (openssl-enc(1)).
+package enum OpenSSLKeyDerivation: Equatable, Sendable {
+    /// EVP_BytesToKey(3) with a count of 1: `openssl enc` without `-pbkdf2` and `-iter`.
+    case bytesToKey(OpenSSLDigest)
+    /// PBKDF2 with HMAC (RFC 8018 section 5.2): `-pbkdf2`, which iterates 10,000 times unless told otherwise.
+    case pbkdf2(OpenSSLDigest, iterations: Int)
+
+    /// How many bytes of salt such a file has (PKCS5_SALT_LEN).
+    package static let saltSize = 8
+    /// How often PBKDF2 may iterate: at most some minutes.
+    package static let iterations = 1...100_000_000
+    private static let vectorSize = 16
+
+    /// A key of `keySize` bytes (16, 24 or 32) and an initial vector of 16. Any thread; slow by design with PBKDF2.
+    ///
+    /// Throws `.invalidInput` for other sizes and counts, `.keyForgotten`, `.library` where libcrypto does not do the
+    /// digest.
+    package func derive(
+        passphrase: SecretBytes, salt: [UInt8], keySize: Int
+    ) throws(CryptoError) -> (key: SecretBytes, vector: SecretBytes) {
+        let library = try Library.loaded()
+        let cipher = try library.aesCBC(keySize: keySize)
+        guard let passphraseSize = Int32(exactly: passphrase.count) else {
+            throw .invalidInput("a passphrase of \(passphrase.count) bytes")
+        }
+        let derived = try SecretBytes(count: keySize + Self.vectorSize) { (output) throws(CryptoError) in
+            try passphrase.withKey { (passphrase) throws(CryptoError) in
+                switch self {
+                case .bytesToKey(let digest):
+                    try Self.bytesToKey(
+                        passphrase, salt, cipher: cipher, digest: library.digest(digest), keySize, into: output)
+                case .pbkdf2(let digest, let iterations):
+                    guard Self.iterations.contains(iterations) else {
+                        throw .invalidInput("\(iterations) iterations of PBKDF2")
+                    }
+                    let done = PKCS5_PBKDF2_HMAC(
+                        passphrase.bindMemory(to: CChar.self).baseAddress, passphraseSize, salt, Int32(salt.count),
+                        Int32(iterations), try library.digest(digest), Int32(output.count),
+                        output.bindMemory(to: UInt8.self).baseAddress)
+                    guard done == 1 else { throw .failed("PKCS5_PBKDF2_HMAC") }
+                }
+            }
+        }
+        return (derived.subrange(0..<keySize), derived.subrange(keySize..<derived.count))
+    }
+
+    private static func bytesToKey(
+        _ passphrase: UnsafeRawBufferPointer, _ salt: [UInt8], cipher: OpaquePointer, digest: OpaquePointer,
+        _ keySize: Int, into output: UnsafeMutableRawBufferPointer
+    ) throws(CryptoError) {
+        // The function reads that many, whatever is there.
+        guard salt.count == saltSize else { throw .invalidInput("a salt of \(salt.count) bytes for EVP_BytesToKey") }
+        let key = output.bindMemory(to: UInt8.self)
+        guard let base = key.baseAddress else { return }
+        let made = EVP_BytesToKey(
+            cipher, digest, salt, passphrase.bindMemory(to: UInt8.self).baseAddress, Int32(passphrase.count), 1, base,
+            base + keySize)
+        guard Int(made) == keySize else { throw .failed("EVP_BytesToKey") }
+    }
+}

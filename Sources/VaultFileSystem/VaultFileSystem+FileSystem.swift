@@ -1,0 +1,35 @@
+package import BackingStore
+package import MountedFileSystem
+package import VaultStore
+
+extension Workspace: WorkerBuffers {}
+
+extension VaultFileSystem: FileSystem {
+    /// While we own the vault only we change it.
+    package var cacheSeconds: Double { 60 }
+
+    package func makeWorkspace() throws(StoreError) -> Workspace {
+        try Workspace(layout: store.layout)
+    }
+
+    package func runInBackground() {
+        store.sealer.run()
+    }
+
+    /// The kernel learns of every change from the request that makes it.
+    package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {}
+
+    package func open(
+        _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace, deferring: () -> OpenOutcome<FileHandle>
+    ) throws(StoreError) -> FileHandle? {
+        try open(id, flags: flags, for: caller, workspace: workspace)
+    }
+
+    package func endDeferred() {}
+
+    /// Pages stay right across opens: nobody else changes the vault (and mtime tells if somebody did). A file only half
+    /// vouched for is read exactly: the rest of a page would be filled up with zeros.
+    package func pageCaching(of handle: FileHandle) -> PageCaching {
+        handle.file.hasUnvouchedTail ? .bypass : .keep
+    }
+}

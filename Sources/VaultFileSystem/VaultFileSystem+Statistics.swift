@@ -1,0 +1,20 @@
+internal import BackingStore
+package import MountedFileSystem
+internal import VaultCrypto
+internal import VaultStore
+
+extension VaultFileSystem {
+    /// The totals and what is held, as of now.
+    package func statistics() -> Statistics {
+        let counters = store.counters
+        return Statistics(
+            cacheHits: counters.cacheHits.total, cacheMisses: counters.cacheMisses.total,
+            cacheSize: store.cache.capacity, cacheUsed: store.cache.usedSize,
+            aesBlocksDecrypted: counters.aesBlocksDecrypted.total,
+            ciphertextBytesRead: counters.ciphertextBytesRead.total,
+            ciphertextBytesWritten: counters.ciphertextBytesWritten.total,
+            damagedReads: counters.damagedReads.total, hiddenNames: counters.hiddenNames.total,
+            filesSealed: counters.filesSealed.total, nodes: nodes.count,
+            keysLocked: SecretMemory.allLocked, cacheLocked: store.cache.isLocked)
+    }
+}

@@ -1,0 +1,91 @@
+internal import BackingStore
+internal import MountedFileSystem
+internal import SystemPackage
+internal import ViewFormats
+
+/// Opens that wait for keys, on threads of their own: the workers go on. Any thread.
+final class DeferredOpens: Sendable {
+    /// Opens, or throws: with the failure where the keys could not be had; nil where keys have gone again meanwhile.
+    typealias Opening = @Sendable (ViewError?) throws(StoreError) -> ViewHandle?
+
+    private struct Job: Sendable {
+        var names: [KeyName]
+        var outcome: OpenOutcome<ViewHandle>
+        var open: Opening
+    }
+
+    private struct State {
+        var jobs: [Job] = []
+        var idle = 0
+        var threads: [BackgroundThread] = []
+        var isEnding = false
+    }
+
+    /// How many key commands may be waited for at a time.
+    private static let mostThreads = 8
+    /// How often keys may go again before they are used.
+    private static let patience = 3
+
+    private let gate: LockGate
+    private let keys: KeyStore
+    private let state = Monitor(State())
+
+    init(gate: LockGate, keys: KeyStore) {
+        self.gate = gate
+        self.keys = keys
+    }
+
+    func add(_ names: [KeyName], _ outcome: @escaping OpenOutcome<ViewHandle>, open: @escaping Opening) {
+        let isTaken = state.update { state in
+            if state.isEnding { return false }
+            if state.idle <= state.jobs.count, state.threads.count < Self.mostThreads,
+                let thread = try? BackgroundThread({ [self] in work() })
+            {
+                state.threads.append(thread)
+            }
+            if state.threads.isEmpty { return false }
+            state.jobs.append(Job(names: names, outcome: outcome, open: open))
+            return true
+        }
+        if !isTaken { outcome(.failure(.system(.resourceTemporarilyUnavailable))) }
+    }
+
+    /// Fails what waits, and returns when all has been answered. Once.
+    func end() {
+        state.update { $0.isEnding = true }
+        // Whoever fetches a key is told that there is none.
+        keys.stop()
+        for thread in state.update({ $0.threads }) { thread.join() }
+    }
+
+    private func work() {
+        let passage = gate.register()
+        defer { gate.unregister(passage) }
+        while let job = next() { job.outcome(Result { () throws(StoreError) in try serve(job, passage) }) }
+    }
+
+    private func next() -> Job? {
+        state.update { $0.idle += 1 }
+        defer { state.update { $0.idle -= 1 } }
+        return state.wait { state -> Job?? in
+            if !state.jobs.isEmpty { return .some(state.jobs.removeFirst()) }
+            return state.isEnding ? .some(nil) : nil
+        }
+    }
+
+    private func serve(_ job: Job, _ passage: LockGate.Passage) throws(StoreError) -> ViewHandle {
+        for _ in 0..<Self.patience {
+            var failure: ViewError?
+            do throws(ViewError) {
+                for name in job.names { _ = try keys.fetch(name) }
+            } catch {
+                failure = error
+            }
+            // A lock waits for whoever makes use of keys, not for who waits for them.
+            gate.enter(passage)
+            defer { gate.leave(passage) }
+            if let handle = try job.open(failure) { return handle }
+        }
+        throw .locked
+    }
+}

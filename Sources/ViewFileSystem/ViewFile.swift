@@ -1,0 +1,93 @@
+internal import BackingStore
+internal import Glibc
+internal import MountedFileSystem
+internal import Synchronization
+internal import VaultCrypto
+internal import ViewFormats
+
+/// One source file, opened: all handles of the same content share it. Any thread.
+final class ViewFile: Sendable {
+    enum Content: Sendable {
+        case chained(ChainedFile)
+        case text([UInt8])
+    }
+
+    let content: Content
+    let keyNames: [KeyName]
+
+    init(_ content: Content, keyNames: [KeyName]) {
+        self.content = content
+        self.keyNames = keyNames
+    }
+
+    var length: UInt64 {
+        switch content {
+        case .chained(let file): file.length
+        case .text(let text): UInt64(text.count)
+        }
+    }
+
+    func read(
+        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: ViewWorkspace
+    ) throws(ViewError) -> Int {
+        switch content {
+        case .chained(let file):
+            return try file.read(at: plaintextOffset, into: buffer, workspace: workspace)
+        case .text(let text):
+            guard plaintextOffset < UInt64(text.count) else { return 0 }
+            let rest = text[Int(plaintextOffset)...].prefix(buffer.count)
+            buffer.copyBytes(from: rest)
+            return rest.count
+        }
+    }
+
+    // MARK: A lock
+
+    private var keys: [CbcKey] {
+        switch content {
+        case .chained(let file): file.keys
+        case .text: []
+        }
+    }
+
+    var hasKeys: Bool { !keys.contains(where: \.isForgotten) }
+
+    func forgetKeys() {
+        for key in keys { key.forget() }
+    }
+
+    /// Puts the keys in place again that a lock has wiped, where they are in memory.
+    func restoreKeys(from store: KeyStore) {
+        for (key, name) in zip(keys, keyNames) where key.isForgotten {
+            guard let material = store.find(name), material.key.count == key.size,
+                let fresh = try? CbcKey(material.key)
+            else { continue }
+            key.refill(from: fresh)
+        }
+    }
+}
+
+/// What open(2) gave a program. Any thread.
+package final class ViewHandle: Sendable {
+    let file: ViewFile
+    let node: ViewNode
+    let caching: PageCaching
+
+    init(file: ViewFile, node: ViewNode, caching: PageCaching) {
+        self.file = file
+        self.node = node
+        self.caching = caching
+    }
+}
+
+/// What opendir(3) gave a program: a place in a directory. Any thread.
+package final class ViewDirectoryHandle: Sendable {
+    let node: ViewNode
+    let reader: Mutex<DirectoryReader>
+
+    /// - Parameter descriptor: open for reading, for this handle alone.
+    init(node: ViewNode, descriptor: Descriptor) {
+        self.node = node
+        reader = Mutex(DirectoryReader(descriptor))
+    }
+}

@@ -1,0 +1,156 @@
+package import BackingStore
+internal import Glibc
+package import MountedFileSystem
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+package import ViewFormats
+
+extension ViewWorkspace: WorkerBuffers {}
+
+extension ViewFileSystem: ReadOnlyFileSystem {
+    /// The source may change at any moment.
+    package var cacheSeconds: Double { 1 }
+
+    package func makeWorkspace() throws(StoreError) -> ViewWorkspace {
+        do { return try ViewWorkspace() } catch { throw storeError(error, of: []) }
+    }
+
+    package func openInodes() -> [UInt64] {
+        nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue }
+    }
+
+    package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {
+        attributeObserver.withLock { $0 = observer }
+    }
+
+    /// A file whose keys have to be fetched, which may take as long as a key command runs, is opened by another thread.
+    package func open(
+        _ id: NodeID, flags: Int32, for caller: Caller, workspace: ViewWorkspace, deferring: () -> OpenOutcome<ViewHandle>
+    ) throws(StoreError) -> ViewHandle? {
+        let node = try nodes.node(id)
+        try admit()
+        if flags & O_ACCMODE != O_RDONLY || flags & O_TRUNC != 0 { throw .system(.readOnlyFileSystem) }
+        switch try tryOpen(node) {
+        case .opened(let handle): return handle
+        case .missing(let names):
+            // The kernel holds the node for as long as it waits.
+            deferred.add(names, deferring()) { [self] (failure) throws(StoreError) -> ViewHandle? in
+                if let failure { throw storeError(failure, of: path(of: node)) }
+                try admit()
+                guard case .opened(let handle) = try tryOpen(node) else { return nil }
+                return handle
+            }
+            return nil
+        }
+    }
+
+    private enum Attempt {
+        case opened(ViewHandle)
+        case missing([KeyName])
+    }
+
+    private func tryOpen(_ node: ViewNode) throws(StoreError) -> Attempt {
+        let (file, status) = try openSource(node)
+        let path = path(of: node)
+        do throws(ViewError) {
+            let plan = try source.plan(for: path, file, status)
+            let stamp = SourceStamp(status)
+            let known = node.known.withLock { known in
+                known.flatMap { $0.stamp == stamp && $0.plan.isSame(as: plan) ? $0 : nil }
+            }
+            if let open = known?.file, open.hasKeys { return .opened(handle(open, node, caching: .keep)) }
+            guard let keys = availableKeys(plan) else { return .missing(plan.keyNames) }
+            let content = try plan.open(file, keys: keys)
+            let token = known?.token ?? makeToken()
+            let opened = makeFile(content, plan, file, token)
+            node.known.withLock {
+                $0 = .init(stamp: stamp, plan: plan, token: token, length: content.length, file: opened)
+            }
+            fileProblems.clear(path)
+            return .opened(handle(opened, node, caching: known == nil ? .drop : .keep))
+        } catch {
+            throw storeError(error, of: path)
+        }
+    }
+
+    private func makeFile(
+        _ content: FileContent, _ plan: FilePlan, _ source: SourceFile, _ token: UInt64
+    ) -> ViewFile {
+        switch content {
+        case .chained(let map, let keys):
+            let file = ChainedFile(
+                source: source, map: map, keys: keys, token: token, cache: cache, counters: counters)
+            return ViewFile(.chained(file), keyNames: plan.keyNames)
+        case .text(let text):
+            return ViewFile(.text(text), keyNames: [])
+        }
+    }
+
+    private func handle(_ file: ViewFile, _ node: ViewNode, caching: PageCaching) -> ViewHandle {
+        handles.add(1, ordering: .acquiringAndReleasing)
+        let told = node.toldSize.withLock { told in
+            defer { told = Int64(file.length) }
+            return told
+        }
+        // Before the program asks how long the file is.
+        if told != Int64(file.length) { attributeObserver.withLock { $0 }?(nodes.id(of: node).rawValue) }
+        return ViewHandle(file: file, node: node, caching: caching)
+    }
+
+    package func release(_ handle: ViewHandle) {
+        handles.subtract(1, ordering: .acquiringAndReleasing)
+    }
+
+    package func pageCaching(of handle: ViewHandle) -> PageCaching { handle.caching }
+
+    package func read(
+        _ handle: ViewHandle, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
+        workspace: ViewWorkspace
+    ) throws(StoreError) -> Int {
+        try admit()
+        do throws(ViewError) {
+            return try handle.file.read(at: plaintextOffset, into: buffer, workspace: workspace)
+        } catch {
+            guard !handle.file.hasKeys else { throw storeError(error, of: path(of: handle.node)) }
+            return try readWithKeysBack(handle, at: plaintextOffset, into: buffer, workspace)
+        }
+    }
+
+    /// Keys that were not there yet when the view was unlocked may be now.
+    private func readWithKeysBack(
+        _ handle: ViewHandle, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
+        _ workspace: ViewWorkspace
+    ) throws(StoreError) -> Int {
+        handle.file.restoreKeys(from: source.keys)
+        do throws(ViewError) {
+            return try handle.file.read(at: plaintextOffset, into: buffer, workspace: workspace)
+        } catch {
+            throw storeError(error, of: path(of: handle.node))
+        }
+    }
+
+    /// lseek(2): there are no holes in ciphertext.
+    package func seek(
+        _ handle: ViewHandle, from plaintextOffset: UInt64, toHole: Bool
+    ) throws(StoreError) -> UInt64 {
+        try admit()
+        guard plaintextOffset < handle.file.length else { throw .system(.noSuchAddressOrDevice) }
+        return toHole ? handle.file.length : plaintextOffset
+    }
+
+    /// What a program is told, and the log.
+    func storeError(_ error: ViewError, of path: [UInt8]) -> StoreError {
+        switch error {
+        case .malformed(let text):
+            counters.damagedReads.count()
+            fileProblems.note(text, of: path)
+            return .system(.ioError)
+        case .noKey(let text):
+            fileProblems.note(text, of: path)
+            return .locked
+        case .store(let error):
+            return error
+        }
+    }
+}

@@ -1,0 +1,69 @@
+internal import BackingStore
+internal import Glibc
+package import MountedFileSystem
+internal import Synchronization
+package import VaultCrypto
+internal import ViewFormats
+
+/// What a lock does to what is open: everything is of the class complete. Called by the locker's thread.
+extension ViewFileSystem: LockableFileSystem {
+    package var openHandles: Int { handles.load(ordering: .acquiring) }
+    package var presentKeys: [String] { source.keys.isClosed ? [] : ["view"] }
+
+    package func setLockObserver(_ observer: any LockObserver) {
+        lockObserver.withLock { $0 = observer }
+    }
+
+    package func inodesToDrop() -> [UInt64] {
+        var (open, others): ([UInt64], [UInt64]) = ([], [])
+        for node in nodes.all where node !== nodes.root {
+            let id = nodes.id(of: node).rawValue
+            if node.openFile != nil { open.append(id) } else { others.append(id) }
+        }
+        return open + others
+    }
+
+    package func knownNames() -> [KnownName] {
+        nodes.allNames().map { KnownName(parent: nodes.id(of: $0.parent).rawValue, name: $0.entry) }
+    }
+
+    package func closeDirectories() {
+        _ = directories.removeAll()
+    }
+
+    package func forgetKeys() -> [String] {
+        let present = presentKeys
+        source.keys.forget()
+        secrets.forget()
+        for node in nodes.all { node.openFile?.forgetKeys() }
+        return present
+    }
+
+    package var needsSecret: Bool { secrets.needsPassphrase }
+
+    package func restoreKeys(_ secret: SecretBytes?) throws(UnlockRefusal) {
+        source.keys.reopen(shared: try secrets.restore(secret))
+        let open = nodes.all.compactMap(\.openFile)
+        for file in open { file.restoreKeys(from: source.keys) }
+        let missing = Set(open.filter { !$0.hasKeys }.flatMap(\.keyNames))
+        // Those that read meanwhile are told that the key is not there yet.
+        source.keys.prefetch(Array(missing)) { [self] _, _ in
+            for node in nodes.all { node.openFile?.restoreKeys(from: source.keys) }
+        }
+    }
+
+    package func detachedDirectories(all: Bool) -> [[UInt8]] {
+        let refused = Set(refusedLookups.all.map { ObjectIdentifier($0) })
+        if refused.isEmpty && !all { return [] }
+        return nodes.all.filter(\.isDirectory).compactMap { node in
+            guard let name = nodes.name(of: node), all || refused.contains(ObjectIdentifier(name.parent)) else {
+                return nil
+            }
+            return [UInt8(ascii: "/")] + path(of: node)
+        }
+    }
+
+    package func attachedDirectories() {
+        _ = refusedLookups.removeAll()
+    }
+}

@@ -1,0 +1,177 @@
+package import BackingStore
+internal import CLinux
+package import Glibc
+package import Logging
+package import MountedFileSystem
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+package import ViewFormats
+
+/// Ciphertext of other formats as a read-only tree of plaintext. Any thread.
+///
+/// The source is somebody else's: what is told of it is told again after a second, and each open looks at it anew.
+package final class ViewFileSystem: Sendable {
+    let source: ViewSource
+    package let gate: LockGate
+    package let counters = Counters()
+    package let cache: BlockCache
+    let fileProblems: ViewProblems
+    package let secrets: ViewSecrets
+    let nodes: NodeTable<ViewNode>
+    let directories = DirectoryCache<ViewNode, Descriptor>()
+    let handles = Atomic<Int>(0)
+    let deferred: DeferredOpens
+    let prewarming = Prewarming()
+    /// Directories in which a lookup was refused since the last lock.
+    let refusedLookups = ObjectSet<ViewNode>()
+    let lockObserver = Mutex<(any LockObserver)?>(nil)
+    let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
+    private let nextToken = Atomic<UInt64>(1)
+
+    /// - Parameters:
+    ///   - secrets: what the source's key store derives keys from.
+    ///   - cacheSize: bytes for the block cache.
+    package init(
+        source: ViewSource, secrets: ViewSecrets, gate: LockGate, cacheSize: Int, logger: Logger
+    ) throws(StoreError) {
+        self.source = source
+        self.secrets = secrets
+        self.gate = gate
+        cache = try BlockCache(capacity: cacheSize, blockSize: ViewWorkspace.pageSize)
+        fileProblems = ViewProblems(logger: logger)
+        deferred = DeferredOpens(gate: gate, keys: source.keys)
+        nodes = NodeTable(root: ViewNode(key: NodeKey(try source.root.status()), kind: S_IFDIR))
+        try source.scan()
+    }
+
+    /// A number for a file's content that no other has had.
+    func makeToken() -> UInt64 {
+        nextToken.add(1, ordering: .relaxed).oldValue
+    }
+
+    // MARK: What is on disk
+
+    /// A descriptor of a directory: for names, not for listing.
+    func directory(_ node: ViewNode) throws(StoreError) -> Descriptor {
+        guard node.isDirectory else { throw .system(.notDirectory) }
+        if node === nodes.root { return source.root }
+        if let known = directories.find(node) { return known }
+        let opened = try nodes.descriptor(ofDirectory: node) { node in
+            node === nodes.root ? source.root : directories.find(node)
+        }
+        directories.insert(opened, for: node)
+        return opened
+    }
+
+    func atName<Result>(
+        of node: ViewNode, _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        try nodes.atName(of: node, in: { (node) throws(StoreError) in try directory(node) }, body)
+    }
+
+    /// The source of a regular file, opened.
+    /// - Throws: `ESTALE` where another is in its place: the kernel then looks again.
+    func openSource(_ node: ViewNode) throws(StoreError) -> (source: SourceFile, status: stat) {
+        guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
+        let descriptor = try atName(of: node) { (directory, entry) throws(StoreError) in
+            try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+        }
+        let status = try descriptor.status()
+        guard NodeKey(status) == node.key else { throw .system(.staleNFSFileHandle) }
+        return (SourceFile(descriptor, size: UInt64(max(0, status.st_size))), status)
+    }
+
+    /// The path from the source's root; of a node without a name, empty.
+    func path(of node: ViewNode) -> [UInt8] {
+        var path: [UInt8] = []
+        var current = node
+        while current !== nodes.root, let name = nodes.name(of: current) {
+            path = path.isEmpty ? name.entry : name.entry + [UInt8(ascii: "/")] + path
+            current = name.parent
+        }
+        return path
+    }
+
+    // MARK: Attributes
+
+    package func attributes(_ id: NodeID) throws(StoreError) -> stat {
+        let node = try nodes.node(id)
+        // The root always answers, so that whatever looks at mountpoints goes on.
+        if node === nodes.root { return readOnly(try source.root.status()) }
+        try admit()
+        if node.isDirectory { return readOnly(try directory(node).status()) }
+        let status = try atName(of: node) { (directory, entry) throws(StoreError) in try directory.status(of: entry) }
+        return plaintextAttributes(status, of: node)
+    }
+
+    /// As programs are to see them. Of a file whose keys are not in memory the size is the ciphertext's until it is opened:
+    /// `ls -l` must not wait for key commands.
+    func plaintextAttributes(_ status: stat, of node: ViewNode) -> stat {
+        var result = readOnly(status)
+        if node.isRegularFile {
+            if let length = length(of: node, status) { result.st_size = off_t(length) }
+            node.toldSize.withLock { $0 = Int64(result.st_size) }
+        }
+        return result
+    }
+
+    private func readOnly(_ status: stat) -> stat {
+        var status = status
+        status.st_mode &= ~0o222
+        return status
+    }
+
+    private func length(of node: ViewNode, _ status: stat) -> UInt64? {
+        if let known = source.knownLength(status, path: { path(of: node) }) { return known }
+        let stamp = SourceStamp(status)
+        // What playlists say may have changed.
+        if source.format.layout != .hls,
+            let length = node.known.withLock({ $0?.stamp == stamp ? $0?.length : nil })
+        {
+            return length
+        }
+        guard let (file, status) = try? openSource(node), SourceStamp(status) == stamp else { return nil }
+        guard let plan = try? source.plan(for: path(of: node), file, status),
+            let keys = availableKeys(plan), let content = try? plan.open(file, keys: keys)
+        else { return nil }
+        remember(content.length, stamp, plan, of: node)
+        return content.length
+    }
+
+    /// The keys of a file, if all of them are in memory.
+    func availableKeys(_ plan: FilePlan) -> [KeyMaterial]? {
+        var keys: [KeyMaterial] = []
+        for name in plan.keyNames {
+            guard let key = source.keys.find(name) else { return nil }
+            keys.append(key)
+        }
+        return keys
+    }
+
+    private func remember(_ length: UInt64, _ stamp: SourceStamp, _ plan: FilePlan, of node: ViewNode) {
+        node.known.withLock { known in
+            if let same = known, same.stamp == stamp, same.plan.isSame(as: plan) { return }
+            // An open file of before is its handles' alone from now on.
+            known = .init(stamp: stamp, plan: plan, token: makeToken(), length: length)
+        }
+    }
+
+    /// statvfs(3) of the source.
+    package func space() throws(StoreError) -> statvfs {
+        var result = statvfs()
+        try retrying { fstatvfs(source.root.fd, &result) }
+        return result
+    }
+
+    // MARK: The lock
+
+    /// Everything in a view is refused while it is locked.
+    @inline(__always)
+    func admit() throws(StoreError) {
+        if gate.isUnlocked() { return }
+        counters.refusedRequests.count()
+        lockObserver.withLock { $0 }?.refused()
+        throw .locked
+    }
+}

@@ -1,0 +1,102 @@
+/// Where the plaintext of one file is: its chains, one behind the other. Any thread.
+///
+/// Every chain of a map lies within the source file that it was made for, and its plaintext within its ciphertext.
+package struct ChainMap: Sendable {
+    /// One chain and the plaintext offsets of its bytes; there may be none.
+    package struct Piece: Equatable, Sendable {
+        package var chain: CipherChain
+        package var plaintext: Range<UInt64>
+    }
+
+    private enum Pieces: Sendable {
+        case stored([Piece])
+        case computed(ChunkPieces)
+    }
+
+    private let pieces: Pieces
+    /// Bytes of plaintext.
+    package let length: UInt64
+    /// One more than the highest key that a chain asks for.
+    let keyCount: Int
+
+    /// The map of chains that have `length` bytes of plaintext each.
+    ///
+    /// Throws `.malformed` where one is not within the source file or has no such plaintext, or the sum is out of range.
+    init(_ chains: [(chain: CipherChain, length: UInt64)], in source: SourceFile) throws(ViewError) {
+        var stored: [Piece] = []
+        stored.reserveCapacity(chains.count)
+        var end: UInt64 = 0
+        var keyCount = 0
+        for (chain, length) in chains {
+            try chain.check(length: length, size: source.size)
+            let (next, overflow) = end.addingReportingOverflow(length)
+            guard !overflow, next <= UInt64(Int64.max) else { throw .malformed("the parts are longer than any file") }
+            stored.append(Piece(chain: chain, plaintext: end..<next))
+            end = next
+            if let key = chain.encryption?.key { keyCount = max(keyCount, key + 1) }
+        }
+        pieces = .stored(stored)
+        length = end
+        self.keyCount = keyCount
+    }
+
+    /// The map of a file of equal chunks, however many.
+    init(_ chunks: ChunkPieces) {
+        pieces = .computed(chunks)
+        length = chunks.length
+        keyCount = chunks.encryption.key + 1
+    }
+
+    package var count: UInt64 {
+        switch pieces {
+        case .stored(let stored): UInt64(stored.count)
+        case .computed(let chunks): chunks.count
+        }
+    }
+
+    /// The piece at `position` of `0..<count`.
+    package subscript(position: UInt64) -> Piece {
+        switch pieces {
+        case .stored(let stored): stored[Int(position)]
+        case .computed(let chunks): chunks[position]
+        }
+    }
+
+    /// The piece that has the byte at this offset; nil from the end of the file on.
+    package func piece(at plaintextOffset: UInt64) -> Piece? {
+        guard plaintextOffset < length else { return nil }
+        switch pieces {
+        case .computed(let chunks):
+            return chunks[plaintextOffset / chunks.chunkSize]
+        case .stored(let stored):
+            // The last that begins at the offset or before: of several that begin there, all others are empty.
+            var low = 0
+            var high = stored.count
+            while high - low > 1 {
+                let middle = (low + high) / 2
+                if stored[middle].plaintext.lowerBound <= plaintextOffset { low = middle } else { high = middle }
+            }
+            return stored[low]
+        }
+    }
+}
+
+extension CipherChain {
+    /// Throws `.malformed` where this chain is not within `size` bytes, or cannot have `length` bytes of plaintext.
+    fileprivate func check(length: UInt64, size: UInt64) throws(ViewError) {
+        let count = UInt64(ciphertext.count)
+        let hasPlaintext: Bool
+        if let encryption {
+            hasPlaintext = count % 16 == 0 && length <= count && encryption.key >= 0
+        } else {
+            hasPlaintext = length == count
+        }
+        guard hasPlaintext else { throw .malformed("\(length) bytes of plaintext in \(count) of ciphertext") }
+        var last = ciphertext.upperBound
+        if case .inFile(let start)? = encryption?.vector {
+            let (end, overflow) = start.addingReportingOverflow(16)
+            last = overflow ? .max : max(last, end)
+        }
+        guard last <= size else { throw .malformed("a part ends at byte \(last) of a file of \(size)") }
+    }
+}

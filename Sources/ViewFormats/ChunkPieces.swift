@@ -1,0 +1,48 @@
+/// The pieces of a file that was encrypted in chunks of equal size, computed: 1 TiB of them takes no memory.
+struct ChunkPieces: Sendable {
+    /// The largest chunk size: with its padding it is still in range.
+    static let largestChunk = UInt64(1) << 62
+
+    /// Plaintext bytes of every chunk but the last.
+    let chunkSize: UInt64
+    /// Ciphertext bytes of every chunk but the last.
+    let stride: UInt64
+    /// What all chunks have in common.
+    let encryption: CipherChain.Encryption
+    /// Bytes of the source file.
+    let size: UInt64
+    /// Bytes of plaintext, and of it in the last chunk: at most `chunkSize`, and 0 where that is nothing but padding.
+    let length: UInt64
+    /// How many chunks, the last one included.
+    let count: UInt64
+
+    /// - Parameters:
+    ///   - chunkSize: 1...``largestChunk``; a multiple of 16 without padding.
+    ///   - lastLength: bytes of plaintext in the last chunk, of which there is none in an empty file.
+    init(chunkSize: UInt64, encryption: CipherChain.Encryption, size: UInt64, lastLength: UInt64) {
+        self.chunkSize = chunkSize
+        stride = Self.stride(chunkSize, encryption.padding)
+        self.encryption = encryption
+        self.size = size
+        let full = size / stride
+        count = full + (size % stride == 0 ? 0 : 1)
+        // No product overflows: a chunk's plaintext is no longer than its ciphertext.
+        length = count == 0 ? 0 : (count - 1) * chunkSize + lastLength
+    }
+
+    /// How many bytes of ciphertext a chunk takes: PKCS#7 adds 1 to 16.
+    static func stride(_ chunkSize: UInt64, _ padding: CipherChain.Padding) -> UInt64 {
+        switch padding {
+        case .pkcs7: chunkSize / 16 * 16 + 16
+        case .none: chunkSize
+        }
+    }
+
+    subscript(position: UInt64) -> ChainMap.Piece {
+        let start = position * stride
+        let plaintext = position * chunkSize
+        return ChainMap.Piece(
+            chain: CipherChain(ciphertext: start..<min(start + stride, size), encryption: encryption),
+            plaintext: plaintext..<min(plaintext + chunkSize, length))
+    }
+}

@@ -1,0 +1,41 @@
+/// Keys by name, a bounded number: those that were not used for longest go first. One thread at a time.
+struct KeyCache {
+    private struct Entry {
+        let material: KeyMaterial
+        var lastUse: UInt64
+    }
+
+    private let capacity: Int
+    private var entries: [KeyName: Entry] = [:]
+    private var clock: UInt64 = 0
+
+    init(capacity: Int) {
+        self.capacity = capacity
+    }
+
+    mutating func find(_ name: KeyName) -> KeyMaterial? {
+        clock += 1
+        let now = clock
+        return { entry in
+            entry?.lastUse = now
+            return entry?.material
+        }(&entries[name])
+    }
+
+    mutating func insert(_ material: KeyMaterial, for name: KeyName) {
+        if entries.count >= capacity, entries[name] == nil { shrink() }
+        clock += 1
+        entries[name] = Entry(material: material, lastUse: clock)
+    }
+
+    /// Lets the older half go at once: to look for the oldest each time would cost more than to derive a key anew.
+    private mutating func shrink() {
+        let uses = entries.values.map(\.lastUse).sorted()
+        let median = uses[uses.count / 2]
+        entries = entries.filter { $0.value.lastUse > median }
+    }
+
+    mutating func removeAll() {
+        entries.removeAll()
+    }
+}

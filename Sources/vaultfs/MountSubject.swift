@@ -1,0 +1,33 @@
+internal import BackingStore
+internal import Glibc
+internal import MountedFileSystem
+internal import SystemPackage
+internal import VaultControl
+internal import VaultCrypto
+internal import VaultFormat
+
+/// What is to be mounted: a vault, or a view. Known by the process that was typed, and again by the daemon it starts.
+protocol MountSubject: Sendable {
+    /// The subcommand and its own arguments, from which the daemon makes the same subject.
+    var words: [[UInt8]] { get }
+
+    /// Opens it, in the daemon's process, before its threads.
+    /// - Parameter secret: what the process that was typed has read; forgotten when it is not needed any more.
+    func open(_ request: MountRequest, secret: SecretBytes, log: @escaping @Sendable (String) -> Void) throws
+        -> MountContents
+}
+
+/// What is mounted.
+struct MountContents: Sendable {
+    let fileSystem: any FileSystem
+    /// Of a vault, 32 hexadecimal digits; of a view empty.
+    let vaultID: String
+    /// The name of a view's format.
+    let view: String?
+    /// What does not work of it, a line each.
+    let problems: @Sendable () -> [String]
+    /// What the file system takes to unlock, of what a user gives for it.
+    let unlockSecret: @Sendable (SlotSecret) throws(UnlockRefusal) -> SecretBytes
+    /// Kept for as long as it is mounted: a vault's flock.
+    let hold: any Sendable
+}

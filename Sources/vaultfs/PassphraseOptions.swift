@@ -1,0 +1,61 @@
+internal import ArgumentParser
+internal import SystemPackage
+internal import VaultFormat
+
+/// Where a passphrase comes from: one of these, or the terminal.
+struct PassphraseOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("Read the passphrase from a file.", valueName: "file"))
+    var passfile: PathArgument?
+
+    @Option(help: ArgumentHelp("Run a command with /bin/sh and take its output as the passphrase.", valueName: "cmd"))
+    var extpass: String?
+
+    @Option(
+        name: .customLong("passphrase-fd"),
+        help: ArgumentHelp("Read the passphrase from a file descriptor.", valueName: "n"))
+    var passphraseDescriptor: Int32?
+
+    /// The options given.
+    var sources: [String] {
+        [
+            passfile == nil ? nil : "--passfile", extpass == nil ? nil : "--extpass",
+            passphraseDescriptor == nil ? nil : "--passphrase-fd",
+        ].compactMap { $0 }
+    }
+
+    func validate() throws {
+        try Self.checkSingle(sources)
+        if let passphraseDescriptor, passphraseDescriptor < 0 {
+            throw ValidationError("--passphrase-fd \(passphraseDescriptor) is not a file descriptor")
+        }
+    }
+
+    static func checkSingle(_ sources: [String]) throws {
+        guard sources.count <= 1 else {
+            throw ValidationError("only one of \(sources.joined(separator: ", ")) can be given")
+        }
+    }
+
+    /// What the source holds; nil where none was given.
+    func read() throws(CommandFailure) -> WipedBytes? {
+        if let passfile { return try SecretReader.read(path: passfile.path, limit: SecretReader.textLimit) }
+        if let extpass { return try SecretReader.run(command: ProcessArguments.bytes(of: extpass)) }
+        if let passphraseDescriptor {
+            return try SecretReader.read(
+                descriptor: passphraseDescriptor, name: "file descriptor \(passphraseDescriptor)",
+                limit: SecretReader.textLimit)
+        }
+        return nil
+    }
+
+    /// The passphrase, from the terminal where no source was given.
+    func passphrase() throws(CommandFailure) -> SlotSecret {
+        let text: WipedBytes
+        if let given = try read() { text = given } else { text = try TerminalPrompt.ask("Passphrase: ") }
+        do throws(FormatError) {
+            return try text.withBytes { (bytes) throws(FormatError) in try .passphrase(bytes) }
+        } catch {
+            throw CommandFailure(.wrongSecret, error.reason)
+        }
+    }
+}

@@ -1,0 +1,51 @@
+internal import BackingStore
+internal import Glibc
+internal import MountedFileSystem
+internal import SystemPackage
+internal import VaultControl
+internal import VaultCrypto
+internal import VaultFileSystem
+internal import VaultFormat
+internal import VaultStore
+
+/// A vault to be mounted. Its secret is the master key.
+struct VaultSubject: MountSubject {
+    /// How long a mount waits for a daemon that is shutting down.
+    private static let lockPatience: Duration = .seconds(10)
+
+    var words: [[UInt8]] { [Array("mount".utf8)] }
+
+    func open(
+        _ request: MountRequest, secret masterKey: SecretBytes, log: @escaping @Sendable (String) -> Void
+    ) throws -> MountContents {
+        let locked = try VaultDirectory.open(request.source)
+        try locked.lock(request.sharing, wait: Self.lockPatience)
+        // Only now nobody else writes it.
+        let directory = try locked.reread()
+        try directory.authenticate(masterKey: masterKey)
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+        // Callers hold on to it for as long as this process serves; and every key follows from it.
+        masterKey.forget()
+        let store = try Store(
+            root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly)
+        let path = request.source
+        return MountContents(
+            fileSystem: try VaultFileSystem(store: store, gate: LockGate(request.lock)), vaultID: keyRing.vault.hex,
+            view: nil, problems: { [] },
+            unlockSecret: { (secret) throws(UnlockRefusal) in try Self.masterKey(of: path, secret) },
+            hold: directory)
+    }
+
+    /// Opens a slot, of the configuration as it is now: a slot removed since the mount opens no more.
+    private static func masterKey(of vaultPath: FilePath, _ secret: SlotSecret) throws(UnlockRefusal) -> SecretBytes {
+        do throws(VaultError) {
+            let directory = try VaultDirectory.open(vaultPath)
+            return try directory.unlock(with: secret)
+        } catch {
+            switch error {
+            case .wrongSecret, .noSlot, .slotExpired: throw .wrongSecret(error.description)
+            default: throw .failed(error.description)
+            }
+        }
+    }
+}

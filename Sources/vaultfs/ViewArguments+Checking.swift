@@ -1,0 +1,60 @@
+internal import ArgumentParser
+internal import BackingStore
+internal import Glibc
+internal import SystemPackage
+internal import VaultCrypto
+internal import ViewFileSystem
+internal import ViewFormats
+
+extension ViewArguments {
+    /// That the options given belong to the format, and each other.
+    func validate() throws {
+        let given: [(name: String, isGiven: Bool, formats: Set<ViewFormatName>)] = [
+            ("--cipher", cipher != nil, [.cbcChunks, .cbc, .openssl]),
+            ("--chunk-size", chunkSize != nil, [.cbcChunks]),
+            ("--key-file", keyFile != nil, [.cbcChunks, .cbc]),
+            ("--kdf", kdf != nil, [.cbcChunks, .cbc]),
+            ("--key-command", keyCommand != nil, [.cbcChunks, .cbc, .hls]),
+            ("--key", !key.isEmpty, [.hls]),
+            ("--iv", iv != nil, [.cbcChunks, .cbc]),
+            ("--iv-in-file", ivInFile, [.cbc]),
+            ("--padding", padding != .pkcs7, [.cbcChunks, .cbc]),
+            ("--pbkdf2-iterations", pbkdf2Iterations != nil, [.openssl]),
+            ("--digest", digest != nil, [.openssl]),
+        ]
+        for option in given where option.isGiven && !option.formats.contains(formatName) {
+            throw ValidationError("\(option.name) is not for \(formatName.rawValue)")
+        }
+        try PassphraseOptions.checkSingle(
+            [keyFile == nil ? nil : "--key-file", kdf == nil ? nil : "--kdf"].compactMap { $0 })
+        if iv != nil && ivInFile { throw ValidationError("only one of --iv, --iv-in-file can be given") }
+        if let cipher, kdf != nil, cipher != .aes256CBC {
+            throw ValidationError("--kdf sha256 makes a key of aes-256-cbc, not of \(cipher.rawValue)")
+        }
+        try validateNumbers()
+    }
+
+    private func validateNumbers() throws {
+        if let size = chunkSize?.bytes {
+            guard 1...(1 << 40) ~= size else { throw ValidationError("--chunk-size \(size) is not in 1…1T") }
+            guard padding == .pkcs7 || size % 16 == 0 else {
+                throw ValidationError("--chunk-size \(size) without padding is not a multiple of 16")
+            }
+        }
+        if let iterations = pbkdf2Iterations, !OpenSSLKeyDerivation.iterations.contains(iterations) {
+            throw ValidationError("--pbkdf2-iterations \(iterations) is not in \(OpenSSLKeyDerivation.iterations)")
+        }
+    }
+
+    /// That there is something to have keys from, and an initial vector.
+    func check(_ manifest: ViewManifest?) throws(CommandFailure) {
+        guard manifest == nil, formatName == .cbc || formatName == .cbcChunks else { return }
+        if keyFile == nil && kdf == nil && keyCommand == nil {
+            throw CommandFailure(
+                .usage, "no key: give --key-file, --key-command or --kdf, or name keys in a view.json in the source")
+        }
+        if formatName == .cbc && iv == nil && !ivInFile {
+            throw CommandFailure(.usage, "no initial vector: give --iv or --iv-in-file, or name them in a view.json")
+        }
+    }
+}

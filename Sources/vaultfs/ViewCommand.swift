@@ -1,0 +1,69 @@
+internal import ArgumentParser
+internal import BackingStore
+internal import Glibc
+internal import SystemPackage
+internal import ViewFormats
+
+/// `vaultfs view FORMAT SOURCE MOUNTPOINT`
+struct ViewCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "view", abstract: "Mount other programs' AES-CBC files as plaintext, read-only.",
+        discussion: """
+            Formats:
+              cbc-chunks  plaintext cut in pieces, each encrypted and padded by itself
+              cbc         each file is one CBC stream
+              openssl     files made by 'openssl enc' with a passphrase
+              hls         a download with .m3u8 playlists and METHOD=AES-128
+
+            SOURCE is a file or a directory; the mount shows the same tree. A view.json in it gives single files keys and \
+            parameters of their own. These formats do not tell whether a file was changed, and a wrong key shows only as \
+            bad padding, in all but one of 256 cases: opening such a file is an error.
+
+            Locking, -o and unmounting are as for 'vaultfs mount'.
+            """)
+
+    @OptionGroup(title: "Format options")
+    var view: ViewArguments
+
+    @Argument(help: "A file or a directory.")
+    var source: PathArgument
+
+    @Argument(help: "An empty directory.")
+    var mountpoint: PathArgument
+
+    @OptionGroup
+    var mount: MountArguments
+
+    @OptionGroup(title: "Passphrase options")
+    var passphrase: PassphraseOptions
+
+    mutating func run() throws {
+        if mount.daemonChannel != nil { ProcessSetup.setName() }
+        ProcessSetup.protectMemory()
+        let list = try MountOptionList(mount.options)
+        if let channel = mount.daemonChannel {
+            // Everything has been checked by the process that was typed.
+            ProcessSetup.closeInheritedDescriptors(above: channel)
+            DaemonChild.run(
+                ViewSubject(arguments: view),
+                try mount.request(list, source: source.path, mountpoint: mountpoint.path, isReadOnly: true),
+                channel: DaemonChannel(descriptor: channel))
+        }
+        try mount.take(list)
+        try view.makeAbsolute()
+        if !view.takesPassphrase, let given = passphrase.sources.first {
+            throw CommandFailure(.usage, "\(given) is for openssl, and for a key that --kdf makes")
+        }
+        let path = try MountArguments.resolve(source.path)
+        let place = try ViewPlace(path)
+        try view.check(try ViewManifest.read(in: place.root))
+        let directory = Mountpoint.Source(kind: "source", path: path, descriptor: place.root.fd)
+        let target = try Mountpoint.check(
+            mountpoint.path, source: place.onlyName == nil ? directory : nil, mayBeNonEmpty: list.mayBeNonEmpty)
+        let request = try mount.request(list, source: path, mountpoint: target, isReadOnly: true)
+        try MountArguments.checkDevice(list)
+        let secret = try view.readSecret(passphrase)
+        Console.report("these files carry no authentication: what was changed in them is shown changed")
+        try DaemonLaunch.run(ViewSubject(arguments: view), request, secret: secret, inForeground: mount.foreground)
+    }
+}

@@ -1,0 +1,68 @@
+internal import BackingStore
+internal import Glibc
+internal import Logging
+internal import MountedFileSystem
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+internal import ViewFileSystem
+internal import ViewFormats
+
+/// A view to be mounted. Its secret is its passphrase or key, empty where it has none.
+struct ViewSubject: MountSubject {
+    let arguments: ViewArguments
+
+    var words: [[UInt8]] {
+        [Array("view".utf8)] + arguments.words + [Array(arguments.formatName.rawValue.utf8)]
+    }
+
+    func open(
+        _ request: MountRequest, secret: SecretBytes, log: @escaping @Sendable (String) -> Void
+    ) throws -> MountContents {
+        let place = try ViewPlace(request.source)
+        let secrets = try ViewSecrets(arguments.origin, secret: secret.count > 0 ? secret : nil)
+        let source = try arguments.source(place, secrets: secrets, keyFile: secret, log: log)
+        let fileSystem = try ViewFileSystem(
+            source: source, secrets: secrets, gate: LockGate(request.lock), cacheSize: request.cacheSize,
+            logger: Logger(label: "vaultfs"))
+        if arguments.prewarm { fileSystem.prewarm() }
+        return MountContents(
+            fileSystem: fileSystem, vaultID: "", view: source.format.name, problems: { fileSystem.problems() },
+            unlockSecret: { (secret) throws(UnlockRefusal) in
+                guard secret.kind == .passphrase else { throw .wrongSecret("a view is unlocked with its passphrase") }
+                try secrets.check(secret.bytes)
+                return secret.bytes
+            }, hold: ())
+    }
+}
+
+/// Where the source of a view is: a directory, or one file in a directory.
+struct ViewPlace {
+    let root: Descriptor
+    /// The entry of `root` that is the source; nil: all of it.
+    let onlyName: [UInt8]?
+
+    /// - Parameter path: absolute, without links.
+    init(_ path: FilePath) throws(CommandFailure) {
+        var status = stat()
+        guard path.withPlatformString({ stat($0, &status) }) == 0 else {
+            throw CommandFailure(.failure, "cannot open \(path.shown): \(currentErrno())")
+        }
+        switch status.st_mode & S_IFMT {
+        case S_IFDIR:
+            root = try Self.open(path)
+            onlyName = nil
+        case S_IFREG:
+            root = try Self.open(path.removingLastComponent())
+            onlyName = path.lastComponent.map { FilePath(root: nil, [$0]).bytes }
+        default:
+            throw CommandFailure(.failure, "\(path.shown) is neither a directory nor a file")
+        }
+    }
+
+    private static func open(_ path: FilePath) throws(CommandFailure) -> Descriptor {
+        let fd = path.withPlatformString { Glibc.open($0, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
+        guard fd >= 0 else { throw CommandFailure(.failure, "cannot open \(path.shown): \(currentErrno())") }
+        return Descriptor(owning: fd)
+    }
+}

@@ -1,0 +1,29 @@
+/// A small generator with a seed, so that a failing case can be found again.
+package struct SeededGenerator: RandomNumberGenerator {
+    private var state: UInt64
+
+    package init(seed: UInt64) { state = seed }
+
+    package mutating func next() -> UInt64 {
+        // splitmix64 (Steele, Lea, Flood 2014)
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var z = state
+        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+        return z ^ (z >> 31)
+    }
+
+    package mutating func bytes(_ count: Int) -> [UInt8] {
+        var result = [UInt8]()
+        result.reserveCapacity(count + 8)
+        while result.count < count { withUnsafeBytes(of: next()) { result.append(contentsOf: $0) } }
+        result.removeLast(result.count - count)
+        return result
+    }
+}
+
+/// Bytes that tell where they are from.
+package func pattern(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
+    var generator = SeededGenerator(seed: seed)
+    return generator.bytes(count)
+}

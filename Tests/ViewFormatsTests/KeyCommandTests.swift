@@ -1,0 +1,172 @@
+import Glibc
+import Testing
+import VaultCrypto
+import VaultStore
+
+@testable import ViewFormats
+
+/// Commands that print keys, and commands that do not.
+@Suite(.timeLimit(.minutes(1))) struct KeyCommandTests {
+    let place: KeyPlace
+
+    init() throws { place = try KeyPlace() }
+
+    private func run(
+        _ text: String, limit: Duration = .seconds(60), _ subject: KeyCommand.Subject = .path([UInt8]("a".utf8))
+    ) throws(ViewError) -> KeyFile.Found {
+        try place.command(text, limit: limit).key(for: subject, cipher: .aes128CBC)
+    }
+
+    @Test("What it prints is the key, in binary or hexadecimal")
+    func prints() throws {
+        #expect(try run("printf 'sixteen key byte'").key.exposed == KeyPlace.key)
+        #expect(try run("printf 'sixteen key byte\\n'").notice != nil)
+        #expect(try run("echo 00112233445566778899aabbccddeeff").key.count == 16)
+        #expect(
+            noKeyReason { () throws(ViewError) in try run("echo no") }
+                == "the output of the key command has 3 bytes, which is not a key of 16 bytes or 32 hexadecimal digits")
+    }
+
+    @Test("Its environment is ours with the URI's or path's bytes")
+    func environment() throws {
+        let odd: [UInt8] = [0x27, 0x20, 0xFF, 0x0A, 0x24, 0x28]
+        setenv("VAULTFS_KEY_PATH", "stale", 1)
+        defer { unsetenv("VAULTFS_KEY_PATH") }
+        _ = try run(
+            "printf %s \"$VAULTFS_KEY_URI-${VAULTFS_KEY_PATH-unset}\" >out; echo $HOME >home; printf %016d 0", .uri(odd)
+        )
+        #expect(try place.read("out") == odd + [UInt8]("-unset".utf8))
+        let home = getenv("HOME").map { String(cString: $0) } ?? ""
+        #expect(try place.read("home") == [UInt8]("\(home)\n".utf8))
+        _ = try run("printf %s \"${VAULTFS_KEY_URI-unset}-$VAULTFS_KEY_PATH\" >out; printf %016d 0", .path(odd))
+        #expect(try place.read("out") == [UInt8]("unset-".utf8) + odd)
+        #expect(noKeyReason { () throws(ViewError) in try run("printf %016d 0", .path([0x61, 0])) } != nil)
+    }
+
+    @Test("It has a session of its own, nothing to read, and nothing of ours open")
+    func isolation() throws {
+        // Without close-on-exec, as a library might.
+        let leaked = fcntl(place.root.fd, F_DUPFD, 500)
+        defer { close(leaked) }
+        _ = try run(
+            "cat; [ -e /proc/$$/fd/\(leaked) ] && exit 9; echo $$ $(ps -o sid= -p $$) >ids; printf %016d 0")
+        let ids = String(decoding: try place.read("ids"), as: UTF8.self).split(whereSeparator: \.isWhitespace)
+        #expect(ids.count == 2 && ids[0] == ids[1])
+    }
+
+    @Test("A failure is an error with the code, and its complaints are logged, bounded and safely")
+    func fails() throws {
+        let complaint = "printf 'no\\033[1m network\\n\\nline\\n' >&2; printf %0300d 0 >&2; exit 7"
+        #expect(noKeyReason { () throws(ViewError) in try run(complaint) } == "the key command failed with exit code 7")
+        let long = "key command: \(String(repeating: "0", count: 200))…"
+        #expect(place.log == ["key command: no?[1m network", "key command: line", long])
+        #expect(
+            noKeyReason { () throws(ViewError) in try run("kill -9 $$") } == "the key command was ended by signal 9")
+        #expect(
+            noKeyReason { () throws(ViewError) in try run("printf 'sixteen key byte'; exit 1") }
+                == "the key command failed with exit code 1")
+    }
+
+    @Test("What a command that succeeds complains about is not logged: it may be the key")
+    func silence() throws {
+        _ = try run("set -x; printf 'sixteen key byte'")
+        #expect(place.log.isEmpty)
+    }
+
+    @Test("However much it complains, it is read and little of it kept")
+    func complains() throws {
+        let reason = noKeyReason { () throws(ViewError) in
+            try run("yes complaint | head -c 1000000 >&2; exit 2")
+        }
+        #expect(reason == "the key command failed with exit code 2")
+        #expect(place.log.count == 20)
+    }
+
+    @Test("Too long: killed with all that it started")
+    func tooLong() throws {
+        try place.makeFifo("life")
+        let life = try place.openFifo("life")
+        let reason = noKeyReason { () throws(ViewError) in
+            try run("(echo alive; exec sleep 1000) >life & wait", limit: .milliseconds(300))
+        }
+        #expect(reason == "the key command was killed: not done after 0.3 seconds")
+        // The fifo ends when nobody has it any more.
+        #expect(try place.awaitEnd(of: life) == [UInt8]("alive\n".utf8))
+    }
+
+    @Test("Too much: killed")
+    func tooMuch() throws {
+        #expect(
+            noKeyReason { () throws(ViewError) in try run("yes") }
+                == "the key command was killed: it prints more than 4096 bytes")
+        #expect(
+            noKeyReason { () throws(ViewError) in try run("head -c 4096 /dev/zero") }?.contains(
+                "4096 bytes, which is not")
+                == true)
+    }
+
+    @Test("One that closes its output and goes on is waited for, not longer than it may")
+    func closesOutput() throws {
+        let key = try run("printf 'sixteen key byte'; exec >&- 2>&-; echo >done")
+        #expect(key.key.exposed == KeyPlace.key)
+        #expect(try place.read("done") == [0x0A])
+        let reason = noKeyReason { () throws(ViewError) in
+            try run("printf 'sixteen key byte'; exec >&- 2>&-; sleep 1000", limit: .milliseconds(300))
+        }
+        #expect(reason == "the key command was killed: not done after 0.3 seconds")
+    }
+
+    @Test("A process that it leaves behind with the pipe is not waited for")
+    func leavesChild() throws {
+        let found = try run("sleep 1000 & echo $! >pid; printf 'sixteen key byte'")
+        #expect(found.key.exposed == KeyPlace.key)
+        // What succeeded is left in peace: an agent that it started is the user's.
+        let pid = try #require(pid_t(String(decoding: try place.read("pid"), as: UTF8.self).filter(\.isNumber)))
+        #expect(kill(pid, SIGKILL) == 0)
+    }
+
+    @Test("Cancelling ends those that run and refuses new ones, until resumed")
+    func cancelled() throws {
+        try place.makeFifo("started")
+        let command = place.command(
+            "if [ -e again ]; then printf 'sixteen key byte'; else echo >started; sleep 1000; fi")
+        let reason = Monitor<String??>(nil)
+        let thread = try BackgroundThread {
+            let result = noKeyReason { () throws(ViewError) in
+                try command.key(for: .path([0x61]), cipher: .aes128CBC)
+            }
+            reason.update { $0 = .some(result) }
+        }
+        try place.awaitFifo("started")
+        command.cancelAll()
+        thread.join()
+        let expected = "the key command was cancelled: the view is locked or unmounted"
+        #expect(reason.update { $0 } == expected)
+        try place.write("again", [])
+        #expect(noKeyReason { () throws(ViewError) in try command.key(for: .path([0x61]), cipher: nil) } == expected)
+        command.resume()
+        #expect(try command.key(for: .path([0x61]), cipher: nil).key.exposed == KeyPlace.key)
+    }
+
+    @Test("No zombies are left, and no descriptors", .timeLimit(.minutes(1)))
+    func leavesNothing() throws {
+        let before = try descriptorCount()
+        let runs = 60
+        for run in 0..<runs {
+            let text = ["exit 3", "yes", "printf 'sixteen key byte'", "sleep 1000"][run % 4]
+            _ = try? self.run("echo $$ >pid; \(text)", limit: .milliseconds(run % 4 == 3 ? 30 : 60_000))
+            let pid = String(decoding: try place.read("pid"), as: UTF8.self).filter(\.isNumber)
+            #expect(access("/proc/\(pid)", F_OK) == -1)
+        }
+        // Other tests of this process open some at the same time.
+        #expect(try descriptorCount() < before + runs)
+    }
+
+    private func descriptorCount() throws -> Int {
+        let listing = try #require(opendir("/proc/self/fd"))
+        defer { closedir(listing) }
+        var count = 0
+        while readdir(listing) != nil { count += 1 }
+        return count
+    }
+}

@@ -1,0 +1,130 @@
+import Glibc
+import Synchronization
+import SystemPackage
+import TestSupport
+import VaultCrypto
+import VaultStore
+
+@testable import ViewFormats
+
+/// A source directory for keys, and what was said about them.
+final class KeyPlace: Sendable {
+    /// 16 bytes in binary.
+    static let key = [UInt8]("sixteen key byte".utf8)
+
+    private let directory: Mutex<TemporaryDirectory>
+    let path: String
+    let root: Descriptor
+    private let messages = Mutex<[String]>([])
+
+    init() throws {
+        let made = try TemporaryDirectory()
+        path = made.path
+        directory = Mutex(made)
+        root = try Descriptor(at: AT_FDCWD, [UInt8](path.utf8), flags: O_RDONLY | O_DIRECTORY)
+    }
+
+    var log: [String] { messages.withLock { $0 } }
+    func note(_ message: String) { messages.withLock { $0.append(message) } }
+
+    func file(_ name: String) -> FilePath { FilePath("\(path)/\(name)") }
+
+    @discardableResult
+    func write(_ name: String, _ bytes: [UInt8] = KeyPlace.key) throws -> FilePath {
+        let file = try Descriptor(
+            at: root.fd, [UInt8](name.utf8), flags: O_WRONLY | O_CREAT | O_TRUNC, mode: 0o600)
+        try bytes.withUnsafeBytes { try file.write($0, at: 0) }
+        return self.file(name)
+    }
+
+    func read(_ name: String) throws -> [UInt8] {
+        let file = try Descriptor(at: root.fd, [UInt8](name.utf8), flags: O_RDONLY)
+        var buffer = [UInt8](repeating: 0, count: 65536)
+        let count = try buffer.withUnsafeMutableBytes { try file.read(at: 0, into: $0) }
+        return Array(buffer[..<count])
+    }
+
+    func makeFifo(_ name: String) throws {
+        guard mkfifo("\(path)/\(name)", 0o600) == 0 else { throw TestFailure("mkfifo: errno \(errno)") }
+    }
+
+    func makeDirectory(_ name: String) throws {
+        guard mkdir("\(path)/\(name)", 0o700) == 0 else { throw TestFailure("mkdir: errno \(errno)") }
+    }
+
+    func makeLink(_ name: String, to target: String) throws {
+        guard symlink(target, "\(path)/\(name)") == 0 else { throw TestFailure("symlink: errno \(errno)") }
+    }
+
+    /// Opens a fifo for reading without waiting for a writer.
+    func openFifo(_ name: String) throws -> Descriptor {
+        try Descriptor(at: root.fd, [UInt8](name.utf8), flags: O_RDONLY | O_NONBLOCK)
+    }
+
+    /// What is written into the fifo until nobody has it open for writing any more.
+    func awaitEnd(of fifo: Descriptor) throws -> [UInt8] {
+        guard fcntl(fifo.fd, F_SETFL, 0) == 0 else { throw TestFailure("fcntl: errno \(errno)") }
+        var bytes: [UInt8] = []
+        var piece = [UInt8](repeating: 0, count: 4096)
+        while true {
+            let count = Glibc.read(fifo.fd, &piece, piece.count)
+            if count <= 0 { return bytes }
+            bytes += piece[..<count]
+        }
+    }
+
+    /// Waits for a writer, and until it lets go: an event from a command.
+    func awaitFifo(_ name: String) throws {
+        let fd = open("\(path)/\(name)", O_RDONLY | O_CLOEXEC)
+        guard fd >= 0 else { throw TestFailure("open: errno \(errno)") }
+        _ = try awaitEnd(of: Descriptor(owning: fd))
+    }
+
+    /// Waits for a reader, and gives it the bytes.
+    func feedFifo(_ name: String, _ bytes: [UInt8]) throws {
+        let fd = open("\(path)/\(name)", O_WRONLY | O_CLOEXEC)
+        guard fd >= 0 else { throw TestFailure("open: errno \(errno)") }
+        Glibc.write(fd, bytes, bytes.count)
+        close(fd)
+    }
+
+    func command(_ text: String, limit: Duration = .seconds(60)) -> KeyCommand {
+        // The directory is the first thing it knows, so that commands can name files simply.
+        KeyCommand([UInt8]("cd \(path); \(text)".utf8), limit: limit) { [self] in note($0) }
+    }
+
+    func sources(
+        _ uriFiles: [[UInt8]: FilePath] = [:], command: KeyCommand? = nil, derive: KeySources.Derivation? = nil
+    ) -> KeySources {
+        KeySources(root: root, uriFiles: uriFiles, command: command, derive: derive) { [self] in note($0) }
+    }
+}
+
+extension SecretBytes {
+    /// A copy, to be compared.
+    var exposed: [UInt8] { withUnsafeBytes { Array($0) } }
+}
+
+/// The reason of a `noKey` that `body` throws; nil, which no test expects, for anything else.
+func noKeyReason(_ body: () throws(ViewError) -> some Any) -> String? {
+    do throws(ViewError) {
+        _ = try body()
+        return nil
+    } catch .noKey(let reason) {
+        return reason
+    } catch {
+        return nil
+    }
+}
+
+/// The reason of a `malformed` that `body` throws.
+func malformedReason(_ body: () throws(ViewError) -> some Any) -> String? {
+    do throws(ViewError) {
+        _ = try body()
+        return nil
+    } catch .malformed(let reason) {
+        return reason
+    } catch {
+        return nil
+    }
+}

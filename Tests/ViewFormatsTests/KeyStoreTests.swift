@@ -1,0 +1,216 @@
+import Glibc
+import Synchronization
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultStore
+
+@testable import ViewFormats
+
+/// Keys fetched by several threads, with locks and unmounts in between.
+@Suite(.timeLimit(.minutes(1))) struct KeyStoreTests {
+    let place: KeyPlace
+    let name = KeyName.path([UInt8]("a".utf8), cipher: .aes128CBC)
+
+    init() throws { place = try KeyPlace() }
+
+    private func names(_ count: Int) -> [KeyName] {
+        (0..<count).map { .path([UInt8]("\($0)".utf8), cipher: .aes128CBC) }
+    }
+
+    private func derived(_ number: Int) -> KeyName {
+        .derived(salt: [UInt8]("\(number)".utf8), cipher: .aes128CBC)
+    }
+
+    /// Runs `body` in a thread; the result comes with `join`.
+    private final class Fetch: Sendable {
+        private let outcome = Mutex<Result<[UInt8], ViewError>?>(nil)
+        private let thread = Mutex<BackgroundThread?>(nil)
+
+        init(_ store: KeyStore, _ name: KeyName) throws {
+            let made = try BackgroundThread { [self] in
+                let result: Result<[UInt8], ViewError> = Result { () throws(ViewError) in
+                    try store.fetch(name).key.exposed
+                }
+                outcome.withLock { $0 = result }
+            }
+            thread.withLock { $0 = made }
+        }
+
+        func join() -> Result<[UInt8], ViewError>? {
+            thread.withLock { $0 }?.join()
+            return outcome.withLock { $0 }
+        }
+    }
+
+    @Test("Eight threads that want one key run one command and share what comes")
+    func shared() throws {
+        try place.makeFifo("answer")
+        let store = KeyStore(place.sources(command: place.command("echo run >>runs; cat answer")))
+        defer { store.stop() }
+        let fetches = try (0..<8).map { _ in try Fetch(store, name) }
+        try place.feedFifo("answer", KeyPlace.key)
+        for fetch in fetches { #expect(fetch.join() == .success(KeyPlace.key)) }
+        #expect(try place.read("runs") == [UInt8]("run\n".utf8))
+        #expect(store.find(name)?.key.exposed == KeyPlace.key)
+    }
+
+    @Test("A failure is not kept, a success is")
+    func retry() throws {
+        let store = KeyStore(place.sources(command: place.command("echo run >>runs; cat key")))
+        defer { store.stop() }
+        for _ in 0..<2 {
+            #expect(
+                noKeyReason { () throws(ViewError) in try store.fetch(name) }
+                    == "no key for a: the key command failed with exit code 1")
+        }
+        #expect(store.find(name) == nil)
+        try place.write("key")
+        for _ in 0..<3 { #expect(try store.fetch(name).key.exposed == KeyPlace.key) }
+        #expect(try place.read("runs") == [UInt8]("run\nrun\nrun\n".utf8))
+    }
+
+    @Test("The view's one key is there from the start, and after an unlock again")
+    func one() throws {
+        let material = KeyMaterial(key: KeyPlace.key.withUnsafeBytes { SecretBytes(copying: $0) })
+        let store = KeyStore(place.sources(), shared: material, capacity: 1)
+        defer { store.stop() }
+        #expect(store.find(.shared)?.key === material.key)
+        store.forget()
+        #expect(store.find(.shared) == nil)
+        #expect(throws: ViewError.store(.locked)) { try store.fetch(.shared) }
+        store.reopen(shared: nil)
+        #expect(
+            noKeyReason { () throws(ViewError) in try store.fetch(.shared) }
+                == "the view's key is not here: unlock the view")
+        store.reopen(shared: material)
+        #expect(try store.fetch(.shared).key === material.key)
+    }
+
+    @Test("Forgetting lets go of every key, which wipes it")
+    func forgotten() throws {
+        let store = KeyStore(
+            place.sources { (_, _) throws(ViewError) in
+                KeyMaterial(key: KeyPlace.key.withUnsafeBytes { SecretBytes(copying: $0) })
+            })
+        defer { store.stop() }
+        weak let weak = try store.fetch(derived(1)).key
+        #expect(weak != nil)
+        store.forget()
+        #expect(weak == nil)
+        #expect(throws: ViewError.store(.locked)) { try store.fetch(derived(1)) }
+        store.reopen(shared: nil)
+        #expect(try store.fetch(derived(1)).key.exposed == KeyPlace.key)
+    }
+
+    @Test("A key that was being asked for does not come back after a lock")
+    func forgetWhileFetching() throws {
+        try place.makeFifo("started")
+        let store = KeyStore(place.sources(command: place.command("echo >started; sleep 1000")))
+        defer { store.stop() }
+        let fetches = try (0..<3).map { _ in try Fetch(store, name) }
+        try place.awaitFifo("started")
+        store.forget()
+        for fetch in fetches { #expect(fetch.join() == .failure(.store(.locked))) }
+        store.reopen(shared: nil)
+        #expect(store.find(name) == nil)
+    }
+
+    @Test("A key that was being derived does not come back after a lock, and is wiped")
+    func forgetWhileDeriving() throws {
+        let phase = Monitor(0)
+        let store = KeyStore(
+            place.sources { (_, _) throws(ViewError) in
+                phase.update { $0 = max($0, 1) }
+                // The first goes on after the lock and the unlock.
+                phase.wait { $0 == 2 ? () : nil }
+                return KeyMaterial(key: KeyPlace.key.withUnsafeBytes { SecretBytes(copying: $0) })
+            })
+        defer { store.stop() }
+        let fetch = try Fetch(store, derived(1))
+        phase.wait { $0 == 1 ? () : nil }
+        store.forget()
+        store.reopen(shared: nil)
+        phase.update { $0 = 2 }
+        #expect(fetch.join() == .failure(.store(.locked)))
+        #expect(store.find(derived(1)) == nil)
+        #expect(try store.fetch(derived(1)).key.exposed == KeyPlace.key)
+    }
+
+    @Test("Unmounting ends commands and waits, at once")
+    func stopWhileFetching() throws {
+        try place.makeFifo("started")
+        let store = KeyStore(place.sources(command: place.command("echo >started; sleep 1000")))
+        let fetches = try (0..<3).map { _ in try Fetch(store, name) }
+        try place.awaitFifo("started")
+        let taken = store.prefetch(names(100)) { _, _ in }
+        #expect(taken == 100)
+        store.stop()
+        for fetch in fetches { #expect(fetch.join() == .failure(.noKey("the view is being unmounted"))) }
+        store.reopen(shared: nil)
+        #expect(noKeyReason { () throws(ViewError) in try store.fetch(name) } == "the view is being unmounted")
+        #expect(store.prefetch(names(1)) { _, _ in } == 0)
+    }
+
+    @Test("Keys are fetched ahead by four threads, and each is told of")
+    func ahead() throws {
+        let counts = Monitor((running: 0, most: 0, done: [KeyName: Bool]()))
+        let store = KeyStore(
+            place.sources { (salt, _) throws(ViewError) in
+                counts.update {
+                    $0.running += 1
+                    $0.most = max($0.most, $0.running)
+                }
+                // Until four are here, or the last ones.
+                counts.wait { $0.most == 4 ? () : nil }
+                counts.update { $0.running -= 1 }
+                if salt == [UInt8]("7".utf8) { throw .noKey("not this one") }
+                return KeyMaterial(key: salt.withUnsafeBytes { SecretBytes(copying: $0) })
+            })
+        defer { store.stop() }
+        let names = (0..<40).map(derived)
+        #expect(
+            store.prefetch(names) { name, outcome in
+                let isThere = (try? outcome.get()) != nil
+                counts.update { $0.done[name] = isThere }
+            } == 40)
+        let done = counts.wait { $0.done.count == 40 ? $0.done : nil }
+        #expect(counts.update { $0.most } == 4)
+        for (number, name) in names.enumerated() {
+            #expect(done[name] == (number != 7))
+            #expect((store.find(name) == nil) == (number == 7))
+        }
+    }
+
+    @Test("What waits to be fetched ahead is bounded, and gone after a lock")
+    func bounded() throws {
+        let isHeld = Monitor(true)
+        let completed = Mutex<[KeyName]>([])
+        let store = KeyStore(
+            place.sources { (salt, _) throws(ViewError) in
+                isHeld.wait { $0 ? nil : () }
+                return KeyMaterial(key: salt.withUnsafeBytes { SecretBytes(copying: $0) })
+            })
+        defer { store.stop() }
+        let names = (0..<(KeyStore.queueLimit + 10)).map(derived)
+        #expect(store.prefetch(names) { name, _ in completed.withLock { $0.append(name) } } == KeyStore.queueLimit)
+        isHeld.update { $0 = false }
+        store.forget()
+        store.reopen(shared: nil)
+        let last = Monitor(false)
+        store.prefetch([derived(-1)]) { _, _ in last.update { $0 = true } }
+        last.wait { $0 ? () : nil }
+        #expect(completed.withLock { $0.count } < KeyStore.queueLimit)
+    }
+
+    @Test("A tree with more salts than keys are kept stays bounded, and works")
+    func many() throws {
+        let store = KeyStore(
+            place.sources { (salt, _) throws(ViewError) in
+                KeyMaterial(key: salt.withUnsafeBytes { SecretBytes(copying: $0) })
+            }, capacity: 100)
+        defer { store.stop() }
+        for number in 0..<1000 { #expect(try store.fetch(derived(number)).key.exposed == [UInt8]("\(number)".utf8)) }
+        #expect((0..<1000).count { store.find(derived($0)) != nil } <= 100)
+    }
+}

@@ -1,0 +1,71 @@
+import Testing
+
+@testable import ViewFormats
+
+/// Nothing that stands in a manifest traps.
+@Suite(.timeLimit(.minutes(1))) struct ViewManifestFuzzTests {
+    /// splitmix64 (Steele, Lea, Flood 2014), with a seed, so that a failing case can be found again.
+    private struct Generator: RandomNumberGenerator {
+        var state: UInt64
+
+        mutating func next() -> UInt64 {
+            state &+= 0x9E37_79B9_7F4A_7C15
+            var z = state
+            z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+            z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+            return z ^ (z >> 31)
+        }
+    }
+
+    private static let original = [UInt8](
+        #"""
+        {"format": "cbc-chunks", "files": {"a/b.bin": {"key": "k", "iv": "000102030405060708090a0b0c0d0e0f",
+        "cipher": "aes-256-cbc", "chunkSize": 16777216}, "**/*.b?[a-z]\\*": {"key": "/k\u00e9"}, "x": {}, "*/y": {}}}
+        """#.utf8)
+    private static let pieces = ["\"", "{", "}", ":", ",", "[", "\\", "*", "/", "..", "\\u0000", "\u{0}", "9", "null"]
+
+    @Test("A manifest with bytes changed, cut out, repeated and put in at random", arguments: 0..<8)
+    func mutations(seed: Int) {
+        var generator = Generator(state: UInt64(seed))
+        var (taken, refused) = (0, 0)
+        for _ in 0..<500 {
+            var bytes = Self.original
+            for _ in 0..<Int.random(in: 1...3, using: &generator) {
+                let start = Int.random(in: 0..<bytes.count, using: &generator)
+                let end = min(bytes.count, start + Int.random(in: 1...12, using: &generator))
+                switch Int.random(in: 0..<4, using: &generator) {
+                case 0: bytes[start] = UInt8.random(in: 0...255, using: &generator)
+                case 1: bytes.removeSubrange(start..<end)
+                case 2: bytes.insert(contentsOf: bytes[start..<end], at: start)
+                default:
+                    let piece = Self.pieces[Int.random(in: 0..<Self.pieces.count, using: &generator)]
+                    bytes.insert(contentsOf: piece.utf8, at: start)
+                }
+            }
+            do throws(ViewError) {
+                let manifest = try ViewManifest.parse(bytes)
+                for path in ["a/b.bin", "d/x.ba*", "q/y", ""] { _ = try manifest.entry(for: [UInt8](path.utf8)) }
+                taken += 1
+            } catch {
+                refused += 1
+            }
+        }
+        // Both happen, or this tests nothing.
+        #expect(taken > 0 && refused > 0)
+    }
+
+    @Test("Random bytes are a key, a manifest, a URI or a pattern, or are not", arguments: 0..<4)
+    func random(seed: Int) {
+        var generator = Generator(state: UInt64(seed))
+        for _ in 0..<1000 {
+            let size = Int.random(in: 0...80, using: &generator)
+            let bytes = (0..<size).map { _ in UInt8.random(in: 0...255, using: &generator) }
+            #expect(malformedReason { () throws(ViewError) in try ViewManifest.parse(bytes) } != nil)
+            _ = KeyURI.fileName(of: bytes)
+            _ = shownURI(bytes)
+            let text = bytes.filter { $0 != 0 }
+            _ = PathPattern(text).matches(PathPattern.split(text))
+            _ = bytes.withUnsafeBytes { try? KeyFile.parse($0, cipher: nil, name: "k") }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+import Glibc
+import Testing
+import VaultStore
+
+@testable import ViewFormats
+
+/// view.json: what it may say, and which entry is a file's.
+@Suite(.timeLimit(.minutes(1))) struct ViewManifestTests {
+    private func parse(_ text: String) throws(ViewError) -> ViewManifest {
+        try ViewManifest.parse([UInt8](text.utf8))
+    }
+
+    private func files(_ members: String) throws(ViewError) -> ViewManifest {
+        try parse(#"{"format": "cbc", "files": {\#(members)}}"#)
+    }
+
+    private func key(_ manifest: ViewManifest, _ path: String) throws -> String? {
+        try manifest.entry(for: [UInt8](path.utf8))?.key.map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    @Test("All that an entry may say", arguments: ViewManifest.formats)
+    func whole(format: String) throws {
+        let manifest = try parse(
+            """
+            {"format": "\(format)", "files": {"a/b": {"key": "k/1", "iv": "0x000102030405060708090A0b0c0d0e0f",
+             "cipher": "aes-192-cbc", "chunkSize": 16777216}, "*": {}}}
+            """)
+        #expect(manifest.format == format)
+        let vector = InitialVector(high: 0x0001_0203_0405_0607, low: 0x0809_0A0B_0C0D_0E0F)
+        #expect(
+            try manifest.entry(for: [UInt8]("a/b".utf8))
+                == .init(key: [UInt8]("k/1".utf8), vector: vector, cipher: .aes192CBC, chunkSize: 16_777_216))
+        #expect(try manifest.entry(for: [UInt8]("c".utf8)) == .init())
+        #expect(try manifest.entry(for: [UInt8]("a/c".utf8)) == nil)
+    }
+
+    @Test("The path itself first, then the longest pattern")
+    func order() throws {
+        let manifest = try files(
+            #"""
+            "a/x.ts": {"key": "path"}, "a/*": {"key": "short"}, "a/*.ts": {"key": "long"}, "**": {"key": "all"},
+            "b[1].ts": {"key": "itself"}
+            """#)
+        #expect(try key(manifest, "a/x.ts") == "path")
+        #expect(try key(manifest, "a/y.ts") == "long")
+        #expect(try key(manifest, "a/y") == "short")
+        #expect(try key(manifest, "z") == "all")
+        #expect(try key(manifest, "b[1].ts") == "itself")
+        #expect(try key(manifest, "b1.ts") == "itself")
+    }
+
+    @Test("Two patterns of one length that match and differ are an error; that say the same are not")
+    func tie() throws {
+        let manifest = try files(#""a*": {"key": "1"}, "*b": {"key": "2"}, "c*": {"key": "3"}, "*d": {"key": "3"}"#)
+        #expect(try key(manifest, "ax") == "1")
+        #expect(try key(manifest, "xb") == "2")
+        #expect(try key(manifest, "cd") == "3")
+        #expect(
+            malformedReason { () throws(ViewError) in try manifest.entry(for: [UInt8]("ab".utf8)) }?
+                .hasSuffix("both match 'ab' and differ: make one of them longer, or name the file") == true)
+    }
+
+    @Test(
+        "What is wrong is named",
+        arguments: [
+            ("", "byte 0: ends too early"), ("[]", "not an object"), ("{}", "no format"),
+            (#"{"format": 1, "files": {}}"#, "format is not a string"),
+            (#"{"format": "zip", "files": {}}"#, "format 'zip' is none of cbc-chunks, cbc, openssl, hls"),
+            (#"{"format": "cbc"}"#, "no files"), (#"{"format": "cbc", "files": []}"#, "files is not an object"),
+            (#"{"format": "cbc", "files": {}, "keys": 1}"#, "unknown key 'keys'"),
+            (#"{"format": "cbc", "format": "cbc", "files": {}}"#, "byte 18: duplicate key 'format'"),
+            (#"{"format": "cbc", "files": {"a": {}, "a": {}}}"#, "byte 37: duplicate key 'a'"),
+            (#"{"format": "cbc", "files": {"a": 1}}"#, "files: 'a': not an object"),
+            (#"{"format": "cbc", "files": {"a": {"Key": ""}}}"#, "files: 'a': unknown key 'Key'"),
+        ])
+    func wrong(text: String, reason: String) {
+        #expect(malformedReason { () throws(ViewError) in try parse(text) } == "view.json: \(reason)")
+    }
+
+    @Test(
+        "What is wrong with an entry is named",
+        arguments: [
+            (#""key": 1"#, "key is not a string"), (#""key": null"#, "key is not a string"),
+            (#""key": "../k""#, "key '../k' leads out of the source or to nothing"),
+            (#""key": """#, "key '' leads out of the source or to nothing"),
+            (#""key": "/a\u0000""#, "key '/a?' leads out of the source or to nothing"),
+            (#""iv": "00""#, "iv '00' is not 32 hexadecimal digits"),
+            (
+                #""iv": "0x0001020304050607080g0a0b0c0d0e0f""#,
+                "iv '0x0001020304050607080g0a0b0c0d0e0f' is not 32 hexadecimal digits"
+            ),
+            (#""cipher": "AES""#, "cipher 'AES' is none of aes-128-cbc, aes-192-cbc, aes-256-cbc"),
+            (#""chunkSize": 0"#, "chunkSize 0 is not in 16…1099511627776"),
+            (#""chunkSize": "1""#, "chunkSize is not an integer"),
+        ])
+    func wrongEntry(members: String, reason: String) {
+        #expect(
+            malformedReason { () throws(ViewError) in try files(#""d/a": {\#(members)}"#) }
+                == "view.json: files: 'd/a': \(reason)")
+    }
+
+    @Test("Entries that can match nothing are refused", arguments: ["", "/a", "a/", "a//b", "./a", "../a", "a/../b"])
+    func useless(path: String) {
+        #expect(
+            malformedReason { () throws(ViewError) in try files("\"\(path)\": {}") }
+                == "view.json: files: '\(path)' is not a relative path without '.', '..' and empty components")
+    }
+
+    @Test("Its size and its patterns are bounded")
+    func bounds() throws {
+        let large = [UInt8](repeating: 0x20, count: ViewManifest.maximumSize + 1)
+        #expect(
+            malformedReason { () throws(ViewError) in try ViewManifest.parse(large) }
+                == "view.json: 16777217 bytes are more than 16777216")
+        let patterns = (0...ViewManifest.maximumPatternCount).map { "\"\($0)*\": {}" }
+        #expect(
+            malformedReason { () throws(ViewError) in try files(patterns.joined(separator: ",")) }
+                == "view.json: 1001 patterns are more than 1000")
+        #expect(malformedReason { () throws(ViewError) in try files(String(repeating: "[", count: 100)) } != nil)
+    }
+
+    @Test("100,000 files of their own are found quickly")
+    func many() throws {
+        let manifest = try files((0..<100_000).map { "\"\($0)\":{\"key\":\"k\($0)\"}" }.joined(separator: ","))
+        let start = ContinuousClock.now
+        for number in stride(from: 0, to: 100_000, by: 10) { #expect(try key(manifest, "\(number)") == "k\(number)") }
+        // Microseconds each; a walk over all entries would take minutes.
+        #expect(ContinuousClock.now - start < .seconds(10))
+    }
+
+    @Test("It is read from the source's root, if it is there and a file")
+    func read() throws {
+        let place = try KeyPlace()
+        #expect(try ViewManifest.read(in: place.root) == nil)
+        try place.write("view.json", [UInt8](#"{"format": "hls", "files": {}}"#.utf8))
+        #expect(try ViewManifest.read(in: place.root)?.format == "hls")
+        try place.write("view.json", [0x7B])
+        #expect(malformedReason { () throws(ViewError) in try ViewManifest.read(in: place.root) } != nil)
+        #expect(truncate("\(place.path)/view.json", 1 << 40) == 0)
+        #expect(
+            malformedReason { () throws(ViewError) in try ViewManifest.read(in: place.root) }
+                == "view.json: 1099511627776 bytes are more than 16777216")
+        unlink("\(place.path)/view.json")
+        try place.makeFifo("view.json")
+        #expect(
+            malformedReason { () throws(ViewError) in try ViewManifest.read(in: place.root) }
+                == "view.json: it is not a regular file")
+    }
+}
