@@ -66,10 +66,11 @@ extension ViewFileSystem: ReadOnlyFileSystem {
             let token = known?.token ?? makeToken()
             let opened = makeFile(content, plan, file, token)
             node.known.withLock {
-                $0 = .init(stamp: stamp, plan: plan, token: token, length: content.length, file: opened)
+                $0 = .init(
+                    stamp: stamp, plan: plan, token: token, length: content.length, wasOpened: true, file: opened)
             }
             fileProblems.clear(path)
-            return .opened(handle(opened, node, caching: known == nil ? .drop : .keep))
+            return .opened(handle(opened, node, caching: known?.wasOpened == true ? .keep : .drop))
         } catch {
             throw storeError(error, of: path)
         }
@@ -82,9 +83,9 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         case .chained(let map, let keys):
             let file = ChainedFile(
                 source: source, map: map, keys: keys, token: token, cache: cache, counters: counters)
-            return ViewFile(.chained(file), keyNames: plan.keyNames)
+            return ViewFile(.chained(file), of: source, keyNames: plan.keyNames)
         case .text(let text):
-            return ViewFile(.text(text), keyNames: [])
+            return ViewFile(.text(text), of: source, keyNames: [])
         }
     }
 

@@ -101,6 +101,8 @@ package final class ViewFileSystem: Sendable {
         if node === nodes.root { return readOnly(try source.root.status()) }
         try admit()
         if node.isDirectory { return readOnly(try directory(node).status()) }
+        // What is open may have no name any more.
+        if let file = node.openFile { return plaintextAttributes(try file.source.descriptor.status(), of: node) }
         let status = try atName(of: node) { (directory, entry) throws(StoreError) in try directory.status(of: entry) }
         return plaintextAttributes(status, of: node)
     }
@@ -123,14 +125,11 @@ package final class ViewFileSystem: Sendable {
     }
 
     private func length(of node: ViewNode, _ status: stat) -> UInt64? {
-        if let known = source.knownLength(status, path: { path(of: node) }) { return known }
         let stamp = SourceStamp(status)
-        // What playlists say may have changed.
-        if source.format.layout != .hls,
-            let length = node.known.withLock({ $0?.stamp == stamp ? $0?.length : nil })
-        {
-            return length
-        }
+        let known = node.known.withLock { $0?.stamp == stamp ? $0 : nil }
+        // What playlists say of a file that is not open may have changed.
+        if let known, known.file != nil || source.format.layout != .hls { return known.length }
+        if let length = source.knownLength(status, path: { path(of: node) }) { return length }
         guard let (file, status) = try? openSource(node), SourceStamp(status) == stamp else { return nil }
         guard let plan = try? source.plan(for: path(of: node), file, status),
             let keys = availableKeys(plan), let content = try? plan.open(file, keys: keys)
@@ -153,7 +152,7 @@ package final class ViewFileSystem: Sendable {
         node.known.withLock { known in
             if let same = known, same.stamp == stamp, same.plan.isSame(as: plan) { return }
             // An open file of before is its handles' alone from now on.
-            known = .init(stamp: stamp, plan: plan, token: makeToken(), length: length)
+            known = .init(stamp: stamp, plan: plan, token: makeToken(), length: length, wasOpened: false)
         }
     }
 

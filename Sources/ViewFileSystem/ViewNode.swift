@@ -16,6 +16,8 @@ final class ViewNode: TableNode, @unchecked Sendable {
         var token: UInt64
         /// Bytes of plaintext.
         var length: UInt64
+        /// Whether the kernel may have pages of it: false where only its length was looked at.
+        var wasOpened: Bool
         /// While a handle holds it.
         weak var file: ViewFile?
     }
