@@ -101,8 +101,13 @@ package final class ViewFileSystem: Sendable {
         if node === nodes.root { return readOnly(try source.root.status()) }
         try admit()
         if node.isDirectory { return readOnly(try directory(node).status()) }
-        // What is open may have no name any more.
-        if let file = node.openFile { return plaintextAttributes(try file.source.descriptor.status(), of: node) }
+        if let file = node.openFile {
+            var status = readOnly(try file.source.descriptor.status())
+            guard status.st_nlink == 0 else { return plaintextAttributes(status, of: node) }
+            // It has no name any more by which it could be looked at anew.
+            status.st_size = off_t(file.length)
+            return status
+        }
         let status = try atName(of: node) { (directory, entry) throws(StoreError) in try directory.status(of: entry) }
         return plaintextAttributes(status, of: node)
     }
