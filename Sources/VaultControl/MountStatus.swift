@@ -35,7 +35,8 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package let problems: [String]?
 
     package init(
-        version: String, pid: Int32, vaultPath: String, vaultID: String, view: String? = nil, mountpoint: String, state: State,
+        version: String, pid: Int32, vaultPath: String, vaultID: String, view: String? = nil, mountpoint: String,
+        state: State,
         readOnly: Bool, mounted: String, uptimeSeconds: Int64, keysLocked: Bool, cacheLocked: Bool,
         lock: JSONValue? = nil, memory: JSONValue? = nil, statistics: JSONValue?, problems: [String]? = nil
     ) {

@@ -1,5 +1,5 @@
-internal import VaultCrypto
 internal import BackingStore
+internal import VaultCrypto
 
 extension ChainFormat {
     /// How many bytes of plaintext an encrypted chain has. Reads its last two blocks at most, and checks the padding by

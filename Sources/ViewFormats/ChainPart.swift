@@ -6,10 +6,10 @@ struct ChainPart {
     let chain: CipherChain
     /// Plaintext offsets of the file.
     let plaintext: Range<UInt64>
-    /// Bytes to read from the source file: those of the AES blocks that cover `plaintext`, and the vector where it is
-    /// the 16 bytes before them.
+    /// Bytes to read from the source file: those of the AES blocks that cover `plaintext`, and of the block before them,
+    /// which is their vector, unless they are the chain's first.
     let source: Range<UInt64>
-    /// Whether `source` begins with the vector.
+    /// Whether `source` begins with the vector; otherwise it is the chain's own.
     let hasVector: Bool
     /// How many bytes of the first block are not wanted.
     let skipped: Int
@@ -21,20 +21,14 @@ struct ChainPart {
         let from = plaintext.lowerBound - piece.plaintext.lowerBound
         let to = plaintext.upperBound - piece.plaintext.lowerBound
         let base = chain.ciphertext.lowerBound
-        guard let encryption = chain.encryption else {
+        guard chain.encryption != nil else {
             source = (base + from)..<(base + to)
             hasVector = false
             skipped = 0
             return
         }
         let firstBlock = from / 16 * 16
-        if firstBlock > 0 {
-            hasVector = true
-        } else if case .inFile(let offset) = encryption.vector {
-            hasVector = offset + 16 == base
-        } else {
-            hasVector = false
-        }
+        hasVector = firstBlock > 0
         skipped = Int(from - firstBlock)
         source = (base + firstBlock - (hasVector ? 16 : 0))..<(base + (to + 15) / 16 * 16)
     }

@@ -1,5 +1,5 @@
-internal import VaultCrypto
 internal import BackingStore
+internal import VaultCrypto
 
 extension ChainedFile {
     /// Fills `target`, at most one batch within the file, with the plaintext from an offset on.

@@ -1,5 +1,5 @@
-package import VaultCrypto
 package import BackingStore
+package import VaultCrypto
 
 /// One open file of a view: plaintext offsets in, somebody else's ciphertext on disk. Any thread.
 package final class ChainedFile: Sendable {

@@ -1,7 +1,7 @@
+internal import BackingStore
 internal import CLinux
 internal import Glibc
 internal import SystemPackage
-internal import BackingStore
 
 /// One run of a shell command whose output is wanted. One thread.
 struct CommandRun {

@@ -1,7 +1,7 @@
+internal import BackingStore
 internal import CLinux
 internal import Glibc
 internal import SystemPackage
-internal import BackingStore
 
 extension Descriptor {
     /// An O_PATH descriptor of what is at `path` inside the tree `root`, the way to it through directories only: no link

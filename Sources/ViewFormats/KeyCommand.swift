@@ -1,8 +1,8 @@
+internal import BackingStore
 internal import CLinux
 internal import Glibc
 internal import Synchronization
 internal import SystemPackage
-internal import BackingStore
 
 /// `--key-command`: a shell command that prints a key, called with the key's URI or the file's path in its environment.
 ///

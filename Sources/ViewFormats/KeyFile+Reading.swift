@@ -1,8 +1,8 @@
+package import BackingStore
 internal import CLinux
 internal import Glibc
 package import SystemPackage
 internal import VaultCrypto
-package import BackingStore
 
 extension KeyFile {
     /// Reads a key to the end of what the user gave at the command line, which may be a pipe (`/dev/fd/3`): waits for

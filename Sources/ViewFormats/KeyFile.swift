@@ -1,7 +1,7 @@
+internal import BackingStore
 internal import Glibc
 package import VaultCrypto
 internal import VaultFormat
-internal import BackingStore
 
 /// Key files: a key in binary or as hexadecimal digits, told apart by length. Any thread.
 package enum KeyFile {

@@ -1,6 +1,6 @@
+package import BackingStore
 package import SystemPackage
 internal import VaultCrypto
-package import BackingStore
 
 /// Where the keys of a view come from. Any thread; loading blocks.
 package struct KeySources: Sendable {

@@ -25,7 +25,7 @@ package final class KeyStore: Sendable {
     }
 
     /// Whether it gives no keys, after `forget` or `stop`.
-    package var isClosed: Bool { state.update { $0.refusal != nil } }
+    package var isClosed: Bool { state.wait { $0.refusal != nil } }
 
     /// The key if it is in memory; does not wait.
     package func find(_ name: KeyName) -> KeyMaterial? {

@@ -1,5 +1,5 @@
-package import VaultCrypto
 internal import BackingStore
+package import VaultCrypto
 
 /// The salt that a file of `openssl enc` begins with: `Salted__` and 8 bytes (openssl-enc(1)).
 package struct OpenSSLSalt: Equatable, Sendable {

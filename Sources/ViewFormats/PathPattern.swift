@@ -1,5 +1,5 @@
-internal import Glibc
 internal import BackingStore
+internal import Glibc
 
 /// A glob over paths, as bytes: in a component fnmatch(3) with `*`, `?`, `[…]` and `\`, none of which crosses a `/`; and
 /// `**` as a whole component, which stands for any number of them (at the end: one or more).

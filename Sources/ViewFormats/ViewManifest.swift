@@ -1,6 +1,6 @@
+package import BackingStore
 internal import Glibc
 internal import SystemPackage
-package import BackingStore
 
 /// `view.json`: keys, initial vectors and parameters of single files of a view. Any thread.
 package struct ViewManifest: Sendable {

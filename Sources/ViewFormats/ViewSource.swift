@@ -58,7 +58,7 @@ package final class ViewSource: Sendable {
     package func knownLength(_ status: stat, path: () -> [UInt8]) -> UInt64? {
         guard let index else { return nil }
         let size = UInt64(max(0, status.st_size))
-        switch index.content(of: HlsFileIdentity(status), size: size, path: path) {
+        switch index.content(of: HlsFileIdentity(status), size: size, path: path()) {
         case .plain, .failed: return size
         case .playlist(let size): return size
         case .segment: return nil
@@ -110,7 +110,7 @@ package final class ViewSource: Sendable {
                 layout: .playlist(playlist, index.tree), keyNames: names, cipher: .aes128CBC, path: path)
         }
         let size = UInt64(max(0, status.st_size))
-        switch index.content(of: HlsFileIdentity(status), size: size, path: { path }) {
+        switch index.content(of: HlsFileIdentity(status), size: size, path: path) {
         case .plain, .playlist:
             return FilePlan(layout: .plain, keyNames: [], cipher: nil, path: path)
         case .segment(let segment):

@@ -25,7 +25,8 @@ final class Daemon: Sendable {
     /// in this thread and all that follow: call it before any thread was made. The secret is forgotten on the way.
     /// - Parameter isWanted: asked before the mount is made.
     init(
-        _ subject: any MountSubject, _ request: MountRequest, secret: SecretBytes, guardian: Guardian?, isWanted: () -> Bool = { true }
+        _ subject: any MountSubject, _ request: MountRequest, secret: SecretBytes, guardian: Guardian?,
+        isWanted: () -> Bool = { true }
     ) throws {
         self.guardian = guardian
         Signals.block(Signals.ending + Signals.locking)

@@ -77,10 +77,12 @@ enum Mountpoint {
             throw CommandFailure(.mountpoint, "cannot look at \(path.shown): \(currentErrno())")
         }
         if ancestors(of: AT_FDCWD, path).contains(root) {
-            throw CommandFailure(.mountpoint, "mountpoint \(path.shown) is inside the \(source.kind) \(source.path.shown)")
+            throw CommandFailure(
+                .mountpoint, "mountpoint \(path.shown) is inside the \(source.kind) \(source.path.shown)")
         }
         if ancestors(of: source.descriptor, ".").contains(own) {
-            throw CommandFailure(.mountpoint, "the \(source.kind) \(source.path.shown) is inside the mountpoint \(path.shown)")
+            throw CommandFailure(
+                .mountpoint, "the \(source.kind) \(source.path.shown) is inside the mountpoint \(path.shown)")
         }
     }
 

@@ -43,7 +43,8 @@ struct StatusReporter: Sendable {
         let memory = MemoryProtection(cacheIsLocked: statistics.cacheLocked)
         return MountStatus(
             version: VaultFS.version, pid: getpid(), vaultPath: request.source.string, vaultID: contents.vaultID,
-            view: contents.view, mountpoint: request.mountpoint.string, state: MountStatus.State(rawValue: lock.state) ?? .locked,
+            view: contents.view, mountpoint: request.mountpoint.string,
+            state: MountStatus.State(rawValue: lock.state) ?? .locked,
             readOnly: request.isReadOnly, mounted: mounted,
             uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysLocked: SecretMemory.allLocked,
             cacheLocked: statistics.cacheLocked, lock: JSONValue(encoding: lock), memory: JSONValue(encoding: memory),

@@ -19,7 +19,8 @@ struct VaultFS: ParsableCommand {
             """,
         version: version,
         subcommands: [
-            InitCommand.self, MountCommand.self, ViewCommand.self, UnmountCommand.self, LockCommand.self, UnlockCommand.self,
+            InitCommand.self, MountCommand.self, ViewCommand.self, UnmountCommand.self, LockCommand.self,
+            UnlockCommand.self,
             StatusCommand.self, EventsCommand.self, ProtectCommand.self, InfoCommand.self, BenchCommand.self,
             VerifyCommand.self,
         ])

@@ -28,7 +28,9 @@ struct ViewArguments: ParsableArguments {
     @Argument(help: "cbc-chunks, cbc, openssl or hls.")
     var formatName: ViewFormatName
 
-    @Option(help: ArgumentHelp("The cipher; without it, the key's length tells (openssl: aes-256-cbc).", valueName: "cipher"))
+    @Option(
+        help: ArgumentHelp(
+            "The cipher; without it, the key's length tells (openssl: aes-256-cbc).", valueName: "cipher"))
     var cipher: ViewCipher?
 
     @Option(
@@ -52,10 +54,13 @@ struct ViewArguments: ParsableArguments {
     var keyCommand: String?
 
     @Option(
-        help: ArgumentHelp("hls: the key of this URI is in this file; may be given several times.", valueName: "uri=file"))
+        help: ArgumentHelp(
+            "hls: the key of this URI is in this file; may be given several times.", valueName: "uri=file"))
     var key: [UriKeyArgument] = []
 
-    @Option(help: ArgumentHelp("The initial vector, 32 hexadecimal digits (cbc-chunks: zero unless given).", valueName: "hex"))
+    @Option(
+        help: ArgumentHelp(
+            "The initial vector, 32 hexadecimal digits (cbc-chunks: zero unless given).", valueName: "hex"))
     var iv: VectorArgument?
 
     @Flag(help: "cbc: the initial vector is the first 16 bytes of each file.")

@@ -1,3 +1,4 @@
+import BackingStore
 import Glibc
 import Testing
 import VaultStore

@@ -1,3 +1,4 @@
+import BackingStore
 import Glibc
 import TestSupport
 import Testing
@@ -91,17 +92,16 @@ import VaultStore
             reads: plaintext + test.vector.bytes)
     }
 
-    @Test("A chain whose vector is the last block of the one before")
-    func overlappingVector() throws {
+    @Test("Chains that are not in the order of the source file, the vector of one the last block of another")
+    func disordered() throws {
         let plaintext = pattern(9600)
         let source = try place.source(of: test.encrypt(plaintext, isPadded: false))
-        let chains = [
-            CipherChain(ciphertext: 0..<4800, encryption: .init(key: 0, vector: .bytes(test.vector), padding: .none)),
-            CipherChain(
-                ciphertext: 4800..<9600, encryption: .init(key: 0, vector: .inFile(at: 4784), padding: .none)),
-        ]
-        try place.expect(
-            source, try ChainFormat.ranges(chains, of: source, keys: [test.key]), [test.key], reads: plaintext)
+        let first = CipherChain(
+            ciphertext: 0..<4800, encryption: .init(key: 0, vector: .bytes(test.vector), padding: .none))
+        let second = CipherChain(
+            ciphertext: 4800..<9600, encryption: .init(key: 0, vector: .inFile(at: 4784), padding: .none))
+        let map = try ChainMap([(second, 4800), (first, 4800)], in: source)
+        try place.expect(source, map, [test.key], reads: Array(plaintext[4800...] + plaintext[..<4800]))
     }
 
     @Test("A file that is cut while it is open is malformed where it is cut, and read where it is not")

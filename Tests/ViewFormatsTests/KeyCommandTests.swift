@@ -1,7 +1,7 @@
+import BackingStore
 import Glibc
 import Testing
 import VaultCrypto
-import VaultStore
 
 @testable import ViewFormats
 

@@ -1,8 +1,8 @@
+import BackingStore
 import Glibc
 import SystemPackage
 import Testing
 import VaultCrypto
-import VaultStore
 
 @testable import ViewFormats
 

@@ -1,9 +1,9 @@
+import BackingStore
 import Glibc
 import Synchronization
 import SystemPackage
 import TestSupport
 import VaultCrypto
-import VaultStore
 
 @testable import ViewFormats
 

@@ -1,7 +1,7 @@
+import BackingStore
 import SystemPackage
 import Testing
 import VaultCrypto
-import VaultStore
 
 @testable import ViewFormats
 

@@ -1,9 +1,9 @@
+import BackingStore
 import Glibc
 import Synchronization
 import SystemPackage
 import Testing
 import VaultCrypto
-import VaultStore
 
 @testable import ViewFormats
 

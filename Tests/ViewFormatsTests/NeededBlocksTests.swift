@@ -1,3 +1,4 @@
+import BackingStore
 import Testing
 import VaultCrypto
 import VaultStore

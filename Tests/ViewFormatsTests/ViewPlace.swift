@@ -1,3 +1,4 @@
+import BackingStore
 import Foundation
 import Synchronization
 import TestSupport
