@@ -68,7 +68,7 @@ extension MountTests {
                 let result = try view.account.run(["cat", "\(view.mountpoint)/failing"])
                 #expect(result.exitCode == 1 && result.errors.contains("Required key not available"), "\(result)")
                 let problems = try view.problems()
-                #expect(problems.count == 1 && problems[0].contains("exited with 3"), "\(problems)")
+                #expect(problems.count == 1 && problems[0].contains("exit code 3"), "\(problems)")
             }
             try compare("file-20000", view)
             try Command(["touch", "\(view.plain)/permit"]).run().succeeded()
