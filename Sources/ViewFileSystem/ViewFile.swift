@@ -69,14 +69,18 @@ final class ViewFile: Sendable {
 
 /// What open(2) gave a program. Any thread.
 package final class ViewHandle: Sendable {
-    let file: ViewFile
     let node: ViewNode
     let caching: PageCaching
 
-    init(file: ViewFile, node: ViewNode, caching: PageCaching) {
-        self.file = file
+    /// - Parameter node: that has a file open for this handle.
+    init(node: ViewNode, caching: PageCaching) {
         self.node = node
         self.caching = caching
+    }
+
+    var file: ViewFile {
+        guard let file = node.openFile else { preconditionFailure("internal error: a handle without a file") }
+        return file
     }
 }
 

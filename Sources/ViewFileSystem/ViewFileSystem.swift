@@ -46,7 +46,7 @@ package final class ViewFileSystem: Sendable {
     }
 
     /// A number for a file's content that no other has had.
-    func makeToken() -> UInt64 {
+    private func makeToken() -> UInt64 {
         nextToken.add(1, ordering: .relaxed).oldValue
     }
 
@@ -127,9 +127,9 @@ package final class ViewFileSystem: Sendable {
         let stamp = SourceStamp(status)
         // What playlists say may have changed.
         if source.format.layout != .hls,
-            let length = node.known.withLock({ $0?.stamp == stamp ? $0?.length : nil })
+            let known = node.known, known.stamp == stamp
         {
-            return length
+            return known.length
         }
         guard let (file, status) = try? openSource(node), SourceStamp(status) == stamp else { return nil }
         guard let plan = try? source.plan(for: path(of: node), file, status),
@@ -150,11 +150,14 @@ package final class ViewFileSystem: Sendable {
     }
 
     private func remember(_ length: UInt64, _ stamp: SourceStamp, _ plan: FilePlan, of node: ViewNode) {
-        node.known.withLock { known in
-            if let same = known, same.stamp == stamp, same.plan.isSame(as: plan) { return }
-            // An open file of before is its handles' alone from now on.
-            known = .init(stamp: stamp, plan: plan, token: makeToken(), length: length)
-        }
+        let token = tokenOfContent(of: node, stamp, plan)
+        node.remember(.init(stamp: stamp, plan: plan, token: token, length: length))
+    }
+
+    /// What is cached of a file is of use for as long as it is the same, read in the same way.
+    func tokenOfContent(of node: ViewNode, _ stamp: SourceStamp, _ plan: FilePlan) -> UInt64 {
+        if let known = node.known, known.stamp == stamp, known.plan.isSame(as: plan) { return known.token }
+        return makeToken()
     }
 
     /// statvfs(3) of the source.

@@ -3,6 +3,7 @@ internal import FuseSession
 internal import VaultControl
 internal import VaultFormat
 internal import VaultStore
+internal import ViewFormats
 
 /// The exit codes. Documented in --help and stable: scripts rely on them.
 enum FailureCode: Int32, CaseIterable {
@@ -71,7 +72,15 @@ struct CommandFailure: Error, Equatable {
         case let error as ControlError: self.init(.failure, error.description)
         case let error as FormatError: self.init(.failure, error.reason)
         case let error as StoreError: self.init(error)
+        case let error as ViewError: self.init(error)
         default: return nil
+        }
+    }
+
+    private init(_ error: ViewError) {
+        switch error {
+        case .malformed(let reason), .noKey(let reason): self.init(.failure, reason)
+        case .store(let error): self.init(.failure, "the source cannot be used: \(error.errno)")
         }
     }
 

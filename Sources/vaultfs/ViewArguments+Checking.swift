@@ -48,6 +48,10 @@ extension ViewArguments {
 
     /// That there is something to have keys from, and an initial vector.
     func check(_ manifest: ViewManifest?) throws(CommandFailure) {
+        if let manifest, manifest.format != formatName.rawValue {
+            throw CommandFailure(
+                .failure, "view.json is for the format \(manifest.format), not for \(formatName.rawValue)")
+        }
         guard manifest == nil, formatName == .cbc || formatName == .cbcChunks else { return }
         if keyFile == nil && kdf == nil && keyCommand == nil {
             throw CommandFailure(

@@ -54,7 +54,7 @@ struct ViewCommand: ParsableCommand {
         if !view.takesPassphrase, let given = passphrase.sources.first {
             throw CommandFailure(.usage, "\(given) is for openssl, and for a key that --kdf makes")
         }
-        let path = try MountArguments.resolve(source.path)
+        let path = try ViewArguments.resolve(source.path)
         let place = try ViewPlace(path)
         try view.check(try ViewManifest.read(in: place.root))
         let directory = Mountpoint.Source(kind: "source", path: path, descriptor: place.root.fd)
