@@ -102,6 +102,13 @@ let package = Package(
             ],
             swiftSettings: settings),
         .testTarget(
+            name: "ViewFileSystemTests",
+            dependencies: [
+                "ViewFileSystem", "ViewFormats", "MountedFileSystem", "BackingStore", "VaultCrypto", "TestSupport",
+                system, logging,
+            ],
+            swiftSettings: settings),
+        .testTarget(
             name: "FuseSessionTests",
             dependencies: [
                 "vaultfs", "FuseSession", "MountedFileSystem", "VaultFileSystem", "BackingStore", "VaultStore",

@@ -50,12 +50,16 @@ final class DeferredOpens: Sendable {
         if !isTaken { outcome(.failure(.system(.resourceTemporarilyUnavailable))) }
     }
 
-    /// Fails what waits, and returns when all has been answered. Once.
+    /// Fails what waits, and returns when all has been answered.
     func end() {
         state.update { $0.isEnding = true }
         // Whoever fetches a key is told that there is none.
         keys.stop()
-        for thread in state.update({ $0.threads }) { thread.join() }
+        let threads = state.update { state in
+            defer { state.threads = [] }
+            return state.threads
+        }
+        for thread in threads { thread.join() }
     }
 
     private func work() {

@@ -12,10 +12,12 @@ final class ViewFile: Sendable {
         case text([UInt8])
     }
 
+    let source: SourceFile
     let content: Content
     let keyNames: [KeyName]
 
-    init(_ content: Content, keyNames: [KeyName]) {
+    init(_ content: Content, of source: SourceFile, keyNames: [KeyName]) {
+        self.source = source
         self.content = content
         self.keyNames = keyNames
     }

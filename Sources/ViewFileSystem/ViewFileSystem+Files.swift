@@ -78,9 +78,9 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         case .chained(let map, let keys):
             let file = ChainedFile(
                 source: source, map: map, keys: keys, token: token, cache: cache, counters: counters)
-            return ViewFile(.chained(file), keyNames: plan.keyNames)
+            return ViewFile(.chained(file), of: source, keyNames: plan.keyNames)
         case .text(let text):
-            return ViewFile(.text(text), keyNames: [])
+            return ViewFile(.text(text), of: source, keyNames: [])
         }
     }
 

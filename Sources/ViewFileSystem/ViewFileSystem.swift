@@ -101,6 +101,13 @@ package final class ViewFileSystem: Sendable {
         if node === nodes.root { return readOnly(try source.root.status()) }
         try admit()
         if node.isDirectory { return readOnly(try directory(node).status()) }
+        if let file = node.openFile {
+            var status = readOnly(try file.source.descriptor.status())
+            guard status.st_nlink == 0 else { return plaintextAttributes(status, of: node) }
+            // It has no name any more by which it could be looked at anew.
+            status.st_size = off_t(file.length)
+            return status
+        }
         let status = try atName(of: node) { (directory, entry) throws(StoreError) in try directory.status(of: entry) }
         return plaintextAttributes(status, of: node)
     }
@@ -123,14 +130,12 @@ package final class ViewFileSystem: Sendable {
     }
 
     private func length(of node: ViewNode, _ status: stat) -> UInt64? {
-        if let known = source.knownLength(status, path: { path(of: node) }) { return known }
         let stamp = SourceStamp(status)
-        // What playlists say may have changed.
-        if source.format.layout != .hls,
-            let known = node.known, known.stamp == stamp
-        {
+        // What playlists say of a file that is not open may have changed.
+        if let known = node.known, known.stamp == stamp, source.format.layout != .hls || node.openFile != nil {
             return known.length
         }
+        if let length = source.knownLength(status, path: { path(of: node) }) { return length }
         guard let (file, status) = try? openSource(node), SourceStamp(status) == stamp else { return nil }
         guard let plan = try? source.plan(for: path(of: node), file, status),
             let keys = availableKeys(plan), let content = try? plan.open(file, keys: keys)
