@@ -3,6 +3,7 @@ internal import FuseSession
 internal import VaultControl
 internal import VaultFormat
 internal import VaultStore
+internal import ViewFormats
 
 /// The exit codes. Documented in --help and stable: scripts rely on them.
 enum FailureCode: Int32, CaseIterable {
@@ -16,6 +17,7 @@ enum FailureCode: Int32, CaseIterable {
     case damageFound = 8
     case notPurged = 9
     case lockFileExists = 10
+    case incomplete = 11
 
     var explanation: String {
         switch self {
@@ -29,6 +31,7 @@ enum FailureCode: Int32, CaseIterable {
         case .damageFound: "verify found damage"
         case .notPurged: "locked, but not everything could be purged from memory"
         case .lockFileExists: "not unlocked: a lock file exists"
+        case .incomplete: "export: some files could not be exported, the others are there"
         }
     }
 
@@ -71,7 +74,16 @@ struct CommandFailure: Error, Equatable {
         case let error as ControlError: self.init(.failure, error.description)
         case let error as FormatError: self.init(.failure, error.reason)
         case let error as StoreError: self.init(error)
+        case let error as ViewError: self.init(error)
         default: return nil
+        }
+    }
+
+    private init(_ error: ViewError) {
+        switch error {
+        case .malformed(let reason), .noKey(let reason): self.init(.failure, reason)
+        case .store(.system(let errno)): self.init(.failure, "the source cannot be used: \(errno)")
+        case .store(.damaged(let reason)), .store(.crypto(let reason)): self.init(.failure, reason)
         }
     }
 
