@@ -37,7 +37,9 @@ def output(command, directory):
 
 
 def compare_files():
-    names = [PLAYLIST] + [name for name in sorted(os.listdir(originals)) if name != PLAYLIST]
+    names = [
+        os.path.relpath(os.path.join(directory, name), originals)
+        for directory, _, names in os.walk(originals) for name in sorted(names)]
     for name in names:
         expected = read(originals, name)
         if read(mountpoint, name) != expected:

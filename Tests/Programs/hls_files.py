@@ -3,12 +3,13 @@
 hls_files.py KIND DIRECTORY
 
 DIRECTORY/source gets the encrypted one and DIRECTORY/originals the plain one, each with out.m3u8. The kinds:
-  one-key        ffmpeg's -hls_key_info_file, the vectors being the segments' numbers
+  one-key        ffmpeg's -hls_key_info_file
   vector         the same with a vector given
   rekey          -hls_flags periodic_rekey, the key info file replaced while ffmpeg runs
   single-file    -hls_flags single_file: byte ranges
   fragments      fMP4 with an initialization section, encrypted by openssl: ffmpeg refuses to
-  fragment-file  the same as byte ranges of one file"""
+  fragment-file  the same as byte ranges of one file
+  variants       a master playlist, and variants in subdirectories"""
 
 import fcntl
 import os
@@ -20,6 +21,8 @@ import termios
 import time
 
 SECONDS = 6
+VARIANTS = ["-map", "0:v", "-map", "0:a", "-map", "0:v", "-map", "0:a", "-b:v:0", "200k", "-b:v:1", "100k"] + [
+    "-master_pl_name", "out.m3u8", "-var_stream_map", "v:0,a:0 v:1,a:1"]
 
 
 def run(command, **options):
@@ -40,7 +43,7 @@ def make_media(path):
 
 def muxing(media, arguments):
     return ["-i", media, "-c", "copy", "-fflags", "+bitexact", "-f", "hls", "-hls_time", "1", "-hls_list_size", "0"] + [
-        *arguments, "out.m3u8"]
+        *arguments, "v%v/list.m3u8" if arguments[-1:] == VARIANTS[-1:] else "out.m3u8"]
 
 
 def write(path, data):
@@ -52,17 +55,17 @@ def key_of(number):
     return random.Random(f"key {number}").randbytes(16)
 
 
-def write_information(directory, number, vector=""):
+def write_information(directory, number, vector="", uri=""):
     """Key `number`, and the file that tells ffmpeg of it; replaced in one step."""
     name = f"key{number}.bin"
     write(os.path.join(directory, name), key_of(number))
     path = os.path.join(directory, "information")
-    write(path + ".new", f"{name}\n{name}\n{vector}\n".encode())
+    write(path + ".new", f"{uri}{name}\n{name}\n{vector}\n".encode())
     os.rename(path + ".new", path)
 
 
-def make_encrypted(media, directory, arguments, vector=""):
-    write_information(directory, 0, vector)
+def make_encrypted(media, directory, arguments, vector="", uri=""):
+    write_information(directory, 0, vector, uri)
     ffmpeg(muxing(media, ["-hls_key_info_file", "information", *arguments]), directory)
     os.remove(os.path.join(directory, "information"))
 
@@ -168,6 +171,7 @@ def main(kind, directory):
     arguments = {
         "single-file": ["-hls_flags", "single_file"],
         "fragments": fragments,
+        "variants": VARIANTS,
         "fragment-file": [*fragments, "-hls_flags", "single_file"],
     }.get(kind, [])
     ffmpeg(muxing(media, arguments), plain)
@@ -176,7 +180,8 @@ def main(kind, directory):
     elif kind.startswith("fragment"):
         make_fragments(plain, encrypted)
     else:
-        make_encrypted(media, encrypted, arguments, "0123456789abcdef" * 2 if kind == "vector" else "")
+        vector = "0123456789abcdef" * 2 if kind == "vector" else ""
+        make_encrypted(media, encrypted, arguments, vector, "../" if kind == "variants" else "")
 
 
 if __name__ == "__main__":
