@@ -53,6 +53,9 @@ let package = Package(
             ],
             swiftSettings: settings),
         .target(
+            name: "ViewExport",
+            dependencies: ["ViewFormats", "BackingStore", "VaultCrypto", "CLinux", system], swiftSettings: settings),
+        .target(
             name: "FuseSession",
             dependencies: ["BackingStore", "MountedFileSystem", "VaultFileSystem", "CFuse", "CLinux", system, logging],
             swiftSettings: settings),
@@ -62,7 +65,8 @@ let package = Package(
         .executableTarget(
             name: "vaultfs",
             dependencies: [
-                "FuseSession", "MountedFileSystem", "VaultFileSystem", "ViewFileSystem", "ViewFormats", "LockFiles",
+                "FuseSession", "MountedFileSystem", "VaultFileSystem", "ViewFileSystem", "ViewExport", "ViewFormats",
+                "LockFiles",
                 "BackingStore",
                 "VaultStore",
                 "VaultFormat", "VaultCrypto",
@@ -106,6 +110,12 @@ let package = Package(
             dependencies: [
                 "ViewFileSystem", "ViewFormats", "MountedFileSystem", "BackingStore", "VaultCrypto", "TestSupport",
                 system, logging,
+            ],
+            swiftSettings: settings),
+        .testTarget(
+            name: "ViewExportTests",
+            dependencies: [
+                "ViewExport", "ViewFormats", "BackingStore", "VaultCrypto", "CLinux", "TestSupport", system,
             ],
             swiftSettings: settings),
         .testTarget(
