@@ -7,6 +7,9 @@ internal import ViewFormats
 
 /// What a lock does to what is open: everything is of the class complete. Called by the locker's thread.
 extension ViewFileSystem: LockableFileSystem {
+    /// How long an unlock waits for the keys of open files, in seconds: a key command may take much longer.
+    private static let patience = 2
+
     package var openHandles: Int { handles.load(ordering: .acquiring) }
     package var presentKeys: [String] { source.keys.isClosed ? [] : ["view"] }
 
@@ -47,10 +50,14 @@ extension ViewFileSystem: LockableFileSystem {
         let open = nodes.all.compactMap(\.openFile)
         for file in open { file.restoreKeys(from: source.keys) }
         let missing = Set(open.filter { !$0.hasKeys }.flatMap(\.keyNames))
-        // Those that read meanwhile are told that the key is not there yet.
-        source.keys.prefetch(Array(missing)) { [self] _, _ in
+        let left = Monitor(missing.count)
+        let taken = source.keys.prefetch(Array(missing)) { [self] _, _ in
             for node in nodes.all { node.openFile?.restoreKeys(from: source.keys) }
+            left.update { $0 -= 1 }
         }
+        // Who reads a file whose key is later than that is told that it is not there yet.
+        let deadline = monotonicDeadline(in: Self.patience)
+        _ = left.wait(until: deadline) { $0 <= missing.count - taken ? () : nil }
     }
 
     package func detachedDirectories(all: Bool) -> [[UInt8]] {
