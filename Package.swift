@@ -11,7 +11,7 @@ let settings: [SwiftSetting] = [
 let system = Target.Dependency.product(name: "SystemPackage", package: "swift-system")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 
-// Dependencies point one way: vaultfs → FuseSession → VaultFileSystem → VaultStore → VaultFormat → VaultCrypto.
+// Dependencies point one way, downwards in the README's table: a vault and a view do not know each other.
 let package = Package(
     name: "vaultfs",
     products: [.executable(name: "vaultfs", targets: ["vaultfs"])],
@@ -53,6 +53,9 @@ let package = Package(
             ],
             swiftSettings: settings),
         .target(
+            name: "ViewExport",
+            dependencies: ["ViewFormats", "BackingStore", "VaultCrypto", "CLinux", system], swiftSettings: settings),
+        .target(
             name: "FuseSession",
             dependencies: ["BackingStore", "MountedFileSystem", "VaultFileSystem", "CFuse", "CLinux", system, logging],
             swiftSettings: settings),
@@ -62,7 +65,8 @@ let package = Package(
         .executableTarget(
             name: "vaultfs",
             dependencies: [
-                "FuseSession", "MountedFileSystem", "VaultFileSystem", "ViewFileSystem", "ViewFormats", "LockFiles",
+                "FuseSession", "MountedFileSystem", "VaultFileSystem", "ViewFileSystem", "ViewExport", "ViewFormats",
+                "LockFiles",
                 "BackingStore",
                 "VaultStore",
                 "VaultFormat", "VaultCrypto",
@@ -106,6 +110,12 @@ let package = Package(
             dependencies: [
                 "ViewFileSystem", "ViewFormats", "MountedFileSystem", "BackingStore", "VaultCrypto", "TestSupport",
                 system, logging,
+            ],
+            swiftSettings: settings),
+        .testTarget(
+            name: "ViewExportTests",
+            dependencies: [
+                "ViewExport", "ViewFormats", "BackingStore", "VaultCrypto", "CLinux", "TestSupport", system,
             ],
             swiftSettings: settings),
         .testTarget(

@@ -33,6 +33,10 @@ uint64_t linux_makedev(unsigned int major, unsigned int minor) { return makedev(
 
 int linux_syncfs(int fd) { return syncfs(fd); }
 
+int linux_start_writing(int fd, int64_t offset, int64_t length) {
+    return sync_file_range(fd, offset, length, SYNC_FILE_RANGE_WRITE);
+}
+
 int linux_unshare_fs(void) { return unshare(CLONE_FS); }
 
 long linux_getdents64(int fd, void *buffer, size_t size) { return getdents64(fd, buffer, size); }

@@ -36,6 +36,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         case .opened(let handle): return handle
         case .missing(let names):
             // The kernel holds the node for as long as it waits.
+            let deferred = names.contains(where: \.mayTakeCommand) ? commandOpens : quickOpens
             deferred.add(names, deferring()) { [self] (failure) throws(StoreError) -> ViewHandle? in
                 if let failure { throw storeError(failure, of: path(of: node)) }
                 try admit()

@@ -21,7 +21,10 @@ package final class ViewFileSystem: Sendable {
     let nodes: NodeTable<ViewNode>
     let directories = DirectoryCache<ViewNode, Descriptor>()
     let handles = Atomic<Int>(0)
-    let deferred: DeferredOpens
+    /// Opens that wait for files and derivations, and those that wait for somebody else's command: none of the first for
+    /// any of the others.
+    let quickOpens: DeferredOpens
+    let commandOpens: DeferredOpens
     let prewarming = Prewarming()
     /// Directories in which a lookup was refused since the last lock.
     let refusedLookups = ObjectSet<ViewNode>()
@@ -40,7 +43,8 @@ package final class ViewFileSystem: Sendable {
         self.gate = gate
         cache = try BlockCache(capacity: cacheSize, blockSize: ViewWorkspace.pageSize)
         fileProblems = ViewProblems(logger: logger)
-        deferred = DeferredOpens(gate: gate, keys: source.keys)
+        quickOpens = DeferredOpens(gate: gate, keys: source.keys, mostThreads: 4)
+        commandOpens = DeferredOpens(gate: gate, keys: source.keys, mostThreads: 32)
         nodes = NodeTable(root: ViewNode(key: NodeKey(try source.root.status()), kind: S_IFDIR))
         try source.scan()
     }

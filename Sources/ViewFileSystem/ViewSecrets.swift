@@ -26,17 +26,23 @@ package final class ViewSecrets: Sendable {
     /// Tells whether a passphrase is the one of before, when nothing else is left of it: its scrypt, salted.
     private let verifier: (salt: [UInt8], hash: SecretBytes)?
 
-    /// - Parameter secret: the passphrase, where the origin is one.
-    package init(_ origin: Origin, secret: SecretBytes?) throws(CryptoError) {
+    /// - Parameters:
+    ///   - secret: the passphrase, where the origin is one.
+    ///   - isLockable: whether it may be forgotten, and given again.
+    package init(_ origin: Origin, secret: SecretBytes?, isLockable: Bool = true) throws(CryptoError) {
         self.origin = origin
         switch origin {
         case .none, .keyFile: verifier = nil
         case .hashedPassphrase, .passphrase:
             guard let secret else { throw .invalidInput("no passphrase") }
+            passphrase.withLock { $0 = secret }
+            guard isLockable else {
+                verifier = nil
+                return
+            }
             var salt: [UInt8] = []
             for _ in 0..<2 { withUnsafeBytes(of: try SecureRandom.integer()) { salt += $0 } }
             verifier = (salt, try Self.hash(secret, salt))
-            passphrase.withLock { $0 = secret }
         }
     }
 

@@ -1,4 +1,4 @@
-internal import BackingStore
+package import BackingStore
 internal import CLinux
 internal import Glibc
 internal import SystemPackage
@@ -7,7 +7,7 @@ extension Descriptor {
     /// An O_PATH descriptor of what is at `path` inside the tree `root`, the way to it through directories only: no link
     /// is followed. To be looked at before it is opened: to open a fifo waits, and to open a device may do anything.
     /// - Throws: `invalidArgument` for an empty path and one with `..`.
-    static func place(of path: [UInt8], in root: Descriptor) throws(StoreError) -> Descriptor {
+    package static func place(of path: [UInt8], in root: Descriptor) throws(StoreError) -> Descriptor {
         let components = path.split(separator: UInt8(ascii: "/")).map(Array.init)
         guard let last = components.last, !path.contains(0), !components.contains([UInt8]("..".utf8)) else {
             throw .system(.invalidArgument)
@@ -21,7 +21,7 @@ extension Descriptor {
 
     /// A regular file that an O_PATH descriptor leads to, opened for reading.
     /// - Throws: `damaged` where it is something else.
-    func openedRegularFile() throws(StoreError) -> Descriptor {
+    package func openedRegularFile() throws(StoreError) -> Descriptor {
         switch try status().st_mode & S_IFMT {
         case S_IFREG: return try reopened(flags: O_RDONLY | O_NONBLOCK | O_NOCTTY)
         case S_IFLNK: throw .damaged("it is a symbolic link")

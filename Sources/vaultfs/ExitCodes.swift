@@ -17,6 +17,7 @@ enum FailureCode: Int32, CaseIterable {
     case damageFound = 8
     case notPurged = 9
     case lockFileExists = 10
+    case incomplete = 11
 
     var explanation: String {
         switch self {
@@ -30,6 +31,7 @@ enum FailureCode: Int32, CaseIterable {
         case .damageFound: "verify found damage"
         case .notPurged: "locked, but not everything could be purged from memory"
         case .lockFileExists: "not unlocked: a lock file exists"
+        case .incomplete: "export: some files could not be exported, the others are there"
         }
     }
 
@@ -80,7 +82,8 @@ struct CommandFailure: Error, Equatable {
     private init(_ error: ViewError) {
         switch error {
         case .malformed(let reason), .noKey(let reason): self.init(.failure, reason)
-        case .store(let error): self.init(.failure, "the source cannot be used: \(error.errno)")
+        case .store(.system(let errno)): self.init(.failure, "the source cannot be used: \(errno)")
+        case .store(.damaged(let reason)), .store(.crypto(let reason)): self.init(.failure, reason)
         }
     }
 

@@ -42,7 +42,7 @@ struct VerifyCommand: ParsableCommand {
         report.finish(totals)
         guard totals.damage == 0 else {
             throw CommandFailure(
-                .damageFound, "\(vault.path.shown): \(VerifyReport.counted(totals.damage, "finding")) of damage")
+                .damageFound, "\(vault.path.shown): \(AmountText.counted(totals.damage, "finding")) of damage")
         }
     }
 }

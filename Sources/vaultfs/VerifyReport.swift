@@ -61,7 +61,7 @@ final class VerifyReport {
         let seconds = (ContinuousClock.now - started) / .seconds(1)
         let rate = seconds > 0 ? Double(totals.bytes) / seconds : 0
         progress.show(
-            "\(Self.counted(totals.files, "file")), \(Self.amount(Double(totals.bytes))), \(Self.amount(rate))/s, "
+            "\(AmountText.counted(totals.files, "file")), \(AmountText.bytes(Double(totals.bytes))), \(AmountText.bytes(rate))/s, "
                 + "\(totals.damage) damaged")
     }
 
@@ -78,14 +78,15 @@ final class VerifyReport {
 
     private func printSummary(_ totals: VerifierTotals) {
         let objects = [
-            Self.counted(totals.directories, "directory", "directories"), Self.counted(totals.files, "file"),
-            Self.counted(totals.links, "link"), Self.counted(totals.attributes, "attribute"),
+            AmountText.counted(totals.directories, "directory", "directories"),
+            AmountText.counted(totals.files, "file"),
+            AmountText.counted(totals.links, "link"), AmountText.counted(totals.attributes, "attribute"),
         ]
         print(
-            "checked \(objects.joined(separator: ", ")), \(Self.amount(Double(totals.bytes))) "
-                + "in \(Self.counted(Int(clamping: totals.chunks), "chunk")): "
-                + (totals.damage == 0 ? "no damage" : Self.counted(totals.damage, "finding") + " of damage")
-                + (totals.notes == 0 ? "" : ", " + Self.counted(totals.notes, "note")))
+            "checked \(objects.joined(separator: ", ")), \(AmountText.bytes(Double(totals.bytes))) "
+                + "in \(AmountText.counted(Int(clamping: totals.chunks), "chunk")): "
+                + (totals.damage == 0 ? "no damage" : AmountText.counted(totals.damage, "finding") + " of damage")
+                + (totals.notes == 0 ? "" : ", " + AmountText.counted(totals.notes, "note")))
     }
 
     /// What is encoded holds nothing that JSON cannot say.
@@ -107,20 +108,5 @@ final class VerifyReport {
         case .unprovenTail: "unproven tail"
         default: kind.rawValue
         }
-    }
-
-    static func counted(_ number: Int, _ one: String, _ many: String? = nil) -> String {
-        "\(number) \(number == 1 ? one : many ?? one + "s")"
-    }
-
-    /// Bytes with a unit, to a tenth.
-    private static func amount(_ bytes: Double) -> String {
-        var value = bytes
-        var unit = "B"
-        for larger in ["KiB", "MiB", "GiB", "TiB"] where value >= 1024 {
-            value /= 1024
-            unit = larger
-        }
-        return unit == "B" ? "\(Int(value)) B" : "\((value * 10).rounded() / 10) \(unit)"
     }
 }

@@ -7,9 +7,39 @@ internal import ViewFileSystem
 internal import ViewFormats
 
 extension ViewArguments {
-    /// That the options given belong to the format, and each other.
+    /// That the options given belong to the format.
     func validate() throws {
-        let given: [(name: String, isGiven: Bool, formats: Set<ViewFormatName>)] = [
+        for option in options.given where !option.formats.contains(formatName) {
+            throw ValidationError("\(option.name) is not for \(formatName.rawValue)")
+        }
+    }
+
+    func check(_ passphrase: PassphraseOptions) throws(CommandFailure) {
+        guard !takesPassphrase, let given = passphrase.sources.first else { return }
+        throw CommandFailure(.usage, "\(given) is for openssl, and for a key that --kdf makes")
+    }
+
+    /// That there is something to have keys from, and an initial vector.
+    func check(_ manifest: ViewManifest?) throws(CommandFailure) {
+        if let manifest, manifest.format != formatName.rawValue {
+            throw CommandFailure(
+                .failure, "view.json is for the format \(manifest.format), not for \(formatName.rawValue)")
+        }
+        guard manifest == nil, formatName == .cbc || formatName == .cbcChunks else { return }
+        if options.keyFile == nil && options.kdf == nil && options.keyCommand == nil {
+            throw CommandFailure(
+                .usage, "no key: give --key-file, --key-command or --kdf, or name keys in a view.json in the source")
+        }
+        if formatName == .cbc && options.iv == nil && !options.ivInFile {
+            throw CommandFailure(.usage, "no initial vector: give --iv or --iv-in-file, or name them in a view.json")
+        }
+    }
+}
+
+extension ViewOptions {
+    /// The options that are not for every format, as far as they are given.
+    fileprivate var given: [(name: String, formats: Set<ViewFormatName>)] {
+        let all: [(name: String, isGiven: Bool, formats: Set<ViewFormatName>)] = [
             ("--cipher", cipher != nil, [.cbcChunks, .cbc, .openssl]),
             ("--chunk-size", chunkSize != nil, [.cbcChunks]),
             ("--key-file", keyFile != nil, [.cbcChunks, .cbc]),
@@ -22,9 +52,11 @@ extension ViewArguments {
             ("--pbkdf2-iterations", pbkdf2Iterations != nil, [.openssl]),
             ("--digest", digest != nil, [.openssl]),
         ]
-        for option in given where option.isGiven && !option.formats.contains(formatName) {
-            throw ValidationError("\(option.name) is not for \(formatName.rawValue)")
-        }
+        return all.filter(\.isGiven).map { ($0.name, $0.formats) }
+    }
+
+    /// That they belong to each other.
+    func validate() throws {
         try PassphraseOptions.checkSingle(
             [keyFile == nil ? nil : "--key-file", kdf == nil ? nil : "--kdf"].compactMap { $0 })
         if iv != nil && ivInFile { throw ValidationError("only one of --iv, --iv-in-file can be given") }
@@ -43,22 +75,6 @@ extension ViewArguments {
         }
         if let iterations = pbkdf2Iterations, !OpenSSLKeyDerivation.iterations.contains(iterations) {
             throw ValidationError("--pbkdf2-iterations \(iterations) is not in \(OpenSSLKeyDerivation.iterations)")
-        }
-    }
-
-    /// That there is something to have keys from, and an initial vector.
-    func check(_ manifest: ViewManifest?) throws(CommandFailure) {
-        if let manifest, manifest.format != formatName.rawValue {
-            throw CommandFailure(
-                .failure, "view.json is for the format \(manifest.format), not for \(formatName.rawValue)")
-        }
-        guard manifest == nil, formatName == .cbc || formatName == .cbcChunks else { return }
-        if keyFile == nil && kdf == nil && keyCommand == nil {
-            throw CommandFailure(
-                .usage, "no key: give --key-file, --key-command or --kdf, or name keys in a view.json in the source")
-        }
-        if formatName == .cbc && iv == nil && !ivInFile {
-            throw CommandFailure(.usage, "no initial vector: give --iv or --iv-in-file, or name them in a view.json")
         }
     }
 }

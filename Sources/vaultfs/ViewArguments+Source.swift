@@ -13,21 +13,22 @@ extension ViewArguments {
     var format: ViewFormat {
         let layout: ViewFormat.Layout =
             switch formatName {
-            case .cbcChunks: .chunks(size: chunkSize.map { UInt64($0.bytes) } ?? Self.defaultChunkSize)
-            case .cbc: .stream(isVectorInFile: ivInFile)
+            case .cbcChunks: .chunks(size: options.chunkSize.map { UInt64($0.bytes) } ?? Self.defaultChunkSize)
+            case .cbc: .stream(isVectorInFile: options.ivInFile)
             case .openssl: .openssl
             case .hls: .hls
             }
-        return ViewFormat(layout: layout, cipher: cipher, vector: iv?.vector, padding: padding)
+        return ViewFormat(
+            layout: layout, cipher: options.cipher, vector: options.iv?.vector, padding: options.padding)
     }
 
     var origin: ViewSecrets.Origin {
         if formatName == .openssl {
-            let digest = digest ?? .sha256
-            return .passphrase(pbkdf2Iterations.map { .pbkdf2(digest, iterations: $0) } ?? .bytesToKey(digest))
+            let digest = options.digest ?? .sha256
+            return .passphrase(options.pbkdf2Iterations.map { .pbkdf2(digest, iterations: $0) } ?? .bytesToKey(digest))
         }
-        if kdf != nil { return .hashedPassphrase }
-        return keyFile.map { .keyFile($0.path, cipher) } ?? .none
+        if options.kdf != nil { return .hashedPassphrase }
+        return options.keyFile.map { .keyFile($0.path, options.cipher) } ?? .none
     }
 
     /// The view of what is at `place`.
@@ -41,8 +42,8 @@ extension ViewArguments {
         try check(manifest)
         let shared = try secrets.sharedKey(keyFile)
         let sources = KeySources(
-            root: place.root, uriFiles: Dictionary(key.map { ($0.uri, $0.path) }) { _, last in last },
-            command: keyCommand.map { KeyCommand(ProcessArguments.bytes(of: $0), log: log) },
+            root: place.root, uriFiles: Dictionary(options.key.map { ($0.uri, $0.path) }) { _, last in last },
+            command: options.keyCommand.map { KeyCommand(ProcessArguments.bytes(of: $0), log: log) },
             derive: { [weak secrets] (salt, cipher) throws(ViewError) in
                 guard let secrets else { throw .store(.locked) }
                 return try secrets.derive(salt: salt, cipher: cipher)
@@ -52,15 +53,19 @@ extension ViewArguments {
             keys: KeyStore(sources, shared: shared), hasSharedKey: shared != nil)
     }
 
-    /// The passphrase or key that the daemon needs, empty where it needs none.
+    /// The passphrase or key that the files need, empty where they need none.
     func readSecret(_ passphrase: PassphraseOptions) throws -> SecretBytes {
         if takesPassphrase { return try passphrase.passphrase().bytes }
-        guard let keyFile else { return SecretBytes(copying: UnsafeRawBufferPointer(start: nil, count: 0)) }
-        let found = try KeyFile.readOnce(keyFile.path, cipher: cipher)
+        guard let keyFile = options.keyFile else {
+            return SecretBytes(copying: UnsafeRawBufferPointer(start: nil, count: 0))
+        }
+        let found = try KeyFile.readOnce(keyFile.path, cipher: options.cipher)
         if let notice = found.notice { Console.report(notice) }
         return found.key
     }
+}
 
+extension ViewOptions {
     /// Paths as the daemon, which works in `/`, finds them.
     mutating func makeAbsolute() throws(CommandFailure) {
         if let keyFile { self.keyFile = PathArgument(path: try Self.absolute(keyFile.path)) }
@@ -90,7 +95,6 @@ extension ViewArguments {
         if padding == .none { words.append("--padding=none") }
         if let pbkdf2Iterations { words.append("--pbkdf2-iterations=\(pbkdf2Iterations)") }
         if let digest { words.append("--digest=\(digest.rawValue)") }
-        if prewarm { words.append("--prewarm") }
         var result = words.map { ProcessArguments.bytes(of: $0) }
         if let keyFile { result.append(Array("--key-file=".utf8) + keyFile.path.bytes) }
         for key in key { result.append(Array("--key=".utf8) + key.uri + [UInt8(ascii: "=")] + key.path.bytes) }

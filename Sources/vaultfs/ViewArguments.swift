@@ -23,11 +23,17 @@ enum ViewKdf: String, CaseIterable, ExpressibleByArgument, Sendable {
 extension ViewCipher: ExpressibleByArgument {}
 extension OpenSSLDigest: ExpressibleByArgument {}
 
-/// The options that say how a view's files are encrypted, and where their keys are.
-struct ViewArguments: ParsableArguments {
-    @Argument(help: "cbc-chunks, cbc, openssl or hls.")
-    var formatName: ViewFormatName
+/// How the files of a source are encrypted, and where their keys are: for a mount and for `export`.
+struct ViewArguments: Sendable {
+    let formatName: ViewFormatName
+    var options: ViewOptions
 
+    /// Whether a passphrase has to be read.
+    var takesPassphrase: Bool { formatName == .openssl || options.kdf != nil }
+}
+
+/// The same as options, whatever the format.
+struct ViewOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
             "The cipher; without it, the key's length tells (openssl: aes-256-cbc).", valueName: "cipher"))
@@ -77,12 +83,6 @@ struct ViewArguments: ParsableArguments {
 
     @Option(help: ArgumentHelp("openssl: the digest of the derivation ('openssl enc -md').", valueName: "digest"))
     var digest: OpenSSLDigest?
-
-    @Flag(help: "Fetch or derive all keys at once, in the background, not when a file is opened.")
-    var prewarm = false
-
-    /// Whether a passphrase has to be read.
-    var takesPassphrase: Bool { formatName == .openssl || kdf != nil }
 }
 
 /// `--key URI=FILE`. The file's path has no `=` that is not within it: the URI ends at the last `=`, unless the whole

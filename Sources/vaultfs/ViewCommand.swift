@@ -22,8 +22,8 @@ struct ViewCommand: ParsableCommand {
             Locking, -o and unmounting are as for 'vaultfs mount'.
             """)
 
-    @OptionGroup(title: "Format options")
-    var view: ViewArguments
+    @Argument(help: "cbc-chunks, cbc, openssl or hls.")
+    var formatName: ViewFormatName
 
     @Argument(help: "A file or a directory.")
     var source: PathArgument
@@ -31,11 +31,24 @@ struct ViewCommand: ParsableCommand {
     @Argument(help: "An empty directory.")
     var mountpoint: PathArgument
 
+    @OptionGroup(title: "Format options")
+    var options: ViewOptions
+
+    @Flag(help: "Fetch or derive all keys at once, in the background, not when a file is opened.")
+    var prewarm = false
+
     @OptionGroup
     var mount: MountArguments
 
     @OptionGroup(title: "Passphrase options")
     var passphrase: PassphraseOptions
+
+    private var view: ViewArguments { ViewArguments(formatName: formatName, options: options) }
+    private var subject: ViewSubject { ViewSubject(arguments: view, prewarms: prewarm) }
+
+    func validate() throws {
+        try view.validate()
+    }
 
     mutating func run() throws {
         if mount.daemonChannel != nil { ProcessSetup.setName() }
@@ -45,16 +58,14 @@ struct ViewCommand: ParsableCommand {
             // Everything has been checked by the process that was typed.
             ProcessSetup.closeInheritedDescriptors(above: channel)
             DaemonChild.run(
-                ViewSubject(arguments: view),
+                subject,
                 try mount.request(list, source: source.path, mountpoint: mountpoint.path, isReadOnly: true),
                 channel: DaemonChannel(descriptor: channel))
         }
         try mount.take(list)
-        try view.makeAbsolute()
-        if !view.takesPassphrase, let given = passphrase.sources.first {
-            throw CommandFailure(.usage, "\(given) is for openssl, and for a key that --kdf makes")
-        }
-        let path = try ViewArguments.resolve(source.path)
+        try options.makeAbsolute()
+        try view.check(passphrase)
+        let path = try ViewOptions.resolve(source.path)
         let place = try ViewPlace(path)
         try view.check(try ViewManifest.read(in: place.root))
         let directory = Mountpoint.Source(kind: "source", path: path, descriptor: place.root.fd)
@@ -64,6 +75,6 @@ struct ViewCommand: ParsableCommand {
         try MountArguments.checkDevice(list)
         let secret = try view.readSecret(passphrase)
         Console.report("these files carry no authentication: what was changed in them is shown changed")
-        try DaemonLaunch.run(ViewSubject(arguments: view), request, secret: secret, inForeground: mount.foreground)
+        try DaemonLaunch.run(subject, request, secret: secret, inForeground: mount.foreground)
     }
 }

@@ -11,9 +11,11 @@ internal import ViewFormats
 /// A view to be mounted. Its secret is its passphrase or key, empty where it has none.
 struct ViewSubject: MountSubject {
     let arguments: ViewArguments
+    let prewarms: Bool
 
     var words: [[UInt8]] {
-        [Array("view".utf8)] + arguments.words + [Array(arguments.formatName.rawValue.utf8)]
+        [Array("view".utf8)] + arguments.options.words + (prewarms ? [Array("--prewarm".utf8)] : [])
+            + [Array(arguments.formatName.rawValue.utf8)]
     }
 
     func open(
@@ -25,7 +27,7 @@ struct ViewSubject: MountSubject {
         let fileSystem = try ViewFileSystem(
             source: source, secrets: secrets, gate: LockGate(request.lock), cacheSize: request.cacheSize,
             logger: Logger(label: "vaultfs"))
-        if arguments.prewarm { fileSystem.prewarm() }
+        if prewarms { fileSystem.prewarm() }
         return MountContents(
             fileSystem: fileSystem, vaultID: "", view: source.format.name, problems: { fileSystem.problems() },
             unlockSecret: { (secret) throws(UnlockRefusal) in

@@ -24,6 +24,8 @@ int linux_open_beneath(int directory, const char *path, int flags, int follow_li
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags);
 int linux_fallocate(int fd, int mode, int64_t offset, int64_t length);
 int linux_syncfs(int fd);
+// sync_file_range(2), SYNC_FILE_RANGE_WRITE: the kernel begins to write these bytes out, and nobody waits.
+int linux_start_writing(int fd, int64_t offset, int64_t length);
 // makedev(3), a macro.
 uint64_t linux_makedev(unsigned int major, unsigned int minor);
 // unshare(CLONE_FS): the calling thread gets its own umask and working directory.

@@ -1,0 +1,26 @@
+/// Numbers as people read them.
+enum AmountText {
+    /// `1 file`, `2 files`
+    static func counted(_ number: Int, _ one: String, _ many: String? = nil) -> String {
+        "\(number) \(number == 1 ? one : many ?? one + "s")"
+    }
+
+    /// Bytes with a unit, to a tenth.
+    static func bytes(_ bytes: Double) -> String {
+        var value = bytes
+        var unit = "B"
+        for larger in ["KiB", "MiB", "GiB", "TiB"] where value >= 1024 {
+            value /= 1024
+            unit = larger
+        }
+        return unit == "B" ? "\(Int(value)) B" : "\((value * 10).rounded() / 10) \(unit)"
+    }
+
+    /// `0:09`, `2:00:00`
+    static func time(seconds: Int) -> String {
+        func two(_ number: Int) -> String { number < 10 ? "0\(number)" : "\(number)" }
+        let minutes = seconds / 60
+        if minutes < 60 { return "\(minutes):\(two(seconds % 60))" }
+        return "\(minutes / 60):\(two(minutes % 60)):\(two(seconds % 60))"
+    }
+}
