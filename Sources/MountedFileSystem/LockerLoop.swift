@@ -110,7 +110,7 @@ struct LockerLoop {
             if !reasons.isEmpty && gate.state == .unlocked {
                 guard waitForGrace() else { continue }
                 lock()
-            } else if reasons.isEmpty && gate.state == .locked && !needsSecret {
+            } else if reasons.isEmpty && gate.state == .locked && !needsSecret && areKeysBack() {
                 finishUnlock()
             } else {
                 break
@@ -183,6 +183,7 @@ struct LockerLoop {
         try rearm()
         try refuse(where: \.isLocked)
         if let secret, needsSecret { try restoreKeys(secret) }
+        try restoreKeys()
         reasons = []
         finishUnlock()
         return false
@@ -219,6 +220,22 @@ struct LockerLoop {
         areKeysForgotten = false
     }
 
+    /// Those that take no secret: a key file may have gone.
+    private mutating func restoreKeys() throws(UnlockRefusal) {
+        guard areKeysForgotten else { return }
+        try locker.fileSystem.restoreKeys(nil)
+        areKeysForgotten = false
+    }
+
+    /// The same where nobody waits to be told.
+    private mutating func areKeysBack() -> Bool {
+        do throws(UnlockRefusal) { try restoreKeys() } catch {
+            locker.logger.error("not unlocked: \(error)")
+            return false
+        }
+        return true
+    }
+
     /// Has the kernel find the directories again that it was refused.
     private func attachDirectories() {
         let paths = locker.fileSystem.detachedDirectories(all: receipt.names == "invalidated")
@@ -228,15 +245,6 @@ struct LockerLoop {
 
     private mutating func finishUnlock() {
         locker.announce(.willUnlock)
-        if areKeysForgotten {
-            do throws(UnlockRefusal) {
-                try locker.fileSystem.restoreKeys(nil)
-                areKeysForgotten = false
-            } catch {
-                // What cannot be had is an error when it is used.
-                locker.logger.error("keys: \(error)")
-            }
-        }
         gate.noteActivity()
         gate.enter(.unlocked)
         locker.publish { $0.since = UtcTime.now() }

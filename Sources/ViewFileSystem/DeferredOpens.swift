@@ -71,10 +71,11 @@ final class DeferredOpens: Sendable {
 
     private func next() -> Job? {
         state.update { $0.idle += 1 }
-        defer { state.update { $0.idle -= 1 } }
         return state.wait { state -> Job?? in
-            if !state.jobs.isEmpty { return .some(state.jobs.removeFirst()) }
-            return state.isEnding ? .some(nil) : nil
+            if state.jobs.isEmpty && !state.isEnding { return nil }
+            // With the job: who counted on a thread that has one already would wait for it.
+            state.idle -= 1
+            return .some(state.jobs.isEmpty ? nil : state.jobs.removeFirst())
         }
     }
 

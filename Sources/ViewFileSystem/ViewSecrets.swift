@@ -78,9 +78,14 @@ package final class ViewSecrets: Sendable {
         }
     }
 
+    /// Waits for whoever derives a key right now.
     func forget() {
-        // Wiped with the last reference; whoever derives a key right now is waited for by the key store.
-        passphrase.withLock { $0 = nil }
+        let forgotten = passphrase.withLock { secret in
+            defer { secret = nil }
+            return secret
+        }
+        // In place: there are others who hold it, such as the frame of who mounted.
+        forgotten?.forget()
     }
 
     /// The view's one key again, after `forget`.

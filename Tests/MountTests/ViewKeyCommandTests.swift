@@ -18,7 +18,7 @@ extension MountTests {
             let script = """
                 echo "$VAULTFS_KEY_PATH" >> \(view.plain)/asked
                 case $VAULTFS_KEY_PATH in
-                *slow*) echo $$ >> \(view.plain)/hanging; sleep 1000 & echo $! >> \(view.plain)/hanging; wait;;
+                *slow*) echo $$ >> \(view.plain)/hanging; sleep 60 & echo $! >> \(view.plain)/hanging; wait;;
                 *fail*) test -e \(view.plain)/permit || exit 3;;
                 esac
                 cat \(view.keys)/binary
@@ -96,6 +96,15 @@ extension MountTests {
             try view.vaultfs(["lock", view.mountpoint], timeout: .seconds(10)).succeeded()
             try view.vaultfs(["unlock", view.mountpoint], timeout: .seconds(10)).succeeded()
             try compare("quick", view)
+            try end(view, opener)
+        }
+
+        /// Without those who wait, an unmount is prompt.
+        private func end(_ view: ViewUnderTest, _ opener: RunningProcess) throws {
+            opener.kill(SIGKILL)
+            #expect(opener.wait(timeout: .seconds(5)) == 128 + SIGKILL)
+            try view.vaultfs(["unmount", view.mountpoint], timeout: .seconds(10)).succeeded()
+            try expectEnd(of: view)
         }
 
         @Test("a program that waits for one can be killed at once", arguments: [SIGKILL, SIGINT, SIGTERM])
@@ -114,7 +123,7 @@ extension MountTests {
             try view.awaitDaemonsEnd(timeout: .seconds(10))
             let processes = lines("hanging", view).compactMap { pid_t($0) }
             #expect(!processes.isEmpty)
-            for process in processes { try poll("the command's end") { kill(process, 0) != 0 } }
+            for process in processes { try poll("the command's end") { MountUnderTest.hasEnded(process) } }
         }
 
         @Test("an unmount ends those that hang")
@@ -154,7 +163,7 @@ extension MountTests {
             #expect(opener.wait(timeout: .seconds(10)) == 0)
             #expect(opener.output.components(separatedBy: "Required key not available").count == 3)
             for process in lines("hanging", view).compactMap({ pid_t($0) }) {
-                try poll("the command's end") { kill(process, 0) != 0 }
+                try poll("the command's end") { MountUnderTest.hasEnded(process) }
             }
             try view.vaultfs(["unlock", view.mountpoint], timeout: .seconds(10)).succeeded()
             // Asked again.
@@ -189,11 +198,12 @@ extension MountTests {
                 .succeeded()
             let manifest = #"{"format": "cbc", "files": {"file-20000": {"key": "key"}}}"#
             try Data(manifest.utf8).write(to: URL(fileURLWithPath: "\(view.source)/view.json"))
-            try view.mount("cbc", Self.iv + ["--key-command", "echo $$ >> \(view.plain)/hanging; exec sleep 1000"])
+            try view.mount("cbc", Self.iv + ["--key-command", "echo $$ >> \(view.plain)/hanging; exec sleep 60"])
             let opener = try open(slow, view)
             defer { opener.kill(SIGKILL) }
             try poll("the commands") { lines("hanging", view).count >= 8 }
             try compare("file-20000", view)
+            try end(view, opener)
         }
 
         @Test("view.json: keys, vectors and chunk sizes of single files")

@@ -87,7 +87,7 @@ package class MountUnderTest {
     /// Throws where the daemon is still there after `timeout`.
     package func awaitDaemonsEnd(timeout: Duration = .seconds(20)) throws {
         guard let daemon else { return }
-        try poll("the daemon's end", timeout: timeout) { kill(daemon, 0) != 0 || Self.isZombie(daemon) }
+        try poll("the daemon's end", timeout: timeout) { Self.hasEnded(daemon) }
         self.daemon = nil
     }
 
@@ -120,7 +120,10 @@ package class MountUnderTest {
         }
     }
 
-    private static func isZombie(_ pid: pid_t) -> Bool {
+    /// Whether a process has ended, though perhaps nobody has waited for it.
+    package static func hasEnded(_ pid: Int32) -> Bool { kill(pid, 0) != 0 || isZombie(pid) }
+
+    private static func isZombie(_ pid: Int32) -> Bool {
         guard let stat = try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8) else { return true }
         return stat.split(separator: ")").last?.hasPrefix(" Z") ?? true
     }
