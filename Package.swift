@@ -11,7 +11,7 @@ let settings: [SwiftSetting] = [
 let system = Target.Dependency.product(name: "SystemPackage", package: "swift-system")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 
-// Dependencies point one way: vaultfs → FuseSession → VaultFileSystem → VaultStore → VaultFormat → VaultCrypto.
+// Dependencies point one way, downwards in the README's table: a vault and a view do not know each other.
 let package = Package(
     name: "vaultfs",
     products: [.executable(name: "vaultfs", targets: ["vaultfs"])],
@@ -103,6 +103,13 @@ let package = Package(
             dependencies: [
                 "ViewFormats", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport",
                 system,
+            ],
+            swiftSettings: settings),
+        .testTarget(
+            name: "ViewFileSystemTests",
+            dependencies: [
+                "ViewFileSystem", "ViewFormats", "MountedFileSystem", "BackingStore", "VaultCrypto", "TestSupport",
+                system, logging,
             ],
             swiftSettings: settings),
         .testTarget(

@@ -21,24 +21,25 @@ final class DeferredOpens: Sendable {
         var isEnding = false
     }
 
-    /// How many key commands may be waited for at a time.
-    private static let mostThreads = 8
     /// How often keys may go again before they are used.
     private static let patience = 3
 
     private let gate: LockGate
     private let keys: KeyStore
+    private let mostThreads: Int
     private let state = Monitor(State())
 
-    init(gate: LockGate, keys: KeyStore) {
+    /// - Parameter mostThreads: how many opens may be waited for at a time.
+    init(gate: LockGate, keys: KeyStore, mostThreads: Int) {
         self.gate = gate
         self.keys = keys
+        self.mostThreads = mostThreads
     }
 
     func add(_ names: [KeyName], _ outcome: @escaping OpenOutcome<ViewHandle>, open: @escaping Opening) {
         let isTaken = state.update { state in
             if state.isEnding { return false }
-            if state.idle <= state.jobs.count, state.threads.count < Self.mostThreads,
+            if state.idle <= state.jobs.count, state.threads.count < mostThreads,
                 let thread = try? BackgroundThread({ [self] in work() })
             {
                 state.threads.append(thread)
@@ -50,12 +51,16 @@ final class DeferredOpens: Sendable {
         if !isTaken { outcome(.failure(.system(.resourceTemporarilyUnavailable))) }
     }
 
-    /// Fails what waits, and returns when all has been answered. Once.
+    /// Fails what waits, and returns when all has been answered.
     func end() {
         state.update { $0.isEnding = true }
         // Whoever fetches a key is told that there is none.
         keys.stop()
-        for thread in state.update({ $0.threads }) { thread.join() }
+        let threads = state.update { state in
+            defer { state.threads = [] }
+            return state.threads
+        }
+        for thread in threads { thread.join() }
     }
 
     private func work() {

@@ -12,10 +12,12 @@ final class ViewFile: Sendable {
         case text([UInt8])
     }
 
+    let source: SourceFile
     let content: Content
     let keyNames: [KeyName]
 
-    init(_ content: Content, keyNames: [KeyName]) {
+    init(_ content: Content, of source: SourceFile, keyNames: [KeyName]) {
+        self.source = source
         self.content = content
         self.keyNames = keyNames
     }
@@ -69,14 +71,18 @@ final class ViewFile: Sendable {
 
 /// What open(2) gave a program. Any thread.
 package final class ViewHandle: Sendable {
-    let file: ViewFile
     let node: ViewNode
     let caching: PageCaching
 
-    init(file: ViewFile, node: ViewNode, caching: PageCaching) {
-        self.file = file
+    /// - Parameter node: that has a file open for this handle.
+    init(node: ViewNode, caching: PageCaching) {
         self.node = node
         self.caching = caching
+    }
+
+    var file: ViewFile {
+        guard let file = node.openFile else { preconditionFailure("internal error: a handle without a file") }
+        return file
     }
 }
 

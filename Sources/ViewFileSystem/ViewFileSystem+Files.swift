@@ -36,6 +36,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         case .opened(let handle): return handle
         case .missing(let names):
             // The kernel holds the node for as long as it waits.
+            let deferred = names.contains(where: \.mayTakeCommand) ? commandOpens : quickOpens
             deferred.add(names, deferring()) { [self] (failure) throws(StoreError) -> ViewHandle? in
                 if let failure { throw storeError(failure, of: path(of: node)) }
                 try admit()
@@ -57,19 +58,15 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         do throws(ViewError) {
             let plan = try source.plan(for: path, file, status)
             let stamp = SourceStamp(status)
-            let known = node.known.withLock { known in
-                known.flatMap { $0.stamp == stamp && $0.plan.isSame(as: plan) ? $0 : nil }
-            }
-            if let open = known?.file, open.hasKeys { return .opened(handle(open, node, caching: .keep)) }
+            if let open = node.reopen(stamp, plan) { return .opened(handle(open, node, caching: .keep)) }
             guard let keys = availableKeys(plan) else { return .missing(plan.keyNames) }
             let content = try plan.open(file, keys: keys)
-            let token = known?.token ?? makeToken()
+            let token = tokenOfContent(of: node, stamp, plan)
             let opened = makeFile(content, plan, file, token)
-            node.known.withLock {
-                $0 = .init(stamp: stamp, plan: plan, token: token, length: content.length, file: opened)
-            }
+            let caching = node.open(
+                opened, .init(stamp: stamp, plan: plan, token: token, length: content.length))
             fileProblems.clear(path)
-            return .opened(handle(opened, node, caching: known == nil ? .drop : .keep))
+            return .opened(handle(opened, node, caching: caching))
         } catch {
             throw storeError(error, of: path)
         }
@@ -82,9 +79,9 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         case .chained(let map, let keys):
             let file = ChainedFile(
                 source: source, map: map, keys: keys, token: token, cache: cache, counters: counters)
-            return ViewFile(.chained(file), keyNames: plan.keyNames)
+            return ViewFile(.chained(file), of: source, keyNames: plan.keyNames)
         case .text(let text):
-            return ViewFile(.text(text), keyNames: [])
+            return ViewFile(.text(text), of: source, keyNames: [])
         }
     }
 
@@ -96,10 +93,11 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         }
         // Before the program asks how long the file is.
         if told != Int64(file.length) { attributeObserver.withLock { $0 }?(nodes.id(of: node).rawValue) }
-        return ViewHandle(file: file, node: node, caching: caching)
+        return ViewHandle(node: node, caching: caching)
     }
 
     package func release(_ handle: ViewHandle) {
+        handle.node.release()
         handles.subtract(1, ordering: .acquiringAndReleasing)
     }
 
@@ -110,10 +108,11 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         workspace: ViewWorkspace
     ) throws(StoreError) -> Int {
         try admit()
+        let file = handle.file
         do throws(ViewError) {
-            return try handle.file.read(at: plaintextOffset, into: buffer, workspace: workspace)
+            return try file.read(at: plaintextOffset, into: buffer, workspace: workspace)
         } catch {
-            guard !handle.file.hasKeys else { throw storeError(error, of: path(of: handle.node)) }
+            guard !file.hasKeys else { throw storeError(error, of: path(of: handle.node)) }
             return try readWithKeysBack(handle, at: plaintextOffset, into: buffer, workspace)
         }
     }
@@ -136,8 +135,9 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         _ handle: ViewHandle, from plaintextOffset: UInt64, toHole: Bool
     ) throws(StoreError) -> UInt64 {
         try admit()
-        guard plaintextOffset < handle.file.length else { throw .system(.noSuchAddressOrDevice) }
-        return toHole ? handle.file.length : plaintextOffset
+        let length = handle.file.length
+        guard plaintextOffset < length else { throw .system(.noSuchAddressOrDevice) }
+        return toHole ? length : plaintextOffset
     }
 
     /// What a program is told, and the log.

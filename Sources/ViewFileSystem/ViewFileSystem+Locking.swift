@@ -36,6 +36,7 @@ extension ViewFileSystem: LockableFileSystem {
         source.keys.forget()
         secrets.forget()
         for node in nodes.all { node.openFile?.forgetKeys() }
+        closeDirectories()
         return present
     }
 

@@ -26,7 +26,8 @@ extension ViewFileSystem {
 
     package func endDeferred() {
         prewarming.end()
-        deferred.end()
+        quickOpens.end()
+        commandOpens.end()
     }
 
     /// Once for each directory: a listing that came to its end.
@@ -41,7 +42,8 @@ extension ViewFileSystem {
         let listed = try Descriptor(at: work.descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
         var reader = DirectoryReader(listed)
         var wanted: [KeyName] = []
-        var seen: Set<KeyName> = []
+        // For messages: a file that wants it.
+        var files: [KeyName: [UInt8]] = [:]
         while !prewarming.isEnding, let entry = try reader.next() {
             guard source.shows(entry.name, inRoot: work.path.isEmpty) else { continue }
             let path = work.path.isEmpty ? entry.name : work.path + [UInt8(ascii: "/")] + entry.name
@@ -51,14 +53,18 @@ extension ViewFileSystem {
                 else { continue }
                 try prewarm(.init(descriptor: below, path: path, isWhole: true))
             } else if status.st_mode & S_IFMT == S_IFREG {
-                for name in keyNames(of: entry.name, path, in: listed) where seen.insert(name).inserted {
+                for name in keyNames(of: entry.name, path, in: listed) where files[name] == nil {
+                    files[name] = path
                     wanted.append(name)
                 }
             }
         }
         if !gate.isUnlocked() { return }
-        source.keys.prefetch(wanted) { [fileProblems] _, outcome in
-            if case .failure(.noKey(let text)) = outcome { fileProblems.note(text, of: work.path) }
+        source.keys.prefetch(wanted) { [fileProblems, source, files] name, outcome in
+            // Another may have been luckier meanwhile.
+            guard case .failure(.noKey(let text)) = outcome, source.keys.find(name) == nil, let file = files[name]
+            else { return }
+            fileProblems.note(text, of: file)
         }
     }
 

@@ -21,7 +21,10 @@ package final class ViewFileSystem: Sendable {
     let nodes: NodeTable<ViewNode>
     let directories = DirectoryCache<ViewNode, Descriptor>()
     let handles = Atomic<Int>(0)
-    let deferred: DeferredOpens
+    /// Opens that wait for files and derivations, and those that wait for somebody else's command: none of the first for
+    /// any of the others.
+    let quickOpens: DeferredOpens
+    let commandOpens: DeferredOpens
     let prewarming = Prewarming()
     /// Directories in which a lookup was refused since the last lock.
     let refusedLookups = ObjectSet<ViewNode>()
@@ -40,13 +43,14 @@ package final class ViewFileSystem: Sendable {
         self.gate = gate
         cache = try BlockCache(capacity: cacheSize, blockSize: ViewWorkspace.pageSize)
         fileProblems = ViewProblems(logger: logger)
-        deferred = DeferredOpens(gate: gate, keys: source.keys)
+        quickOpens = DeferredOpens(gate: gate, keys: source.keys, mostThreads: 4)
+        commandOpens = DeferredOpens(gate: gate, keys: source.keys, mostThreads: 32)
         nodes = NodeTable(root: ViewNode(key: NodeKey(try source.root.status()), kind: S_IFDIR))
         try source.scan()
     }
 
     /// A number for a file's content that no other has had.
-    func makeToken() -> UInt64 {
+    private func makeToken() -> UInt64 {
         nextToken.add(1, ordering: .relaxed).oldValue
     }
 
@@ -101,6 +105,13 @@ package final class ViewFileSystem: Sendable {
         if node === nodes.root { return readOnly(try source.root.status()) }
         try admit()
         if node.isDirectory { return readOnly(try directory(node).status()) }
+        if let file = node.openFile {
+            var status = readOnly(try file.source.descriptor.status())
+            guard status.st_nlink == 0 else { return plaintextAttributes(status, of: node) }
+            // It has no name any more by which it could be looked at anew.
+            status.st_size = off_t(file.length)
+            return status
+        }
         let status = try atName(of: node) { (directory, entry) throws(StoreError) in try directory.status(of: entry) }
         return plaintextAttributes(status, of: node)
     }
@@ -123,14 +134,12 @@ package final class ViewFileSystem: Sendable {
     }
 
     private func length(of node: ViewNode, _ status: stat) -> UInt64? {
-        if let known = source.knownLength(status, path: { path(of: node) }) { return known }
         let stamp = SourceStamp(status)
-        // What playlists say may have changed.
-        if source.format.layout != .hls,
-            let length = node.known.withLock({ $0?.stamp == stamp ? $0?.length : nil })
-        {
-            return length
+        // What playlists say of a file that is not open may have changed.
+        if let known = node.known, known.stamp == stamp, source.format.layout != .hls || node.openFile != nil {
+            return known.length
         }
+        if let length = source.knownLength(status, path: { path(of: node) }) { return length }
         guard let (file, status) = try? openSource(node), SourceStamp(status) == stamp else { return nil }
         guard let plan = try? source.plan(for: path(of: node), file, status),
             let keys = availableKeys(plan), let content = try? plan.open(file, keys: keys)
@@ -150,11 +159,14 @@ package final class ViewFileSystem: Sendable {
     }
 
     private func remember(_ length: UInt64, _ stamp: SourceStamp, _ plan: FilePlan, of node: ViewNode) {
-        node.known.withLock { known in
-            if let same = known, same.stamp == stamp, same.plan.isSame(as: plan) { return }
-            // An open file of before is its handles' alone from now on.
-            known = .init(stamp: stamp, plan: plan, token: makeToken(), length: length)
-        }
+        let token = tokenOfContent(of: node, stamp, plan)
+        node.remember(.init(stamp: stamp, plan: plan, token: token, length: length))
+    }
+
+    /// What is cached of a file is of use for as long as it is the same, read in the same way.
+    func tokenOfContent(of node: ViewNode, _ stamp: SourceStamp, _ plan: FilePlan) -> UInt64 {
+        if let known = node.known, known.stamp == stamp, known.plan.isSame(as: plan) { return known.token }
+        return makeToken()
     }
 
     /// statvfs(3) of the source.

@@ -8,7 +8,7 @@ internal import ViewFormats
 final class ViewNode: TableNode, @unchecked Sendable {
     // @unchecked: as TableNode; what is added here is under a mutex.
 
-    /// What is known of a file's content.
+    /// What was found of a file's content last.
     struct Known {
         var stamp: SourceStamp
         var plan: FilePlan
@@ -16,13 +16,21 @@ final class ViewNode: TableNode, @unchecked Sendable {
         var token: UInt64
         /// Bytes of plaintext.
         var length: UInt64
-        /// While a handle holds it.
-        weak var file: ViewFile?
+    }
+
+    private struct Content {
+        var known: Known?
+        /// While handles are open. All of them share it, as they share the kernel's pages: a file that is written anew in
+        /// place is another for all from the next open on.
+        var file: ViewFile?
+        var handles = 0
+        /// The content that the kernel has pages of.
+        var pages: UInt64?
     }
 
     /// Of a directory: whether a listing has come to its end.
     let wasListed = Atomic<Bool>(false)
-    let known = Mutex<Known?>(nil)
+    private let content = Mutex(Content())
     /// The size that the kernel was told last.
     let toldSize = Mutex<Int64?>(nil)
 
@@ -31,7 +39,42 @@ final class ViewNode: TableNode, @unchecked Sendable {
     }
 
     /// The file, where it is open.
-    var openFile: ViewFile? { known.withLock { $0?.file } }
+    var openFile: ViewFile? { content.withLock { $0.file } }
+
+    var known: Known? { content.withLock { $0.known } }
+
+    /// Takes note of what was found without an open. What handles have open stays what it is.
+    func remember(_ known: Known) {
+        content.withLock { if $0.handles == 0 { $0.known = known } }
+    }
+
+    /// One handle more of the file that is open, if it is still that, and has its keys.
+    func reopen(_ stamp: SourceStamp, _ plan: FilePlan) -> ViewFile? {
+        content.withLock { content in
+            guard let file = content.file, file.hasKeys, let known = content.known, known.stamp == stamp,
+                known.plan.isSame(as: plan)
+            else { return nil }
+            content.handles += 1
+            return file
+        }
+    }
+
+    /// One handle more, and for all of them this file. Returns whether the kernel's pages are of it.
+    func open(_ file: ViewFile, _ known: Known) -> PageCaching {
+        content.withLock { content in
+            content.handles += 1
+            (content.file, content.known) = (file, known)
+            defer { content.pages = known.token }
+            return content.pages == known.token ? .keep : .drop
+        }
+    }
+
+    func release() {
+        content.withLock { content in
+            content.handles -= 1
+            if content.handles == 0 { content.file = nil }
+        }
+    }
 }
 
 /// What tells that a source file's content is no longer what it was: whoever writes to a file changes its times.

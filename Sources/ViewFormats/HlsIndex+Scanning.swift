@@ -11,9 +11,35 @@ extension HlsIndex {
     ///
     /// - Throws: where the source itself cannot be read; what cannot be read inside it is a problem.
     package func scan() throws(StoreError) {
+        try scan(from: [], again: true)
+    }
+
+    /// Scans the directories that a path leads through, where they are new or their entries have changed since they were
+    /// read. True where there was one.
+    func scanIfChanged(above path: [UInt8]) -> Bool {
+        var directory = path
+        var hasChanged = false
+        while !directory.isEmpty {
+            directory = HlsURI.directory(of: directory)
+            if scanIfChanged(directory) { hasChanged = true }
+        }
+        return hasChanged
+    }
+
+    /// As `scan`, from one directory; those in it that are known are not read again.
+    private func scanIfChanged(_ path: [UInt8]) -> Bool {
+        guard let directory = try? tree.directory(path), let status = try? directory.status(),
+            state.withLock({ $0.directories[path] }) != HlsStamp(status)
+        else { return false }
+        return (try? scan(from: path, again: false)) != nil
+    }
+
+    /// - Parameter again: whether directories in it that are known are read again.
+    private func scan(from start: [UInt8], again: Bool) throws(StoreError) {
         var waiting: [(path: [UInt8], depth: Int)] = []
-        try scan([], depth: 0, &waiting)
+        try scan(start, depth: start.count { $0 == UInt8(ascii: "/") } + (start.isEmpty ? 0 : 1), &waiting)
         while let (path, depth) = waiting.popLast() {
+            if !again, state.withLock({ $0.directories[path] != nil }) { continue }
             do throws(StoreError) {
                 try scan(path, depth: depth, &waiting)
             } catch {
@@ -26,6 +52,8 @@ extension HlsIndex {
         _ path: [UInt8], depth: Int, _ waiting: inout [(path: [UInt8], depth: Int)]
     ) throws(StoreError) {
         let directory = try tree.directory(path)
+        // Taken before its entries, so that what changes meanwhile is seen the next time.
+        let stamp = HlsStamp(try directory.status())
         var reader = DirectoryReader(directory)
         while let entry = try reader.next() {
             let inside = path.isEmpty ? entry.name : path + [UInt8(ascii: "/")] + entry.name
@@ -39,6 +67,7 @@ extension HlsIndex {
                 refresh(inside)
             }
         }
+        state.withLock { $0.noteDirectory(path, stamp) }
     }
 
     private static func isDirectory(_ entry: DirectoryReader.Entry, in directory: Descriptor) -> Bool {

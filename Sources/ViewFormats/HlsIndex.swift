@@ -39,7 +39,29 @@ package final class HlsIndex: Sendable {
             _ = try? read(playlist)
             state.withLock { $0.forget(name: path, of: identity) }
         }
+        let content = state.withLock { $0.content(of: identity, size: size) }
+        guard mayBeOutdated(content, identity, path) else { return content }
         return state.withLock { $0.content(of: identity, size: size) }
+    }
+
+    /// Looks again at what may be behind an answer that nobody would like to have wrongly. True where something has changed.
+    private func mayBeOutdated(_ content: HlsContent, _ identity: HlsFileIdentity, _ path: [UInt8]) -> Bool {
+        switch content {
+        // A new playlist, or one that came here with its directory, may say how the file is encrypted.
+        case .plain: return scanIfChanged(above: path)
+        // One of two playlists that contradict each other may be gone.
+        case .failed:
+            let playlists = state.withLock { $0.playlists(naming: identity) }
+            if playlists.count < 2 { return false }
+            for playlist in playlists { refresh(playlist) }
+            return true
+        case .playlist, .segment: return false
+        }
+    }
+
+    /// The path under which a playlist was read, of which the file may have others: what it refers to is relative to that one.
+    package func playlistPath(of identity: HlsFileIdentity) -> [UInt8]? {
+        state.withLock { $0.playlistFiles[identity]?.path }
     }
 
     /// Reads a playlist again where it is not the file that was read, and one that is new. To be called when a file with a

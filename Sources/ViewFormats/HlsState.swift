@@ -3,6 +3,9 @@ internal import SystemPackage
 
 /// What all playlists of a tree say, taken together. Guarded by its index.
 struct HlsState {
+    /// Those that are more are read again whenever something in them is asked for that no playlist names.
+    private static let maximumDirectories = 1 << 18
+
     struct Entry {
         let record: HlsPlaylistRecord
         let problems: [HlsProblem]
@@ -36,6 +39,8 @@ struct HlsState {
     private var names: [Int: [UInt8]] = [:]
     private let maximumClaims: Int
     private var claimCount = 0
+    /// Directories whose playlists have been read, by path.
+    private(set) var directories: [[UInt8]: HlsStamp] = [:]
     /// Playlists and directories that cannot be read.
     private(set) var unreadable: [[UInt8]: String] = [:]
 
@@ -93,6 +98,12 @@ struct HlsState {
         unreadable[path] = HlsReading.text(error)
     }
 
+    mutating func noteDirectory(_ path: [UInt8], _ stamp: HlsStamp) {
+        unreadable[path] = nil
+        guard directories[path] != nil || directories.count < Self.maximumDirectories else { return }
+        directories[path] = stamp
+    }
+
     /// A playlist that is no longer there.
     mutating func remove(_ path: [UInt8]) {
         unreadable[path] = nil
@@ -145,6 +156,11 @@ struct HlsState {
             return .place(file.path, playlists: Set(file.claims.map(\.playlist.path)))
         }
         return names[HlsURI.normalized(path).hashValue].map { .named(playlist: $0) } ?? .sure
+    }
+
+    /// The playlists that say something of a file.
+    func playlists(naming identity: HlsFileIdentity) -> Set<[UInt8]> {
+        Set(files[identity]?.claims.map(\.playlist.path) ?? [])
     }
 
     mutating func content(of identity: HlsFileIdentity, size: UInt64) -> HlsContent {

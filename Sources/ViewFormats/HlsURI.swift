@@ -26,6 +26,16 @@ enum HlsURI {
         return Array(components.joined(separator: [UInt8(ascii: "/")]))
     }
 
+    /// Whether no `..` of the path leads out of the source, by its text alone.
+    static func staysInside(_ path: [UInt8]) -> Bool {
+        var depth = 0
+        for component in path.split(separator: UInt8(ascii: "/")) where !component.elementsEqual(".".utf8) {
+            depth += component.elementsEqual("..".utf8) ? -1 : 1
+            if depth < 0 { return false }
+        }
+        return true
+    }
+
     /// The directory of a path; empty: the source itself.
     static func directory(of path: [UInt8]) -> [UInt8] {
         path.lastIndex(of: UInt8(ascii: "/")).map { Array(path[..<$0]) } ?? []

@@ -11,6 +11,14 @@ package enum KeyName: Hashable, Sendable {
     /// Derived from the view's passphrase; how is the same for all files, but for the cipher.
     case derived(salt: [UInt8], cipher: ViewCipher)
 
+    /// Whether the key command may be asked for it.
+    package var mayTakeCommand: Bool {
+        switch self {
+        case .path, .uri: true
+        case .shared, .manifest, .derived: false
+        }
+    }
+
     /// The key of a file of any format but hls and openssl: what `view.json` names, else the one given at mount, else what
     /// the key command answers.
     package static func ofFile(

@@ -59,7 +59,7 @@ package struct KeySources: Sendable {
         return try KeyFile.read(path, in: root, cipher: cipher)
     }
 
-    /// The first of the ways that is open decides: `--key`, `--key-command`, a file beside the playlist.
+    /// The first of the ways that is open decides: `--key`, `--key-command`, a file in the source.
     private func uriKey(_ uri: [UInt8], directory: [UInt8]) throws(ViewError) -> KeyFile.Found {
         let cipher = ViewCipher.aes128CBC
         if let file = uriFiles[uri] { return try KeyFile.read(file, cipher: cipher) }
@@ -67,14 +67,28 @@ package struct KeySources: Sendable {
             throw .noKey("the playlist holds the key itself, which is not supported: give it as a file with --key")
         }
         if let command { return try command.key(for: .uri(uri), cipher: cipher) }
-        guard let file = KeyURI.fileName(of: uri) else {
-            throw .noKey("it names no file, and neither --key nor --key-command is given for it")
-        }
-        let path = directory.isEmpty ? file : directory + [UInt8(ascii: "/")] + file
         do throws(ViewError) {
-            return try KeyFile.read(path, in: root, cipher: cipher)
+            return try keyInside(KeyURI.paths(of: uri, from: directory), cipher: cipher)
         } catch .noKey(let reason) {
-            throw .noKey("\(reason); neither --key nor --key-command is given for it")
+            throw .noKey("\(reason), and neither --key nor --key-command is given for it")
+        }
+    }
+
+    /// The first of these files of the source that is there.
+    private func keyInside(_ paths: [[UInt8]], cipher: ViewCipher) throws(ViewError) -> KeyFile.Found {
+        if let path = paths.first(where: { !isMissing($0) }) {
+            return try KeyFile.read(path, in: root, cipher: cipher)
+        }
+        if paths.isEmpty { throw .noKey("it names no file") }
+        throw .noKey("there is no key file \(paths.map { shown($0) }.joined(separator: " or "))")
+    }
+
+    private func isMissing(_ path: [UInt8]) -> Bool {
+        do throws(StoreError) {
+            _ = try Descriptor.place(of: path, in: root)
+            return false
+        } catch {
+            return error == .system(.noSuchFileOrDirectory) || error == .system(.notDirectory)
         }
     }
 

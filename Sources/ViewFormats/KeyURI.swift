@@ -8,6 +8,17 @@ enum KeyURI {
         return scheme.count < uri.count && scheme.elementsEqual("data".utf8) { $0 | 0x20 == $1 }
     }
 
+    /// The files that may hold the key, relative to the source, in this order: where a relative URI leads from the
+    /// directory of its playlist, unless that is out of the source, and the file of its last component beside the playlist.
+    static func paths(of uri: [UInt8], from directory: [UInt8]) -> [[UInt8]] {
+        var paths = HlsURI.paths(uri, directory: directory).filter(HlsURI.staysInside).map(HlsURI.normalized)
+        if let name = fileName(of: uri) {
+            let beside = directory.isEmpty ? name : directory + [UInt8(ascii: "/")] + name
+            if !paths.contains(beside) { paths.append(beside) }
+        }
+        return paths
+    }
+
     /// The last component of its path, percent-decoded, without query and fragment: the name of a file. Nil where there
     /// is none that is a name.
     static func fileName(of uri: [UInt8]) -> [UInt8]? {

@@ -104,14 +104,15 @@ package final class ViewSource: Sendable {
     }
 
     private func hlsPlan(for path: [UInt8], _ status: stat, _ index: HlsIndex) throws(ViewError) -> FilePlan {
-        if HlsIndex.isPlaylistName(path), let playlist = try index.open(path) {
-            let names = playlist.needed.flatMap { $0.segment.keys.map { KeyName($0) } }
-            return FilePlan(
-                layout: .playlist(playlist, index.tree), keyNames: names, cipher: .aes128CBC, path: path)
-        }
-        let size = UInt64(max(0, status.st_size))
-        switch index.content(of: HlsFileIdentity(status), size: size, path: path) {
-        case .plain, .playlist:
+        let (identity, size) = (HlsFileIdentity(status), UInt64(max(0, status.st_size)))
+        if HlsIndex.isPlaylistName(path), let plan = try playlistPlan(for: path, readAs: path, index) { return plan }
+        switch index.content(of: identity, size: size, path: path) {
+        case .playlist:
+            // By a name that is no playlist's: what a link leads to that is one.
+            let name = index.playlistPath(of: identity)
+            if let name, let plan = try playlistPlan(for: path, readAs: name, index) { return plan }
+            return FilePlan(layout: .plain, keyNames: [], cipher: nil, path: path)
+        case .plain:
             return FilePlan(layout: .plain, keyNames: [], cipher: nil, path: path)
         case .segment(let segment):
             return FilePlan(
@@ -119,6 +120,15 @@ package final class ViewSource: Sendable {
         case .failed(let error):
             throw error
         }
+    }
+
+    /// Nil where the file is no playlist.
+    private func playlistPlan(
+        for path: [UInt8], readAs name: [UInt8], _ index: HlsIndex
+    ) throws(ViewError) -> FilePlan? {
+        guard let playlist = try index.open(name) else { return nil }
+        let names = playlist.needed.flatMap { $0.segment.keys.map { KeyName($0) } }
+        return FilePlan(layout: .playlist(playlist, index.tree), keyNames: names, cipher: .aes128CBC, path: path)
     }
 
     /// A file with a playlist's name was looked up: it may be new, or another.

@@ -21,6 +21,10 @@ extension ViewArguments {
 
     /// That there is something to have keys from, and an initial vector.
     func check(_ manifest: ViewManifest?) throws(CommandFailure) {
+        if let manifest, manifest.format != formatName.rawValue {
+            throw CommandFailure(
+                .failure, "view.json is for the format \(manifest.format), not for \(formatName.rawValue)")
+        }
         guard manifest == nil, formatName == .cbc || formatName == .cbcChunks else { return }
         if options.keyFile == nil && options.kdf == nil && options.keyCommand == nil {
             throw CommandFailure(

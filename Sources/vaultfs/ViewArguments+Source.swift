@@ -73,7 +73,11 @@ extension ViewOptions {
     }
 
     private static func absolute(_ path: FilePath) throws(CommandFailure) -> FilePath {
-        if path.isAbsolute { return path }
+        path.isAbsolute ? path : try resolve(path)
+    }
+
+    /// The path, absolute and without links.
+    static func resolve(_ path: FilePath) throws(CommandFailure) -> FilePath {
         do throws(Errno) { return try ResolvedPath.of(path) } catch {
             throw CommandFailure(.failure, "cannot open \(path.shown): \(error)")
         }

@@ -65,7 +65,7 @@ struct ViewCommand: ParsableCommand {
         try mount.take(list)
         try options.makeAbsolute()
         try view.check(passphrase)
-        let path = try MountArguments.resolve(source.path)
+        let path = try ViewOptions.resolve(source.path)
         let place = try ViewPlace(path)
         try view.check(try ViewManifest.read(in: place.root))
         let directory = Mountpoint.Source(kind: "source", path: path, descriptor: place.root.fd)

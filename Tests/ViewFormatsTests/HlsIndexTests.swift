@@ -124,54 +124,6 @@ import ViewFormats
         #expect(try source.content("c.m3u8").hasPrefix("playlist"))
     }
 
-    @Test("A changed playlist's old claims go; one that is removed takes all with it; a new one is found")
-    func refresh() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts", "2.ts"])
-        let path = Array("l.m3u8".utf8)
-        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
-        try source.index.scan()
-        #expect(try source.content("1.ts") == ":k 1")
-        try source.write("l.m3u8", playlist(Self.key("m"), "#EXTINF:1,", "2.ts"))
-        source.index.refresh(path)
-        #expect(try source.content("1.ts") == "plain")
-        #expect(try source.content("2.ts") == ":m 1")
-        try source.write("new.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
-        source.index.refresh(Array("new.m3u8".utf8))
-        #expect(try source.content("1.ts") == ":k 1")
-        try source.run("rm l.m3u8")
-        source.index.refresh(path)
-        #expect(try source.content("2.ts") == "plain")
-        #expect(throws: ViewError.store(.system(.noSuchFileOrDirectory))) { try source.index.open(path) }
-    }
-
-    @Test("A segment that comes after its playlist, or replaces another, is known by its name")
-    func lateSegments() throws {
-        let source = try HlsSource()
-        try source.write("sub/l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "../x/./1.ts"))
-        try source.index.scan()
-        #expect(source.problems() == ["sub/l.m3u8:4: ../x/./1.ts: there is no such file"])
-        try source.write(["x/1.ts"])
-        #expect(try source.content("x/1.ts") == "sub:k 1")
-        #expect(source.problems() == [])
-        // Beside the first, so that it is another inode.
-        try source.run("cp x/1.ts x/new; mv x/new x/1.ts")
-        #expect(try source.content("x/1.ts") == "sub:k 1")
-    }
-
-    @Test("A file that only has a segment's inode is none, and what is moved out of its place")
-    func inodeReused() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts", "2.ts"])
-        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts", "#EXTINF:1,", "./2.ts"))
-        try source.index.scan()
-        try source.run("mv 1.ts notes; mv l.m3u8 text; cp text l.m3u8")
-        #expect(try source.content("notes") == "plain")
-        #expect(try source.content("text") == "plain")
-        #expect(try source.content("2.ts") == ":k 1")
-        #expect(try source.content("l.m3u8").hasPrefix("playlist"))
-    }
-
     @Test("A file that is no playlist, whatever its name, is shown as it is")
     func noPlaylist() throws {
         let source = try HlsSource()
@@ -186,22 +138,6 @@ import ViewFormats
             source.problems() == [
                 "a.m3u8:1: \(reason)", "empty.m3u8:1: \(reason)", "f.m3u8: cannot be read: no regular file",
             ])
-    }
-
-    @Test("A playlist that is written in place is read again; one that has two names stays one with the other")
-    func inPlace() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts"])
-        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
-        try source.run("ln l.m3u8 m.m3u8")
-        try source.index.scan()
-        try source.run("sed 's/\"k\"/\"j\"/' l.m3u8 > new; cat new > l.m3u8")
-        for name in ["l.m3u8", "m.m3u8"] { source.index.refresh(Array(name.utf8)) }
-        #expect(try source.content("1.ts") == ":j 1")
-        try source.run("rm m.m3u8")
-        source.index.refresh(Array("m.m3u8".utf8))
-        #expect(try source.content("l.m3u8").hasPrefix("playlist"))
-        #expect(try source.content("1.ts") == ":j 1")
     }
 
     @Test("Problems are bounded, and so is the depth of directories")
@@ -237,6 +173,21 @@ import ViewFormats
         source.index.refresh(Array("a.m3u8".utf8))
         #expect(try source.index.open(Array("b.m3u8".utf8)) != nil)
         #expect(try source.content("2.ts") == ":k 1")
+    }
+
+    @Test("A playlist by a link is one by its other name, too")
+    func linkedPlaylist() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts"])
+        try source.write("lists/l.txt", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        try source.run("ln -s lists/l.txt l.m3u8")
+        try source.index.scan()
+        #expect(try source.content("lists/l.txt").hasPrefix("playlist "))
+        let path = source.index.playlistPath(of: try source.identity("lists/l.txt"))
+        #expect(path == Array("l.m3u8".utf8))
+        #expect(source.index.playlistPath(of: try source.identity("1.ts")) == nil)
+        #expect(try source.content("1.ts") == ":k 1")
+        #expect(source.problems() == [])
     }
 
     @Test("Any thread may ask, open and refresh", .timeLimit(.minutes(1)))

@@ -156,7 +156,8 @@ import VaultCrypto
             let text = ["exit 3", "yes", "printf 'sixteen key byte'", "sleep 1000"][run % 4]
             _ = try? self.run("echo $$ >pid; \(text)", limit: .milliseconds(run % 4 == 3 ? 30 : 60_000))
             let pid = String(decoding: try place.read("pid"), as: UTF8.self).filter(\.isNumber)
-            #expect(access("/proc/\(pid)", F_OK) == -1)
+            // On a busy machine one with little time may be ended before it has said who it is.
+            #expect(pid.isEmpty || access("/proc/\(pid)", F_OK) == -1)
         }
         // Other tests of this process open some at the same time.
         #expect(try descriptorCount() < before + runs)

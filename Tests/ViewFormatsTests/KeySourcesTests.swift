@@ -36,6 +36,32 @@ import VaultCrypto
         #expect(text(try place.sources().load(root)) == "not this one, no")
     }
 
+    @Test("hls: a relative URI is a path from the playlist, then a name beside it; never out of the source")
+    func relative() throws {
+        try place.makeDirectory("d/e")
+        try place.makeDirectory("keys")
+        try place.write("k.bin", [UInt8]("the root's own k.".utf8.prefix(16)))
+        try place.write("keys/k.bin", [UInt8]("in keys, k.bin..".utf8))
+        let sources = place.sources()
+        func key(_ uri: String, _ directory: String) throws -> String {
+            text(try sources.load(.uri([UInt8](uri.utf8), directory: [UInt8](directory.utf8))))
+        }
+        #expect(try key("keys/k%2Ebin?x#y", "") == "in keys, k.bin..")
+        #expect(try key("./e/../../keys//k.bin", "d") == "in keys, k.bin..")
+        #expect(try key("elsewhere/k.bin", "") == "the root's own k")
+        // Out of the source, and through a link: only the name counts.
+        #expect(try key("../\(FilePath(place.path).lastComponent?.string ?? "")/keys/k.bin", "") == "the root's own k")
+        try place.makeLink("link", to: "keys")
+        #expect(try key("link/k.bin", "") == "the root's own k")
+        // What is there and is no key is not passed over.
+        try place.write("d/k.bin")
+        try place.write("d/e/k.bin", [1, 2, 3])
+        #expect(
+            noKeyReason { () throws(ViewError) in
+                try sources.load(.uri([UInt8]("e/k.bin".utf8), directory: directory))
+            }?.hasPrefix("no key for e/k.bin: key file d/e/k.bin has 3 bytes") == true)
+    }
+
     @Test("hls: a way that is given and fails is not passed over")
     func failures() throws {
         try place.write("d/k1.bin")
@@ -56,18 +82,20 @@ import VaultCrypto
         try place.makeLink("d/k1.bin", to: "../mapped")
         let sources = place.sources()
         for (uri, reason) in [
-            ("k1.bin", "k1.bin: cannot read key file d/k1.bin: it is a symbolic link; neither"),
-            ("x/none", "x/none: cannot read key file d/none: No such file or directory; neither"),
-            ("https://h/..", "https://h/..: it names no file, and neither"),
+            ("k1.bin", "k1.bin: cannot read key file d/k1.bin: it is a symbolic link"),
+            ("x/none", "x/none: there is no key file d/x/none or d/none"),
+            ("https://h/n", "https://h/n: there is no key file d/n"),
+            ("../../k1.txt", "../../k1.txt: there is no key file d/k1.txt"),
+            ("https://h/..", "https://h/..: it names no file"),
         ] {
             #expect(
                 noKeyReason { () throws(ViewError) in
                     try sources.load(.uri([UInt8](uri.utf8), directory: directory))
-                } == "no key for \(reason) --key nor --key-command is given for it")
+                } == "no key for \(reason), and neither --key nor --key-command is given for it")
         }
         #expect(
             noKeyReason { () throws(ViewError) in try sources.load(.uri([UInt8]("k".utf8), directory: [])) }?
-                .hasPrefix("no key for k: cannot read key file k: No such") == true)
+                .hasPrefix("no key for k: there is no key file k,") == true)
         let data = [UInt8]("data:;base64,c2l4dGVlbg".utf8)
         #expect(
             noKeyReason { () throws(ViewError) in

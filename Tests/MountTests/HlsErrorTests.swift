@@ -1,0 +1,124 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// What does not work of a download: a clear error for that, and the rest works.
+    @Suite struct HlsErrors {
+        /// A tree with something that works, mounted by the test when it has added what does not.
+        private func tree() throws -> HlsView {
+            let hls = try HlsView()
+            try hls.write("k.bin", HlsView.key(1))
+            try hls.segment("good.ts", key: 1, vector: 0)
+            try hls.playlist("good.m3u8", [HlsView.keyLine("k.bin")] + HlsView.lines("good.ts"))
+            return hls
+        }
+
+        @Test("keys: a method that is not supported, none, too short, the wrong one")
+        func keys() throws {
+            let hls = try tree()
+            try hls.write("short.bin", HlsView.key(1).dropLast())
+            try hls.write("wrong.bin", HlsView.key(7))
+            for name in ["sample", "none", "short", "wrong"] { try hls.segment("\(name).ts", key: 1, vector: 0) }
+            for name in ["none", "short", "wrong"] {
+                try hls.playlist("\(name).m3u8", [HlsView.keyLine("\(name).bin")] + HlsView.lines("\(name).ts"))
+            }
+            let sample = "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"k.bin\""
+            try hls.playlist("sample.m3u8", [sample] + HlsView.lines("sample.ts"))
+            try hls.view.mountInForeground("hls")
+            let unsupported = "sample.m3u8:2: METHOD=SAMPLE-AES is not supported, only NONE and AES-128 are"
+            for name in ["sample.m3u8", "sample.ts"] {
+                try hls.expectFailure(name, "Input/output error", problem: unsupported)
+            }
+            try hls.expectFailure(
+                "none.ts", "Required key not available",
+                problem: "none.ts: no key for none.bin: there is no key file none.bin, and neither --key nor")
+            try hls.expectFailure(
+                "short.ts", "Required key not available",
+                problem:
+                    "short.ts: no key for short.bin: key file short.bin has 15 bytes, which is not a key of 16 bytes")
+            try hls.expectFailure("wrong.ts", "Input/output error", problem: "wrong.ts: ")
+            #expect(try hls.view.problems().contains { $0.contains("padding") && $0.contains("key") })
+            for name in ["none", "short", "wrong"] {
+                #expect(try hls.read("\(name).m3u8").output == "#EXTM3U\n#EXTINF:1,\n\(name).ts\n")
+            }
+            try hls.expectSegments("good.ts")
+            // What is put right works at the next open.
+            try hls.write("none.bin", HlsView.key(1))
+            try hls.expectSegments("none.ts")
+            #expect(try !hls.view.problems().contains { $0.hasPrefix("none.ts") })
+        }
+
+        @Test("segments: out of the tree, missing, cut")
+        func segments() throws {
+            let hls = try tree()
+            let outside = "\(hls.view.keys)/outside.ts"
+            try Data("outside".utf8).write(to: URL(fileURLWithPath: outside))
+            try Command(["ln", "-s", outside, hls.path("link.ts")]).run().succeeded()
+            try Command(["ln", "-s", "..", hls.path("up")]).run().succeeded()
+            for (name, size) in [("cut", 1001), ("block", 1008), ("empty", 0)] {
+                try hls.segment("\(name).ts", key: 1, vector: 0)
+                try Command(["truncate", "-s", "\(size)", hls.path("\(name).ts")]).run().succeeded()
+            }
+            let uris = [
+                "../keys/outside.ts", outside, "link.ts", "up/keys/outside.ts", "file://\(outside)", "gone.ts",
+                "cut.ts", "block.ts", "empty.ts", "good.ts",
+            ]
+            try hls.playlist("all.m3u8", [HlsView.keyLine("k.bin", vector: 0)] + uris.flatMap { ["#EXTINF:1,", $0] })
+            try hls.view.mountInForeground("hls")
+            let problems = try hls.view.problems()
+            for (number, reason) in [
+                "points outside the tree", "is not relative to the playlist, and stays as it is",
+                "points outside the tree", "points outside the tree", "is not relative to the playlist",
+                "there is no such file",
+            ].enumerated() {
+                let line = "all.m3u8:\(4 + 2 * number): \(uris[number])"
+                #expect(problems.contains { $0.hasPrefix(line) && $0.contains(reason) }, "\(line): \(problems)")
+            }
+            #expect(problems.count == 6)
+            let shown = (["#EXTM3U"] + uris.flatMap { ["#EXTINF:1,", $0] }).map { $0 + "\n" }.joined()
+            #expect(try hls.read("all.m3u8").output == shown)
+            #expect(try hls.read("gone.ts").errors.hasSuffix("No such file or directory\n"))
+            try hls.expectFailure("cut.ts", "Input/output error", problem: "cut.ts: ")
+            try hls.expectFailure("block.ts", "Input/output error", problem: "block.ts: ")
+            try hls.expectFailure("empty.ts", "Input/output error", problem: "empty.ts: ")
+            try hls.expectSegments("good.ts")
+        }
+
+        @Test("playlists: loops, one that is none, one that contradicts another", .timeLimit(.minutes(1)))
+        func playlists() throws {
+            let hls = try tree()
+            func master(_ name: String, _ uris: String...) throws {
+                try hls.playlist(name, uris.flatMap { ["#EXT-X-STREAM-INF:BANDWIDTH=1", $0] })
+            }
+            try master("a.m3u8", "sub/b.m3u8", "good.m3u8")
+            try master("sub/b.m3u8", "../a.m3u8")
+            try master("self.m3u8", "self.m3u8")
+            try hls.playlist("segment.m3u8", [HlsView.keyLine("k.bin")] + HlsView.lines("segment.m3u8"))
+            try hls.write("text.m3u8", "no playlist\n")
+            try hls.write("twice.ts", "")
+            for number in [1, 2] {
+                try hls.playlist(
+                    "twice\(number).m3u8",
+                    [HlsView.keyLine("k.bin", vector: UInt64(number))] + HlsView.lines("twice.ts"))
+            }
+            try hls.view.mountInForeground("hls")
+            for problem in [
+                "a.m3u8:3: refers to another master playlist, sub/b.m3u8, which refers back to it",
+                "sub/b.m3u8:3: refers to another master playlist, a.m3u8, which refers back to it",
+                "self.m3u8:3: a master playlist that refers to itself",
+                "segment.m3u8:4: has segment.m3u8 for a segment, which is a playlist",
+                "text.m3u8:1: not a playlist: its first line is not #EXTM3U",
+                "is said in two ways, which cannot both be right: twice1.m3u8:4 and twice2.m3u8:4",
+            ] {
+                let problems = try hls.view.problems()
+                #expect(problems.contains { $0.contains(problem) }, "\(problem): \(problems)")
+            }
+            for name in ["a.m3u8", "sub/b.m3u8", "self.m3u8", "text.m3u8"] {
+                #expect(try hls.read(name).output == String(contentsOfFile: hls.path(name), encoding: .utf8))
+            }
+            #expect(try hls.read("twice.ts").errors.hasSuffix(": Input/output error\n"))
+            try hls.expectSegments("good.ts")
+        }
+    }
+}

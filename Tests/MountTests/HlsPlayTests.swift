@@ -1,0 +1,30 @@
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// Downloads that ffmpeg made, played from the mount.
+    @Suite struct HlsPlay {
+        static let kinds = ["one-key", "vector", "rekey", "single-file", "fragments", "fragment-file", "variants"]
+
+        private func compare(_ kind: String, _ account: Account) throws {
+            let view = try ViewUnderTest(account)
+            try account.program("hls_files.py", [kind, view.store.path]).succeeded()
+            try view.mount("hls")
+            let result = try view.program(
+                "hls_compare.py", [view.mountpoint, view.originals, view.source], timeout: .seconds(120))
+            #expect(result.exitCode == 0, "\(result)")
+            if kind == "single-file" {
+                let web = try view.program("view_web.py", [view.mountpoint, view.originals])
+                #expect(web.exitCode == 0, "\(web)")
+            }
+            #expect(try view.problems().isEmpty)
+            try view.unmount()
+        }
+
+        @Test("ffprobe and ffmpeg see what was there before it was encrypted", arguments: kinds)
+        func kind(_ kind: String) throws { try compare(kind, .current) }
+
+        @Test("an ordinary user's mount", .enabled(if: Settings.hasOrdinaryUser, "takes a user"))
+        func user() throws { try compare("single-file", Setting.userOnTmpfs.account()) }
+    }
+}

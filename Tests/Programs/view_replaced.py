@@ -1,0 +1,141 @@
+"""Source files that change while a view shows them: noticed at the next open, and the page cache holds no mixture.
+
+view_replaced.py DIRECTORY. The view is cbc-chunks of 4096 under keys/binary (view_files.py)."""
+
+import mmap
+import os
+import random
+import sys
+import time
+
+from view_files import VECTOR, chunks
+
+directory = sys.argv[1]
+mountpoint, source = os.path.join(directory, "mount"), os.path.join(directory, "source")
+with open(os.path.join(directory, "keys", "binary"), "rb") as file:
+    KEY = file.read()
+SIZE = 64 * 4096 + 100
+
+
+def version(number, size=SIZE):
+    return random.Random(number).randbytes(size)
+
+
+def stop(*what):
+    sys.exit("FAILED: " + " ".join(map(str, what)))
+
+
+def store(name, plaintext):
+    with open(os.path.join(source, name), "wb") as file:
+        file.write(chunks(KEY, VECTOR, plaintext, 4096))
+
+
+def rewrite(name, plaintext):
+    """In place: the same inode."""
+    with open(os.path.join(source, name), "r+b") as file:
+        file.write(chunks(KEY, VECTOR, plaintext, 4096))
+        file.truncate()
+
+
+def replace(name, plaintext):
+    """As programs do it that do not want to lose anything."""
+    store(".new", plaintext)
+    os.rename(os.path.join(source, ".new"), os.path.join(source, name))
+
+
+def path(name):
+    return os.path.join(mountpoint, name)
+
+
+def expect(what, found, *wanted):
+    if found not in wanted:
+        stop(f"{what}: {len(found)} bytes of something else")
+
+
+def read_now(name):
+    with open(path(name), "rb") as file:
+        return file.read()
+
+
+def renamed_over():
+    """Who has it open keeps what it had, by read(2) and by mappings; who opens it gets what is there."""
+    store("renamed", version(1))
+    old = os.open(path("renamed"), os.O_RDONLY)
+    pages = mmap.mmap(old, 0, access=mmap.ACCESS_READ)
+    expect("at first", os.pread(old, 8 * 4096, 0), version(1)[: 8 * 4096])
+    expect("mapped at first", pages[:4096], version(1)[:4096])
+    for number, size in ((2, SIZE), (3, SIZE + 5000), (4, SIZE - 5000), (5, 100)):
+        replace("renamed", version(number, size))
+        expect(f"version {number}", read_now("renamed"), version(number, size))
+        if os.stat(path("renamed")).st_size != size:
+            stop("stat of version", number)
+        expect("the open file", os.pread(old, SIZE + 1, 0), version(1))
+        expect("the mapping", pages[:], version(1))
+    pages.close()
+    os.close(old)
+
+
+def written_in_place():
+    """All who have it open share its pages: after the next open none of the old ones is given to anybody."""
+    store("rewritten", version(1))
+    old = os.open(path("rewritten"), os.O_RDONLY)
+    expect("at first", os.pread(old, SIZE, 0), version(1))
+    for number, size in ((2, SIZE), (3, SIZE), (4, SIZE + 5000), (5, SIZE - 5000)):
+        rewrite("rewritten", version(number, size))
+        new = os.open(path("rewritten"), os.O_RDONLY)
+        if os.fstat(new).st_size != size:
+            stop("fstat of version", number, os.fstat(new).st_size)
+        # First by the old descriptor: what it reads is kept for all.
+        expect(f"version {number}, old descriptor", os.pread(old, size, 0), version(number, size))
+        expect(f"version {number}, new descriptor", os.pread(new, size, 0), version(number, size))
+        os.close(new)
+        expect(f"version {number}, opened again", read_now("rewritten"), version(number, size))
+    os.close(old)
+
+
+def looked_at_before():
+    """stat(2) notices first, then the file is opened: its pages are not those of before."""
+    store("looked", version(1))
+    old = os.open(path("looked"), os.O_RDONLY)
+    expect("at first", os.pread(old, SIZE, 0), version(1))
+    rewrite("looked", version(2))
+    os.posix_fadvise(old, 0, 0, os.POSIX_FADV_RANDOM)
+    os.listdir(mountpoint)
+    fd = os.open(mountpoint, os.O_RDONLY)
+    for name in os.listdir(fd):
+        os.stat(name, dir_fd=fd)
+    os.close(fd)
+    expect("after stat", read_now("looked"), version(2))
+    expect("the old descriptor", os.pread(old, SIZE, 0), version(2))
+    os.close(old)
+
+
+def gone():
+    """A file that is removed is gone for who opens it, and goes on for who has it open."""
+    store("removed", version(1))
+    old = os.open(path("removed"), os.O_RDONLY)
+    os.unlink(os.path.join(source, "removed"))
+    expect("the open file", os.pread(old, SIZE, 0), version(1))
+    os.close(old)
+    try:
+        os.close(os.open(path("removed"), os.O_RDONLY))
+        stop("a removed file is opened")
+    except (FileNotFoundError, OSError) as error:
+        print(error)
+    # One in its place of another kind.
+    store("kind", version(1))
+    expect("a file", read_now("kind"), version(1))
+    os.unlink(os.path.join(source, "kind"))
+    os.mkdir(os.path.join(source, "kind"))
+    store("kind/below", version(2))
+    # What a name stands for, the kernel may go on to believe for a second.
+    deadline = time.monotonic() + 10
+    while not os.path.isdir(path("kind")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    expect("below a directory", read_now("kind/below"), version(2))
+
+
+renamed_over()
+written_in_place()
+looked_at_before()
+gone()

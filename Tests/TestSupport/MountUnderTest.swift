@@ -1,0 +1,136 @@
+import Foundation
+
+/// What is mounted through the binary, as a user would. Whatever happens, releasing it leaves no mount, no daemon and no
+/// file behind.
+package class MountUnderTest {
+    package let account: Account
+    package let store: BackingStore
+    /// The mountpoint, a plain directory on the same store.
+    package let mountpoint: String
+    package let plain: String
+    private let runtime: TemporaryDirectory
+    /// The daemon's process id, while mounted.
+    package private(set) var daemon: Int32?
+
+    /// - Parameter names: of directories to be made on the store, beside the mountpoint and the plain one.
+    init(_ account: Account, on store: BackingStore, directories names: [String]) throws {
+        self.account = account
+        self.store = store
+        runtime = try TemporaryDirectory()
+        let base = store.path
+        (mountpoint, plain) = ("\(base)/mount", "\(base)/plain")
+        try Command(["mkdir", mountpoint, plain] + names.map { "\(base)/\($0)" }).run().succeeded()
+        try account.own(base)
+        try account.own(runtime.path)
+        chmod(runtime.path, 0o700)
+    }
+
+    deinit {
+        if let daemon { kill(daemon, SIGKILL) }
+        _ = try? account.run(["fusermount3", "-uz", mountpoint], timeout: .seconds(10))
+    }
+
+    /// Runs the binary.
+    package func vaultfs(_ arguments: [String], input: String? = nil, timeout: Duration = .seconds(30)) throws
+        -> CommandResult
+    {
+        try account.run(
+            [account.binary] + arguments, environment: environment, input: input, timeout: timeout)
+    }
+
+    /// The environment of every command of this mount: a run-time directory of its own.
+    package var environment: [String: String] { ["XDG_RUNTIME_DIR": runtime.path] }
+
+    /// Runs a command that mounts, under a limit of open files if given, and remembers the daemon.
+    func mounting(_ command: [String], openFiles: Int? = nil) throws -> CommandResult {
+        var command = command
+        if let openFiles { command = ["sh", "-c", "ulimit -n \(openFiles); exec \"$@\"", "sh"] + command }
+        let result = try account.run(command, environment: environment, timeout: .seconds(30))
+        if result.exitCode == 0 { noteMount() }
+        return result
+    }
+
+    /// After a mount was made: counts it and finds its daemon.
+    func noteMount() {
+        Products.countMount()
+        daemon = findDaemon()
+    }
+
+    /// Throws where a command that succeeded has left no mount.
+    func checkMount() throws {
+        guard try isMounted() else { throw TestFailure("mount returned, and \(mountpoint) is no mount") }
+        guard daemon != nil else { throw TestFailure("mounted, and no daemon to be found") }
+    }
+
+    /// `vaultfs unmount`, then waits for the daemon to be gone.
+    package func unmount() throws {
+        do {
+            try vaultfs(["unmount", mountpoint]).succeeded()
+            try awaitDaemonsEnd()
+        } catch { throw TestFailure("\(error)\nthe daemon's threads:\n\(threads())") }
+    }
+
+    /// Where the daemon's threads are in the kernel, for a failure to show.
+    private func threads() -> String {
+        let script = "for t in /proc/\(daemon ?? 0)/task/*; do cat $t/comm $t/wchan; echo; cat $t/stack; done"
+        return (try? Command(["sh", "-c", script]).run())?.output ?? ""
+    }
+
+    /// SIGKILL to the daemon; detaches the dead mount.
+    package func killDaemon() throws {
+        guard let daemon else { throw TestFailure("no daemon to kill") }
+        kill(daemon, SIGKILL)
+        try awaitDaemonsEnd()
+        try account.run(["fusermount3", "-uz", mountpoint]).succeeded()
+    }
+
+    /// Throws where the daemon is still there after `timeout`.
+    package func awaitDaemonsEnd(timeout: Duration = .seconds(20)) throws {
+        guard let daemon else { return }
+        try poll("the daemon's end", timeout: timeout) { kill(daemon, 0) != 0 || Self.isZombie(daemon) }
+        self.daemon = nil
+    }
+
+    package func isMounted() throws -> Bool {
+        try account.run(["cat", "/proc/self/mounts"]).output.contains(" \(mountpoint) fuse.vaultfs ")
+    }
+
+    /// A field of /proc/PID/status of the daemon in KiB, such as `VmRSS`.
+    package func memory(_ field: String) throws -> Int {
+        guard let daemon else { throw TestFailure("no daemon") }
+        let status = try String(contentsOfFile: "/proc/\(daemon)/status", encoding: .utf8)
+        let line = status.split(separator: "\n").first { $0.hasPrefix("\(field):") }
+        return line.flatMap { Int($0.split(separator: " ").dropLast().last ?? "") } ?? 0
+    }
+
+    /// How many descriptors the daemon has open.
+    package func descriptors() throws -> Int {
+        guard let daemon else { throw TestFailure("no daemon") }
+        return try Command(["ls", "/proc/\(daemon)/fd"]).run().succeeded().output.split(separator: "\n").count
+    }
+
+    /// The process whose command line names this mountpoint: the newest, since `mount` starts the daemon.
+    private func findDaemon() -> pid_t? {
+        let processes = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
+        return processes.compactMap { pid_t($0) }.sorted(by: >).first { pid in
+            guard let line = try? Data(contentsOf: URL(fileURLWithPath: "/proc/\(pid)/cmdline")) else { return false }
+            let words = line.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
+            return words.contains(mountpoint) && words.first.map { $0.hasSuffix("vaultfs") } == true
+                && !Self.isZombie(pid)
+        }
+    }
+
+    private static func isZombie(_ pid: pid_t) -> Bool {
+        guard let stat = try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8) else { return true }
+        return stat.split(separator: ")").last?.hasPrefix(" Z") ?? true
+    }
+}
+
+/// Asks `condition` every 5 ms until it holds; throws after `timeout`.
+package func poll(_ what: String, timeout: Duration = .seconds(10), _ condition: () throws -> Bool) throws {
+    let deadline = ContinuousClock.now + timeout
+    while try !condition() {
+        guard ContinuousClock.now < deadline else { throw TestFailure("waited \(timeout) for \(what)") }
+        usleep(5000)
+    }
+}

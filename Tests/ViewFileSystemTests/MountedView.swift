@@ -1,0 +1,77 @@
+import BackingStore
+import Foundation
+import Glibc
+import Logging
+import MountedFileSystem
+import SystemPackage
+import TestSupport
+import Testing
+import VaultCrypto
+import ViewFormats
+
+@testable import ViewFileSystem
+
+/// Files of `openssl enc -aes-128-cbc`, and the view of them as a kernel would drive it.
+final class MountedView {
+    static let key = [UInt8](0..<16)
+    static let vector = [UInt8](16..<32)
+
+    let directory: TemporaryDirectory
+    let gate = LockGate()
+    let system: ViewFileSystem
+    let workspace: ViewWorkspace
+
+    /// - Parameter keyCommand: asked for each file's key; nil: the view has the one key.
+    init(keyCommand: String? = nil, layout: ViewFormat.Layout = .stream(isVectorInFile: false)) throws {
+        directory = try TemporaryDirectory()
+        let root = Descriptor(owning: Glibc.open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+        let format = ViewFormat(layout: layout, vector: Self.vector.withUnsafeBytes { InitialVector($0) })
+        let command = keyCommand.map { KeyCommand(Array($0.utf8), log: { _ in }) }
+        let sources = KeySources(root: root, command: command, notice: { _ in })
+        let key = Self.key.withUnsafeBytes { KeyMaterial(key: SecretBytes(copying: $0)) }
+        let shared = keyCommand == nil ? key : nil
+        let source = try ViewSource(
+            root: root, format: format, manifest: nil, keys: KeyStore(sources, shared: shared),
+            hasSharedKey: shared != nil)
+        system = try ViewFileSystem(
+            source: source, secrets: ViewSecrets(.none, secret: nil), gate: gate, cacheSize: 1 << 20,
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        workspace = try ViewWorkspace()
+    }
+
+    deinit {
+        system.endDeferred()
+    }
+
+    private static func hexadecimal(_ bytes: [UInt8]) -> String {
+        bytes.map { String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }.joined()
+    }
+
+    /// Encrypts `plaintext` into the file, in place.
+    func write(_ plaintext: [UInt8], to name: String) throws {
+        try Data(plaintext).write(to: URL(filePath: directory.appending("plain")))
+        let encrypt =
+            "openssl enc -aes-128-cbc -K \(Self.hexadecimal(Self.key)) -iv \(Self.hexadecimal(Self.vector)) "
+            + "-in \(directory.appending("plain")) | cat > \(directory.appending(name)); "
+            + "rm \(directory.appending("plain"))"
+        try Command(["sh", "-c", encrypt]).run().succeeded()
+    }
+
+    func lookUp(_ name: String) throws -> NodeEntry { try system.lookUp(Array(name.utf8), in: .root) }
+
+    /// Opens what needs no fetching.
+    func open(_ id: NodeID) throws -> ViewHandle {
+        let opened = try system.open(
+            id, flags: O_RDONLY, for: Caller(uid: 0, gid: 0), workspace: workspace,
+            deferring: { { outcome in Issue.record("deferred: \(outcome)") } })
+        return try #require(opened)
+    }
+
+    func read(_ handle: ViewHandle) throws -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: 1 << 17)
+        let count = try bytes.withUnsafeMutableBytes { buffer in
+            try system.read(handle, at: 0, into: buffer, workspace: workspace)
+        }
+        return Array(bytes[..<count])
+    }
+}

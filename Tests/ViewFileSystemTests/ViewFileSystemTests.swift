@@ -1,0 +1,146 @@
+import BackingStore
+import Foundation
+import MountedFileSystem
+import SystemPackage
+import TestSupport
+import Testing
+
+@testable import ViewFileSystem
+
+@Suite(.timeLimit(.minutes(1)))
+struct ViewFileSystemTests {
+    @Test("A file is as long as its plaintext before it is opened, where the key is here")
+    func lengths() throws {
+        let view = try MountedView()
+        try view.write(pattern(5000), to: "f")
+        let entry = try view.lookUp("f")
+        #expect(entry.attributes.st_size == 5000)
+        #expect(entry.attributes.st_mode & 0o222 == 0)
+        let handle = try view.open(entry.id)
+        #expect(try view.read(handle) == pattern(5000))
+    }
+
+    @Test("Another file under the name: the open one keeps content and attributes, the next open is told to look again")
+    func replaced() throws {
+        let view = try MountedView()
+        try view.write(pattern(5000), to: "f")
+        let entry = try view.lookUp("f")
+        let handle = try view.open(entry.id)
+        try view.write(pattern(300, seed: 2), to: "g")
+        try #require(rename(view.directory.appending("g"), view.directory.appending("f")) == 0)
+        #expect(try view.system.attributes(entry.id).st_size == 5000)
+        #expect(try view.read(handle) == pattern(5000))
+        #expect(throws: StoreError.system(.staleNFSFileHandle)) { try view.open(entry.id) }
+        let other = try view.lookUp("f")
+        #expect(other.id != entry.id)
+        #expect(try view.read(view.open(other.id)) == pattern(300, seed: 2))
+    }
+
+    @Test("Rewritten in place with the same size and times: the kernel's pages go, and ours")
+    func rewritten() throws {
+        let view = try MountedView()
+        try view.write(pattern(5000), to: "f")
+        let entry = try view.lookUp("f")
+        let first = try view.open(entry.id)
+        #expect(try view.read(first) == pattern(5000))
+        view.system.release(first)
+        #expect(try view.open(entry.id).caching == .keep)
+        var times = [entry.attributes.st_atim, entry.attributes.st_mtim]
+        try view.write(pattern(5000, seed: 2), to: "f")
+        utimensat(AT_FDCWD, view.directory.appending("f"), &times, 0)
+        // Whoever looks at the attributes first must not make the pages pass for the new content's.
+        #expect(try view.system.attributes(entry.id).st_size == 5000)
+        let second = try view.open(entry.id)
+        #expect(second.caching == .drop)
+        #expect(try view.read(second) == pattern(5000, seed: 2))
+    }
+
+    @Test("Nothing is told while it is locked; keys forgotten come back with the unlock")
+    func locked() throws {
+        let view = try MountedView()
+        try view.write(pattern(100), to: "f")
+        let entry = try view.lookUp("f")
+        let handle = try view.open(entry.id)
+        view.gate.enter(.locked)
+        #expect(throws: StoreError.locked) { try view.read(handle) }
+        #expect(throws: StoreError.locked) { try view.open(entry.id) }
+        #expect(throws: StoreError.locked) { try view.lookUp("f") }
+        #expect(throws: StoreError.locked) { try view.system.attributes(entry.id) }
+        _ = try view.system.attributes(.root)
+        #expect(view.system.forgetKeys() == ["view"])
+        view.gate.enter(.unlocked)
+        #expect(throws: StoreError.locked) { try view.read(handle) }
+    }
+
+    // MARK: Keys that have to be fetched
+
+    /// A command that waits until somebody writes the key into a fifo.
+    private struct SlowView {
+        let view: MountedView
+        let fifo: String
+        let place: TemporaryDirectory
+
+        init() throws {
+            place = try TemporaryDirectory()
+            fifo = place.appending("fifo")
+            try #require(mkfifo(fifo, 0o600) == 0)
+            view = try MountedView(keyCommand: "cat \(fifo)")
+            try view.write(pattern(5000), to: "f")
+        }
+
+        /// The request's answer, once it has come.
+        func open(_ entry: NodeEntry) throws -> Monitor<Result<ViewHandle, StoreError>?> {
+            let answer = Monitor<Result<ViewHandle, StoreError>?>(nil)
+            let opened = try view.system.open(
+                entry.id, flags: O_RDONLY, for: Caller(uid: 0, gid: 0), workspace: view.workspace,
+                deferring: { { outcome in answer.update { $0 = outcome } } })
+            #expect(opened == nil)
+            return answer
+        }
+
+        func answerKey() throws {
+            try Data(MountedView.key).write(to: URL(filePath: fifo), options: [])
+        }
+    }
+
+    @Test("An open that waits for a key is answered when it is there; the size is the ciphertext's until then")
+    func deferredOpen() throws {
+        let slow = try SlowView()
+        let changed = Monitor<[UInt64]>([])
+        slow.view.system.setAttributeObserver { inode in changed.update { $0.append(inode) } }
+        let entry = try slow.view.lookUp("f")
+        #expect(entry.attributes.st_size == 5008)
+        let answer = try slow.open(entry)
+        try slow.answerKey()
+        let handle = try answer.wait { $0 }.get()
+        #expect(try slow.view.read(handle) == pattern(5000))
+        #expect(changed.update { $0 } == [entry.id.rawValue], "the kernel asks for the size again")
+        #expect(try slow.view.system.attributes(entry.id).st_size == 5000)
+    }
+
+    @Test("A lock that comes while an open waits for its key: refused")
+    func lockedWhileWaiting() throws {
+        let slow = try SlowView()
+        let answer = try slow.open(try slow.view.lookUp("f"))
+        slow.view.gate.enter(.locked)
+        slow.view.gate.drain()
+        try slow.answerKey()
+        #expect(throws: StoreError.locked) { try answer.wait { $0 }.get() }
+    }
+
+    @Test("Keys are forgotten while an open waits: it is answered at once")
+    func forgottenWhileWaiting() throws {
+        let slow = try SlowView()
+        let answer = try slow.open(try slow.view.lookUp("f"))
+        _ = slow.view.system.forgetKeys()
+        #expect(throws: StoreError.locked) { try answer.wait { $0 }.get() }
+    }
+
+    @Test("The end of the mount answers whoever waits for a key")
+    func endedWhileWaiting() throws {
+        let slow = try SlowView()
+        let answer = try slow.open(try slow.view.lookUp("f"))
+        slow.view.system.endDeferred()
+        #expect(throws: StoreError.self) { try #require(answer.update { $0 }).get() }
+    }
+}

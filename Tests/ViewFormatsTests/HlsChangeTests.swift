@@ -1,0 +1,102 @@
+import BackingStore
+import Foundation
+import SystemPackage
+import TestSupport
+import Testing
+import ViewFormats
+
+/// What is changed in a tree is seen by whoever asks next.
+@Suite struct HlsChangeTests {
+    private static func key(_ name: String, _ vector: String = ",IV=0x1") -> String {
+        "#EXT-X-KEY:METHOD=AES-128,URI=\"\(name)\"\(vector)"
+    }
+
+    @Test("A changed playlist's old claims go; one that is removed takes all with it; a new one is found")
+    func refresh() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts", "2.ts"])
+        let path = Array("l.m3u8".utf8)
+        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        try source.index.scan()
+        #expect(try source.content("1.ts") == ":k 1")
+        try source.write("l.m3u8", playlist(Self.key("m"), "#EXTINF:1,", "2.ts"))
+        source.index.refresh(path)
+        #expect(try source.content("1.ts") == "plain")
+        #expect(try source.content("2.ts") == ":m 1")
+        try source.write("new.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        source.index.refresh(Array("new.m3u8".utf8))
+        #expect(try source.content("1.ts") == ":k 1")
+        try source.run("rm l.m3u8")
+        source.index.refresh(path)
+        #expect(try source.content("2.ts") == "plain")
+        #expect(throws: ViewError.store(.system(.noSuchFileOrDirectory))) { try source.index.open(path) }
+    }
+
+    @Test("A segment that comes after its playlist, or replaces another, is known by its name")
+    func lateSegments() throws {
+        let source = try HlsSource()
+        try source.write("sub/l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "../x/./1.ts"))
+        try source.index.scan()
+        #expect(source.problems() == ["sub/l.m3u8:4: ../x/./1.ts: there is no such file"])
+        try source.write(["x/1.ts"])
+        #expect(try source.content("x/1.ts") == "sub:k 1")
+        #expect(source.problems() == [])
+        // Beside the first, so that it is another inode.
+        try source.run("cp x/1.ts x/new; mv x/new x/1.ts")
+        #expect(try source.content("x/1.ts") == "sub:k 1")
+    }
+
+    @Test("A file that only has a segment's inode is none, and what is moved out of its place")
+    func inodeReused() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts", "2.ts"])
+        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts", "#EXTINF:1,", "./2.ts"))
+        try source.index.scan()
+        try source.run("mv 1.ts notes; mv l.m3u8 text; cp text l.m3u8")
+        #expect(try source.content("notes") == "plain")
+        #expect(try source.content("text") == "plain")
+        #expect(try source.content("2.ts") == ":k 1")
+        #expect(try source.content("l.m3u8").hasPrefix("playlist"))
+    }
+
+    @Test("A playlist that is written in place is read again; one that has two names stays one with the other")
+    func inPlace() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts"])
+        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        try source.run("ln l.m3u8 m.m3u8")
+        try source.index.scan()
+        try source.run("sed 's/\"k\"/\"j\"/' l.m3u8 > new; cat new > l.m3u8")
+        for name in ["l.m3u8", "m.m3u8"] { source.index.refresh(Array(name.utf8)) }
+        #expect(try source.content("1.ts") == ":j 1")
+        try source.run("rm m.m3u8")
+        source.index.refresh(Array("m.m3u8".utf8))
+        #expect(try source.content("l.m3u8").hasPrefix("playlist"))
+        #expect(try source.content("1.ts") == ":j 1")
+    }
+
+    @Test("A directory that is renamed, moved in or made: its playlists are found by whatever in it is asked for first")
+    func renamedDirectory() throws {
+        let source = try HlsSource()
+        try source.write(["a/1.ts", "a/2.ts", "b/other.ts"])
+        try source.write("a/lists/l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "../1.ts", "#EXTINF:1,", "../2.ts"))
+        try source.index.scan()
+        try source.run("mv a b/c")
+        #expect(try source.content("b/c/1.ts") == "b/c/lists:k 1")
+        #expect(try source.content("b/c/2.ts") == "b/c/lists:k 1")
+        // The playlist first: that of before contradicts it, and is not there.
+        try source.run("mv b/c d")
+        source.index.refresh(Array("d/lists/l.m3u8".utf8))
+        #expect(try source.content("d/1.ts") == "d/lists:k 1")
+        #expect(source.problems() == [])
+        try source.write(["new/1.ts", "new/2.ts", "new/3.ts"])
+        try source.write("new/l.m3u8", playlist(Self.key("n"), "#EXTINF:1,", "1.ts"))
+        #expect(try source.content("new/1.ts") == "new:n 1")
+        #expect(try source.content("new/2.ts") == "plain")
+        // One that is new in a directory that is known, and one in the directory above.
+        try source.write("new/more.m3u8", playlist(Self.key("m"), "#EXTINF:1,", "2.ts"))
+        #expect(try source.content("new/2.ts") == "new:m 1")
+        try source.write("above.m3u8", playlist(Self.key("o"), "#EXTINF:1,", "new/3.ts"))
+        #expect(try source.content("new/3.ts") == ":o 1")
+    }
+}
