@@ -1,4 +1,4 @@
-internal import BackingStore
+package import BackingStore
 internal import CLinux
 internal import Glibc
 internal import SystemPackage
@@ -55,14 +55,14 @@ final class ExportDirectory {
 
     /// The file to be written as long as `name` is not whole. Those of the same name of another content, or of the source
     /// as it was before it changed, go.
-    func partial(_ name: PartialName) throws(StoreError) -> PartialFile {
+    func partial(_ name: PartialName, interval: UInt64) throws(StoreError) -> PartialFile {
         for other in partials where other.file == name.file && other.content != name.content {
             guard let status = try status(of: other.bytes), status.st_mode & S_IFMT == S_IFREG,
                 status.st_uid == geteuid()
             else { continue }
             withCString(other.bytes) { name in _ = unlinkat(descriptor.fd, name, 0) }
         }
-        return try PartialFile(name.bytes, in: descriptor)
+        return try PartialFile(name.bytes, in: descriptor, interval: interval)
     }
 
     /// Gives it a time, and makes the names in it durable.
@@ -71,12 +71,14 @@ final class ExportDirectory {
         if let modified { try? descriptor.setModified(modified) }
         try descriptor.synchronize(dataOnly: false)
     }
+}
 
-    /// Whether it is `other` or somewhere below.
-    func isInside(_ other: Descriptor) throws(StoreError) -> Bool {
+extension Descriptor {
+    /// Whether this directory is `other` or somewhere below.
+    package func isInside(_ other: Descriptor) throws(StoreError) -> Bool {
         let wanted = try other.status()
-        var current = descriptor
-        var status = try current.status()
+        var current = self
+        var status = try status()
         while true {
             if status.st_ino == wanted.st_ino && status.st_dev == wanted.st_dev { return true }
             let parent = try Descriptor(at: current.fd, Array("..".utf8), flags: linux_O_PATH | O_DIRECTORY)
