@@ -55,14 +55,14 @@ final class ExportDirectory {
 
     /// The file to be written as long as `name` is not whole. Those of the same name of another content, or of the source
     /// as it was before it changed, go.
-    func partial(_ name: PartialName) throws(StoreError) -> PartialFile {
+    func partial(_ name: PartialName, interval: UInt64) throws(StoreError) -> PartialFile {
         for other in partials where other.file == name.file && other.content != name.content {
             guard let status = try status(of: other.bytes), status.st_mode & S_IFMT == S_IFREG,
                 status.st_uid == geteuid()
             else { continue }
             withCString(other.bytes) { name in _ = unlinkat(descriptor.fd, name, 0) }
         }
-        return try PartialFile(name.bytes, in: descriptor)
+        return try PartialFile(name.bytes, in: descriptor, interval: interval)
     }
 
     /// Gives it a time, and makes the names in it durable.

@@ -5,20 +5,20 @@ internal import SystemPackage
 
 /// A file at the destination that is not whole yet. One thread, and one process: it is locked with flock(2).
 struct PartialFile {
-    /// After so many bytes they are made durable. So of a file that goes beyond a multiple of this, all bytes before are on
-    /// disk, whatever ended the process or the machine.
-    static let interval: UInt64 = 64 << 20
-
     private let directory: Descriptor
     private let name: [UInt8]
     let descriptor: Descriptor
     /// Bytes that were there when it was opened.
     let size: UInt64
+    /// After so many bytes they are made durable. So of a file that goes beyond a multiple of this, all bytes before are on
+    /// disk, whatever ended the process or the machine.
+    private let interval: UInt64
 
     /// Opens it or makes it.
     /// - Throws: `damaged` where it is not this user's alone, or written by another process.
-    init(_ name: [UInt8], in directory: Descriptor) throws(StoreError) {
+    init(_ name: [UInt8], in directory: Descriptor, interval: UInt64) throws(StoreError) {
         self.directory = directory
+        self.interval = interval
         self.name = name
         descriptor = try Descriptor(
             at: directory.fd, name, flags: O_RDWR | O_CREAT | O_NONBLOCK | O_NOCTTY, mode: 0o600)
@@ -39,12 +39,12 @@ struct PartialFile {
     }
 
     /// How many of its bytes are known to be on disk.
-    var durableSize: UInt64 { size == 0 ? 0 : (size - 1) / Self.interval * Self.interval }
+    var durableSize: UInt64 { size == 0 ? 0 : (size - 1) / interval * interval }
 
     /// Writes the next bytes. Those of one interval come in calls of their own.
     func write(_ bytes: UnsafeRawBufferPointer, at plaintextOffset: UInt64) throws(StoreError) {
         try descriptor.write(bytes, at: plaintextOffset)
-        if (plaintextOffset + UInt64(bytes.count)) % Self.interval == 0 {
+        if (plaintextOffset + UInt64(bytes.count)) % interval == 0 {
             try descriptor.synchronize(dataOnly: true)
         } else {
             // The disk is at work while the next are decrypted. Where it cannot be told, it begins later.

@@ -31,7 +31,9 @@ extension ViewExporter {
             return
         }
         let partialName = try partialName(target, content, stamp)
-        let partial = try writing(path) { () throws(StoreError) in try destination.partial(partialName) }
+        let partial = try writing(path) { () throws(StoreError) in
+            try destination.partial(partialName, interval: interval)
+        }
         try fill(partial, with: content, path)
         guard let after = try? file.status(), ExportStamp(after) == stamp else {
             partial.remove()

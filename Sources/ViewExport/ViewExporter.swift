@@ -17,11 +17,17 @@ package final class ViewExporter {
     let workspace: ViewWorkspace
     let cache: BlockCache
     let counters = Counters()
+    let interval: UInt64
     let mask: mode_t
     package internal(set) var totals = ExportTotals()
     var lastToken: UInt64 = 0
 
-    package init(source: ViewSource, observer: ExportObserver) throws(ViewError) {
+    /// - Parameter interval: after how many bytes of a file they are made durable, at which an export can go on: the fewer,
+    ///   the less is done again, but the slower is a busy disk. A multiple of ``ViewWorkspace/replySize``.
+    package init(
+        source: ViewSource, observer: ExportObserver, interval: UInt64 = 256 << 20
+    ) throws(ViewError) {
+        self.interval = interval
         self.source = source
         self.observer = observer
         workspace = try ViewWorkspace()

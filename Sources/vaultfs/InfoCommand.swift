@@ -5,19 +5,27 @@ internal import VaultControl
 internal import VaultFormat
 internal import VaultStore
 
-/// `vaultfs info VAULT`
+/// `vaultfs info VAULT`, `vaultfs info --view FILE`
 struct InfoCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "info", abstract: "Show what can be known about a vault without a key.")
+        commandName: "info", abstract: "Show what can be known about a vault, or a file for a view, without a key.")
 
-    @Argument(help: "The vault directory.")
-    var vault: PathArgument
+    @Argument(help: "The vault directory; with --view, a file.")
+    var path: PathArgument
+
+    @Flag(help: "Show which format of 'vaultfs view' a file may be in.")
+    var view = false
 
     @Flag(help: "Print JSON.")
     var json = false
 
     func run() throws {
-        let directory = try VaultDirectory.open(vault.path)
+        if view {
+            let report = try ViewInfoReport(path.path)
+            if json { try Console.printJSON(report) } else { report.printText() }
+            return
+        }
+        let directory = try VaultDirectory.open(path.path)
         let report = VaultReport(directory, user: VaultUse.find(directory))
         if json {
             try Console.printJSON(report)

@@ -1,0 +1,124 @@
+internal import BackingStore
+internal import CLinux
+internal import Glibc
+internal import SystemPackage
+internal import ViewFormats
+
+/// What `info --view` tells of a file; the names of the fields are the interface of `--json`.
+struct ViewInfoReport: Encodable {
+    struct PlaylistPart: Encodable {
+        /// `master` or `media`
+        let kind: String
+        let segments: Int
+        let encryptedSegments: Int
+        let playlists: Int
+        let keys: [String]
+        let method: String
+        let problem: String?
+    }
+
+    struct ChunkSize: Encodable {
+        let size: UInt64
+        let pieces: UInt64
+        let allFull: Bool
+    }
+
+    let path: String
+    let size: UInt64
+    let sizeModulo16: UInt64
+    let isSalted: Bool
+    /// `empty`, `openssl`, `playlist`, `plaintext`, `ciphertext` (perhaps) or `other`
+    let content: String
+    let explanation: String
+    let mayBeStream: Bool
+    let mayBeStreamWithVector: Bool
+    let chunkSizes: [ChunkSize]
+    let entropy: Double?
+    let playlist: PlaylistPart?
+    /// Command lines that would mount it.
+    let commands: [String]
+
+    init(_ path: FilePath) throws {
+        let source = try Self.open(path)
+        let found = try SourceInspection(of: source)
+        self.path = path.string
+        size = found.size
+        sizeModulo16 = found.size % 16
+        entropy = found.entropy
+        var playlist: PlaylistPart?
+        switch found.content {
+        case .empty: (content, explanation) = ("empty", "empty")
+        case .salted:
+            (content, explanation) = ("openssl", "made by 'openssl enc' with a passphrase: it has a Salted__ header")
+        case .plaintext(let name): (content, explanation) = ("plaintext", "\(name), not encrypted")
+        case .other(let reason): (content, explanation) = ("other", "not AES-CBC: \(reason)")
+        case .opaque:
+            (content, explanation) = (
+                "ciphertext", "may be AES-CBC: its length is a multiple of 16, and nothing is to be seen"
+            )
+        case .playlist(let parsed):
+            let part = PlaylistPart(parsed)
+            (content, explanation) = ("playlist", "a \(part.kind) playlist, \(part.method)")
+            playlist = part
+        }
+        self.playlist = playlist
+        isSalted = content == "openssl"
+        mayBeStream = content == "ciphertext"
+        mayBeStreamWithVector = mayBeStream && size >= 32
+        chunkSizes = found.chunkSizes.map { ChunkSize(size: $0.size, pieces: $0.pieces, allFull: $0.isExact) }
+        commands = ViewCommandLines(path).lines(for: found)
+    }
+
+    private static func open(_ path: FilePath) throws(CommandFailure) -> SourceFile {
+        let fd = path.withPlatformString { Glibc.open($0, linux_O_PATH | O_CLOEXEC) }
+        guard fd >= 0 else { throw CommandFailure(.failure, "cannot open \(path.shown): \(currentErrno())") }
+        do throws(StoreError) {
+            let file = try Descriptor(owning: fd).openedRegularFile()
+            return SourceFile(file, size: UInt64(max(0, try file.status().st_size)))
+        } catch {
+            throw CommandFailure(.failure, "cannot open \(path.shown): \(ExportTarget.text(error))")
+        }
+    }
+
+    func printText() {
+        Console.printField("file", FilePath(path).shown)
+        Console.printField("content", explanation)
+        Console.printField(
+            "size", "\(size) bytes, \(sizeModulo16 == 0 ? "a multiple of 16" : "\(sizeModulo16) modulo 16")")
+        if let entropy { Console.printField("entropy", "\((entropy * 1000).rounded() / 1000) bits a byte") }
+        if mayBeStream {
+            let vector = mayBeStreamWithVector ? ", its initial vector in the file or not" : ""
+            Console.printField("one CBC stream", "may be\(vector)")
+        }
+        let text = chunkSizes.map { chunk in
+            let full = chunk.allFull ? ", all full" : ""
+            return "\(ByteSize(Int(chunk.size))) (\(AmountText.counted(Int(chunk.pieces), "piece"))\(full))"
+        }
+        if !text.isEmpty { Console.printField("chunk sizes", text.joined(separator: ", ")) }
+        if let playlist { print(playlist) }
+        for line in commands { Console.printField("to mount", line) }
+    }
+
+    private func print(_ playlist: PlaylistPart) {
+        if playlist.kind == "master" {
+            Console.printField("playlists", "\(playlist.playlists)")
+        } else {
+            Console.printField("segments", "\(playlist.segments), \(playlist.encryptedSegments) of them encrypted")
+        }
+        for key in playlist.keys { Console.printField("key", key) }
+        if let problem = playlist.problem { Console.printField("problem", problem) }
+    }
+}
+
+extension ViewInfoReport.PlaylistPart {
+    fileprivate init(_ playlist: Playlist) {
+        let parts = playlist.references.filter { $0.role != .playlist }
+        kind = playlist.kind == .master ? "master" : "media"
+        segments = parts.count { $0.role != .map }
+        encryptedSegments = parts.count { $0.role != .map && $0.encryption != nil }
+        playlists = playlist.references.count - parts.count
+        keys = playlist.keys.map { shown($0) }
+        method = playlist.keys.isEmpty ? "without keys that can be used" : "METHOD=AES-128"
+        problem = (playlist.fault ?? playlist.complaint).map { "line \($0.line): \($0.text)" }
+    }
+}

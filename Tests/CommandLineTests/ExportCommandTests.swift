@@ -1,0 +1,192 @@
+import Foundation
+import TestSupport
+import Testing
+
+@testable import vaultfs
+
+/// `vaultfs export --view` and `vaultfs info --view`, through the binary.
+@Suite(.timeLimit(.minutes(3))) struct ExportCommandTests {
+    private static let key = "000102030405060708090a0b0c0d0e0f"
+
+    private let directory: TemporaryDirectory
+
+    init() throws {
+        directory = try TemporaryDirectory()
+        try directory.write("key", Self.key)
+    }
+
+    private func export(_ format: String, _ source: String, _ destination: String, _ options: [String]) -> Command {
+        Command(
+            [
+                Products.binary, "export", "--view", format, directory.appending(source),
+                directory.appending(destination),
+            ]
+                + options)
+    }
+
+    private func exportStream(_ source: String, _ destination: String, _ options: [String] = []) -> Command {
+        export(
+            "cbc", source, destination,
+            ["--key-file", directory.appending("key"), "--iv", Self.key, "--json"] + options)
+    }
+
+    private func makePlaintext(_ count: Int) throws {
+        try Command(["sh", "-c", "head -c \(count) /dev/urandom > \(directory.appending("plain"))"]).run().succeeded()
+    }
+
+    private func openssl(_ options: [String], to name: String) throws {
+        try Command(
+            ["openssl", "enc"] + options + ["-in", directory.appending("plain"), "-out", directory.appending(name)]
+        ).run().succeeded()
+    }
+
+    private func expectPlaintext(_ name: String, sourceLocation: SourceLocation = #_sourceLocation) throws {
+        let result = try Command(["cmp", directory.appending("plain"), directory.appending(name)]).run()
+        #expect(result.exitCode == 0, "\(result)", sourceLocation: sourceLocation)
+    }
+
+    /// A sparse file, each block of which is decrypted to something.
+    private func makeHole(_ size: String) throws {
+        try Command(["truncate", "-s", size, directory.appending("hole")]).run().succeeded()
+    }
+
+    private func fields(_ result: CommandResult) throws -> [String: Any] {
+        try #require(JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any])
+    }
+
+    @Test(arguments: [["-pbkdf2"], []])
+    func `what openssl encrypted with a passphrase comes out, into a file and into a directory`(
+        derivation: [String]
+    ) throws {
+        try makePlaintext(1_000_003)
+        let secret = try directory.write("secret", "correct horse")
+        try openssl(["-aes-256-cbc", "-pass", "file:\(secret)"] + derivation, to: "salted")
+        try Command(["mkdir", directory.appending("into")]).run().succeeded()
+        let options = ["--passfile", secret] + (derivation.isEmpty ? [] : ["--pbkdf2-iterations", "10000"])
+        for destination in ["out", "into"] {
+            let result = try export("openssl", "salted", destination, options).run().succeeded()
+            #expect(result.output.hasPrefix("exported 1 file, "))
+        }
+        try expectPlaintext("out")
+        try expectPlaintext("into/salted")
+    }
+
+    @Test func `a playlist and its segments come out as a mount shows them`() throws {
+        try makePlaintext(200_000)
+        try Command(["mkdir", directory.appending("hls")]).run().succeeded()
+        let vector = "0000000000000000000000000000000a"
+        try openssl(["-aes-128-cbc", "-K", Self.key, "-iv", vector], to: "hls/a.ts")
+        try Command(["cp", directory.appending("key"), directory.appending("hls/k")]).run().succeeded()
+        try directory.write(
+            "hls/p.m3u8",
+            "#EXTM3U\n#EXT-X-MEDIA-SEQUENCE:10\n#EXT-X-KEY:METHOD=AES-128,URI=\"https://example.org/k\"\n#EXTINF:4,\na.ts\n"
+        )
+        try export("hls", "hls", "out", []).run().succeeded()
+        try expectPlaintext("out/a.ts")
+        let playlist = try String(contentsOfFile: directory.appending("out/p.m3u8"), encoding: .utf8)
+        #expect(playlist == "#EXTM3U\n#EXT-X-MEDIA-SEQUENCE:10\n#EXTINF:4,\na.ts\n")
+    }
+
+    @Test func `of one file that fails there is one line, of several a line each`() throws {
+        try Command(["mkdir", directory.appending("tree")]).run().succeeded()
+        for name in ["tree/a", "tree/b"] { try directory.write(name, "no ciphertext") }
+        let one = try exportStream("tree/a", "out").run()
+        #expect(one.exitCode == FailureCode.incomplete.rawValue)
+        #expect(one.errors.split(separator: "\n").count == 1)
+        #expect(one.errors.hasPrefix("vaultfs: \(directory.appending("tree/a")): the file has 13 bytes"))
+        let two = try exportStream("tree", "out").run()
+        #expect(two.exitCode == FailureCode.incomplete.rawValue)
+        #expect(two.errors.split(separator: "\n").count == 3)
+        #expect(two.errors.contains("vaultfs: \(directory.appending("tree/b")): "))
+        #expect(try fields(two)["failed"] as? Int == 2)
+        #expect((try fields(two)["failures"] as? [[String: String]])?.count == 2)
+    }
+
+    @Test(arguments: [SIGINT, SIGKILL])
+    func `an export that was interrupted goes on, and until then there is no such file`(signal: Int32) throws {
+        try makeHole("600M")
+        let process = try exportStream("hole", "out", ["--padding", "none"]).start()
+        let partial = try #require(waitForPartial(over: 257 << 20))
+        process.kill(signal)
+        #expect(process.wait(timeout: .seconds(60)) == 128 + signal)
+        #expect(process.errors.contains("goes on where") == (signal == SIGINT))
+        #expect(access(partial, F_OK) == 0)
+        #expect(access(directory.appending("out"), F_OK) != 0)
+        let result = try exportStream("hole", "out", ["--padding", "none"]).run().succeeded()
+        let before = try #require(try fields(result)["bytesBefore"] as? Int)
+        #expect(before >= 256 << 20)
+        #expect(try fields(result)["bytes"] as? Int == (600 << 20) - before)
+        #expect(access(partial, F_OK) != 0)
+        // Each block of a hole is decrypted to the same, but the first.
+        let compared = try Command(
+            ["cmp", "-i", "16:32", "-n", "\((600 << 20) - 32)", "out", "out"].map {
+                $0 == "out" ? directory.appending($0) : $0
+            }
+        ).run()
+        #expect(compared.exitCode == 0, "\(compared)")
+    }
+
+    /// The path of the file that is not whole, when it has this size.
+    private func waitForPartial(over size: Int) -> String? {
+        let deadline = ContinuousClock.now + .seconds(60)
+        while ContinuousClock.now < deadline {
+            let names = (try? FileManager.default.contentsOfDirectory(atPath: directory.path)) ?? []
+            if let name = names.first(where: { $0.hasPrefix(".vaultfs-export-") }) {
+                var status = stat()
+                if stat(directory.appending(name), &status) == 0, status.st_size > size {
+                    return directory.appending(name)
+                }
+            }
+            usleep(1000)
+        }
+        return nil
+    }
+
+    @Test func `memory does not grow with the file`() throws {
+        try makeHole("512M")
+        let script = """
+            import json, os, sys
+            child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)
+            _, status, usage = os.wait4(child, 0)
+            print(usage.ru_maxrss, file=sys.stderr)
+            sys.exit(os.waitstatus_to_exitcode(status))
+            """
+        var command = exportStream("hole", "out", ["--padding", "none"])
+        command.arguments = [Products.python, "-c", script] + command.arguments
+        let result = try command.run().succeeded()
+        let size = try #require(Int(result.errors.split(separator: "\n").last ?? ""))
+        #expect(size < 64 << 10, "\(size) KiB")
+        #expect(try fields(result)["bytes"] as? Int == 512 << 20)
+    }
+
+    @Test("a full disk ends the export, which goes on when there is room", .enabled(if: Products.isRoot, "takes root"))
+    func fullDisk() throws {
+        let disk = try BackingStore(.smallTmpfs)
+        try makePlaintext(16 << 20)
+        try openssl(["-aes-128-cbc", "-K", Self.key, "-iv", Self.key], to: "file")
+        let filler = "\(disk.path)/filler"
+        try Command(["sh", "-c", "head -c 15000000 /dev/zero > \(filler)"]).run().succeeded()
+        var command = exportStream("file", "out")
+        command.arguments[5] = "\(disk.path)/out"
+        let full = try command.run()
+        #expect(full.exitCode == FailureCode.failure.rawValue)
+        #expect(full.errors.contains("No space left on device"))
+        #expect(access("\(disk.path)/out", F_OK) != 0)
+        try Command(["rm", filler]).run().succeeded()
+        try command.run().succeeded()
+        let result = try Command(["cmp", directory.appending("plain"), "\(disk.path)/out"]).run()
+        #expect(result.exitCode == 0, "\(result)")
+    }
+
+    @Test(arguments: [
+        (["--iv-in-file", "--iv", key], "only one of --iv, --iv-in-file can be given"),
+        (["--chunk-size", "1M", "--iv", key], "--chunk-size is not for cbc"),
+        (["--iv", key], "no key: give --key-file"), (["--passfile", "/nonexistent"], "--passfile is for openssl"),
+    ])
+    func `the options of views are checked as for a mount`(options: [String], message: String) throws {
+        try directory.write("file", "sixteen bytes...")
+        let result = try export("cbc", "file", "out", options).run()
+        #expect(result.exitCode == FailureCode.usage.rawValue)
+        #expect(result.errors.contains(message), "\(result)")
+    }
+}
