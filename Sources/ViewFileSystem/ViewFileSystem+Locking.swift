@@ -47,10 +47,9 @@ extension ViewFileSystem: LockableFileSystem {
         let open = nodes.all.compactMap(\.openFile)
         for file in open { file.restoreKeys(from: source.keys) }
         let missing = Set(open.filter { !$0.hasKeys }.flatMap(\.keyNames))
-        // Those that read meanwhile are told that the key is not there yet.
-        source.keys.prefetch(Array(missing)) { [self] _, _ in
-            for node in nodes.all { node.openFile?.restoreKeys(from: source.keys) }
-        }
+        // Whoever reads puts them in place, and is told until then that the key is not there: no request waits for a
+        // command, and nobody brings keys back into a view that was locked again meanwhile.
+        source.keys.prefetch(Array(missing)) { _, _ in }
     }
 
     package func detachedDirectories(all: Bool) -> [[UInt8]] {
