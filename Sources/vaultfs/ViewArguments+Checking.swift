@@ -23,7 +23,8 @@ extension ViewArguments {
     func check(_ place: ViewPlace) throws(CommandFailure) {
         guard formatName == .hls, let name = place.onlyName else { return }
         throw CommandFailure(
-            .usage, "\(FilePath(bytes: name).shown) is a file: hls takes the directory that it is in, with its segments")
+            .usage, "\(FilePath(bytes: name).shown) is a file: hls takes the directory that it is in, with its segments"
+        )
     }
 
     /// That there is something to have keys from, and an initial vector.
