@@ -23,15 +23,13 @@ final class PendingOpens: Sendable {
         }
         // By its number: libfuse may call for a request that is being answered right now.
         fuse_req_interrupt_func(request.raw, onInterrupt, UnsafeMutableRawPointer(bitPattern: pending.number))
+        if pending.answering.begin() { pending.giveUp() }
         return pending
     }
 
     fileprivate func interrupt(_ number: UInt) {
-        let pending = state.withLock { $0.waiting[number] }
-        pending?.answer { request in
-            fuse_reply_err(request.raw, EINTR)
-        } orElse: {
-        }
+        guard let pending = state.withLock({ $0.waiting[number] }), pending.answering.interrupt() else { return }
+        pending.giveUp()
     }
 
     fileprivate func remove(_ number: UInt) {
@@ -41,10 +39,10 @@ final class PendingOpens: Sendable {
 
 /// One such request. Any thread.
 final class PendingOpen: @unchecked Sendable {
-    // @unchecked: libfuse's request may be answered by any thread; by one alone, as `isAnswered` sees to.
+    // @unchecked: libfuse's request may be answered by any thread; by one alone, as `answering` sees to.
     private let request: Request
     fileprivate let number: UInt
-    private let isAnswered = Atomic<Bool>(false)
+    fileprivate let answering = Answering()
 
     fileprivate init(_ request: Request, number: UInt) {
         self.request = request
@@ -53,9 +51,43 @@ final class PendingOpen: @unchecked Sendable {
 
     /// Runs `body`, which answers, or `otherwise` where that has been done.
     func answer(_ body: (Request) -> Void, orElse otherwise: () -> Void) {
-        guard !isAnswered.exchange(true, ordering: .acquiringAndReleasing) else { return otherwise() }
+        guard answering.take() else { return otherwise() }
         request.server.pendingOpens.remove(number)
         body(request)
+    }
+
+    fileprivate func giveUp() {
+        answer { request in
+            fuse_reply_err(request.raw, EINTR)
+        } orElse: {
+        }
+    }
+}
+
+/// Who answers a request that may be interrupted: one alone, and not yet while libfuse is told whom to call.
+///
+/// `fuse_req_interrupt_func` itself calls where the interrupt came before, and then goes on to use the request, which the
+/// answer frees. Any thread.
+final class Answering: Sendable {
+    private enum Stage: UInt8, AtomicRepresentable {
+        case beginning, interrupted, waiting, answered
+    }
+
+    private let stage = Atomic<Stage>(.beginning)
+
+    /// libfuse is told. True where it has called meanwhile: the caller is to answer.
+    func begin() -> Bool {
+        !stage.compareExchange(expected: .beginning, desired: .waiting, ordering: .acquiringAndReleasing).exchanged
+    }
+
+    /// libfuse calls. True where the caller is to answer.
+    func interrupt() -> Bool {
+        !stage.compareExchange(expected: .beginning, desired: .interrupted, ordering: .acquiringAndReleasing).exchanged
+    }
+
+    /// True for the first alone, who answers.
+    func take() -> Bool {
+        stage.exchange(.answered, ordering: .acquiringAndReleasing) != .answered
     }
 }
 

@@ -43,15 +43,21 @@ extension NodeTable {
         of node: Item, in directory: (Item) throws(StoreError) -> Descriptor,
         _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
-        var tried = 0
-        while let name = name(of: node, after: tried) {
-            if let parent = try? directory(name.parent), let status = try? parent.status(of: name.entry),
-                NodeKey(status) == node.key
-            {
-                return try body(parent, name.entry)
-            }
-            tried += 1
+        guard let first = name(of: node) else { throw .system(.staleNFSFileHandle) }
+        if let parent = parent(of: node, by: first, in: directory) { return try body(parent, first.entry) }
+        for name in names(of: node) {
+            if let parent = parent(of: node, by: name, in: directory) { return try body(parent, name.entry) }
         }
         throw .system(.staleNFSFileHandle)
+    }
+
+    /// The directory in which the node has this name; nil where the name is no longer its own.
+    private func parent(
+        of node: Item, by name: NodeName<Item>, in directory: (Item) throws(StoreError) -> Descriptor
+    ) -> Descriptor? {
+        guard let parent = try? directory(name.parent), let status = try? parent.status(of: name.entry),
+            NodeKey(status) == node.key
+        else { return nil }
+        return parent
     }
 }

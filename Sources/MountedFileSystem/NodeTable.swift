@@ -55,9 +55,14 @@ package final class NodeTable<Item: TableNode>: Sendable {
         state.withLock { state in state.byKey[NodeKey(status)].map { item($0) } }
     }
 
-    /// One name of the node that may still be right: the first, or the one after `tried` others.
-    package func name(of node: Item, after tried: Int = 0) -> NodeName<Item>? {
-        state.withLock { _ in tried < node.names.count ? name(node.names[tried]) : nil }
+    /// The name of the node that was told last: the likeliest to be right still.
+    package func name(of node: Item) -> NodeName<Item>? {
+        state.withLock { _ in node.names.first.map { name($0) } }
+    }
+
+    /// All names of the node, the one that was told last first.
+    package func names(of node: Item) -> [NodeName<Item>] {
+        state.withLock { _ in node.names.map { name($0) } }
     }
 
     package func addName(_ node: Item, parent: Item, entry: [UInt8]) {
@@ -66,7 +71,10 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     private func addName(_ node: TableNode, _ parent: TableNode, _ entry: [UInt8], _ state: inout State) {
         if node === root { return }
-        if node.names.contains(where: { $0.parent === parent && $0.entry == entry }) { return }
+        if let index = node.names.firstIndex(where: { $0.parent === parent && $0.entry == entry }) {
+            if index > 0 { node.names.swapAt(0, index) }
+            return
+        }
         if node.isDirectory && !node.names.isEmpty {
             // A directory has one name; an older one was moved away behind our back.
             let old = node.names
@@ -74,7 +82,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
             for name in old { release(name.parent, &state) }
         }
         parent.references += 1
-        node.names.append(NodeName(parent: parent, entry: entry))
+        node.names.insert(NodeName(parent: parent, entry: entry), at: 0)
     }
 
     /// A name is gone; `isLast` tells that it was the file's last, or a directory's.

@@ -9,7 +9,7 @@ open class TableNode: @unchecked Sendable {
     package final let key: NodeKey
     /// S_IFMT of the mode: what the object is never changes.
     package final let kind: mode_t
-    /// All known names; a hard link has several.
+    /// All known names, the one told last first: a hard link has several, and so has what was renamed behind our back.
     final var names: [NodeName<TableNode>] = []
     /// The kernel's lookups, and the names in which this node is the parent.
     final var references = 0

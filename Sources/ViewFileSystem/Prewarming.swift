@@ -11,8 +11,8 @@ final class Prewarming: Sendable {
     }
 
     struct Work: Sendable {
-        var descriptor: Descriptor
-        var path: [UInt8]
+        /// Opened when its turn comes: who lists a large tree is quicker than we are, and descriptors are few.
+        var node: ViewNode
         /// With all directories below, and keys that are derived at some cost.
         var isWhole: Bool
     }

@@ -15,6 +15,7 @@ final class ViewFile: Sendable {
     let source: SourceFile
     let content: Content
     let keyNames: [KeyName]
+    private let restoring = Mutex(())
 
     init(_ content: Content, of source: SourceFile, keyNames: [KeyName]) {
         self.source = source
@@ -58,13 +59,17 @@ final class ViewFile: Sendable {
         for key in keys { key.forget() }
     }
 
-    /// Puts the keys in place again that a lock has wiped, where they are in memory.
+    /// Puts the keys in place again that a lock has wiped, where they are in memory. Within a request, or by the locker:
+    /// a lock that begins meanwhile is to wipe them again.
     func restoreKeys(from store: KeyStore) {
-        for (key, name) in zip(keys, keyNames) where key.isForgotten {
-            guard let material = store.find(name), material.key.count == key.size,
-                let fresh = try? CbcKey(material.key)
-            else { continue }
-            key.refill(from: fresh)
+        // Several may read at once.
+        restoring.withLock { _ in
+            for (key, name) in zip(keys, keyNames) where key.isForgotten {
+                guard let material = store.find(name), material.key.count == key.size,
+                    let fresh = try? CbcKey(material.key)
+                else { continue }
+                key.refill(from: fresh)
+            }
         }
     }
 }

@@ -112,7 +112,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         do throws(ViewError) {
             return try file.read(at: plaintextOffset, into: buffer, workspace: workspace)
         } catch {
-            guard !file.hasKeys else { throw storeError(error, of: path(of: handle.node)) }
+            guard error == .store(.locked) else { throw storeError(error, of: path(of: handle.node)) }
             return try readWithKeysBack(handle, at: plaintextOffset, into: buffer, workspace)
         }
     }

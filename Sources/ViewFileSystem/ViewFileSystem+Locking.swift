@@ -51,13 +51,12 @@ extension ViewFileSystem: LockableFileSystem {
         for file in open { file.restoreKeys(from: source.keys) }
         let missing = Set(open.filter { !$0.hasKeys }.flatMap(\.keyNames))
         let left = Monitor(missing.count)
-        let taken = source.keys.prefetch(Array(missing)) { [self] _, _ in
-            for node in nodes.all { node.openFile?.restoreKeys(from: source.keys) }
-            left.update { $0 -= 1 }
-        }
-        // Who reads a file whose key is later than that is told that it is not there yet.
+        let taken = source.keys.prefetch(Array(missing)) { _, _ in left.update { $0 -= 1 } }
         let deadline = monotonicDeadline(in: Self.patience)
         _ = left.wait(until: deadline) { $0 <= missing.count - taken ? () : nil }
+        // Later ones are put in place by whoever reads then; until that they are told that the key is not there. Nobody
+        // brings keys back into a view that was locked again meanwhile.
+        for file in open { file.restoreKeys(from: source.keys) }
     }
 
     package func detachedDirectories(all: Bool) -> [[UInt8]] {

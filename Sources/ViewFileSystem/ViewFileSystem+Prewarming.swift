@@ -8,15 +8,19 @@ internal import ViewFormats
 
 /// Keys are fetched before anybody opens a file: after a directory was listed, or all of them (`--prewarm`).
 extension ViewFileSystem {
+    /// How deep directories may be inside each other.
+    private static let maximumDepth = 128
+
     /// All of the tree.
     package func prewarm() {
-        prewarming.add(.init(descriptor: source.root, path: [], isWhole: true))
+        prewarming.add(.init(node: nodes.root, isWhole: true))
     }
 
     package func runInBackground() {
         while let work = prewarming.next() {
             // What cannot be read is an error when it is opened.
-            try? prewarm(work)
+            guard let descriptor = try? directory(work.node) else { continue }
+            try? prewarm(descriptor, path(of: work.node), depth: work.isWhole ? Self.maximumDepth : 0)
         }
     }
 
@@ -32,29 +36,29 @@ extension ViewFileSystem {
 
     /// Once for each directory: a listing that came to its end.
     func wasListed(_ node: ViewNode) {
-        guard source.fetchesAhead, !node.wasListed.exchange(true, ordering: .relaxed),
-            let descriptor = try? directory(node)
-        else { return }
-        prewarming.add(.init(descriptor: descriptor, path: path(of: node), isWhole: false))
+        guard source.fetchesAhead, !node.wasListed.exchange(true, ordering: .relaxed) else { return }
+        prewarming.add(.init(node: node, isWhole: false))
     }
 
-    private func prewarm(_ work: Prewarming.Work) throws(StoreError) {
-        let listed = try Descriptor(at: work.descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+    /// - Parameter depth: how many directories in each other to go into.
+    private func prewarm(_ directory: Descriptor, _ path: [UInt8], depth: Int) throws(StoreError) {
+        let listed = try Descriptor(at: directory.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
         var reader = DirectoryReader(listed)
         var wanted: [KeyName] = []
         // For messages: a file that wants it.
         var files: [KeyName: [UInt8]] = [:]
         while !prewarming.isEnding, let entry = try reader.next() {
-            guard source.shows(entry.name, inRoot: work.path.isEmpty) else { continue }
-            let path = work.path.isEmpty ? entry.name : work.path + [UInt8(ascii: "/")] + entry.name
+            guard source.shows(entry.name, inRoot: path.isEmpty) else { continue }
+            let inside = path.isEmpty ? entry.name : path + [UInt8(ascii: "/")] + entry.name
             guard let status = try? listed.status(of: entry.name) else { continue }
-            if status.st_mode & S_IFMT == S_IFDIR, work.isWhole {
+            if status.st_mode & S_IFMT == S_IFDIR, depth > 0 {
                 guard let below = try? Descriptor(at: listed.fd, entry.name, flags: linux_O_PATH | O_DIRECTORY)
                 else { continue }
-                try prewarm(.init(descriptor: below, path: path, isWhole: true))
+                // One that cannot be read is no reason to leave out the others.
+                try? prewarm(below, inside, depth: depth - 1)
             } else if status.st_mode & S_IFMT == S_IFREG {
-                for name in keyNames(of: entry.name, path, in: listed) where files[name] == nil {
-                    files[name] = path
+                for name in keyNames(of: entry.name, inside, in: listed) where files[name] == nil {
+                    files[name] = inside
                     wanted.append(name)
                 }
             }

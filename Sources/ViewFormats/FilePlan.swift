@@ -69,7 +69,9 @@ package struct FilePlan: Sendable {
 
     private func cipherKey(_ material: KeyMaterial) throws(ViewError) -> CbcKey {
         if let cipher { try material.check(fits: cipher, path: path) }
-        do throws(CryptoError) { return try CbcKey(material.key) } catch { throw .store(StoreError(error)) }
+        // A copy, since a lock wipes it in place, file by file.
+        let own = material.key.subrange(0..<material.key.count)
+        do throws(CryptoError) { return try CbcKey(own) } catch { throw .store(StoreError(error)) }
     }
 
     private func render(

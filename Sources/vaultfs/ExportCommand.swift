@@ -55,6 +55,7 @@ struct ExportCommand: ParsableCommand {
         try options.makeAbsolute()
         try view.check(passphrase)
         let place = try ViewPlace(try MountArguments.resolve(source.path))
+        try view.check(place)
         try view.check(try ViewManifest.read(in: place.root))
         let target = try ExportTarget(destination.path, of: place)
         let secret = try view.readSecret(passphrase)

@@ -59,10 +59,8 @@ struct MountCommand: ParsableCommand {
 
     /// What fstab can only say within `-o`.
     private mutating func takeSecretOptions(_ list: MountOptionList) throws {
-        if let text = list.ours["passfile"] { secret.passphrase.passfile = PathArgument(argument: text) }
         if let text = list.ours["keyfile"] { secret.keyfile = PathArgument(argument: text) }
-        if let text = list.ours["extpass"] { secret.passphrase.extpass = text }
+        try secret.passphrase.take(list)
         try secret.validate()
-        try secret.passphrase.validate()
     }
 }

@@ -30,6 +30,13 @@ struct PassphraseOptions: ParsableArguments {
         }
     }
 
+    /// What fstab can only say within `-o`.
+    mutating func take(_ list: MountOptionList) throws {
+        if let text = list.ours["passfile"] { passfile = PathArgument(argument: text) }
+        if let text = list.ours["extpass"] { extpass = text }
+        try validate()
+    }
+
     static func checkSingle(_ sources: [String]) throws {
         guard sources.count <= 1 else {
             throw ValidationError("only one of \(sources.joined(separator: ", ")) can be given")

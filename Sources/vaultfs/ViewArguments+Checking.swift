@@ -19,6 +19,14 @@ extension ViewArguments {
         throw CommandFailure(.usage, "\(given) is for openssl, and for a key that --kdf makes")
     }
 
+    /// That what a playlist refers to is there with it.
+    func check(_ place: ViewPlace) throws(CommandFailure) {
+        guard formatName == .hls, let name = place.onlyName else { return }
+        throw CommandFailure(
+            .usage, "\(FilePath(bytes: name).shown) is a file: hls takes the directory that it is in, with its segments"
+        )
+    }
+
     /// That there is something to have keys from, and an initial vector.
     func check(_ manifest: ViewManifest?) throws(CommandFailure) {
         if let manifest, manifest.format != formatName.rawValue {

@@ -62,11 +62,16 @@ struct ViewCommand: ParsableCommand {
                 try mount.request(list, source: source.path, mountpoint: mountpoint.path, isReadOnly: true),
                 channel: DaemonChannel(descriptor: channel))
         }
+        if list.ours["keyfile"] != nil {
+            throw CommandFailure(.usage, "mount option 'keyfile' is for vaults: give --key-file")
+        }
+        try passphrase.take(list)
         try mount.take(list)
         try options.makeAbsolute()
         try view.check(passphrase)
         let path = try ViewOptions.resolve(source.path)
         let place = try ViewPlace(path)
+        try view.check(place)
         try view.check(try ViewManifest.read(in: place.root))
         let directory = Mountpoint.Source(kind: "source", path: path, descriptor: place.root.fd)
         let target = try Mountpoint.check(

@@ -22,8 +22,11 @@ struct ViewSubject: MountSubject {
         _ request: MountRequest, secret: SecretBytes, log: @escaping @Sendable (String) -> Void
     ) throws -> MountContents {
         let place = try ViewPlace(request.source)
-        let secrets = try ViewSecrets(arguments.origin, secret: secret.count > 0 ? secret : nil)
-        let source = try arguments.source(place, secrets: secrets, keyFile: secret, log: log)
+        // Callers hold on to theirs for as long as this process serves.
+        let own = secret.subrange(0..<secret.count)
+        secret.forget()
+        let secrets = try ViewSecrets(arguments.origin, secret: own.count > 0 ? own : nil)
+        let source = try arguments.source(place, secrets: secrets, keyFile: own, log: log)
         let fileSystem = try ViewFileSystem(
             source: source, secrets: secrets, gate: LockGate(request.lock), cacheSize: request.cacheSize,
             logger: Logger(label: "vaultfs"))

@@ -72,6 +72,26 @@ struct ViewFileSystemTests {
         #expect(throws: StoreError.locked) { try view.read(handle) }
     }
 
+    @Test("A file that was seen under another name before: its key is asked for by the name it has now")
+    func renamedInSource() throws {
+        let place = try TemporaryDirectory()
+        let (asked, key) = (place.appending("asked"), place.appending("key"))
+        try Data(MountedView.key).write(to: URL(filePath: key))
+        let view = try MountedView(keyCommand: "echo $VAULTFS_KEY_PATH >> \(asked); cat \(key)")
+        try view.write(pattern(300), to: "f.part")
+        let before = try view.lookUp("f.part")
+        try #require(rename(view.directory.appending("f.part"), view.directory.appending("f")) == 0)
+        let entry = try view.lookUp("f")
+        #expect(entry.id == before.id)
+        let answer = Monitor<Result<ViewHandle, StoreError>?>(nil)
+        let opened = try view.system.open(
+            entry.id, flags: O_RDONLY, for: Caller(uid: 0, gid: 0), workspace: view.workspace,
+            deferring: { { outcome in answer.update { $0 = outcome } } })
+        #expect(opened == nil)
+        _ = try answer.wait { $0 }.get()
+        #expect(try String(contentsOfFile: asked, encoding: .utf8) == "f\n")
+    }
+
     // MARK: Keys that have to be fetched
 
     /// A command that waits until somebody writes the key into a fifo.

@@ -1,0 +1,72 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// Options of views that take effect, or are refused.
+    @Suite struct ViewOptions {
+        @Test("a playlist alone is refused: its segments would not be there")
+        func playlistAlone() throws {
+            let view = try ViewUnderTest()
+            let playlist = "\(view.source)/index.m3u8"
+            try Data("#EXTM3U\n".utf8).write(to: URL(fileURLWithPath: playlist))
+            expectFailure(try view.tryMount("hls", source: playlist), .usage, naming: "index.m3u8", "directory")
+        }
+
+        @Test("fstab's words for the passphrase")
+        func passphraseWithinOptions() throws {
+            let view = try ViewUnderTest()
+            try view.make("salted", ["aes-256-cbc", "-pbkdf2", "20000"])
+            try view.mount("openssl", ["--pbkdf2-iterations", "10000", "-o", "passfile=\(view.passfile)"])
+            try view.account.run([
+                "cmp", "\(view.mountpoint)/file-20000", "\(view.originals)/file-20000",
+            ]).succeeded()
+            try view.unmount()
+            expectFailure(
+                try view.tryMount("openssl", ["-o", "keyfile=\(view.passfile)"]), .usage, naming: "--key-file")
+        }
+
+        @Test("--prewarm goes on behind a directory that cannot be read", arguments: Settings.accounts)
+        func prewarmBesideUnreadable(setting: Setting) throws {
+            let view = try ViewUnderTest(setting.account())
+            try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
+            try view.account.run([
+                "sh", "-c", "cd \(view.source); mkdir a z; cp file-20000 z/; chmod 0 a",
+            ]).succeeded()
+            let script = "echo $VAULTFS_KEY_PATH >> \(view.plain)/asked; cat \(view.keys)/binary"
+            try view.mount("cbc", ["--iv", ViewCase.vector, "--key-command", script, "--prewarm"])
+            try poll("the keys") {
+                let asked = (try? String(contentsOfFile: "\(view.plain)/asked", encoding: .utf8)) ?? ""
+                return Set(asked.split(separator: "\n")) == ["file-20000", "z/file-20000"]
+            }
+            try view.unmount()
+            try view.account.run(["chmod", "700", "\(view.source)/a"]).succeeded()
+        }
+
+        @Test(
+            "a key that was given at the mount is not in memory after a lock that forgets, though nobody has opened a file",
+            .enabled(if: Products.isRoot, "reads /proc/PID/mem"))
+        func keyOfNoOpenFile() throws {
+            let view = try ViewUnderTest()
+            try view.make("cbc", ["aes-256-cbc", "pkcs7", "20000"])
+            // Memory of memfd_secret(2) cannot be read like this.
+            try view.mount(
+                "cbc", ["--iv", ViewCase.vector, "--key-file", "\(view.keys)/binary", "--on-lock", "forget"],
+                launcher: [Products.python, Products.program("without_memfd_secret.py")])
+            let key = try String(contentsOfFile: "\(view.keys)/hex", encoding: .utf8).prefix(64)
+            #expect(try found(key, view) > 0)
+            try view.vaultfs(["lock", view.mountpoint]).succeeded()
+            #expect(try found(key, view) == 0)
+            try view.unmount()
+        }
+
+        /// How often a hexadecimal byte string is in the daemon's memory.
+        private func found(_ needle: Substring, _ view: ViewUnderTest) throws -> Int {
+            let daemon = try #require(view.daemon)
+            let output = try view.account.run(
+                [Products.python, Products.program("scan_memory.py"), "\(daemon)"], input: String(needle)
+            ).succeeded().output
+            return try #require(output.split(separator: " ").first.flatMap { Int($0) }, "\(output)")
+        }
+    }
+}
