@@ -7,6 +7,9 @@ internal import ViewFormats
 
 /// What a lock does to what is open: everything is of the class complete. Called by the locker's thread.
 extension ViewFileSystem: LockableFileSystem {
+    /// How long an unlock waits for the keys of open files, in seconds.
+    private static let unlockPatience = 2
+
     package var openHandles: Int { handles.load(ordering: .acquiring) }
     package var presentKeys: [String] { source.keys.isClosed ? [] : ["view"] }
 
@@ -47,9 +50,12 @@ extension ViewFileSystem: LockableFileSystem {
         let open = nodes.all.compactMap(\.openFile)
         for file in open { file.restoreKeys(from: source.keys) }
         let missing = Set(open.filter { !$0.hasKeys }.flatMap(\.keyNames))
-        // Whoever reads puts them in place, and is told until then that the key is not there: no request waits for a
-        // command, and nobody brings keys back into a view that was locked again meanwhile.
-        source.keys.prefetch(Array(missing)) { _, _ in }
+        // Programs that have files open are to go on, not to be told that a key is not here yet. Those that take longer
+        // are put in place by whoever reads: nobody else brings keys back, into a view that may be locked again.
+        let outcomes = Monitor(0)
+        let wanted = source.keys.prefetch(Array(missing)) { _, _ in outcomes.update { $0 += 1 } }
+        _ = outcomes.wait(until: monotonicDeadline(in: Self.unlockPatience)) { $0 >= wanted ? () : nil }
+        for file in open { file.restoreKeys(from: source.keys) }
     }
 
     package func detachedDirectories(all: Bool) -> [[UInt8]] {

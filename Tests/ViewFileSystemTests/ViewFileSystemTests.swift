@@ -92,6 +92,26 @@ struct ViewFileSystemTests {
         #expect(try String(contentsOfFile: asked, encoding: .utf8) == "f\n")
     }
 
+    @Test("An unlock that fetches keys again waits for those of open files: reading goes on at once")
+    func unlocked() throws {
+        let place = try TemporaryDirectory()
+        let key = place.appending("key")
+        try Data(MountedView.key).write(to: URL(filePath: key))
+        let view = try MountedView(keyCommand: "sleep 0.1; cat \(key)")
+        try view.write(pattern(300), to: "f")
+        let answer = Monitor<Result<ViewHandle, StoreError>?>(nil)
+        let opened = try view.system.open(
+            view.lookUp("f").id, flags: O_RDONLY, for: Caller(uid: 0, gid: 0), workspace: view.workspace,
+            deferring: { { outcome in answer.update { $0 = outcome } } })
+        #expect(opened == nil)
+        let handle = try answer.wait { $0 }.get()
+        view.gate.enter(.locked)
+        _ = view.system.forgetKeys()
+        try view.system.restoreKeys(nil)
+        view.gate.enter(.unlocked)
+        #expect(try view.read(handle) == pattern(300))
+    }
+
     // MARK: Keys that have to be fetched
 
     /// A command that waits until somebody writes the key into a fifo.
