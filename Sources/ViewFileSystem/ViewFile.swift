@@ -78,11 +78,25 @@ final class ViewFile: Sendable {
 package final class ViewHandle: Sendable {
     let node: ViewNode
     let caching: PageCaching
+    /// Of the content that was opened.
+    private let token: UInt64
+    /// Whether the kernel is known to have dropped the pages that it had before.
+    private let isSettled: Atomic<Bool>
 
     /// - Parameter node: that has a file open for this handle.
-    init(node: ViewNode, caching: PageCaching) {
+    init(node: ViewNode, token: UInt64, caching: PageCaching) {
         self.node = node
+        self.token = token
         self.caching = caching
+        isSettled = Atomic(caching == .keep)
+    }
+
+    /// A read has come: the open is over.
+    @inline(__always)
+    func settle() {
+        if isSettled.load(ordering: .relaxed) { return }
+        isSettled.store(true, ordering: .relaxed)
+        node.hasDroppedPages(for: token)
     }
 
     var file: ViewFile {

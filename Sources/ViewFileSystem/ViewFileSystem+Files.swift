@@ -58,7 +58,9 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         do throws(ViewError) {
             let plan = try source.plan(for: path, file, status)
             let stamp = SourceStamp(status)
-            if let open = node.reopen(stamp, plan) { return .opened(handle(open, node, caching: .keep)) }
+            if let open = node.reopen(stamp, plan) {
+                return .opened(handle(open.file, node, open.token, open.caching))
+            }
             guard let keys = availableKeys(plan) else { return .missing(plan.keyNames) }
             let content = try plan.open(file, keys: keys)
             let token = tokenOfContent(of: node, stamp, plan)
@@ -66,7 +68,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
             let caching = node.open(
                 opened, .init(stamp: stamp, plan: plan, token: token, length: content.length))
             fileProblems.clear(path)
-            return .opened(handle(opened, node, caching: caching))
+            return .opened(handle(opened, node, token, caching))
         } catch {
             throw storeError(error, of: path)
         }
@@ -85,7 +87,9 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         }
     }
 
-    private func handle(_ file: ViewFile, _ node: ViewNode, caching: PageCaching) -> ViewHandle {
+    private func handle(
+        _ file: ViewFile, _ node: ViewNode, _ token: UInt64, _ caching: PageCaching
+    ) -> ViewHandle {
         handles.add(1, ordering: .acquiringAndReleasing)
         let told = node.toldSize.withLock { told in
             defer { told = Int64(file.length) }
@@ -93,7 +97,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         }
         // Before the program asks how long the file is.
         if told != Int64(file.length) { attributeObserver.withLock { $0 }?(nodes.id(of: node).rawValue) }
-        return ViewHandle(node: node, caching: caching)
+        return ViewHandle(node: node, token: token, caching: caching)
     }
 
     package func release(_ handle: ViewHandle) {
@@ -109,6 +113,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     ) throws(StoreError) -> Int {
         try admit()
         let file = handle.file
+        handle.settle()
         do throws(ViewError) {
             return try file.read(at: plaintextOffset, into: buffer, workspace: workspace)
         } catch {
