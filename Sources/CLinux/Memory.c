@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -44,6 +45,9 @@ void linux_unmap_secret_memory(void *address, size_t size) {
     munmap(address, size);
 }
 
+// A function of its own: the stack is as it was when it returns.
+static __attribute__((noinline)) void zero_stack(size_t size) { explicit_bzero(alloca(size), size); }
+
 __attribute__((noinline)) void linux_scrub_stack(void) {
     enum { deepest = 128 << 10, margin = 8 << 10 };
     pthread_attr_t attributes;
@@ -58,7 +62,13 @@ __attribute__((noinline)) void linux_scrub_stack(void) {
     if (unused <= margin) return;
     unused -= margin;
     if (unused > deepest) unused = deepest;
-    explicit_bzero(alloca(unused), unused);
+    // A signal that comes meanwhile saves the vector registers, and the plaintext that memcpy has left in them, below all
+    // that is scrubbed. Afterwards it does that up here, where the next scrub finds it.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    zero_stack(unused);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 int linux_set_not_dumpable(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }

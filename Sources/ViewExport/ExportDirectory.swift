@@ -1,4 +1,4 @@
-internal import BackingStore
+package import BackingStore
 internal import CLinux
 internal import Glibc
 internal import SystemPackage
@@ -71,12 +71,14 @@ final class ExportDirectory {
         if let modified { try? descriptor.setModified(modified) }
         try descriptor.synchronize(dataOnly: false)
     }
+}
 
-    /// Whether it is `other` or somewhere below.
-    func isInside(_ other: Descriptor) throws(StoreError) -> Bool {
+extension Descriptor {
+    /// Whether this directory is `other` or somewhere below.
+    package func isInside(_ other: Descriptor) throws(StoreError) -> Bool {
         let wanted = try other.status()
-        var current = descriptor
-        var status = try current.status()
+        var current = self
+        var status = try status()
         while true {
             if status.st_ino == wanted.st_ino && status.st_dev == wanted.st_dev { return true }
             let parent = try Descriptor(at: current.fd, Array("..".utf8), flags: linux_O_PATH | O_DIRECTORY)

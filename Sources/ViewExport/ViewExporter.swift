@@ -50,7 +50,7 @@ package final class ViewExporter {
         do throws(StoreError) {
             try source.scan()
             root = try ExportDirectory(destination)
-            isInside = try root.isInside(source.root)
+            isInside = try root.descriptor.isInside(source.root)
         } catch {
             throw .unusable(path: [], error)
         }

@@ -7,8 +7,8 @@ internal import ViewFormats
 
 /// What a lock does to what is open: everything is of the class complete. Called by the locker's thread.
 extension ViewFileSystem: LockableFileSystem {
-    /// How long an unlock waits for the keys of open files, in seconds.
-    private static let unlockPatience = 2
+    /// How long an unlock waits for the keys of open files, in seconds: a key command may take much longer.
+    private static let patience = 2
 
     package var openHandles: Int { handles.load(ordering: .acquiring) }
     package var presentKeys: [String] { source.keys.isClosed ? [] : ["view"] }
@@ -54,7 +54,7 @@ extension ViewFileSystem: LockableFileSystem {
         // are put in place by whoever reads: nobody else brings keys back, into a view that may be locked again.
         let outcomes = Monitor(0)
         let wanted = source.keys.prefetch(Array(missing)) { _, _ in outcomes.update { $0 += 1 } }
-        _ = outcomes.wait(until: monotonicDeadline(in: Self.unlockPatience)) { $0 >= wanted ? () : nil }
+        _ = outcomes.wait(until: monotonicDeadline(in: Self.patience)) { $0 >= wanted ? () : nil }
         for file in open { file.restoreKeys(from: source.keys) }
     }
 

@@ -51,7 +51,6 @@ struct ExportCommand: ParsableCommand {
 
     mutating func run() throws {
         ProcessSetup.protectMemory()
-        ProcessSetup.raiseLimits()
         // `--key` files are named to the key store by absolute paths.
         try options.makeAbsolute()
         try view.check(passphrase)
@@ -99,7 +98,7 @@ struct ExportCommand: ParsableCommand {
         switch error {
         case .stopped: CommandFailure(.failure, "interrupted")
         case .insideSource:
-            CommandFailure(.failure, "\(destination.path.shown) is the source or in it: choose another destination")
+            ExportTarget.insideSource(destination.path)
         case .unusable(let path, let error):
             CommandFailure(
                 .failure,

@@ -1,6 +1,7 @@
 internal import BackingStore
 internal import Glibc
 internal import SystemPackage
+internal import ViewExport
 
 /// Where an export goes.
 struct ExportTarget {
@@ -12,6 +13,7 @@ struct ExportTarget {
     /// - Parameter path: as the user gave it: links on the way to it are followed, none in it.
     init(_ path: FilePath, of source: ViewPlace) throws(CommandFailure) {
         guard let sourceName = source.onlyName else {
+            try Self.checkParent(of: path, isNotIn: source)
             // Plaintext is for this user alone.
             if path.withPlatformString({ mkdir($0, 0o700) }) != 0, currentErrno() != .fileExists {
                 throw CommandFailure(.failure, "cannot make \(path.shown): \(currentErrno())")
@@ -29,6 +31,17 @@ struct ExportTarget {
         }
         let parent = path.removingLastComponent()
         (directory, name) = (try Self.open(parent.isEmpty ? "." : parent), FilePath(root: nil, [last]).bytes)
+    }
+
+    /// Nothing is made in the source.
+    private static func checkParent(of path: FilePath, isNotIn source: ViewPlace) throws(CommandFailure) {
+        let parent = path.removingLastComponent()
+        let directory = try open(parent.isEmpty ? "." : parent)
+        guard (try? directory.isInside(source.root)) != true else { throw insideSource(path) }
+    }
+
+    static func insideSource(_ path: FilePath) -> CommandFailure {
+        CommandFailure(.failure, "\(path.shown) is the source or in it: choose another destination")
     }
 
     private static func open(_ path: FilePath) throws(CommandFailure) -> Descriptor {

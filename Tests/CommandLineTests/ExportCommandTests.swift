@@ -178,6 +178,16 @@ import Testing
         #expect(result.exitCode == 0, "\(result)")
     }
 
+    @Test func `nothing is made in the source`() throws {
+        try Command(["mkdir", directory.appending("tree")]).run().succeeded()
+        for destination in ["tree", "tree/new"] {
+            let result = try exportStream("tree", destination).run()
+            #expect(result.exitCode == FailureCode.failure.rawValue)
+            #expect(result.errors.contains("is the source or in it"))
+        }
+        #expect(try FileManager.default.contentsOfDirectory(atPath: directory.appending("tree")).isEmpty)
+    }
+
     @Test(arguments: [
         (["--iv-in-file", "--iv", key], "only one of --iv, --iv-in-file can be given"),
         (["--chunk-size", "1M", "--iv", key], "--chunk-size is not for cbc"),

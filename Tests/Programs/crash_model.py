@@ -109,6 +109,9 @@ def check_tree(base, model):
             continue
         found[name], tail = read_found(path, model)
         old, new = candidates[0].entries[name], candidates[-1].entries[name]
+        if model.in_flight and model.in_flight[0] in ("write", "truncate") and name not in before.entries:
+            # Made by what was in flight, before its first byte.
+            old = bytearray()
         if tail is not None:
             torn += 1
             if tail < len(old):

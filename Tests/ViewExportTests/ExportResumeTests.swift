@@ -81,7 +81,7 @@ import ViewFormats
     @Test func `what two exports write at once is left to the first`() throws {
         let held = open(try partial, O_RDWR | O_CLOEXEC)
         defer { close(held) }
-        try #require(flock(held, LOCK_EX | LOCK_NB) == 0)
+        try #require(flock(held, LOCK_SH | LOCK_NB) == 0)
         let totals = try place.export()
         #expect(totals.failures == 1)
         #expect(place.failures["file"]?.contains("another export is writing it") == true)
