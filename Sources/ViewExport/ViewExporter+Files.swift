@@ -46,7 +46,7 @@ extension ViewExporter {
     }
 
     private func partialName(
-        _ target: [UInt8], _ content: ExportContent, _ stamp: ExportStamp
+        _ target: [UInt8], _ content: OpenContent, _ stamp: ExportStamp
     ) throws(EntryFailure) -> PartialName {
         do throws(CryptoError) {
             return try PartialName(file: target, content: stamp.description + "\n" + content.description)
@@ -58,19 +58,14 @@ extension ViewExporter {
     /// The plaintext, its keys fetched.
     private func content(
         of file: SourceFile, _ status: stat, _ path: [UInt8]
-    ) throws(EntryFailure) -> ExportContent {
+    ) throws(EntryFailure) -> OpenContent {
         do throws(ViewError) {
             let plan = try source.plan(for: path, file, status)
             var keys: [KeyMaterial] = []
             for name in plan.keyNames { keys.append(try source.keys.fetch(name)) }
-            switch try plan.open(file, keys: keys) {
-            case .text(let text): return .text(text)
-            case .chained(let map, let keys):
-                lastToken += 1
-                return .chained(
-                    ChainedFile(
-                        source: file, map: map, keys: keys, token: lastToken, cache: cache, counters: counters))
-            }
+            lastToken += 1
+            return OpenContent(
+                try plan.open(file, keys: keys), of: file, token: lastToken, cache: cache, counters: counters)
         } catch {
             throw EntryFailure(error)
         }
@@ -78,7 +73,7 @@ extension ViewExporter {
 
     /// Writes what is not there yet.
     private func fill(
-        _ partial: PartialFile, with content: ExportContent, _ path: [UInt8]
+        _ partial: PartialFile, with content: OpenContent, _ path: [UInt8]
     ) throws(EntryFailure) {
         var position = try start(partial, content, path)
         totals.bytesBefore += position
@@ -86,7 +81,7 @@ extension ViewExporter {
             let count: Int
             do throws(ViewError) {
                 // Batches begin at multiples of their size.
-                count = try content.read(at: position, into: workspace.reply, workspace)
+                count = try content.read(at: position, into: workspace.reply, workspace: workspace)
             } catch {
                 // Of a source that is not what it was nothing is worth keeping.
                 if case .malformed = error { partial.remove() }
@@ -103,7 +98,7 @@ extension ViewExporter {
 
     /// Where to go on: what is there is compared in places, for its name says nothing of the keys.
     private func start(
-        _ partial: PartialFile, _ content: ExportContent, _ path: [UInt8]
+        _ partial: PartialFile, _ content: OpenContent, _ path: [UInt8]
     ) throws(EntryFailure) -> UInt64 {
         let durable = partial.durableSize
         if durable > 0, durable < content.length, try isSame(partial.descriptor, as: content, upTo: durable, path) {
@@ -114,7 +109,7 @@ extension ViewExporter {
     }
 
     private func isSame(
-        _ name: [UInt8], in destination: ExportDirectory, as content: ExportContent, _ path: [UInt8]
+        _ name: [UInt8], in destination: ExportDirectory, as content: OpenContent, _ path: [UInt8]
     ) throws(EntryFailure) -> Bool {
         let file = try writing(path) { () throws(StoreError) in
             try Descriptor.place(of: name, in: destination.descriptor).openedRegularFile()
@@ -125,14 +120,14 @@ extension ViewExporter {
     /// Whether the first bytes, the last before `end`, and those where a second chain begins are the same: another key,
     /// vector or chunk size shows there.
     private func isSame(
-        _ file: Descriptor, as content: ExportContent, upTo end: UInt64, _ path: [UInt8]
+        _ file: Descriptor, as content: OpenContent, upTo end: UInt64, _ path: [UInt8]
     ) throws(EntryFailure) -> Bool {
         let size = UInt64(Self.sampleSize)
         for offset in [0, content.secondStart, end - min(end, size)] where offset < end {
             let count = Int(min(size, end - offset))
             let wanted = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[..<count])
             let found = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[count..<(2 * count)])
-            do throws(ViewError) { _ = try content.read(at: offset, into: wanted, workspace) } catch {
+            do throws(ViewError) { _ = try content.read(at: offset, into: wanted, workspace: workspace) } catch {
                 throw EntryFailure(error)
             }
             let had = try writing(path) { () throws(StoreError) in try file.read(at: offset, into: found) }

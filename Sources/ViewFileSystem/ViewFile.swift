@@ -7,42 +7,18 @@ internal import ViewFormats
 
 /// One source file, opened: all handles of the same content share it. Any thread.
 final class ViewFile: Sendable {
-    enum Content: Sendable {
-        case chained(ChainedFile)
-        case text([UInt8])
-    }
-
     let source: SourceFile
-    let content: Content
+    let content: OpenContent
     let keyNames: [KeyName]
     private let restoring = Mutex(())
 
-    init(_ content: Content, of source: SourceFile, keyNames: [KeyName]) {
+    init(_ content: OpenContent, of source: SourceFile, keyNames: [KeyName]) {
         self.source = source
         self.content = content
         self.keyNames = keyNames
     }
 
-    var length: UInt64 {
-        switch content {
-        case .chained(let file): file.length
-        case .text(let text): UInt64(text.count)
-        }
-    }
-
-    func read(
-        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: ViewWorkspace
-    ) throws(ViewError) -> Int {
-        switch content {
-        case .chained(let file):
-            return try file.read(at: plaintextOffset, into: buffer, workspace: workspace)
-        case .text(let text):
-            guard plaintextOffset < UInt64(text.count) else { return 0 }
-            let rest = text[Int(plaintextOffset)...].prefix(buffer.count)
-            buffer.copyBytes(from: rest)
-            return rest.count
-        }
-    }
+    var length: UInt64 { content.length }
 
     // MARK: A lock
 
@@ -78,11 +54,25 @@ final class ViewFile: Sendable {
 package final class ViewHandle: Sendable {
     let node: ViewNode
     let caching: PageCaching
+    /// Of the content that was opened.
+    private let token: UInt64
+    /// Whether the kernel is known to have dropped the pages that it had before.
+    private let isSettled: Atomic<Bool>
 
     /// - Parameter node: that has a file open for this handle.
-    init(node: ViewNode, caching: PageCaching) {
+    init(node: ViewNode, token: UInt64, caching: PageCaching) {
         self.node = node
+        self.token = token
         self.caching = caching
+        isSettled = Atomic(caching == .keep)
+    }
+
+    /// A read has come: the open is over.
+    @inline(__always)
+    func settle() {
+        if isSettled.load(ordering: .relaxed) { return }
+        isSettled.store(true, ordering: .relaxed)
+        node.hasDroppedPages(for: token)
     }
 
     var file: ViewFile {

@@ -58,34 +58,27 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         do throws(ViewError) {
             let plan = try source.plan(for: path, file, status)
             let stamp = SourceStamp(status)
-            if let open = node.reopen(stamp, plan) { return .opened(handle(open, node, caching: .keep)) }
+            if let open = node.reopen(stamp, plan) {
+                return .opened(handle(open.file, node, open.token, open.caching))
+            }
             guard let keys = availableKeys(plan) else { return .missing(plan.keyNames) }
             let content = try plan.open(file, keys: keys)
             let token = tokenOfContent(of: node, stamp, plan)
-            let opened = makeFile(content, plan, file, token)
+            let opened = ViewFile(
+                OpenContent(content, of: file, token: token, cache: cache, counters: counters), of: file,
+                keyNames: plan.keyNames)
             let caching = node.open(
                 opened, .init(stamp: stamp, plan: plan, token: token, length: content.length))
             fileProblems.clear(path)
-            return .opened(handle(opened, node, caching: caching))
+            return .opened(handle(opened, node, token, caching))
         } catch {
             throw storeError(error, of: path)
         }
     }
 
-    private func makeFile(
-        _ content: FileContent, _ plan: FilePlan, _ source: SourceFile, _ token: UInt64
-    ) -> ViewFile {
-        switch content {
-        case .chained(let map, let keys):
-            let file = ChainedFile(
-                source: source, map: map, keys: keys, token: token, cache: cache, counters: counters)
-            return ViewFile(.chained(file), of: source, keyNames: plan.keyNames)
-        case .text(let text):
-            return ViewFile(.text(text), of: source, keyNames: [])
-        }
-    }
-
-    private func handle(_ file: ViewFile, _ node: ViewNode, caching: PageCaching) -> ViewHandle {
+    private func handle(
+        _ file: ViewFile, _ node: ViewNode, _ token: UInt64, _ caching: PageCaching
+    ) -> ViewHandle {
         handles.add(1, ordering: .acquiringAndReleasing)
         let told = node.toldSize.withLock { told in
             defer { told = Int64(file.length) }
@@ -93,7 +86,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         }
         // Before the program asks how long the file is.
         if told != Int64(file.length) { attributeObserver.withLock { $0 }?(nodes.id(of: node).rawValue) }
-        return ViewHandle(node: node, caching: caching)
+        return ViewHandle(node: node, token: token, caching: caching)
     }
 
     package func release(_ handle: ViewHandle) {
@@ -109,8 +102,9 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     ) throws(StoreError) -> Int {
         try admit()
         let file = handle.file
+        handle.settle()
         do throws(ViewError) {
-            return try file.read(at: plaintextOffset, into: buffer, workspace: workspace)
+            return try file.content.read(at: plaintextOffset, into: buffer, workspace: workspace)
         } catch {
             guard error == .store(.locked) else { throw storeError(error, of: path(of: handle.node)) }
             return try readWithKeysBack(handle, at: plaintextOffset, into: buffer, workspace)
@@ -124,7 +118,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     ) throws(StoreError) -> Int {
         handle.file.restoreKeys(from: source.keys)
         do throws(ViewError) {
-            return try handle.file.read(at: plaintextOffset, into: buffer, workspace: workspace)
+            return try handle.file.content.read(at: plaintextOffset, into: buffer, workspace: workspace)
         } catch {
             throw storeError(error, of: path(of: handle.node))
         }

@@ -50,12 +50,11 @@ extension ViewFileSystem: LockableFileSystem {
         let open = nodes.all.compactMap(\.openFile)
         for file in open { file.restoreKeys(from: source.keys) }
         let missing = Set(open.filter { !$0.hasKeys }.flatMap(\.keyNames))
-        let left = Monitor(missing.count)
-        let taken = source.keys.prefetch(Array(missing)) { _, _ in left.update { $0 -= 1 } }
-        let deadline = monotonicDeadline(in: Self.patience)
-        _ = left.wait(until: deadline) { $0 <= missing.count - taken ? () : nil }
-        // Later ones are put in place by whoever reads then; until that they are told that the key is not there. Nobody
-        // brings keys back into a view that was locked again meanwhile.
+        // Programs that have files open are to go on, not to be told that a key is not here yet. Those that take longer
+        // are put in place by whoever reads: nobody else brings keys back, into a view that may be locked again.
+        let outcomes = Monitor(0)
+        let wanted = source.keys.prefetch(Array(missing)) { _, _ in outcomes.update { $0 += 1 } }
+        _ = outcomes.wait(until: monotonicDeadline(in: Self.patience)) { $0 >= wanted ? () : nil }
         for file in open { file.restoreKeys(from: source.keys) }
     }
 

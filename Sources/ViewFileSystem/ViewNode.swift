@@ -24,8 +24,10 @@ final class ViewNode: TableNode, @unchecked Sendable {
         /// place is another for all from the next open on.
         var file: ViewFile?
         var handles = 0
-        /// The content that the kernel has pages of.
+        /// The content that all of the kernel's pages are of; nil: some may be of another.
         var pages: UInt64?
+
+        func caching(_ token: UInt64) -> PageCaching { pages == token ? .keep : .drop }
     }
 
     /// Of a directory: whether a listing has come to its end.
@@ -49,13 +51,13 @@ final class ViewNode: TableNode, @unchecked Sendable {
     }
 
     /// One handle more of the file that is open, if it is still that, and has its keys.
-    func reopen(_ stamp: SourceStamp, _ plan: FilePlan) -> ViewFile? {
+    func reopen(_ stamp: SourceStamp, _ plan: FilePlan) -> (file: ViewFile, token: UInt64, caching: PageCaching)? {
         content.withLock { content in
             guard let file = content.file, file.hasKeys, let known = content.known, known.stamp == stamp,
                 known.plan.isSame(as: plan)
             else { return nil }
             content.handles += 1
-            return file
+            return (file, known.token, content.caching(known.token))
         }
     }
 
@@ -64,9 +66,16 @@ final class ViewNode: TableNode, @unchecked Sendable {
         content.withLock { content in
             content.handles += 1
             (content.file, content.known) = (file, known)
-            defer { content.pages = known.token }
-            return content.pages == known.token ? .keep : .drop
+            let caching = content.caching(known.token)
+            if caching == .drop { content.pages = nil }
+            return caching
         }
+    }
+
+    /// The kernel has dropped its pages for a handle of this content: it does that when it has our answer, and others may
+    /// be opening the file meanwhile.
+    func hasDroppedPages(for token: UInt64) {
+        content.withLock { if $0.known?.token == token { $0.pages = token } }
     }
 
     func release() {

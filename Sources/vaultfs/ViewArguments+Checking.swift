@@ -27,6 +27,17 @@ extension ViewArguments {
         )
     }
 
+    /// That the key file can be read again, by another process and after a lock that forgets.
+    func checkKeyFileStays() throws(CommandFailure) {
+        guard let path = options.keyFile?.path else { return }
+        var status = stat()
+        // One that is not there is told of when it is read.
+        guard path.withPlatformString({ stat($0, &status) }) == 0, status.st_mode & S_IFMT != S_IFREG else { return }
+        throw CommandFailure(
+            .usage,
+            "--key-file \(path.shown) is a pipe, which no unlock can read again: give a file, or --on-lock refuse")
+    }
+
     /// That there is something to have keys from, and an initial vector.
     func check(_ manifest: ViewManifest?) throws(CommandFailure) {
         if let manifest, manifest.format != formatName.rawValue {

@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import BackingStore
 internal import Glibc
+internal import MountedFileSystem
 internal import SystemPackage
 internal import ViewFormats
 
@@ -77,6 +78,7 @@ struct ViewCommand: ParsableCommand {
         let target = try Mountpoint.check(
             mountpoint.path, source: place.onlyName == nil ? directory : nil, mayBeNonEmpty: list.mayBeNonEmpty)
         let request = try mount.request(list, source: path, mountpoint: target, isReadOnly: true)
+        if request.lock.policy == .forget { try view.checkKeyFileStays() }
         try MountArguments.checkDevice(list)
         let secret = try view.readSecret(passphrase)
         Console.report("these files carry no authentication: what was changed in them is shown changed")

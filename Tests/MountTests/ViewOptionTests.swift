@@ -26,6 +26,22 @@ extension MountTests {
                 try view.tryMount("openssl", ["-o", "keyfile=\(view.passfile)"]), .usage, naming: "--key-file")
         }
 
+        @Test("a key from a pipe, and a lock that forgets it: refused, since no unlock would bring it back")
+        func keyFromPipe() throws {
+            let view = try ViewUnderTest()
+            try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
+            let launcher = ["sh", "-c", "cat \(view.keys)/binary | \"$@\"", "sh"]
+            let options = ["--iv", ViewCase.vector, "--key-file", "/dev/stdin"]
+            expectFailure(
+                try view.tryMount("cbc", options + ["--on-lock", "forget"], launcher: launcher), .usage,
+                naming: "--key-file", "--on-lock refuse")
+            try view.mount("cbc", options, launcher: launcher)
+            try view.account.run([
+                "cmp", "\(view.mountpoint)/file-20000", "\(view.originals)/file-20000",
+            ]).succeeded()
+            try view.unmount()
+        }
+
         @Test("--prewarm goes on behind a directory that cannot be read", arguments: Settings.accounts)
         func prewarmBesideUnreadable(setting: Setting) throws {
             let view = try ViewUnderTest(setting.account())

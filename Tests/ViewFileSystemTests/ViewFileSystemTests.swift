@@ -52,7 +52,9 @@ struct ViewFileSystemTests {
         #expect(try view.system.attributes(entry.id).st_size == 5000)
         let second = try view.open(entry.id)
         #expect(second.caching == .drop)
+        #expect(try view.open(entry.id).caching == .drop, "the kernel may not have the answer to the second yet")
         #expect(try view.read(second) == pattern(5000, seed: 2))
+        #expect(try view.open(entry.id).caching == .keep)
     }
 
     @Test("Nothing is told while it is locked; keys forgotten come back with the unlock")
@@ -90,6 +92,26 @@ struct ViewFileSystemTests {
         #expect(opened == nil)
         _ = try answer.wait { $0 }.get()
         #expect(try String(contentsOfFile: asked, encoding: .utf8) == "f\n")
+    }
+
+    @Test("An unlock that fetches keys again waits for those of open files: reading goes on at once")
+    func unlocked() throws {
+        let place = try TemporaryDirectory()
+        let key = place.appending("key")
+        try Data(MountedView.key).write(to: URL(filePath: key))
+        let view = try MountedView(keyCommand: "sleep 0.1; cat \(key)")
+        try view.write(pattern(300), to: "f")
+        let answer = Monitor<Result<ViewHandle, StoreError>?>(nil)
+        let opened = try view.system.open(
+            view.lookUp("f").id, flags: O_RDONLY, for: Caller(uid: 0, gid: 0), workspace: view.workspace,
+            deferring: { { outcome in answer.update { $0 = outcome } } })
+        #expect(opened == nil)
+        let handle = try answer.wait { $0 }.get()
+        view.gate.enter(.locked)
+        _ = view.system.forgetKeys()
+        try view.system.restoreKeys(nil)
+        view.gate.enter(.unlocked)
+        #expect(try view.read(handle) == pattern(300))
     }
 
     // MARK: Keys that have to be fetched

@@ -1,34 +1,7 @@
 internal import BackingStore
 internal import ViewFormats
 
-/// The plaintext of a file, to be read in order.
-enum ExportContent {
-    case chained(ChainedFile)
-    case text([UInt8])
-
-    /// Bytes.
-    var length: UInt64 {
-        switch self {
-        case .chained(let file): file.length
-        case .text(let text): UInt64(text.count)
-        }
-    }
-
-    /// Fills `buffer` up to the end of the file; returns the bytes read.
-    func read(
-        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
-    ) throws(ViewError) -> Int {
-        switch self {
-        case .chained(let file):
-            return try file.read(at: plaintextOffset, into: buffer, workspace: workspace)
-        case .text(let text):
-            guard plaintextOffset < UInt64(text.count) else { return 0 }
-            let rest = text[Int(plaintextOffset)...].prefix(buffer.count)
-            buffer.copyBytes(from: rest)
-            return rest.count
-        }
-    }
-
+extension OpenContent {
     /// Where a piece of the file begins that tells whether it was decrypted in the same way: the second chain.
     var secondStart: UInt64 {
         guard case .chained(let file) = self, file.map.count > 1 else { return 0 }
