@@ -59,8 +59,15 @@ def scan(pid, kinds):
     return result
 
 
+def is_daemon(pid, mountpoint):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as words, open(f"/proc/{pid}/comm") as name:
+            return os.fsencode(mountpoint) in words.read().split(b"\0") and name.read() == "vaultfs\n"
+    except (FileNotFoundError, ProcessLookupError):
+        # Another process that has just ended.
+        return False
+
+
 def find_daemon(mountpoint):
-    return next(
-        int(pid) for pid in sorted(filter(str.isdigit, os.listdir("/proc")), key=int, reverse=True)
-        if os.fsencode(mountpoint) in open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0")
-        and open(f"/proc/{pid}/comm").read() == "vaultfs\n")
+    processes = sorted(map(int, filter(str.isdigit, os.listdir("/proc"))), reverse=True)
+    return next(pid for pid in processes if is_daemon(pid, mountpoint))
