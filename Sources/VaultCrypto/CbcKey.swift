@@ -6,12 +6,15 @@ package final class CbcKey: Sendable {
 
     private let currentIdentity: Atomic<UInt64>
     let bytes: SecretBytes
+    /// Tells, when the key is forgotten, whether another is the same.
+    private let digest: SecretBytes
 
     /// Throws `.invalidInput` where the key is not of 16, 24 or 32 bytes.
     package init(_ bytes: SecretBytes) throws(CryptoError) {
         guard [16, 24, 32].contains(bytes.count) else { throw .invalidInput("an AES key of \(bytes.count) bytes") }
         currentIdentity = Atomic(Self.newIdentity())
         self.bytes = bytes
+        digest = try Sha256.digest(bytes)
     }
 
     /// The size in bytes.
@@ -30,11 +33,13 @@ package final class CbcKey: Sendable {
         bytes.forget()
     }
 
-    /// Puts the key in place that is the one of before, had anew and of the same size.
-    package func refill(from other: CbcKey) {
+    /// Puts the key in place that is the one of before, had anew. False where it is another: nothing has changed then.
+    package func refill(from other: CbcKey) -> Bool {
+        guard size == other.size, digest.hasSameBytes(as: other.digest) else { return false }
         currentIdentity.store(0, ordering: .releasing)
         bytes.refill(from: other.bytes)
         currentIdentity.store(Self.newIdentity(), ordering: .releasing)
+        return true
     }
 
     private static func newIdentity() -> UInt64 {

@@ -56,7 +56,7 @@ struct ExportCommand: ParsableCommand {
         try view.check(passphrase)
         let place = try ViewPlace(try MountArguments.resolve(source.path))
         try view.check(place)
-        try view.check(try ViewManifest.read(in: place.root))
+        try view.check(try place.manifest())
         let target = try ExportTarget(destination.path, of: place)
         let secret = try view.readSecret(passphrase)
         let secrets = try ViewSecrets(view.origin, secret: secret.count > 0 ? secret : nil, isLockable: false)

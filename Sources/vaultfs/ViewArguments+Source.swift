@@ -38,7 +38,7 @@ extension ViewArguments {
     func source(
         _ place: ViewPlace, secrets: ViewSecrets, keyFile: SecretBytes, log: @escaping @Sendable (String) -> Void
     ) throws -> ViewSource {
-        let manifest = try ViewManifest.read(in: place.root)
+        let manifest = try place.manifest()
         try check(manifest)
         let shared = try secrets.sharedKey(keyFile)
         let sources = KeySources(

@@ -73,7 +73,7 @@ struct ViewCommand: ParsableCommand {
         let path = try ViewOptions.resolve(source.path)
         let place = try ViewPlace(path)
         try view.check(place)
-        try view.check(try ViewManifest.read(in: place.root))
+        try view.check(try place.manifest())
         let directory = Mountpoint.Source(kind: "source", path: path, descriptor: place.root.fd)
         let target = try Mountpoint.check(
             mountpoint.path, source: place.onlyName == nil ? directory : nil, mayBeNonEmpty: list.mayBeNonEmpty)

@@ -65,6 +65,11 @@ struct ViewPlace {
         }
     }
 
+    /// What `view.json` in the source says. One beside a source that is a file may be anybody's.
+    func manifest() throws(ViewError) -> ViewManifest? {
+        onlyName == nil ? try ViewManifest.read(in: root) : nil
+    }
+
     private static func open(_ path: FilePath) throws(CommandFailure) -> Descriptor {
         let fd = path.withPlatformString { Glibc.open($0, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
         guard fd >= 0 else { throw CommandFailure(.failure, "cannot open \(path.shown): \(currentErrno())") }

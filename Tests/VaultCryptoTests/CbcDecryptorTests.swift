@@ -131,7 +131,9 @@ import Testing
         decryptor.forgetKeys()
         #expect(throws: CryptoError.keyForgotten) { try decrypt(bytes(hex: ciphertext), vector, key) }
         let again = try self.key(keyText)
-        key.refill(from: again)
+        let other = try CbcKey(SecretBytes.random(count: again.size))
+        #expect(!key.refill(from: other) && key.isForgotten, "another key is not taken")
+        #expect(key.refill(from: again))
         #expect(![0, identity, again.identity].contains(key.identity))
         #expect(try decrypt(bytes(hex: ciphertext), vector, key) == bytes(hex: Self.plaintext))
     }
