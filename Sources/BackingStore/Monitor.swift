@@ -71,10 +71,10 @@ package func monotonicMilliseconds() -> Int {
 }
 
 /// CLOCK_MONOTONIC in nanoseconds, clock_gettime(2).
-package func monotonicNanoseconds() -> Int64 {
+package func monotonicNanoseconds() -> Int {
     var now = timespec()
     clock_gettime(CLOCK_MONOTONIC, &now)
-    return Int64(now.tv_sec) * 1_000_000_000 + Int64(now.tv_nsec)
+    return now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
 /// CLOCK_MONOTONIC `seconds` from now, clock_gettime(2).

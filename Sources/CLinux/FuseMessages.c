@@ -14,6 +14,14 @@ static int body(const void *request, size_t size, uint32_t opcode, void *fields,
     return 1;
 }
 
+uint32_t linux_fuse_thread(const void *request, size_t size) {
+    struct fuse_in_header header;
+    if (size < sizeof header) return 0;
+    memcpy(&header, request, sizeof header);
+    // Nobody waits for these.
+    return header.opcode == FUSE_FORGET || header.opcode == FUSE_BATCH_FORGET || header.opcode == FUSE_INTERRUPT ? 0 : header.pid;
+}
+
 int linux_fuse_offers_killpriv(const void *request, size_t size) {
     // The fields that every minor version since 7.6 has.
     struct {

@@ -72,7 +72,6 @@ final class FuseServer: Sendable {
         let worker = worker
         worker.isPassingBy.store(true, ordering: .releasing)
         gate.leave(worker.passage)
-        crew.makeSureOfWaiter()
     }
 
     func log(_ error: StoreError, _ operation: StaticString) {
@@ -94,8 +93,7 @@ final class Worker: @unchecked Sendable {
     let bell = Semaphore()
     /// The request that is being served, as the kernel sent it.
     var message = fuse_buf()
-    /// How many requests it has taken in a row without having to wait.
-    var streak = 0
+    var following = ClientFollowing()
     /// Within a request that a lock does not wait for.
     let isPassingBy = Atomic<Bool>(false)
 

@@ -5,11 +5,8 @@ internal import Synchronization
 
 /// The messages between the kernel and libfuse, as they pass.
 extension FuseSession {
-    /// Reads them without waiting: who waits, and how, is the crew's affair. And adds to the reply to INIT what libfuse
-    /// 3.14 does not know of (fuse_session_custom_io, fuse_lowlevel.h).
+    /// Adds to the reply to INIT what libfuse 3.14 does not know of (fuse_session_custom_io, fuse_lowlevel.h).
     static func takeOverMessages(of session: OpaquePointer) {
-        let device = fuse_session_fd(session)
-        _ = fcntl(device, F_SETFL, fcntl(device, F_GETFL) | O_NONBLOCK)
         var functions = fuse_custom_io()
         functions.read = { device, buffer, size, _ in read(device, buffer, size) }
         functions.writev = { device, parts, count, userdata in
@@ -22,6 +19,6 @@ extension FuseSession {
             }
             return writev(device, parts, count)
         }
-        fuse_session_custom_io(session, &functions, device)
+        fuse_session_custom_io(session, &functions, fuse_session_fd(session))
     }
 }

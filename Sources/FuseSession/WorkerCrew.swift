@@ -1,73 +1,82 @@
 internal import BackingStore
 internal import Synchronization
 
-/// Which worker waits for the next request, and which ones rest. Any thread.
+/// Which workers wait for requests: all, or, while one program alone asks, one. Any thread.
 ///
-/// One waits at /dev/fuse, and no more: of several that sleep there the kernel wakes one for each request, even while
-/// another is about to take it. It serves what it takes itself, without waking anybody, since that would cost more than
-/// most requests. Others are called where requests queue up, and when all that do not rest are busy for long (`watch`).
-final class WorkerCrew: @unchecked Sendable {
-    // @unchecked: `polling` is used by the one that waits alone.
-
-    /// How often is looked whether all workers are stuck: while requests come, nanoseconds.
+/// Of several that wait at /dev/fuse the kernel wakes another one for each request. Where there is only one program, which
+/// waits for its answer, that brings nothing but a wake on another core. So one worker serves it alone and the others
+/// rest, until more programs ask, or it takes long.
+final class WorkerCrew: Sendable {
+    /// How often is looked whether the one is stuck in a request while others wait: nanoseconds.
     private static let watchInterval: Int64 = 1_000_000
     /// Looks without a request after which no more are made until one comes.
     private static let quietLooks = 4
 
-    private let hasWaiter = Atomic<Bool>(false)
-    private var polling = RequestPolling()
+    /// The bell of the worker that serves alone.
+    private let sole = Atomic<UInt>(0)
     private let resting = Mutex<[Semaphore]>([])
     private let isDismissed = Atomic<Bool>(false)
     private let taken = Atomic<UInt64>(0)
     private let isWatching = Atomic<Bool>(false)
     private let watchCall = Semaphore()
+    /// How often one has begun to serve alone.
+    let followed = Atomic<UInt64>(0)
 
-    /// Runs `body` as the one that waits; nil where another one does.
-    func waiting<Result>(_ body: (inout RequestPolling) -> Result) -> Result? {
-        guard hasWaiter.compareExchange(expected: false, desired: true, ordering: .acquiringAndReleasing).exchanged
-        else { return nil }
-        defer { hasWaiter.store(false, ordering: .releasing) }
-        return body(&polling)
+    private static func number(_ bell: Semaphore) -> UInt { UInt(bitPattern: Unmanaged.passUnretained(bell).toOpaque()) }
+
+    /// Whether the worker with this bell serves alone.
+    func isSole(_ bell: Semaphore) -> Bool {
+        sole.load(ordering: .sequentiallyConsistent) == Self.number(bell)
     }
 
-    /// Rests until it is called, or a signal comes.
-    /// - Parameter bell: the caller's own.
-    func rest(_ bell: Semaphore) {
-        resting.withLock { $0.append(bell) }
+    /// Has all others rest, as they come back. Not if one serves alone already.
+    func beginSole(_ bell: Semaphore) {
         if isDismissed.load(ordering: .sequentiallyConsistent) { return }
-        bell.wait()
-        // Where a signal came, or a call that was late for the rest before.
-        resting.withLock { resting in resting.removeAll { $0 === bell } }
+        if sole.compareExchange(expected: 0, desired: Self.number(bell), ordering: .sequentiallyConsistent).exchanged {
+            followed.count()
+        }
     }
 
-    /// A request was taken.
-    func took() {
+    /// Has all work again.
+    func endSole() {
+        sole.store(0, ordering: .sequentiallyConsistent)
+        let bells = resting.withLock { resting in
+            defer { resting = [] }
+            return resting
+        }
+        for bell in bells { bell.post() }
+    }
+
+    /// Rests while another worker serves alone: until there is none, or a signal comes. False where none does.
+    func restIfNotNeeded(_ bell: Semaphore) -> Bool {
+        let one = sole.load(ordering: .sequentiallyConsistent)
+        if one == 0 || one == Self.number(bell) { return false }
+        resting.withLock { $0.append(bell) }
+        // It may have ended just before.
+        if sole.load(ordering: .sequentiallyConsistent) != 0 { bell.wait() }
+        resting.withLock { resting in resting.removeAll { $0 === bell } }
+        return true
+    }
+
+    /// The worker that serves alone has taken a request.
+    func soleTook() {
         taken.add(1, ordering: .sequentiallyConsistent)
         if !isWatching.load(ordering: .sequentiallyConsistent),
             !isWatching.exchange(true, ordering: .sequentiallyConsistent)
         { watchCall.post() }
     }
 
-    /// Before a request that takes long: somebody is to wait for the next one.
-    func makeSureOfWaiter() {
-        if !hasWaiter.load(ordering: .acquiring) { call() }
-    }
-
-    /// Calls one that rests: who began to last, whose caches are warm.
-    func call() {
-        resting.withLock { $0.popLast() }?.post()
-    }
-
     /// Nobody rests from now on; ends `watch`.
     func dismiss() {
         isDismissed.store(true, ordering: .sequentiallyConsistent)
-        for bell in resting.withLock({ $0 }) { bell.post() }
+        endSole()
         watchCall.post()
     }
 
-    /// A thread's body, until `dismiss`: calls a worker when those that do not rest are stuck in their requests, as on a
-    /// disk that does not answer. Without requests it sleeps without a timer.
-    func watch() {
+    /// A thread's body, until `dismiss`: has all work again when the one is stuck, as on a disk that does not answer, and
+    /// a request waits. Without requests it sleeps without a timer.
+    /// - Parameter isRequestThere: does not wait.
+    func watch(_ isRequestThere: () -> Bool) {
         var seen: UInt64 = 0
         var quiet = 0
         while !isDismissed.load(ordering: .sequentiallyConsistent) {
@@ -78,14 +87,10 @@ final class WorkerCrew: @unchecked Sendable {
             }
             _ = watchCall.wait(nanoseconds: Self.watchInterval)
             let now = taken.load(ordering: .sequentiallyConsistent)
-            if now != seen {
-                (seen, quiet) = (now, 0)
-            } else if !hasWaiter.load(ordering: .acquiring) {
-                call()
-            } else {
-                quiet += 1
-                if quiet >= Self.quietLooks { rest(since: now) }
-            }
+            if now == seen, quiet > 0, isRequestThere() { endSole() }
+            quiet = now == seen ? quiet + 1 : 0
+            seen = now
+            if quiet >= Self.quietLooks { rest(since: now) }
         }
     }
 

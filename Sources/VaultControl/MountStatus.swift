@@ -31,6 +31,8 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package let memory: JSONValue?
     /// The file system's counters.
     package let statistics: JSONValue?
+    /// What the kernel asked for, and how the daemon waited for it.
+    package let requests: JSONValue?
     /// What does not work of a view, a line each.
     package let problems: [String]?
 
@@ -38,7 +40,8 @@ package struct MountStatus: Codable, Equatable, Sendable {
         version: String, pid: Int32, vaultPath: String, vaultID: String, view: String? = nil, mountpoint: String,
         state: State,
         readOnly: Bool, mounted: String, uptimeSeconds: Int64, keysLocked: Bool, cacheLocked: Bool,
-        lock: JSONValue? = nil, memory: JSONValue? = nil, statistics: JSONValue?, problems: [String]? = nil
+        lock: JSONValue? = nil, memory: JSONValue? = nil, statistics: JSONValue?, requests: JSONValue? = nil,
+        problems: [String]? = nil
     ) {
         self.version = version
         self.pid = pid
@@ -55,6 +58,7 @@ package struct MountStatus: Codable, Equatable, Sendable {
         self.lock = lock
         self.memory = memory
         self.statistics = statistics
+        self.requests = requests
         self.problems = problems
     }
 }

@@ -51,7 +51,7 @@ final class Daemon: Sendable {
             throw error
         }
         let reporter = StatusReporter(
-            request: request, contents: contents, lock: lock, announcer: announcer)
+            request: request, contents: contents, lock: lock, announcer: announcer, session: session)
         control = Self.makeControl(request, reporter: reporter, logger: logger)
         announcer.connect(to: control)
         let shortcomings = MemoryProtection(cacheIsLocked: contents.fileSystem.cache.isLocked).shortcomings

@@ -1,5 +1,6 @@
 internal import BackingStore
 internal import FoundationEssentials
+internal import FuseSession
 internal import Glibc
 internal import MountedFileSystem
 internal import SystemPackage
@@ -15,12 +16,14 @@ struct StatusReporter: Sendable {
     private let contents: MountContents
     private let lock: MountLock
     private let announcer: MountAnnouncer
+    private let session: FuseSession
     private let mounted = UtcTime.now()
     private let start = ContinuousClock.now
 
     init(
-        request: MountRequest, contents: MountContents, lock: MountLock, announcer: MountAnnouncer
+        request: MountRequest, contents: MountContents, lock: MountLock, announcer: MountAnnouncer, session: FuseSession
     ) {
+        self.session = session
         self.lock = lock
         self.announcer = announcer
         self.request = request
@@ -48,7 +51,7 @@ struct StatusReporter: Sendable {
             readOnly: request.isReadOnly, mounted: mounted,
             uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysLocked: SecretMemory.allLocked,
             cacheLocked: statistics.cacheLocked, lock: JSONValue(encoding: lock), memory: JSONValue(encoding: memory),
-            statistics: JSONValue(encoding: statistics),
+            statistics: JSONValue(encoding: statistics), requests: JSONValue(encoding: session.statistics),
             problems: contents.view == nil ? nil : contents.problems())
     }
 }

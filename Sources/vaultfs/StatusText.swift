@@ -18,6 +18,7 @@ enum StatusText {
         }
         // Said already, in words.
         if let counters = status.statistics { printFields(counters, without: ["keysLocked", "cacheLocked"]) }
+        if let requests = status.requests { printFields(requests) }
         for problem in status.problems ?? [] { Console.printField("problem", Console.shown(problem)) }
     }
 

@@ -98,6 +98,8 @@ int linux_spawn_close_from(void *actions, int first);
 
 // Messages of /dev/fuse (<linux/fuse.h>) as far as libfuse 3.14 keeps them from a file system.
 struct iovec;
+// The thread that asks, and waits; 0: none.
+uint32_t linux_fuse_thread(const void *request, size_t size);
 // Whether this is an INIT request of a kernel that has FUSE_HANDLE_KILLPRIV_V2.
 int linux_fuse_offers_killpriv(const void *request, size_t size);
 // Adds that flag to libfuse's INIT reply.
@@ -106,3 +108,9 @@ void linux_fuse_take_killpriv(struct iovec *reply, int count);
 int linux_fuse_kills_privileges(const void *request, size_t size);
 // sem_clockwait(3) of a sem_t, for at most so many nanoseconds (fewer than 10^9) of CLOCK_MONOTONIC.
 int linux_semaphore_wait(void *semaphore, int64_t nanoseconds);
+
+// The core that a thread runs on, or ran on last; -1 where that is not told.
+int linux_core_of(int thread);
+// sched_setaffinity(2) of the calling thread: to one core, if the process may run there; and back to all that it may.
+int linux_stay_on_core(int core);
+int linux_leave_core(void);
