@@ -9,6 +9,8 @@ import time
 
 PASSPHRASE = "correct horse battery"
 PATIENCE = 30
+# Of a daemon that has much to make durable.
+LONG_PATIENCE = 900
 
 
 class BenchError(Exception):
@@ -24,12 +26,12 @@ def run(*command, input=None, check=True):
     return done.stdout
 
 
-def wait_for(condition, what):
+def wait_for(condition, what, seconds=PATIENCE):
     """Returns when `condition()` holds."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise BenchError(f"{what}: not within {PATIENCE} s")
+            raise BenchError(f"{what}: not within {seconds} s")
         time.sleep(0.01)
 
 
@@ -81,7 +83,8 @@ class System:
         self.note_memory()
         served = processes_of(self.mountpoint)
         wait_for(self._is_unmounted, f"unmount of {self.name}")
-        wait_for(lambda: not set(served) & set(processes_of(self.mountpoint)), f"end of {self.name}")
+        wait_for(lambda: not set(served) & set(processes_of(self.mountpoint)), f"end of {self.name}",
+                 LONG_PATIENCE)
 
     def _is_unmounted(self):
         if os.path.ismount(self.mountpoint):
@@ -147,12 +150,12 @@ class NullServer(System):
             self._server.wait(PATIENCE)
 
 
-def vaultfs(work, binaries, make=()):
-    """Ours. The lock file is in the work directory: the usual one locks every mount of this user.
-    - make: more arguments of `vaultfs init`."""
+def vaultfs(work, binaries, name="vaultfs", make=()):
+    """Ours, `make` being more arguments of `vaultfs init`. The lock file is in the work directory: the usual one locks
+    every mount of this user."""
     binary = f"{binaries}/vaultfs"
     return System(
-        "vaultfs", work, [binary, "init", "--passfile", "{p}", *make, "{c}"],
+        name, work, [binary, "init", "--passfile", "{p}", *make, "{c}"],
         [binary, "mount", "--passfile", "{p}", "--lock-file", f"{work}/run/device.lock", "{c}", "{m}"],
         [binary, "--version"])
 

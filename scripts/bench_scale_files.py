@@ -1,0 +1,74 @@
+"""What a read costs in files of different sizes: cold in vaultfs's own cache, past the kernel's (O_DIRECT)."""
+
+import mmap
+import os
+import random
+import statistics
+import time
+
+KIBIBYTE, MEBIBYTE, GIBIBYTE = 1 << 10, 1 << 20, 1 << 30
+SIZES = {"1 MiB": MEBIBYTE, "100 MiB": 100 * MEBIBYTE, "10 GiB": 10 * GIBIBYTE, "100 GiB": 100 * GIBIBYTE}
+LENGTHS = {"4 KiB": 4 * KIBIBYTE, "64 KiB": 64 * KIBIBYTE, "1 MiB": MEBIBYTE}
+# Spread evenly over the file; between them are holes.
+REGIONS, REGION = 16, MEBIBYTE
+READS = 200
+
+
+def starts(size):
+    """Where the regions that are written begin."""
+    regions = min(REGIONS, size // REGION)
+    return [index * (size // regions // REGION * REGION) for index in range(regions)]
+
+
+def make(directory):
+    for name, size in SIZES.items():
+        descriptor = os.open(f"{directory}/{name}", os.O_CREAT | os.O_WRONLY, 0o600)
+        os.ftruncate(descriptor, size)
+        for start in starts(size):
+            os.pwrite(descriptor, os.urandom(REGION), start)
+        os.close(descriptor)
+
+
+def offsets(size, length, kind, numbers):
+    """Up to READS different places to read from, in written regions or in holes."""
+    begin = 0 if kind == "written" else REGION
+    if kind == "hole" and size == REGION:
+        return []
+    places = [start + begin + inside for start in starts(size) for inside in range(0, REGION, length)]
+    numbers.shuffle(places)
+    return places[:READS]
+
+
+def read(path, length, places):
+    """Microseconds that each read took."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    # O_DIRECT wants whole pages.
+    buffer = mmap.mmap(-1, length)
+    times = []
+    for place in places:
+        start = time.perf_counter_ns()
+        count = os.preadv(descriptor, [buffer], place)
+        times.append((time.perf_counter_ns() - start) / 1000)
+        if count != length:
+            raise OSError(f"{path}: {count} bytes read at {place} instead of {length}")
+    os.close(descriptor)
+    return times
+
+
+def measure(vault, rounds, say):
+    """Median microseconds: {(file, kind): {length: µs}}, each read of a chunk that was not read since the mount."""
+    vault.make()
+    vault.mount()
+    make(vault.mountpoint)
+    numbers, times = random.Random(1), {}
+    for number in range(1, rounds + 1):
+        say(f"files: round {number} of {rounds}")
+        for length_name, length in LENGTHS.items():
+            vault.remount()
+            for name, size in SIZES.items():
+                for kind in ("written", "hole"):
+                    taken = read(f"{vault.mountpoint}/{name}", length, offsets(size, length, kind, numbers))
+                    times.setdefault((name, kind), {}).setdefault(length_name, []).extend(taken)
+    vault.unmount()
+    return {key: {length: statistics.median(taken) for length, taken in lengths.items()}
+            for key, lengths in times.items() if lengths["4 KiB"]}
