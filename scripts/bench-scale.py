@@ -72,7 +72,7 @@ def tables(files, trees, machine):
         "Median microseconds of a read (O_DIRECT) of what is in no cache of vaultfs's:", "",
         "| file | what is read | " + " | ".join(lengths) + " |", "|---|---|" + "--:|" * len(lengths)]
     for (name, kind), times in files.items():
-        cells = [f"{times[length]:.1f}" for length in lengths]
+        cells = [f"{times[length]:.1f}" if length in times else "–" for length in lengths]
         lines.append(f"| {name} | {kind} | " + " | ".join(cells) + " |")
     base = trees["empty"]["mount"]
     lines += [
