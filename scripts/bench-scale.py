@@ -58,7 +58,7 @@ def measure(given, work):
         for number, (name, count) in enumerate(trees.items()):
             say(f"making a vault: {name}")
             made = vault(f"tree{number}")
-            vaults[name] = (made, bench_scale_trees.make(made, name, count))
+            vaults[name] = (made, bench_scale_trees.make(made, name, count), count)
         return files, bench_scale_trees.measure(vaults, given.rounds, say)
     finally:
         for each in mounted:

@@ -40,36 +40,40 @@ def offsets(size, length, kind, numbers):
     return places[:READS]
 
 
-def read(path, length, places):
-    """Microseconds that each read took."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+def read(reads, length, times):
+    """Adds to `times` the microseconds that each of the (key, descriptor, offset) took."""
     # O_DIRECT wants whole pages.
     buffer = mmap.mmap(-1, length)
-    times = []
-    for place in places:
+    for key, descriptor, place in reads:
         start = time.perf_counter_ns()
         count = os.preadv(descriptor, [buffer], place)
-        times.append((time.perf_counter_ns() - start) / 1000)
+        times[key].append((time.perf_counter_ns() - start) / 1000)
         if count != length:
-            raise OSError(f"{path}: {count} bytes read at {place} instead of {length}")
-    os.close(descriptor)
-    return times
+            raise OSError(f"{key}: {count} bytes read at {place} instead of {length}")
 
 
 def measure(vault, rounds, say):
-    """Median microseconds: {(file, kind): {length: µs}}, each read of a chunk that was not read since the mount."""
+    """Median microseconds: {(file, kind): {length: µs}}, each read of a chunk that was not read since the mount; the files
+    in turns, so that what else the machine does falls on all alike."""
     vault.make()
     vault.mount()
     make(vault.mountpoint)
-    numbers, times = random.Random(1), {}
+    numbers, medians = random.Random(1), {}
+    times = {length: {(name, kind): [] for name in SIZES for kind in ("written", "hole")} for length in LENGTHS}
     for number in range(1, rounds + 1):
         say(f"files: round {number} of {rounds}")
         for length_name, length in LENGTHS.items():
             vault.remount()
-            for name, size in SIZES.items():
-                for kind in ("written", "hole"):
-                    taken = read(f"{vault.mountpoint}/{name}", length, offsets(size, length, kind, numbers))
-                    times.setdefault((name, kind), {}).setdefault(length_name, []).extend(taken)
+            files = {name: os.open(f"{vault.mountpoint}/{name}", os.O_RDONLY | os.O_DIRECT) for name in SIZES}
+            reads = [((name, kind), files[name], place) for name, kind in times[length_name]
+                     for place in offsets(SIZES[name], length, kind, numbers)]
+            numbers.shuffle(reads)
+            read(reads, length, times[length_name])
+            for descriptor in files.values():
+                os.close(descriptor)
     vault.unmount()
-    return {key: {length: statistics.median(taken) for length, taken in lengths.items() if taken}
-            for key, lengths in times.items() if lengths["4 KiB"]}
+    for length, measured in times.items():
+        for key, taken in measured.items():
+            if taken:
+                medians.setdefault(key, {})[length] = statistics.median(taken)
+    return medians
