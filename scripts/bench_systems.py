@@ -9,7 +9,7 @@ import time
 
 PASSPHRASE = "correct horse battery"
 PATIENCE = 30
-# Of a daemon that has much to make durable.
+# With a program that has much to do, and with a daemon that has much to make durable.
 LONG_PATIENCE = 900
 
 
@@ -19,10 +19,14 @@ class BenchError(Exception):
 
 def run(*command, input=None, check=True):
     """Runs a program without a terminal; its output, and an error where it fails."""
-    done = subprocess.run(command, input=input or "", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace")
+    words = shlex.join(command)[:200]
+    try:
+        done = subprocess.run(command, input=input or "", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", timeout=LONG_PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise BenchError(f"{words}: not done within {LONG_PATIENCE} s") from None
     if check and done.returncode:
-        raise BenchError(f"{shlex.join(command)[:200]} failed: {done.stdout.strip()[-500:]}")
+        raise BenchError(f"{words} failed: {done.stdout.strip()[-500:]}")
     return done.stdout
 
 
@@ -141,13 +145,13 @@ class NullServer(System):
 
     def unmount(self):
         wait_for(self._is_unmounted, "unmount of null")
-        self._server.wait(PATIENCE)
+        wait_for(lambda: self._server.poll() is not None, "end of null")
 
     def abandon(self):
         super().abandon()
         if self._server:
-            self._server.terminate()
-            self._server.wait(PATIENCE)
+            self._server.kill()
+            self._server.wait()
 
 
 def vaultfs(work, binaries, name="vaultfs", make=()):
