@@ -70,6 +70,13 @@ package func monotonicMilliseconds() -> Int {
     return now.tv_sec * 1000 + now.tv_nsec / 1_000_000
 }
 
+/// CLOCK_MONOTONIC in nanoseconds, clock_gettime(2).
+package func monotonicNanoseconds() -> Int64 {
+    var now = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return Int64(now.tv_sec) * 1_000_000_000 + Int64(now.tv_nsec)
+}
+
 /// CLOCK_MONOTONIC `seconds` from now, clock_gettime(2).
 package func monotonicDeadline(in seconds: Int) -> timespec {
     var now = timespec()

@@ -10,6 +10,10 @@ internal import SystemPackage
 /// What libfuse's callbacks work on: the file system, the threads' workspaces, and the log. Any thread.
 final class FuseServer: Sendable {
     static let maximumWrite: UInt32 = 1 << 20
+    /// What SETATTR may change.
+    static let knownAttributes =
+        FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID | FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_ATIME
+        | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW
 
     let fileSystem: any FileSystem
     let gate: LockGate
@@ -21,6 +25,9 @@ final class FuseServer: Sendable {
     /// Whether the kernel may remember that a name is not there.
     let keepsMissingNames = Atomic<Bool>(true)
     let pendingOpens = PendingOpens()
+    let crew = WorkerCrew()
+    /// While the INIT request of a kernel is served that can leave clearing set-id bits to us.
+    let takesPrivilegeClearing = Atomic<Bool>(false)
     /// Told of damage.
     let onDamage = Mutex<(@Sendable (String) -> Void)?>(nil)
     /// Holds the thread's `Worker`.
@@ -53,7 +60,7 @@ final class FuseServer: Sendable {
     /// The calling worker's workspace.
     var workspace: any WorkerBuffers { worker.workspace }
 
-    private var worker: Worker {
+    var worker: Worker {
         guard let pointer = pthread_getspecific(workerKey) else {
             preconditionFailure("internal error: a request on a thread that is no worker")
         }
@@ -62,8 +69,10 @@ final class FuseServer: Sendable {
 
     /// For a request that gives out and changes nothing, and may take long: a lock does not wait for it.
     func passLockBy() {
+        let worker = worker
         worker.isPassingBy.store(true, ordering: .releasing)
         gate.leave(worker.passage)
+        crew.makeSureOfWaiter()
     }
 
     func log(_ error: StoreError, _ operation: StaticString) {
@@ -79,15 +88,24 @@ final class FuseServer: Sendable {
 
 /// What one worker thread has of its own.
 final class Worker: @unchecked Sendable {
-    // @unchecked: `workspace` is its own thread's; others look at `isPassingBy` only.
+    // @unchecked: others than its own thread look at `isPassingBy` and ring the bell only.
     let workspace: any WorkerBuffers
     let passage: LockGate.Passage
+    let bell = Semaphore()
+    /// The request that is being served, as the kernel sent it.
+    var message = fuse_buf()
+    /// How many requests it has taken in a row without having to wait.
+    var streak = 0
     /// Within a request that a lock does not wait for.
     let isPassingBy = Atomic<Bool>(false)
 
     init(workspace: any WorkerBuffers, passage: LockGate.Passage) {
         self.workspace = workspace
         self.passage = passage
+    }
+
+    deinit {
+        free(message.mem)
     }
 }
 
@@ -134,6 +152,22 @@ struct Request {
             caller.groups = Array(groups.prefix(max(0, min(Int(count), groups.count))))
         }
         return caller
+    }
+
+    /// Where the kernel asks for it, which libfuse 3.14 does not pass on (FUSE_HANDLE_KILLPRIV_V2).
+    func dropSetIDIfAsked(_ id: fuse_ino_t) throws(StoreError) {
+        let message = server.worker.message
+        guard linux_fuse_kills_privileges(message.mem, message.size) != 0 else { return }
+        try dropSetID(id)
+    }
+
+    /// For what the kernel does not ask it of: fallocate(2), copy_file_range(2).
+    func dropSetIDUnlessRoot(_ id: fuse_ino_t) throws(StoreError) {
+        if fuse_req_ctx(raw).pointee.uid != 0 { try dropSetID(id) }
+    }
+
+    private func dropSetID(_ id: fuse_ino_t) throws(StoreError) {
+        try fileSystem.dropSetID(NodeID(rawValue: id)) { caller(withGroups: true) }
     }
 
     func reply() {

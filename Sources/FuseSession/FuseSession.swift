@@ -28,6 +28,8 @@ package final class FuseSession: @unchecked Sendable {
 
     /// Two a core keep the cores busy while some wait for the disk.
     private static var workerCount: Int { max(4, min(16, sysconf(Int32(_SC_NPROCESSORS_ONLN)) * 2)) }
+    /// So many requests in a row that a worker had not to wait for may be a queue.
+    private static let queueSign = 3
     /// Interrupts a worker's read of /dev/fuse; its handler does nothing.
     private static let wakeSignal = SIGURG
 
@@ -48,6 +50,7 @@ package final class FuseSession: @unchecked Sendable {
             fuse_session_destroy(session)
             throw MountError(reason: "cannot mount at \(options.mountpoint): \(messages.summary)")
         }
+        Self.takeOverMessages(of: session)
         caches = FuseKernelCaches(session: session, newest: options.dropsNames)
         fileSystem.setAttributeObserver { [caches] inode in caches.dropAttributes(inode) }
         // Names that are not there are in no list of ours: the kernel may keep them only if one word drops them.
@@ -90,7 +93,9 @@ package final class FuseSession: @unchecked Sendable {
             try? BackgroundThread { [self] in work() }
         }
         if threads.isEmpty { server.logger.critical("cannot start a thread") }
+        let watch = try? BackgroundThread { [server] in server.crew.watch() }
         for thread in threads { thread.join() }
+        watch?.join()
         server.fileSystem.endDeferred()
         whenUnmounted()
         hasEnded.withLock { hasEnded in
@@ -132,32 +137,85 @@ package final class FuseSession: @unchecked Sendable {
 
     private func serveRequests(_ worker: Worker) {
         let gate = server.gate
-        var buffer = fuse_buf()
-        defer { free(buffer.mem) }
         var wiped = 0
         while fuse_session_exited(session) == 0 {
             let wipe = wipes.load(ordering: .acquiring)
             if wipe != wiped {
                 wiped = wipe
-                self.wipe(worker, &buffer)
+                self.wipe(worker)
             }
-            let received = fuse_session_receive_buf(session, &buffer)
-            if received == -EINTR { continue }
+            let received = receive(worker, wiped)
+            if received == -EINTR || received == -EAGAIN { continue }
             guard received > 0 else {
                 if received < 0 { server.logger.critical("/dev/fuse: \(Errno(rawValue: -Int32(received)))") }
                 break
             }
             gate.enter(worker.passage)
-            fuse_session_process_buf(session, &buffer)
+            fuse_session_process_buf(session, &worker.message)
             gate.leave(worker.passage)
             worker.isPassingBy.store(false, ordering: .releasing)
         }
+    }
+
+    /// Takes the next request; `-EINTR` or `-EAGAIN` where the worker is to look round and come again.
+    /// - Parameter wiped: the round of wiping that the worker has taken part in.
+    private func receive(_ worker: Worker, _ wiped: Int) -> Int32 {
+        let crew = server.crew
+        let received = crew.waiting { polling -> Int32 in
+            let received = fuse_session_receive_buf(session, &worker.message)
+            worker.streak = received == -EAGAIN ? 0 : worker.streak + 1
+            return received == -EAGAIN ? awaitRequest(worker, &polling, wiped) : received
+        }
+        guard let received else {
+            crew.rest(worker.bell)
+            return -EAGAIN
+        }
+        guard received > 0 else { return received }
+        crew.took()
+        // One that was there already is a program that was quick, or one of a queue.
+        if worker.streak >= Self.queueSign, hasRequest(within: 0) == true { crew.call() }
+        return received
+    }
+
+    /// Waits for so many milliseconds, -1 for ever. Nil where a signal came.
+    private func hasRequest(within milliseconds: Int32) -> Bool? {
+        var device = pollfd(fd: fuse_session_fd(session), events: Int16(POLLIN), revents: 0)
+        let count = poll(&device, 1, milliseconds)
+        return count < 0 ? nil : count > 0
+    }
+
+    /// Polls for a request where that pays, else sleeps until one comes.
+    private func awaitRequest(_ worker: Worker, _ polling: inout RequestPolling, _ wiped: Int) -> Int32 {
+        let start = monotonicNanoseconds()
+        if polling.isWorthwhile(at: start) {
+            var last = start
+            while true {
+                let received = fuse_session_receive_buf(session, &worker.message)
+                if received != -EAGAIN {
+                    polling.won()
+                    return received
+                }
+                if wipes.load(ordering: .acquiring) != wiped || fuse_session_exited(session) != 0 { return -EINTR }
+                let now = monotonicNanoseconds()
+                if !polling.looked(at: now, before: last) { break }
+                if now - start >= RequestPolling.window {
+                    polling.lost()
+                    break
+                }
+                last = now
+            }
+        }
+        let asleep = monotonicNanoseconds()
+        guard hasRequest(within: -1) != nil else { return -EINTR }
+        polling.slept(for: monotonicNanoseconds() - asleep)
+        return fuse_session_receive_buf(session, &worker.message)
     }
 
     /// Lets the other workers go too: unmounted, each finds that out for itself; after a failure they are woken.
     private func endEarly() {
         let isFirst = fuse_session_exited(session) == 0
         fuse_session_exit(session)
+        server.crew.dismiss()
         if isFirst { (try? BackgroundThread { [self] in wakeWorkers() })?.detach() }
     }
 
@@ -240,10 +298,10 @@ extension FuseSession: KernelCaches {
         return ["the buffers of a thread that is busy"]
     }
 
-    private func wipe(_ worker: Worker, _ buffer: inout fuse_buf) {
+    private func wipe(_ worker: Worker) {
         // What a program wrote; freed memory is overwritten.
-        free(buffer.mem)
-        buffer = fuse_buf()
+        free(worker.message.mem)
+        worker.message = fuse_buf()
         worker.workspace.wipe()
         let round = wipes.load(ordering: .acquiring)
         workers.update { workers in

@@ -19,6 +19,7 @@ func onSetAttributes(
 ) {
     Request.serve(raw, "setattr") { (request) throws(StoreError) in
         guard let attributes = attributes?.pointee else { throw .system(.invalidArgument) }
+        if valid & FUSE_SET_ATTR_SIZE != 0 { try request.dropSetIDIfAsked(id) }
         request.reply(
             attributes: try request.fileSystem.change(
                 NodeID(rawValue: id), changes(attributes, valid), handle: info == nil ? nil : try RawHandle(info),
@@ -29,6 +30,9 @@ func onSetAttributes(
 private func changes(_ attributes: stat, _ valid: Int32) -> AttributeChanges {
     let now = timespec(tv_sec: 0, tv_nsec: linux_UTIME_NOW)
     var changes = AttributeChanges()
+    // chown(2) of neither, which clears set-id bits and capabilities all the same: the store's chown is to do it. The
+    // kernel also asks so before a write that takes them away.
+    if valid & FuseServer.knownAttributes == 0 { changes.uid = .max }
     if valid & FUSE_SET_ATTR_MODE != 0 { changes.mode = attributes.st_mode }
     if valid & FUSE_SET_ATTR_UID != 0 { changes.uid = attributes.st_uid }
     if valid & FUSE_SET_ATTR_GID != 0 { changes.gid = attributes.st_gid }

@@ -46,6 +46,7 @@ func onWrite(
     _ info: UnsafeMutablePointer<fuse_file_info>?
 ) {
     Request.serve(raw, "write") { (request) throws(StoreError) in
+        try request.dropSetIDIfAsked(id)
         let count = try request.fileSystem.write(
             try RawHandle(info), UnsafeRawBufferPointer(start: data, count: size), at: UInt64(offset),
             isWriteBack: info?.pointee.writepage == 1, buffers: request.server.workspace)
@@ -77,6 +78,7 @@ func onAllocate(
 ) {
     Request.serve(raw, "fallocate") { (request) throws(StoreError) in
         guard offset >= 0, length > 0, offset <= off_t.max - length else { throw .system(.invalidArgument) }
+        try request.dropSetIDUnlessRoot(id)
         try request.fileSystem.allocate(
             try RawHandle(info), mode: mode, range: UInt64(offset)..<UInt64(offset + length),
             buffers: request.server.workspace)
@@ -103,6 +105,7 @@ func onCopyFileRange(
     _ destinationInfo: UnsafeMutablePointer<fuse_file_info>?, _ size: Int, _ flags: Int32
 ) {
     Request.serve(raw, "copy_file_range") { (request) throws(StoreError) in
+        try request.dropSetIDUnlessRoot(destination)
         let count = try request.fileSystem.copy(
             from: try RawHandle(sourceInfo), at: UInt64(sourceOffset), to: try RawHandle(destinationInfo),
             at: UInt64(destinationOffset), count: size, buffers: request.server.workspace)

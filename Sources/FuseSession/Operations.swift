@@ -57,10 +57,15 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
         | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO
         | FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_CACHE_SYMLINKS
     // Not: writes kept back in the kernel (what a program was told is written would die with the daemon), splice (one
-    // copy fewer, three system calls more), set-id bits left to us (the kernel clears them with setattr).
+    // copy fewer, three system calls more).
     connection.pointee.want = connection.pointee.capable & UInt32(wanted)
-    if let userdata, Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue().bypassesKernelCache {
-        connection.pointee.want &= ~UInt32(FUSE_CAP_CACHE_SYMLINKS)
+    if let userdata {
+        let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
+        if server.bypassesKernelCache { connection.pointee.want &= ~UInt32(FUSE_CAP_CACHE_SYMLINKS) }
+        // Else the kernel asks for security.capability before each write.
+        let message = server.worker.message
+        let isOffered = linux_fuse_offers_killpriv(message.mem, message.size) != 0
+        server.takesPrivilegeClearing.store(isOffered, ordering: .relaxed)
     }
     connection.pointee.max_write = FuseServer.maximumWrite
     connection.pointee.max_background = 64

@@ -28,6 +28,9 @@ package protocol FileSystem: LockableFileSystem {
     func change(
         _ id: NodeID, _ changes: AttributeChanges, handle: File?, workspace: Workspace
     ) throws(StoreError) -> stat
+    /// Clears the set-id bits before a file's content changes, as the kernel does for one who may not keep them
+    /// (setattr_should_drop_suidgid in fs/attr.c). Told are only changes that the kernel leaves this to us for.
+    func dropSetID(_ id: NodeID, for caller: () -> Caller) throws(StoreError)
     /// statvfs(3).
     func space() throws(StoreError) -> statvfs
     func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8]

@@ -17,6 +17,8 @@ extension ReadOnlyFileSystem {
         throw Self.refusal
     }
 
+    package func dropSetID(_ id: NodeID, for caller: () -> Caller) throws(StoreError) {}
+
     package func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8] {
         throw .system(.notSupported)
     }

@@ -53,7 +53,7 @@ extension VaultFileSystem {
         return plaintextAttributes(try pinned.status(), of: node)
     }
 
-    private func apply(_ changes: AttributeChanges, to pinned: Descriptor, of node: Node) throws(StoreError) {
+    func apply(_ changes: AttributeChanges, to pinned: Descriptor, of node: Node) throws(StoreError) {
         if changes.uid != nil || changes.gid != nil {
             try retrying {
                 fchownat(

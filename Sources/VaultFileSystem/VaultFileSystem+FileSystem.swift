@@ -1,5 +1,6 @@
 package import BackingStore
 package import MountedFileSystem
+internal import Synchronization
 package import VaultStore
 
 extension Workspace: WorkerBuffers {}
@@ -16,8 +17,9 @@ extension VaultFileSystem: FileSystem {
         store.sealer.run()
     }
 
-    /// The kernel learns of every change from the request that makes it.
-    package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {}
+    package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {
+        attributeObserver.withLock { $0 = observer }
+    }
 
     package func open(
         _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace, deferring: () -> OpenOutcome<FileHandle>

@@ -80,7 +80,8 @@ extension VaultFileSystem {
             // The kernel has to learn the new length before anything is appended: it looks again at ESTALE, once.
             if try file.cutTornAppend() { throw .system(.staleNFSFileHandle) }
         }
-        if isTruncating { try dropSetID(file, for: caller) }
+        // The kernel looks at the attributes anew after it.
+        if isTruncating && caller.uid != 0 { try dropSetID(node, file.anyDescriptor) { caller } }
         return handle(file, node, flags: flags)
     }
 
@@ -89,21 +90,6 @@ extension VaultFileSystem {
         fileHandles.add(1, ordering: .acquiringAndReleasing)
         if handle.isWriting { writers.add(1, ordering: .acquiringAndReleasing) }
         return handle
-    }
-
-    /// What the kernel does for every change of content but O_TRUNC in open: the set-id bits go, unless root made it
-    /// (setattr_should_drop_suidgid in fs/attr.c; a setgid bit without group execution stays for the group's members).
-    private func dropSetID(_ file: EncryptedFile, for caller: Caller) throws(StoreError) {
-        if caller.uid == 0 { return }
-        let descriptor = file.anyDescriptor
-        // A seal at work would put the bits back that it found before.
-        try file.withoutSealing { () throws(StoreError) in
-            let status = try descriptor.status()
-            var mode = status.st_mode & 0o7777 & ~S_ISUID
-            let isMember = caller.gid == status.st_gid || caller.groups.contains(status.st_gid)
-            if mode & S_IXGRP != 0 || !isMember { mode &= ~S_ISGID }
-            if mode != status.st_mode & 0o7777 { try retrying { fchmod(descriptor.fd, mode) } }
-        }
     }
 
     /// open(2) with O_CREAT of a file that does not exist.

@@ -23,6 +23,8 @@ package final class VaultFileSystem: Sendable {
     let writers = Atomic<Int>(0)
     /// Directories in which a lookup was refused since the last lock.
     let refusedLookups = ObjectSet<Node>()
+    /// Told the inodes whose attributes have changed in a request that does not tell them.
+    let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
     /// Who is told what concerns the lock.
     let lockObserver = Mutex<(any LockObserver)?>(nil)
 

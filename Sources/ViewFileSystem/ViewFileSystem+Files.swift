@@ -62,7 +62,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
                 return .opened(handle(open.file, node, open.token, open.caching))
             }
             guard let keys = availableKeys(plan) else { return .missing(plan.keyNames) }
-            let content = try plan.open(file, keys: keys)
+            let content = try open(plan, file, keys)
             let token = tokenOfContent(of: node, stamp, plan)
             let opened = ViewFile(
                 OpenContent(content, of: file, token: token, cache: cache, counters: counters), of: file,
@@ -73,6 +73,18 @@ extension ViewFileSystem: ReadOnlyFileSystem {
             return .opened(handle(opened, node, token, caching))
         } catch {
             throw storeError(error, of: path)
+        }
+    }
+
+    private func open(
+        _ plan: FilePlan, _ file: SourceFile, _ keys: [KeyMaterial]
+    ) throws(ViewError) -> FileContent {
+        do throws(ViewError) {
+            return try plan.open(file, keys: keys)
+        } catch {
+            // What is wrong may be the key.
+            if case .store = error {} else { source.keys.drop(plan.keyNames) }
+            throw error
         }
     }
 

@@ -89,12 +89,23 @@ final class ViewNode: TableNode, @unchecked Sendable {
 /// What tells that a source file's content is no longer what it was: whoever writes to a file changes its times.
 struct SourceStamp: Equatable, Sendable {
     private let size: Int64
-    private let modified: [Int]
+    private let modified: Time
+    private let changed: Time
+
+    /// Of CLOCK_REALTIME.
+    private struct Time: Equatable {
+        let seconds: Int
+        let nanoseconds: Int
+
+        init(_ time: timespec) {
+            seconds = time.tv_sec
+            nanoseconds = time.tv_nsec
+        }
+    }
 
     init(_ status: stat) {
         size = Int64(status.st_size)
-        modified = [
-            status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec, status.st_ctim.tv_nsec,
-        ]
+        modified = Time(status.st_mtim)
+        changed = Time(status.st_ctim)
     }
 }

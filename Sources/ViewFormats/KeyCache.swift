@@ -35,6 +35,10 @@ struct KeyCache {
         entries = entries.filter { $0.value.lastUse > median }
     }
 
+    mutating func remove(_ name: KeyName) {
+        entries[name] = nil
+    }
+
     mutating func removeAll() {
         entries.removeAll()
     }

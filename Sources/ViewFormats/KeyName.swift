@@ -19,6 +19,14 @@ package enum KeyName: Hashable, Sendable {
         }
     }
 
+    /// Whether it may be another key when it is asked for again.
+    var mayChange: Bool {
+        switch self {
+        case .manifest, .path, .uri: true
+        case .shared, .derived: false
+        }
+    }
+
     /// The key of a file of any format but hls and openssl: what `view.json` names, else the one given at mount, else what
     /// the key command answers.
     package static func ofFile(

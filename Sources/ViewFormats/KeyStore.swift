@@ -73,6 +73,14 @@ package final class KeyStore: Sendable {
         }
     }
 
+    /// Lets keys go that were fetched and did not open a file: they may be put right, and the next fetch asks again. What is
+    /// given at mount, or derived from that, stays: it would come out the same.
+    package func drop(_ names: [KeyName]) {
+        state.update { state in
+            for name in names where name.mayChange { state.cache.remove(name) }
+        }
+    }
+
     /// Fetches keys in the background, in order, four at a time; `completion` is called for each, but not for those that
     /// wait at a `forget`, and not after `stop`. Returns how many of the names were taken: the queue is bounded.
     @discardableResult

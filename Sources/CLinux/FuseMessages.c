@@ -1,0 +1,43 @@
+#define _GNU_SOURCE
+#include "CLinux.h"
+
+#include <linux/fuse.h>
+#include <string.h>
+#include <sys/uio.h>
+
+static int body(const void *request, size_t size, uint32_t opcode, void *fields, size_t fields_size) {
+    struct fuse_in_header header;
+    if (size < sizeof header + fields_size) return 0;
+    memcpy(&header, request, sizeof header);
+    if (header.opcode != opcode) return 0;
+    memcpy(fields, (const char *)request + sizeof header, fields_size);
+    return 1;
+}
+
+int linux_fuse_offers_killpriv(const void *request, size_t size) {
+    // The fields that every minor version since 7.6 has.
+    struct {
+        uint32_t major, minor, max_readahead, flags;
+    } init;
+    return body(request, size, FUSE_INIT, &init, sizeof init) && (init.flags & FUSE_HANDLE_KILLPRIV_V2) != 0;
+}
+
+void linux_fuse_take_killpriv(struct iovec *reply, int count) {
+    struct fuse_init_out init;
+    size_t fields = offsetof(struct fuse_init_out, flags) + sizeof init.flags;
+    // fuse_lowlevel.c, fuse_send_reply_iov_nofree: the header, then what do_init has filled in.
+    if (count != 2 || reply[1].iov_len < fields) return;
+    memcpy(&init, reply[1].iov_base, fields);
+    init.flags |= FUSE_HANDLE_KILLPRIV_V2;
+    memcpy(reply[1].iov_base, &init, fields);
+}
+
+int linux_fuse_kills_privileges(const void *request, size_t size) {
+    struct fuse_write_in write;
+    if (body(request, size, FUSE_WRITE, &write, sizeof write)) return (write.write_flags & FUSE_WRITE_KILL_SUIDGID) != 0;
+    struct fuse_setattr_in setattr;
+    if (body(request, size, FUSE_SETATTR, &setattr, sizeof setattr)) return (setattr.valid & FATTR_KILL_SUIDGID) != 0;
+    struct fuse_open_in open;
+    if (body(request, size, FUSE_OPEN, &open, sizeof open)) return (open.open_flags & FUSE_OPEN_KILL_SUIDGID) != 0;
+    return 0;
+}

@@ -1,0 +1,27 @@
+internal import CFuse
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+
+/// The messages between the kernel and libfuse, as they pass.
+extension FuseSession {
+    /// Reads them without waiting: who waits, and how, is the crew's affair. And adds to the reply to INIT what libfuse
+    /// 3.14 does not know of (fuse_session_custom_io, fuse_lowlevel.h).
+    static func takeOverMessages(of session: OpaquePointer) {
+        let device = fuse_session_fd(session)
+        _ = fcntl(device, F_SETFL, fcntl(device, F_GETFL) | O_NONBLOCK)
+        var functions = fuse_custom_io()
+        functions.read = { device, buffer, size, _ in read(device, buffer, size) }
+        functions.writev = { device, parts, count, userdata in
+            if let userdata, let parts {
+                let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
+                if server.takesPrivilegeClearing.load(ordering: .relaxed) {
+                    server.takesPrivilegeClearing.store(false, ordering: .relaxed)
+                    linux_fuse_take_killpriv(parts, count)
+                }
+            }
+            return writev(device, parts, count)
+        }
+        fuse_session_custom_io(session, &functions, device)
+    }
+}
