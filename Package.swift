@@ -75,6 +75,20 @@ let package = Package(
                 .product(name: "Histogram", package: "hdrhistogram-swift"),
             ],
             swiftSettings: settings),
+        .executableTarget(
+            name: "null-server",
+            dependencies: [
+                "FuseSession", "MountedFileSystem", "BackingStore", "VaultCrypto", "CLinux", system, logging,
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
+            path: "Benchmarks/NullServer", swiftSettings: settings),
+        .executableTarget(
+            name: "vaultfs-micro",
+            dependencies: [
+                "BackingStore", "VaultFormat", "VaultCrypto", system,
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
+            path: "Benchmarks/Micro", swiftSettings: settings),
         .target(name: "TestSupport", dependencies: [system], path: "Tests/TestSupport", swiftSettings: settings),
         .testTarget(
             name: "VaultCryptoTests", dependencies: ["VaultCrypto", "CLinux", "TestSupport"], swiftSettings: settings),

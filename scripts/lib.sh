@@ -68,3 +68,9 @@ need_fuse() {
 python_with_cryptography() {
     if /usr/bin/python3 -c 'import cryptography' 2>/dev/null; then echo /usr/bin/python3; else echo python3; fi
 }
+
+# own_mounts: prints the command that runs another in a mount namespace of its own, where this user may: a namespace that
+# somebody else makes meanwhile would keep our mounts, and so their daemons, after we have unmounted them.
+own_mounts() {
+    if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then echo unshare --mount --propagation private; fi
+}

@@ -3,13 +3,16 @@ import Foundation
 /// Where the things under test lie.
 package enum Products {
     /// The vaultfs binary, beside the test bundle; `VAULTFS_BINARY` names another.
-    package static let binary: String = {
-        if let named = ProcessInfo.processInfo.environment["VAULTFS_BINARY"] { return named }
+    package static let binary: String =
+        ProcessInfo.processInfo.environment["VAULTFS_BINARY"] ?? built("vaultfs")
+
+    /// An executable that was built with the tests.
+    package static func built(_ name: String) -> String {
         var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
         let count = readlink("/proc/self/exe", &buffer, buffer.count - 1)
         let bundle = String(decoding: buffer.prefix(max(0, count)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        return URL(fileURLWithPath: bundle).deletingLastPathComponent().appendingPathComponent("vaultfs").path
-    }()
+        return URL(fileURLWithPath: bundle).deletingLastPathComponent().appendingPathComponent(name).path
+    }
 
     /// `Tests/` of the project.
     package static let tests: String =

@@ -1,0 +1,148 @@
+internal import BackingStore
+internal import CLinux
+internal import Glibc
+internal import MountedFileSystem
+internal import Synchronization
+internal import SystemPackage
+
+/// Names and attributes.
+extension NullFileSystem {
+    func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry {
+        let directory = try node(parent)
+        return try tree.withLock { (_) throws(StoreError) in
+            guard let node = directory.children[name] else { throw .system(.noSuchFileOrDirectory) }
+            return node.entry()
+        }
+    }
+
+    func forget(_ id: NodeID, count: UInt64) {
+        guard id != .root, let node = try? node(id) else { return }
+        tree.withLock { _ in node.forget(count) }
+    }
+
+    func linkTarget(_ id: NodeID) throws(StoreError) -> [UInt8] {
+        let node = try node(id)
+        return tree.withLock { _ in node.target }
+    }
+
+    func makeNode(
+        _ name: [UInt8], in parent: NodeID, mode: mode_t, device: dev_t, for caller: Caller
+    ) throws(StoreError) -> NodeEntry {
+        try add(NullNode(mode: mode, uid: caller.uid, gid: caller.gid), as: name, in: parent)
+    }
+
+    func makeDirectory(
+        _ name: [UInt8], in parent: NodeID, mode: mode_t, for caller: Caller
+    ) throws(StoreError) -> NodeEntry {
+        let node = NullNode(mode: S_IFDIR | mode & 0o7777, uid: caller.uid, gid: caller.gid)
+        return try add(node, as: name, in: parent)
+    }
+
+    func makeLink(
+        _ name: [UInt8], in parent: NodeID, target: [UInt8], for caller: Caller
+    ) throws(StoreError) -> NodeEntry {
+        let node = NullNode(mode: S_IFLNK | 0o777, uid: caller.uid, gid: caller.gid)
+        node.target = target
+        node.extend(to: UInt64(target.count))
+        return try add(node, as: name, in: parent)
+    }
+
+    func link(
+        _ id: NodeID, as name: [UInt8], in parent: NodeID, for caller: Caller
+    ) throws(StoreError) -> NodeEntry {
+        let node = try node(id)
+        tree.withLock { _ in node.attributes.st_nlink += 1 }
+        return try add(node, as: name, in: parent)
+    }
+
+    func unlink(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
+        let directory = try node(parent)
+        try tree.withLock { (_) throws(StoreError) in try remove(name, from: directory, isDirectory: false) }
+    }
+
+    func removeDirectory(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
+        let directory = try node(parent)
+        try tree.withLock { (_) throws(StoreError) in try remove(name, from: directory, isDirectory: true) }
+    }
+
+    func rename(
+        _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
+        for caller: Caller
+    ) throws(StoreError) {
+        let (source, destination) = (try node(parent), try node(newParent))
+        guard flags & ~linux_RENAME_NOREPLACE == 0 else { throw .system(.invalidArgument) }
+        try tree.withLock { (_) throws(StoreError) in
+            guard let node = source.children[name] else { throw .system(.noSuchFileOrDirectory) }
+            if let replaced = destination.children[newName], replaced !== node {
+                if flags != 0 { throw .system(.fileExists) }
+                try remove(newName, from: destination, isDirectory: node.isDirectory)
+            }
+            source.children[name] = nil
+            destination.children[newName] = node
+            guard node.isDirectory else { return }
+            source.attributes.st_nlink -= 1
+            destination.attributes.st_nlink += 1
+        }
+    }
+
+    // MARK: Attributes
+
+    func attributes(_ id: NodeID) throws(StoreError) -> stat {
+        let node = try node(id)
+        return tree.withLock { _ in node.status }
+    }
+
+    func change(
+        _ id: NodeID, _ changes: AttributeChanges, handle: NullNode?, workspace: NullWorkspace
+    ) throws(StoreError) -> stat {
+        let node = try node(id)
+        if let length = changes.length { node.length.store(length, ordering: .relaxed) }
+        return tree.withLock { _ in
+            if let mode = changes.mode {
+                node.attributes.st_mode = node.attributes.st_mode & S_IFMT | mode & 0o7777
+            }
+            if let uid = changes.uid { node.attributes.st_uid = uid }
+            if let gid = changes.gid { node.attributes.st_gid = gid }
+            if let time = changes.accessTime { node.attributes.st_atim = Self.time(time) }
+            if let time = changes.modificationTime { node.attributes.st_mtim = Self.time(time) }
+            return node.status
+        }
+    }
+
+    /// Nothing is protected here.
+    func dropSetID(_ id: NodeID, for caller: () -> Caller) {}
+
+    private static func time(_ given: timespec) -> timespec {
+        guard given.tv_nsec == linux_UTIME_NOW else { return given }
+        var now = timespec()
+        clock_gettime(CLOCK_REALTIME, &now)
+        return now
+    }
+
+    func space() -> statvfs {
+        var space = statvfs()
+        space.f_bsize = 4096
+        space.f_frsize = 4096
+        space.f_blocks = 1 << 30
+        space.f_bfree = space.f_blocks
+        space.f_bavail = space.f_blocks
+        space.f_namemax = 255
+        return space
+    }
+
+    // There are no extended attributes. What a vault says of one it has not got, so that the kernel goes on asking alike.
+
+    func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8] {
+        throw .system(.noData)
+    }
+
+    func attributeNames(_ id: NodeID) -> [[UInt8]] { [] }
+
+    func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8], flags: Int32) throws(StoreError) {
+        throw .system(.notSupported)
+    }
+
+    func removeAttribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) {
+        throw .system(.noData)
+    }
+}

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""The same work on vaultfs, on a FUSE server that does nothing, on the plain directory, and on what of bindfs, gocryptfs,
+securefs and encfs is installed: interleaved, medians over the rounds. scripts/bench builds and calls this.
+
+The backing store's page cache stays warm; the mount's own is cold: it is mounted anew before each test that reads.
+Prints a table; writes results.json, table.md and plot.svg."""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+
+import bench_goals
+import bench_machine
+import bench_plot
+import bench_table
+from bench_systems import BenchError, prepare, systems
+from bench_work import MEBIBYTE, TESTS, Work
+
+IDLE_SECONDS = 5
+TREE_ROOM = 300 * MEBIBYTE
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binaries", help="the directory of vaultfs and null-server")
+    parser.add_argument("--size", type=int, default=512, metavar="MIB", help="the big file")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=4, help="how long each random test runs")
+    parser.add_argument("--work", default="/dev/shm", help="where the stores are made; on tmpfs no disk hides differences")
+    parser.add_argument("--out", default="bench-results")
+    parser.add_argument("--tests", default=",".join(TESTS), help="some of: %(default)s")
+    parser.add_argument("--self-test", action="store_true", help="check how goals are computed, and end")
+    given = parser.parse_args()
+    given.tests = given.tests.split(",")
+    unknown = [name for name in given.tests if name not in TESTS]
+    if unknown:
+        parser.error(f"no test {', '.join(unknown)}: there are {', '.join(TESTS)}")
+    if not given.self_test and not given.binaries:
+        parser.error("--binaries is missing: start scripts/bench")
+    if min(given.size, given.rounds, given.seconds) < 1:
+        parser.error("size, rounds and seconds are at least 1")
+    return given
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def measure(given, work, compared):
+    """Every test on every system, round by round: {system: {test: [rate or None]}}."""
+    rates = {system.name: {test: [] for test in given.tests} for system in compared}
+    for number in range(1, given.rounds + 1):
+        for test in given.tests:
+            for system in compared:
+                try:
+                    rate = getattr(work, test)(system)
+                except BenchError as error:
+                    rate = None
+                    say(f"{system.name}, {test}: {error}")
+                rates[system.name][test].append(rate)
+                say(f"round {number} of {given.rounds}  {test:20s} {system.name:10s} {bench_table.rate(rate):>10s}")
+    return rates
+
+
+def idle(system):
+    """CPU time (ms) that the daemon takes, and how often it runs at all, while nobody uses the mount."""
+    system.remount()
+    os.listdir(system.mountpoint)
+    # The work that the mount itself leaves behind.
+    time.sleep(2)
+    before = bench_machine.work_done(system.daemons)
+    time.sleep(IDLE_SECONDS)
+    after = bench_machine.work_done(system.daemons)
+    return {"seconds": IDLE_SECONDS, "milliseconds": (after[0] - before[0]) / 1e6, "wakeups": after[1] - before[1]}
+
+
+def compare(given, directory):
+    prepare(directory)
+    compared, absent = systems(directory, given.binaries)
+    if absent:
+        say(f"not installed, left out: {', '.join(absent)}")
+    need = (len(compared) * (given.size * MEBIBYTE + TREE_ROOM)) + given.size * MEBIBYTE
+    free = shutil.disk_usage(directory).free
+    if free < need:
+        raise BenchError(f"{given.work} has {free >> 20} MiB left and {need >> 20} are needed: choose a smaller --size")
+    say("making the file and the tree")
+    work = Work(directory, given.size, given.seconds)
+    try:
+        for system in compared:
+            system.make()
+            system.mount()
+        rates = measure(given, work, compared)
+        ours = compared[-1]
+        at_rest = idle(ours)
+        ours.note_memory()
+        for system in compared:
+            system.unmount()
+    finally:
+        for system in compared:
+            system.abandon()
+    medians = {name: {test: median(values) for test, values in tests.items()} for name, tests in rates.items()}
+    on_disk = bench_machine.filesystem(directory) != "tmpfs"
+    goals = {
+        test: bench_goals.goal(test, {name: medians[name][test] for name in medians}, on_disk) for test in given.tests
+    }
+    return {
+        "machine": bench_machine.description(directory),
+        "versions": {system.name: system.version for system in compared if system.version},
+        "settings": {
+            "fileMebibytes": given.size, "rounds": given.rounds, "seconds": given.seconds,
+            "treeEntries": work.entries, "treeMebibytes": round(work.tree_bytes / MEBIBYTE)},
+        "tests": {test: {"name": TESTS[test][0], "unit": TESTS[test][1]} for test in given.tests},
+        "rates": rates, "medians": medians, "goals": goals,
+        "daemon": {"peakResidentMebibytes": round(ours.peak_kibibytes / 1024, 1), "idle": at_rest},
+    }
+
+
+def median(values):
+    measured = [value for value in values if value is not None]
+    return statistics.median(measured) if measured else None
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def main():
+    given = arguments()
+    if given.self_test:
+        bench_goals.self_test()
+        return
+    # Mounts and directories go on every way out.
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    directory = tempfile.mkdtemp(prefix="vaultfs-bench.", dir=given.work)
+    try:
+        results = compare(given, directory)
+    except BenchError as error:
+        sys.exit(f"bench: {error}")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    os.makedirs(given.out, exist_ok=True)
+    write(f"{given.out}/results.json", json.dumps(results, indent=1) + "\n")
+    write(f"{given.out}/table.md", bench_table.markdown(results))
+    write(f"{given.out}/plot.svg", bench_plot.svg(results))
+    print(bench_table.text(results))
+    say(f"written: results.json, table.md and plot.svg in {given.out}")
+
+
+if __name__ == "__main__":
+    main()
