@@ -20,7 +20,7 @@ struct ClientFollowing {
     /// How many of a window's may be others' with a sole client.
     private static let tolerated = 4
     /// Requests that take longer are better served beside each other.
-    private static let longest = 40_000
+    private static let longest = 80_000
     /// A program on the same core is back sooner than this, if it does nothing between.
     private static let shortWait = 20_000
     /// After how many longer waits in a row is looked where it runs: at first, and at most.
@@ -64,7 +64,8 @@ struct ClientFollowing {
     /// - Parameters:
     ///   - thread: which asks.
     ///   - waited: how long it was waited for.
-    mutating func took(_ thread: UInt32, waited: Int) {
+    ///   - companion: a thread that comes along (`WorkerCrew.watcher`).
+    mutating func took(_ thread: UInt32, waited: Int, companion: Int32) {
         guard thread == client else { return }
         if waited <= Self.shortWait {
             longWaits = 0
@@ -78,7 +79,8 @@ struct ClientFollowing {
         if found == core {
             // It is slow by itself.
             patience = min(patience * 2, Self.mostPatience)
-        } else if linux_stay_on_core(found) == 0 {
+        } else if linux_stay_on_core(0, found) == 0 {
+            if companion != 0 { _ = linux_stay_on_core(companion, found) }
             core = found
         }
     }
@@ -87,6 +89,6 @@ struct ClientFollowing {
     mutating func leave() {
         if core == nil { return }
         core = nil
-        linux_leave_core()
+        linux_leave_core(0)
     }
 }
