@@ -25,9 +25,7 @@ int linux_core_of(int thread) {
     return place ? atoi(place + 1) : -1;
 }
 
-int linux_thread(void) { return gettid(); }
-
-int linux_stay_on_core(int thread, int core) {
+int linux_stay_on_core(int core) {
     cpu_set_t allowed, one;
     // The first thread's are the process's: it never stays anywhere.
     if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0) return -1;
@@ -37,11 +35,11 @@ int linux_stay_on_core(int thread, int core) {
     }
     CPU_ZERO(&one);
     CPU_SET(core, &one);
-    return sched_setaffinity(thread, sizeof one, &one);
+    return sched_setaffinity(0, sizeof one, &one);
 }
 
-int linux_leave_core(int thread) {
+int linux_leave_core(void) {
     cpu_set_t allowed;
     if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0) return -1;
-    return sched_setaffinity(thread, sizeof allowed, &allowed);
+    return sched_setaffinity(0, sizeof allowed, &allowed);
 }

@@ -161,7 +161,7 @@ package final class FuseSession: @unchecked Sendable {
             let started = monotonicNanoseconds()
             if isSole {
                 crew.soleTook()
-                worker.following.took(thread, waited: started - finished, companion: crew.watcher)
+                worker.following.took(thread, waited: started - finished)
             } else {
                 worker.following.leave()
             }

@@ -1,5 +1,4 @@
 internal import BackingStore
-internal import CLinux
 internal import Synchronization
 
 /// Which workers wait for requests: all, or, while one program alone asks, one. Any thread.
@@ -20,10 +19,6 @@ final class WorkerCrew: Sendable {
     private let taken = Atomic<UInt64>(0)
     private let isWatching = Atomic<Bool>(false)
     private let watchCall = Semaphore()
-    private let watchThread = Atomic<Int32>(0)
-    /// The thread of `watch`. It is to run where the one worker does: a core that wakes up and sleeps again looks for work
-    /// elsewhere, and takes the program that the worker has followed.
-    var watcher: Int32 { watchThread.load(ordering: .relaxed) }
     /// How often one has begun to serve alone.
     let followed = Atomic<UInt64>(0)
 
@@ -82,7 +77,6 @@ final class WorkerCrew: Sendable {
     /// a request waits. Without requests it sleeps without a timer.
     /// - Parameter isRequestThere: does not wait.
     func watch(_ isRequestThere: () -> Bool) {
-        watchThread.store(linux_thread(), ordering: .relaxed)
         var seen: UInt64 = 0
         var quiet = 0
         while !isDismissed.load(ordering: .sequentiallyConsistent) {

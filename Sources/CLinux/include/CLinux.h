@@ -111,9 +111,6 @@ int linux_semaphore_wait(void *semaphore, int64_t nanoseconds);
 
 // The core that a thread runs on, or ran on last; -1 where that is not told.
 int linux_core_of(int thread);
-// sched_setaffinity(2) of a thread of this process, 0 for the calling one: to one core, if the process may run there; and
-// back to all that it may.
-int linux_stay_on_core(int thread, int core);
-int linux_leave_core(int thread);
-// gettid(2)
-int linux_thread(void);
+// sched_setaffinity(2) of the calling thread: to one core, if the process may run there; and back to all that it may.
+int linux_stay_on_core(int core);
+int linux_leave_core(void);
