@@ -22,7 +22,9 @@ final class WorkerCrew: Sendable {
     /// How often one has begun to serve alone.
     let followed = Atomic<UInt64>(0)
 
-    private static func number(_ bell: Semaphore) -> UInt { UInt(bitPattern: Unmanaged.passUnretained(bell).toOpaque()) }
+    private static func number(_ bell: Semaphore) -> UInt {
+        UInt(bitPattern: Unmanaged.passUnretained(bell).toOpaque())
+    }
 
     /// Whether the worker with this bell serves alone.
     func isSole(_ bell: Semaphore) -> Bool {
@@ -63,7 +65,9 @@ final class WorkerCrew: Sendable {
         taken.add(1, ordering: .sequentiallyConsistent)
         if !isWatching.load(ordering: .sequentiallyConsistent),
             !isWatching.exchange(true, ordering: .sequentiallyConsistent)
-        { watchCall.post() }
+        {
+            watchCall.post()
+        }
     }
 
     /// Nobody rests from now on; ends `watch`.
