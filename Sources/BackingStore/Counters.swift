@@ -11,6 +11,9 @@ package final class Counters: Sendable {
     package let aesBlocksDecrypted = Atomic<UInt64>(0)
     package let ciphertextBytesRead = Atomic<UInt64>(0)
     package let ciphertextBytesWritten = Atomic<UInt64>(0)
+    /// Nanoseconds in encryption and decryption, authentication included, and in reads and writes of backing files.
+    package let cryptoTime = Atomic<UInt64>(0)
+    package let storeTime = Atomic<UInt64>(0)
     package let damagedReads = Atomic<UInt64>(0)
     package let hiddenNames = Atomic<UInt64>(0)
     package let filesSealed = Atomic<UInt64>(0)
@@ -27,6 +30,16 @@ extension Atomic<UInt64> {
     @inline(__always)
     package func count(_ amount: Int = 1) {
         add(UInt64(amount), ordering: .relaxed)
+    }
+
+    /// Adds the nanoseconds that `body` takes.
+    @inline(__always)
+    package func time<Result, Failure: Error>(
+        _ body: () throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        let start = monotonicNanoseconds()
+        defer { count(monotonicNanoseconds() - start) }
+        return try body()
     }
 
     package var total: UInt64 {

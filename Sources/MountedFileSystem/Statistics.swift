@@ -12,6 +12,10 @@ package struct Statistics: Codable, Sendable, Equatable {
     package var aesBlocksDecrypted: UInt64
     package var ciphertextBytesRead: UInt64
     package var ciphertextBytesWritten: UInt64
+    /// Microseconds in encryption and decryption, authentication included, and in reads and writes of backing files; of
+    /// all threads together.
+    package var cryptoMicroseconds: UInt64
+    package var storeMicroseconds: UInt64
     /// Reads refused because something did not verify.
     package var damagedReads: UInt64
     /// Names and attributes left out because they do not authenticate, each time they were met.
@@ -22,9 +26,11 @@ package struct Statistics: Codable, Sendable, Equatable {
     package var keysLocked: Bool
     package var cacheLocked: Bool
 
+    /// Times in nanoseconds.
     package init(
         cacheHits: UInt64, cacheMisses: UInt64, cacheSize: Int, cacheUsed: Int, aesBlocksDecrypted: UInt64,
-        ciphertextBytesRead: UInt64, ciphertextBytesWritten: UInt64, damagedReads: UInt64, hiddenNames: UInt64,
+        ciphertextBytesRead: UInt64, ciphertextBytesWritten: UInt64, cryptoTime: UInt64, storeTime: UInt64,
+        damagedReads: UInt64, hiddenNames: UInt64,
         filesSealed: UInt64, nodes: Int, keysLocked: Bool, cacheLocked: Bool
     ) {
         self.cacheHits = cacheHits
@@ -34,6 +40,8 @@ package struct Statistics: Codable, Sendable, Equatable {
         self.aesBlocksDecrypted = aesBlocksDecrypted
         self.ciphertextBytesRead = ciphertextBytesRead
         self.ciphertextBytesWritten = ciphertextBytesWritten
+        cryptoMicroseconds = cryptoTime / 1000
+        storeMicroseconds = storeTime / 1000
         self.damagedReads = damagedReads
         self.hiddenNames = hiddenNames
         self.filesSealed = filesSealed

@@ -13,6 +13,7 @@ extension VaultFileSystem {
             aesBlocksDecrypted: counters.aesBlocksDecrypted.total,
             ciphertextBytesRead: counters.ciphertextBytesRead.total,
             ciphertextBytesWritten: counters.ciphertextBytesWritten.total,
+            cryptoTime: counters.cryptoTime.total, storeTime: counters.storeTime.total,
             damagedReads: counters.damagedReads.total, hiddenNames: counters.hiddenNames.total,
             filesSealed: counters.filesSealed.total, nodes: nodes.count,
             keysLocked: SecretMemory.allLocked, cacheLocked: store.cache.isLocked)

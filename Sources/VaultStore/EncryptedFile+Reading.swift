@@ -104,7 +104,9 @@ extension EncryptedFile {
         guard lastSize > 0, skipped + destination.count <= (run - 1) * layout.chunkSize + lastSize else { return false }
         let size = (run - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
         let records = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<size])
-        let had = try reader.read(at: layout.recordOffset(ofChunk: first), into: records)
+        let had = try store.counters.storeTime.time { () throws(StoreError) in
+            try reader.read(at: layout.recordOffset(ofChunk: first), into: records)
+        }
         store.counters.ciphertextBytesRead.count(had)
         if had < size {
             if changes.value != started || ChangeCounter.isChanging(started) { return false }
@@ -184,9 +186,11 @@ extension EncryptedFile {
             let rest = UnsafeMutableRawBufferPointer(rebasing: plaintext[start...])
             let good: Int
             do {
-                good = try workspace.cipher.open(
-                    UnsafeRawBufferPointer(rebasing: records[recordStart...]), firstChunkIndex: chunk,
-                    chunkSize: layout.chunkSize, keys: keys.chunk, into: rest)
+                good = try store.counters.cryptoTime.time { () throws(CryptoError) in
+                    try workspace.cipher.open(
+                        UnsafeRawBufferPointer(rebasing: records[recordStart...]), firstChunkIndex: chunk,
+                        chunkSize: layout.chunkSize, keys: keys.chunk, into: rest)
+                }
             } catch { throw StoreError(error) }
             chunk += UInt64(good)
             recordStart += good * layout.recordSize

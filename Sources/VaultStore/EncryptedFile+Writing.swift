@@ -78,8 +78,10 @@ extension EncryptedFile {
         }
         let records = try seal(plaintext, first: first, chunks: chunks, workspace)
         let existing = Int(min(UInt64(chunks), max(first, layout.chunkCount(ofLength: oldLength)) - first))
-        try replace(
-            &state, writer, records, first: first, existing: existing, newLength: newLength)
+        try store.counters.storeTime.time { () throws(StoreError) in
+            try replace(
+                &state, writer, records, first: first, existing: existing, newLength: newLength)
+        }
         for chunk in 0..<chunks {
             let start = chunk * layout.chunkSize
             let part = UnsafeRawBufferPointer(
@@ -142,7 +144,9 @@ extension EncryptedFile {
         store.counters.cacheMisses.count()
         let n = layout.plaintextSize(ofChunk: chunk, length: length)
         let record = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<(n + ChunkLayout.recordOverhead)])
-        let had = try reader.read(at: layout.recordOffset(ofChunk: chunk), into: record)
+        let had = try store.counters.storeTime.time { () throws(StoreError) in
+            try reader.read(at: layout.recordOffset(ofChunk: chunk), into: record)
+        }
         store.counters.ciphertextBytesRead.count(had)
         if had < record.count { fillMissing(record, from: had) }
         let edge = UnsafeMutableRawBufferPointer(rebasing: workspace.edge[..<n])
@@ -160,8 +164,10 @@ extension EncryptedFile {
         let size = plaintext.count + chunks * ChunkLayout.recordOverhead
         let records = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<size])
         do {
-            try workspace.cipher.seal(
-                plaintext, firstChunkIndex: first, chunkSize: layout.chunkSize, keys: keys.chunk, into: records)
+            try store.counters.cryptoTime.time { () throws(CryptoError) in
+                try workspace.cipher.seal(
+                    plaintext, firstChunkIndex: first, chunkSize: layout.chunkSize, keys: keys.chunk, into: records)
+            }
         } catch { throw StoreError(error) }
         return UnsafeRawBufferPointer(records)
     }

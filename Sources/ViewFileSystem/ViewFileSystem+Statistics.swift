@@ -10,6 +10,7 @@ extension ViewFileSystem {
             cacheHits: counters.cacheHits.total, cacheMisses: counters.cacheMisses.total, cacheSize: cache.capacity,
             cacheUsed: cache.usedSize, aesBlocksDecrypted: counters.aesBlocksDecrypted.total,
             ciphertextBytesRead: counters.ciphertextBytesRead.total, ciphertextBytesWritten: 0,
+            cryptoTime: counters.cryptoTime.total, storeTime: counters.storeTime.total,
             damagedReads: counters.damagedReads.total, hiddenNames: 0, filesSealed: 0, nodes: nodes.count,
             keysLocked: SecretMemory.allLocked, cacheLocked: cache.isLocked)
     }

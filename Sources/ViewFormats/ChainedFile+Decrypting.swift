@@ -51,7 +51,9 @@ extension ChainedFile {
     ) throws(ViewError) {
         counters.ciphertextBytesRead.count(buffer.count)
         do throws(ViewError) {
-            try source.read(at: ciphertextOffset, into: buffer)
+            try counters.storeTime.time { () throws(ViewError) in
+                try source.read(at: ciphertextOffset, into: buffer)
+            }
         } catch {
             if case .malformed = error { counters.damagedReads.count() }
             throw error
@@ -77,7 +79,9 @@ extension ChainedFile {
         // `keys` holds it for as long as this file is there.
         let failure = uncountedKeys[encryption.key]._withUnsafeGuaranteedRef { key -> CryptoError? in
             do throws(CryptoError) {
-                try Self.decrypt(blocks, vector: vector, key: key, skipped: part.skipped, into: target, workspace)
+                try counters.cryptoTime.time { () throws(CryptoError) in
+                    try Self.decrypt(blocks, vector: vector, key: key, skipped: part.skipped, into: target, workspace)
+                }
                 return nil
             } catch {
                 return error
