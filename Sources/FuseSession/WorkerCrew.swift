@@ -17,12 +17,15 @@ final class WorkerCrew: Sendable {
     private let resting = Mutex<[Semaphore]>([])
     private let isDismissed = Atomic<Bool>(false)
     private let taken = Atomic<UInt64>(0)
+    private let answered = Atomic<UInt64>(0)
     private let isWatching = Atomic<Bool>(false)
     private let watchCall = Semaphore()
     /// How often one has begun to serve alone.
     let followed = Atomic<UInt64>(0)
 
-    private static func number(_ bell: Semaphore) -> UInt { UInt(bitPattern: Unmanaged.passUnretained(bell).toOpaque()) }
+    private static func number(_ bell: Semaphore) -> UInt {
+        UInt(bitPattern: Unmanaged.passUnretained(bell).toOpaque())
+    }
 
     /// Whether the worker with this bell serves alone.
     func isSole(_ bell: Semaphore) -> Bool {
@@ -63,7 +66,14 @@ final class WorkerCrew: Sendable {
         taken.add(1, ordering: .sequentiallyConsistent)
         if !isWatching.load(ordering: .sequentiallyConsistent),
             !isWatching.exchange(true, ordering: .sequentiallyConsistent)
-        { watchCall.post() }
+        {
+            watchCall.post()
+        }
+    }
+
+    /// It has answered that request, though it may not be the one any more.
+    func soleAnswered() {
+        answered.add(1, ordering: .sequentiallyConsistent)
     }
 
     /// Nobody rests from now on; ends `watch`.
@@ -74,7 +84,7 @@ final class WorkerCrew: Sendable {
     }
 
     /// A thread's body, until `dismiss`: has all work again when the one is stuck, as on a disk that does not answer, and
-    /// a request waits. Without requests it sleeps without a timer.
+    /// a request waits or none has come for a while. Without requests it sleeps without a timer.
     /// - Parameter isRequestThere: does not wait.
     func watch(_ isRequestThere: () -> Bool) {
         var seen: UInt64 = 0
@@ -90,7 +100,10 @@ final class WorkerCrew: Sendable {
             if now == seen, quiet > 0, isRequestThere() { endSole() }
             quiet = now == seen ? quiet + 1 : 0
             seen = now
-            if quiet >= Self.quietLooks { rest(since: now) }
+            guard quiet >= Self.quietLooks else { continue }
+            // Nobody looks any more, and the next request needs somebody.
+            if answered.load(ordering: .sequentiallyConsistent) != now { endSole() }
+            rest(since: now)
         }
     }
 
