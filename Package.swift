@@ -136,7 +136,7 @@ let package = Package(
             name: "FuseSessionTests",
             dependencies: [
                 "vaultfs", "FuseSession", "MountedFileSystem", "VaultFileSystem", "BackingStore", "VaultStore",
-                "VaultFormat", "TestSupport", system,
+                "VaultFormat", "CLinux", "TestSupport", system,
                 logging,
             ],
             swiftSettings: settings),

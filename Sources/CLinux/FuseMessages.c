@@ -18,8 +18,17 @@ uint32_t linux_fuse_thread(const void *request, size_t size) {
     struct fuse_in_header header;
     if (size < sizeof header) return 0;
     memcpy(&header, request, sizeof header);
+    switch (header.opcode) {
     // Nobody waits for these.
-    return header.opcode == FUSE_FORGET || header.opcode == FUSE_BATCH_FORGET || header.opcode == FUSE_INTERRUPT ? 0 : header.pid;
+    case FUSE_FORGET: case FUSE_BATCH_FORGET: case FUSE_INTERRUPT: case FUSE_RELEASE: case FUSE_RELEASEDIR:
+        return 0;
+    // Nor for pages that are written back.
+    case FUSE_WRITE: {
+        struct fuse_write_in write;
+        if (body(request, size, FUSE_WRITE, &write, sizeof write) && (write.write_flags & FUSE_WRITE_CACHE)) return 0;
+    }
+    }
+    return header.pid != 0 ? header.pid : linux_fuse_unknown_thread;
 }
 
 int linux_fuse_offers_killpriv(const void *request, size_t size) {
@@ -30,14 +39,19 @@ int linux_fuse_offers_killpriv(const void *request, size_t size) {
     return body(request, size, FUSE_INIT, &init, sizeof init) && (init.flags & FUSE_HANDLE_KILLPRIV_V2) != 0;
 }
 
-void linux_fuse_take_killpriv(struct iovec *reply, int count) {
+int linux_fuse_take_killpriv(struct iovec *reply, int count) {
+    struct fuse_out_header header;
     struct fuse_init_out init;
     size_t fields = offsetof(struct fuse_init_out, flags) + sizeof init.flags;
     // fuse_lowlevel.c, fuse_send_reply_iov_nofree: the header, then what do_init has filled in.
-    if (count != 2 || reply[1].iov_len < fields) return;
+    if (count != 2 || reply[0].iov_len != sizeof header || reply[1].iov_len < fields) return 0;
+    memcpy(&header, reply[0].iov_base, sizeof header);
+    // A notification may come first.
+    if (header.unique == 0) return 0;
     memcpy(&init, reply[1].iov_base, fields);
     init.flags |= FUSE_HANDLE_KILLPRIV_V2;
     memcpy(reply[1].iov_base, &init, fields);
+    return 1;
 }
 
 int linux_fuse_kills_privileges(const void *request, size_t size) {

@@ -39,11 +39,11 @@ struct ClientFollowing {
     /// The core stayed on.
     private var core: Int32?
     private var longWaits = 0
-    private var patience = leastPatience
+    private(set) var patience = leastPatience
 
     /// A request was served.
     /// - Parameters:
-    ///   - thread: which asked; 0 where nobody waits.
+    ///   - thread: which asked; 0 where nobody waits, `linux_fuse_unknown_thread` where it is not told.
     ///   - taken: what it took.
     ///   - isAlone: whether the other workers rest.
     mutating func served(_ thread: UInt32, taken: Int, isAlone: Bool) -> Finding {
@@ -51,7 +51,7 @@ struct ClientFollowing {
         if thread == 0 { return .nothing }
         if isAlone {
             if thread != client { others += 1 }
-        } else if thread != client || cost > Self.longest {
+        } else if thread != client || thread == linux_fuse_unknown_thread || cost > Self.longest {
             client = thread
             seen = 0
             return .nothing
@@ -79,12 +79,12 @@ struct ClientFollowing {
         guard longWaits >= patience else { return }
         longWaits = 0
         let found = linux_core_of(Int32(bitPattern: client))
-        if found == core {
-            // It is slow by itself.
-            patience = min(patience * 2, Self.mostPatience)
-        } else if linux_stay_on_core(found) == 0 {
+        if found != core, linux_stay_on_core(found) == 0 {
             moves += 1
             core = found
+        } else {
+            // It is slow by itself, or where it runs is not told (hidepid, proc(5)) or closed to us (taskset(1)).
+            patience = min(patience * 2, Self.mostPatience)
         }
     }
 

@@ -12,9 +12,10 @@ extension FuseSession {
         functions.writev = { device, parts, count, userdata in
             if let userdata, let parts {
                 let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
-                if server.takesPrivilegeClearing.load(ordering: .relaxed) {
+                if server.takesPrivilegeClearing.load(ordering: .relaxed),
+                    linux_fuse_take_killpriv(parts, count) != 0
+                {
                     server.takesPrivilegeClearing.store(false, ordering: .relaxed)
-                    linux_fuse_take_killpriv(parts, count)
                 }
             }
             return writev(device, parts, count)

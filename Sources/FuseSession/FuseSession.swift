@@ -97,7 +97,10 @@ package final class FuseSession: @unchecked Sendable {
                 return poll(&device, 1, 0) > 0
             }
         }
+        // Without a watch none may rest.
+        if watch == nil { server.crew.dismiss() }
         for thread in threads { thread.join() }
+        server.crew.dismiss()
         watch?.join()
         server.fileSystem.endDeferred()
         whenUnmounted()
@@ -168,6 +171,7 @@ package final class FuseSession: @unchecked Sendable {
             gate.enter(worker.passage)
             fuse_session_process_buf(session, &worker.message)
             gate.leave(worker.passage)
+            if isSole { crew.soleAnswered() }
             worker.isPassingBy.store(false, ordering: .releasing)
             finished = monotonicNanoseconds()
             divideWork(worker, isSole, worker.following.served(thread, taken: finished - started, isAlone: isSole))

@@ -17,6 +17,7 @@ final class WorkerCrew: Sendable {
     private let resting = Mutex<[Semaphore]>([])
     private let isDismissed = Atomic<Bool>(false)
     private let taken = Atomic<UInt64>(0)
+    private let answered = Atomic<UInt64>(0)
     private let isWatching = Atomic<Bool>(false)
     private let watchCall = Semaphore()
     /// How often one has begun to serve alone.
@@ -70,6 +71,11 @@ final class WorkerCrew: Sendable {
         }
     }
 
+    /// It has answered that request, though it may not be the one any more.
+    func soleAnswered() {
+        answered.add(1, ordering: .sequentiallyConsistent)
+    }
+
     /// Nobody rests from now on; ends `watch`.
     func dismiss() {
         isDismissed.store(true, ordering: .sequentiallyConsistent)
@@ -78,7 +84,7 @@ final class WorkerCrew: Sendable {
     }
 
     /// A thread's body, until `dismiss`: has all work again when the one is stuck, as on a disk that does not answer, and
-    /// a request waits. Without requests it sleeps without a timer.
+    /// a request waits or none has come for a while. Without requests it sleeps without a timer.
     /// - Parameter isRequestThere: does not wait.
     func watch(_ isRequestThere: () -> Bool) {
         var seen: UInt64 = 0
@@ -94,7 +100,10 @@ final class WorkerCrew: Sendable {
             if now == seen, quiet > 0, isRequestThere() { endSole() }
             quiet = now == seen ? quiet + 1 : 0
             seen = now
-            if quiet >= Self.quietLooks { rest(since: now) }
+            guard quiet >= Self.quietLooks else { continue }
+            // Nobody looks any more, and the next request needs somebody.
+            if answered.load(ordering: .sequentiallyConsistent) != now { endSole() }
+            rest(since: now)
         }
     }
 

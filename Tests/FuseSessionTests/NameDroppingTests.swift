@@ -91,8 +91,19 @@ final class MountInProcess: Sendable {
         done.wait { $0 ? () : nil }
     }
 
+    func onDamage(_ body: @escaping @Sendable (String) -> Void) {
+        session.onDamage(body)
+    }
+
+    var statistics: RequestStatistics { session.statistics }
+
     func end() {
         session.requestUnmount()
+        thread.join()
+    }
+
+    /// After an unmount from outside.
+    func join() {
         thread.join()
     }
 }

@@ -8,7 +8,7 @@ extension MountTests {
         private static let iv = ["--iv", ViewCase.vector]
 
         /// A view of `file-20000`, and copies of it under these names, whose key command writes a line for each run. It fails for
-        /// names with `fail` until `permit` is there, and hangs for those with `slow`.
+        /// names with `fail` and is another for those with `wrong` until `permit` is there, and hangs for those with `slow`.
         private func view(_ names: [String], _ arguments: [String] = []) throws -> ViewUnderTest {
             let view = try ViewUnderTest()
             try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
@@ -20,6 +20,7 @@ extension MountTests {
                 case $VAULTFS_KEY_PATH in
                 *slow*) echo $$ >> \(view.plain)/hanging; sleep 60 & echo $! >> \(view.plain)/hanging; wait;;
                 *fail*) test -e \(view.plain)/permit || exit 3;;
+                *wrong*) test -e \(view.plain)/permit || { head -c 16 /dev/zero; exit; };;
                 esac
                 cat \(view.keys)/binary
                 """
@@ -75,6 +76,24 @@ extension MountTests {
             try compare("failing", view)
             #expect(try view.problems().isEmpty)
             #expect(lines("asked", view).filter { $0 == "failing" }.count == 4)
+            try view.unmount()
+        }
+
+        @Test("a key that is wrong is asked for again at the next open, and may then be right")
+        func putRight() throws {
+            let view = try view(["wrong"])
+            for _ in 1...2 {
+                #expect(try view.account.run(["cat", "\(view.mountpoint)/wrong"]).exitCode == 1)
+            }
+            #expect(try view.problems().contains { $0.hasPrefix("wrong: ") })
+            try compare("file-20000", view)
+            try Command(["touch", "\(view.plain)/permit"]).run().succeeded()
+            try compare("wrong", view)
+            try compare("wrong", view)
+            #expect(try view.problems().isEmpty)
+            #expect(lines("asked", view).filter { $0 == "wrong" }.count == 3)
+            // The right one was not asked for again.
+            #expect(lines("asked", view).filter { $0 == "file-20000" }.count == 1)
             try view.unmount()
         }
 

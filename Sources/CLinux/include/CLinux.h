@@ -98,12 +98,13 @@ int linux_spawn_close_from(void *actions, int first);
 
 // Messages of /dev/fuse (<linux/fuse.h>) as far as libfuse 3.14 keeps them from a file system.
 struct iovec;
-// The thread that asks, and waits; 0: none.
+// The thread that asks, and waits; 0: none. Those of other PID namespaces are not told.
+static const uint32_t linux_fuse_unknown_thread = UINT32_MAX;
 uint32_t linux_fuse_thread(const void *request, size_t size);
 // Whether this is an INIT request of a kernel that has FUSE_HANDLE_KILLPRIV_V2.
 int linux_fuse_offers_killpriv(const void *request, size_t size);
-// Adds that flag to libfuse's INIT reply.
-void linux_fuse_take_killpriv(struct iovec *reply, int count);
+// Adds that flag to libfuse's INIT reply; 0 where this is another message.
+int linux_fuse_take_killpriv(struct iovec *reply, int count);
 // Whether a WRITE, SETATTR or OPEN request asks to clear set-id bits: by one who may not keep them (CAP_FSETID).
 int linux_fuse_kills_privileges(const void *request, size_t size);
 // sem_clockwait(3) of a sem_t, for at most so many nanoseconds (fewer than 10^9) of CLOCK_MONOTONIC.

@@ -1,0 +1,155 @@
+import BackingStore
+import CLinux
+import FoundationEssentials
+import Glibc
+import Synchronization
+import Testing
+
+@testable import FuseSession
+
+/// When a program is alone, and where its worker runs.
+@Suite struct ClientFollowingTests {
+    private static let quick = 10_000
+    private static let slow = 500_000
+    private static let window = 32
+
+    /// What is found after each of so many requests.
+    private func serve(
+        _ following: inout ClientFollowing, _ threads: [UInt32], taken: Int = quick, isAlone: Bool = false
+    ) -> [ClientFollowing.Finding] {
+        threads.map { following.served($0, taken: taken, isAlone: isAlone) }
+    }
+
+    private func many(_ thread: UInt32, _ count: Int = window) -> [UInt32] { Array(repeating: thread, count: count) }
+
+    @Test("One thread that asks and asks is alone, from the window's end on")
+    func alone() {
+        var following = ClientFollowing()
+        let found = serve(&following, many(7, 100))
+        // The first only tells who it is.
+        #expect(found.firstIndex(of: .soleClient) == Self.window)
+        #expect(!found.contains(.severalClients))
+    }
+
+    @Test(
+        "Two that take turns are not, nor is one of another PID namespace", arguments: [[7, 8], [.max]] as [[UInt32]])
+    func notAlone(threads: [UInt32]) {
+        var following = ClientFollowing()
+        let found = serve(&following, (0..<200).map { threads[$0 % threads.count] })
+        #expect(found.allSatisfy { $0 == .nothing })
+    }
+
+    @Test("What nobody waits for tells nothing")
+    func nobody() {
+        var following = ClientFollowing()
+        let mixed = serve(&following, (0..<200).map { $0 % 2 == 0 ? 7 : 0 })
+        #expect(mixed.contains(.soleClient))
+        let none = serve(&following, many(0, 200), isAlone: true)
+        #expect(none.allSatisfy { $0 == .nothing })
+    }
+
+    @Test("Long requests are better served beside each other")
+    func slow() {
+        var following = ClientFollowing()
+        let before = serve(&following, many(7, 200), taken: Self.slow)
+        #expect(before.allSatisfy { $0 == .nothing })
+        // And one that was alone is not any more.
+        following = ClientFollowing()
+        #expect(serve(&following, many(7, 100)).contains(.soleClient))
+        #expect(serve(&following, many(7, 2 * Self.window), taken: Self.slow, isAlone: true).contains(.severalClients))
+    }
+
+    @Test("Of a window's requests four may be others'", arguments: [(4, false), (5, true)])
+    func others(count: Int, ends: Bool) {
+        var following = ClientFollowing()
+        #expect(serve(&following, many(7, Self.window + 1)).last == .soleClient)
+        for other in [8, .max] as [UInt32] {
+            let threads = many(other, count) + many(7, Self.window - count)
+            let found = serve(&following, threads, isAlone: true)
+            #expect(found.last == (ends ? .severalClients : .soleClient))
+        }
+    }
+
+    // MARK: Its core
+
+    /// Of the calling thread, proc_pid_status(5).
+    private static func status(_ field: String) -> String {
+        let text = (try? String(contentsOfFile: "/proc/thread-self/status", encoding: .utf8)) ?? ""
+        let line = text.split(separator: "\n").first { $0.hasPrefix(field + ":\t") }
+        return String(line?.dropFirst(field.count + 2) ?? "")
+    }
+
+    /// The cores on which the calling thread may run.
+    private static func allowed() -> String { status("Cpus_allowed_list") }
+
+    private static func ownNumber() -> UInt32 { UInt32(status("Pid")) ?? 0 }
+
+    /// On a thread of its own, which nobody else needs again.
+    private func onThread<Result: Sendable>(_ body: @escaping @Sendable () -> Result) throws -> Result {
+        let result = Monitor<Result?>(nil)
+        let thread = try BackgroundThread {
+            let value = body()
+            result.update { $0 = value }
+        }
+        defer { thread.join() }
+        return result.wait { $0 }
+    }
+
+    /// Takes requests of the calling thread's own.
+    private static func take(_ following: inout ClientFollowing, _ count: Int, of thread: UInt32, waited: Int) {
+        for _ in 0..<count { following.took(thread, waited: waited) }
+    }
+
+    @Test("The worker goes to the program's core when it is long in coming back, and may run anywhere after it")
+    func core() throws {
+        let (before, none, stays, after) = try onThread {
+            let before = Self.allowed()
+            let own = Self.ownNumber()
+            var following = ClientFollowing()
+            _ = following.served(own, taken: Self.quick, isAlone: false)
+            // Once is nothing, nor is a stranger's, nor one that is quick.
+            Self.take(&following, 1, of: own, waited: Self.slow)
+            Self.take(&following, 9, of: own + 1, waited: Self.slow)
+            Self.take(&following, 1, of: own, waited: Self.quick)
+            Self.take(&following, 1, of: own, waited: Self.slow)
+            let none = Self.allowed()
+            Self.take(&following, 1, of: own, waited: Self.slow)
+            let stays = Self.allowed()
+            following.leave()
+            return (before, none, stays, Self.allowed())
+        }
+        #expect(none == before)
+        #expect(Int(stays) != nil)
+        #expect(after == before)
+    }
+
+    @Test("A program of which /proc tells nothing is not looked for again and again")
+    func hidden() throws {
+        let (before, after, patience) = try onThread {
+            let before = Self.allowed()
+            var following = ClientFollowing()
+            // No thread has this number (PID_MAX_LIMIT, proc(5)).
+            let gone: UInt32 = 1 << 22 + 1
+            _ = following.served(gone, taken: Self.quick, isAlone: false)
+            Self.take(&following, 10_000, of: gone, waited: Self.slow)
+            return (before, Self.allowed(), following.patience)
+        }
+        #expect(after == before)
+        #expect(patience > 100)
+    }
+
+    @Test("The core of a thread is told, and of one that is not there none")
+    func coreOfThread() {
+        #expect((0..<sysconf(Int32(_SC_NPROCESSORS_CONF))).contains(Int(linux_core_of(Int32(Self.ownNumber())))))
+        #expect(linux_core_of(1 << 22 + 1) == -1)
+    }
+
+    @Test("A core that is not there, or not ours, is refused")
+    func refusedCore() throws {
+        let (before, results, after) = try onThread {
+            (Self.allowed(), [-1, 1023, 1024, .max].map { linux_stay_on_core($0) }, Self.allowed())
+        }
+        #expect(results.allSatisfy { $0 == -1 })
+        #expect(after == before)
+    }
+}

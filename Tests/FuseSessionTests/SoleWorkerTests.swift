@@ -1,0 +1,114 @@
+import BackingStore
+import FuseSession
+import Glibc
+import MountedFileSystem
+import Synchronization
+import TestSupport
+import Testing
+
+/// One worker that serves a program alone, on a real mount.
+@Suite(.serialized, .timeLimit(.minutes(1)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
+struct SoleWorkerTests {
+    /// A request that is stuck in its worker until it is let go: the report of a damaged file.
+    private final class Stuck: Sendable {
+        let isIn = Monitor(false)
+        let mayGo = Monitor(false)
+
+        func wait() {
+            isIn.update { $0 = true }
+            mayGo.wait { $0 ? () : nil }
+        }
+    }
+
+    /// Asks as a single program does until one worker serves it alone; statfs(2) is never answered by the kernel.
+    private static func becomeSole(_ mount: MountInProcess, _ mountpoint: String) -> Bool {
+        let before = mount.statistics.clientsFollowed
+        let deadline = monotonicMilliseconds() + 20_000
+        while mount.statistics.clientsFollowed == before {
+            if monotonicMilliseconds() > deadline { return false }
+            ask(mountpoint)
+        }
+        return true
+    }
+
+    @discardableResult
+    private static func ask(_ mountpoint: String) -> Bool {
+        var space = statvfs()
+        return statvfs(mountpoint, &space) == 0
+    }
+
+    /// A vault with one file, whose content is damaged.
+    private func damagedVault() throws -> VaultUnderTest {
+        let vault = try VaultUnderTest()
+        let mount = try MountInProcess(vault, .byEpoch)
+        defer { mount.end() }
+        try Command(["sh", "-c", "head -c 8192 /dev/zero > \"$1/f\"", "sh", vault.mountpoint]).run().succeeded()
+        return vault
+    }
+
+    private func damage(_ vault: VaultUnderTest) throws {
+        let script = """
+            f=$(find "$1" -type f -size +8191c ! -name 'vaultfs.*'); test -f "$f"
+            printf x | dd of="$f" bs=1 seek=5000 conv=notrunc status=none
+            """
+        try Command(["sh", "-ec", script, "sh", vault.vault]).run().succeeded()
+    }
+
+    @Test("stuck in a request it holds up nobody: who asks then, and who asks later", arguments: [0, 100])
+    func stuck(laterMilliseconds: UInt32) throws {
+        let vault = try damagedVault()
+        try damage(vault)
+        let mount = try MountInProcess(vault, .byEpoch)
+        defer { mount.end() }
+        let stuck = Stuck()
+        mount.onDamage { _ in stuck.wait() }
+        let (mountpoint, path) = (vault.mountpoint, "\(vault.mountpoint)/f")
+        let program = try BackgroundThread {
+            let file = open(path, O_RDONLY)
+            #expect(Self.becomeSole(mount, mountpoint))
+            var byte: UInt8 = 0
+            #expect(pread(file, &byte, 1, 4096) == -1)
+            close(file)
+        }
+        defer { program.join() }
+        defer { stuck.mayGo.update { $0 = true } }
+        stuck.isIn.wait { $0 ? () : nil }
+        // Longer than anybody looks whether it is stuck.
+        usleep(laterMilliseconds * 1000)
+        let answered = Monitor<Int?>(nil)
+        let other = try BackgroundThread {
+            let start = monotonicNanoseconds()
+            for _ in 0..<100 { Self.ask(mountpoint) }
+            answered.update { $0 = monotonicNanoseconds() - start }
+        }
+        defer { other.join() }
+        defer { stuck.mayGo.update { $0 = true } }
+        #expect(answered.wait(until: monotonicDeadline(in: 10)) { $0 } != nil)
+    }
+
+    @Test("while the others rest, a lock wipes them too, and an unmount ends them")
+    func lockAndUnmount() throws {
+        let vault = try VaultUnderTest()
+        let mount = try MountInProcess(vault, .byEpoch)
+        for _ in 0..<5 {
+            #expect(Self.becomeSole(mount, vault.mountpoint))
+            let receipt = mount.lock()
+            #expect(receipt.complete, "\(receipt.unpurged)")
+            mount.unlock()
+            // Another program's turn.
+            let look = "for i in $(seq 100); do test ! -e \"$1/$i\"; done"
+            try Command(["sh", "-ec", look, "sh", vault.mountpoint]).run().succeeded()
+        }
+        #expect(Self.becomeSole(mount, vault.mountpoint))
+        mount.end()
+    }
+
+    @Test("an unmount from outside ends those who rest")
+    func outside() throws {
+        let vault = try VaultUnderTest()
+        let mount = try MountInProcess(vault, .byEpoch)
+        #expect(Self.becomeSole(mount, vault.mountpoint))
+        try Command(["fusermount3", "-u", vault.mountpoint]).run().succeeded()
+        mount.join()
+    }
+}

@@ -1,0 +1,67 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// What the kernel asks of the daemon, and what it costs.
+    @Suite struct Requests {
+        private func served(_ vault: VaultUnderTest) throws -> Int {
+            let text = try vault.vaultfs(["status", vault.mountpoint, "--json"]).succeeded().output
+            let status = try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]
+            return try #require((status?["requests"] as? [String: Any])?["served"] as? Int)
+        }
+
+        @Test("a write is one request: no look for capabilities before each", arguments: Settings.accounts)
+        func writes(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            let script = """
+                import os, sys
+                fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+                for i in range(1000): os.pwrite(fd, b"x" * 4096, i * 4096)
+                """
+            let before = try served(vault)
+            try vault.account.run([Products.python, "-c", script, "\(vault.mountpoint)/f"]).succeeded()
+            let count = try served(vault) - before
+            #expect((1000..<1100).contains(count))
+            try vault.unmount()
+        }
+
+        @Test("a locked vault keeps its set-id bits", arguments: Settings.accounts)
+        func lockedSetID(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount(["-o", "allow_other"].filter { _ in setting.isRoot })
+            try Command(["chmod", "777", vault.mountpoint]).run().succeeded()
+            let writer = setting.isRoot ? try #require(Account.visitor) : vault.account
+            // Opened before the lock: what comes after the bits were set, through a descriptor that has been open.
+            let script = """
+                import os, sys, time
+                path, plain = sys.argv[1:]
+                fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o777)
+                os.write(fd, b"x" * 8192)
+                os.fchmod(fd, 0o6777)
+                print("ready", flush=True)
+                while not os.path.exists(plain + "/locked"): time.sleep(0.01)
+                for action in (lambda: os.pwrite(fd, b"y", 0), lambda: os.ftruncate(fd, 1),
+                               lambda: os.posix_fallocate(fd, 0, 20000), lambda: os.fchown(fd, -1, -1),
+                               lambda: os.copy_file_range(fd, fd, 10, 0, 4096)):
+                    try:
+                        action()
+                        print("changed")
+                    except OSError as error:
+                        print(error.errno)
+                """
+            let process = try writer.command(
+                [Products.python, "-c", script, "\(vault.mountpoint)/f", vault.plain]
+            ).start()
+            defer { process.kill(SIGKILL) }
+            try poll("the file") { process.output.contains("ready") }
+            try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
+            try Command(["touch", "\(vault.plain)/locked"]).run().succeeded()
+            #expect(process.wait(timeout: .seconds(20)) == 0, "\(process.errors)")
+            #expect(process.output == "ready\n" + String(repeating: "\(ENOKEY)\n", count: 5))
+            let kept = try Command(["find", vault.vault, "-type", "f", "-perm", "6777"]).run().succeeded().output
+            #expect(kept.split(separator: "\n").count == 1)
+        }
+    }
+}
