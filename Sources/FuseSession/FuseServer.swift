@@ -164,6 +164,14 @@ struct Request {
         if fuse_req_ctx(raw).pointee.uid != 0 { try dropSetID(id) }
     }
 
+    /// Whether the caller may take set-id bits away without writing: others are refused by the kernel, but for chown(2) of
+    /// neither, of which it leaves us no more than a change of nothing.
+    func mayClearSetID(_ id: fuse_ino_t) throws(StoreError) -> Bool {
+        let uid = fuse_req_ctx(raw).pointee.uid
+        if uid == 0 { return true }
+        return try fileSystem.attributes(NodeID(rawValue: id)).st_uid == uid
+    }
+
     private func dropSetID(_ id: fuse_ino_t) throws(StoreError) {
         try fileSystem.dropSetID(NodeID(rawValue: id)) { caller(withGroups: true) }
     }

@@ -20,6 +20,13 @@ func onSetAttributes(
     Request.serve(raw, "setattr") { (request) throws(StoreError) in
         guard let attributes = attributes?.pointee else { throw .system(.invalidArgument) }
         if valid & FUSE_SET_ATTR_SIZE != 0 { try request.dropSetIDIfAsked(id) }
+        if valid & FuseServer.knownAttributes == 0, try !request.mayClearSetID(id) {
+            return request.reply(attributes: try request.fileSystem.attributes(NodeID(rawValue: id)))
+        }
+        if valid & FuseServer.knownAttributes & ~(FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID) == 0 {
+            // The store's chown is the daemon's, who may keep a setgid bit that the caller may not.
+            try request.dropSetIDUnlessRoot(id)
+        }
         request.reply(
             attributes: try request.fileSystem.change(
                 NodeID(rawValue: id), changes(attributes, valid), handle: info == nil ? nil : try RawHandle(info),

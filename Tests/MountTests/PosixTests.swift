@@ -23,13 +23,22 @@ extension MountTests {
 
         @Test(
             "two users and root on root's mount", .enabled(if: Products.isRoot, "takes root"),
-            arguments: Settings.available.filter(\.isRoot))
-        func usersAndGroups(setting: Setting) throws {
+            arguments: Settings.available.filter(\.isRoot), ["posix_users.py", "posix_setid.py"])
+        func usersAndGroups(setting: Setting, program: String) throws {
             let vault = try setting.vault()
             try vault.mount(["-o", "allow_other"])
-            let expected = try vault.account.program("posix_users.py", [vault.plain]).succeeded()
-            let found = try vault.account.program("posix_users.py", [vault.mountpoint]).succeeded()
-            expectSameLines(found.output, as: expected.output, "posix_users.py")
+            let expected = try vault.account.program(program, [vault.plain]).succeeded()
+            let found = try vault.account.program(program, [vault.mountpoint]).succeeded()
+            expectSameLines(found.output, as: expected.output, program)
+        }
+
+        @Test("set-id bits on a user's own mount", arguments: Settings.available.filter { !$0.isRoot })
+        func setID(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            let expected = try vault.account.program("posix_setid.py", [vault.plain]).succeeded()
+            let found = try vault.account.program("posix_setid.py", [vault.mountpoint]).succeeded()
+            expectSameLines(found.output, as: expected.output, "posix_setid.py")
         }
 
         @Test("an ordinary user on root's mount", .enabled(if: Products.isRoot, "takes root"), arguments: programs)

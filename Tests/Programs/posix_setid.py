@@ -1,0 +1,135 @@
+"""Set-id bits and capabilities: who takes them away by changing a file. Run by root it asks for root, a member of the
+file's group and a stranger; by others for themselves. On a mount it takes -o allow_other."""
+
+import mmap
+import os
+
+from probe import case, err, fallocate, main, put
+
+OWNER, MEMBER, STRANGER, GROUP = 20001, 20002, 20003, 30001
+CAPABILITY = bytes.fromhex("0100000200040000000000000000000000000000")
+BITS = (0o6777, 0o4777, 0o2777, 0o2767, 0o6766, 0o4666, 0o777)
+
+
+def as_user(uid, groups, action):
+    """Runs `action` in a process of that user."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if uid is not None:
+                os.setgroups(groups)
+                os.setresgid(uid, uid, uid)
+                os.setresuid(uid, uid, uid)
+            result = repr(action())
+        except OSError as error:
+            result = "raised " + os.strerror(error.errno)
+        os.write(write, result.encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(pid, 0)
+    with open(read) as file:
+        return file.read()
+
+
+ACTORS = {"self": (None, ())} if os.geteuid() else {
+    "root": (None, ()), "owner": (OWNER, ()), "owner in group": (OWNER, (GROUP,)), "member": (MEMBER, (GROUP,)),
+    "stranger": (STRANGER, ())}
+
+
+def opened(action, flags=os.O_RDWR):
+    def run():
+        fd = os.open("f", flags)
+        result = action(fd)
+        # By the descriptor and by the name, right after.
+        return result, oct(os.fstat(fd).st_mode), oct(os.stat("f").st_mode), os.close(fd)
+    return run
+
+
+def mapped(fd):
+    with mmap.mmap(fd, 4096) as map:
+        map[0] = 65
+        map.flush()
+
+
+def twice(fd):
+    """A bit that is set again between two writes goes again."""
+    os.pwrite(fd, b"x", 0)
+    first = oct(os.fstat(fd).st_mode)
+    return first, err(os.fchmod, fd, 0o6777), os.pwrite(fd, b"x", 0)
+
+
+ACTIONS = {
+    "pwrite": opened(lambda fd: os.pwrite(fd, b"x", 1)),
+    "pwrite of nothing": opened(lambda fd: os.pwrite(fd, b"", 1)),
+    "append": opened(lambda fd: os.write(fd, b"x" * 5000), os.O_WRONLY | os.O_APPEND),
+    "twice": opened(twice),
+    "mmap": opened(mapped),
+    "ftruncate": opened(lambda fd: os.ftruncate(fd, 10)),
+    "ftruncate to the same": opened(lambda fd: os.ftruncate(fd, 8192)),
+    "fallocate": opened(lambda fd: err(fallocate, fd, 0, 0, 20000)),
+    "punch": opened(lambda fd: err(fallocate, fd, 3, 0, 4096)),
+    "copy_file_range": opened(lambda fd: os.copy_file_range(os.open("source", os.O_RDONLY), fd, 4096)),
+    "O_TRUNC": opened(lambda fd: None, os.O_WRONLY | os.O_TRUNC),
+    "O_CREAT|O_TRUNC": opened(lambda fd: None, os.O_WRONLY | os.O_TRUNC | os.O_CREAT),
+    "fsync": opened(os.fsync),
+    "truncate": lambda: os.truncate("f", 1),
+    # Of which a stranger is told EPERM or nothing: but the bits stay.
+    "chown -1": lambda: err(os.chown, "f", -1, -1) and None,
+    "chown group": lambda: err(os.chown, "f", -1, GROUP if os.geteuid() == 0 or GROUP in os.getgroups() else os.getegid()),
+    "utime": lambda: err(os.utime, "f"),
+    "xattr": lambda: err(os.setxattr, "f", "user.x", b"1"),
+    "link": lambda: err(os.link, "f", "g"),
+}
+
+
+def make(bits):
+    for name in ("f", "g"):
+        if os.path.lexists(name):
+            os.unlink(name)
+    put("f", b"c" * 8192)
+    if os.geteuid() == 0:
+        os.chown("f", OWNER, GROUP)
+    os.chmod("f", bits)
+
+
+def prepare():
+    os.chmod(".", 0o777)
+    put("source", b"s" * 4096, 0o644)
+
+
+@case
+def set_id_bits():
+    prepare()
+    result = []
+    for actor, (uid, groups) in ACTORS.items():
+        for action, run in ACTIONS.items():
+            for bits in BITS:
+                if action == "mmap" and os.geteuid():
+                    # The daemon is no root, and its own write to the store takes them away.
+                    continue
+                make(bits)
+                done = as_user(uid, groups, run)
+                result.append(f"\n{actor}, {action}, {bits:o}: {done} {os.stat('f').st_mode:o}")
+    return "".join(result)
+
+
+@case
+def capabilities():
+    if os.geteuid():
+        return None
+    prepare()
+    result = []
+    for actor, (uid, groups) in ACTORS.items():
+        for action, run in ACTIONS.items():
+            # Pages that come back are the daemon's write to the store, which takes it away.
+            if action == "mmap":
+                continue
+            make(0o777)
+            os.setxattr("f", "security.capability", CAPABILITY)
+            as_user(uid, groups, run)
+            result.append(f"\n{actor}, {action}: {err(os.getxattr, 'f', 'security.capability')}")
+    return "".join(result)
+
+
+main()
