@@ -41,6 +41,13 @@ package final class Monitor<State>: @unchecked Sendable {
         return body(&state)
     }
 
+    /// Looks at the state, or changes of it what nobody waits for: wakes nobody, which would cost more than most requests.
+    package func access<Result>(_ body: (inout State) -> Result) -> Result {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return body(&state)
+    }
+
     /// Waits until `body` returns a value.
     package func wait<Result>(for body: (inout State) -> Result?) -> Result {
         pthread_mutex_lock(mutex)

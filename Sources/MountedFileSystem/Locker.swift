@@ -25,7 +25,7 @@ package final class Locker: LockObserver, Sendable {
 
     struct Inbox {
         var jobs: [Job] = []
-        /// A lock file may have changed, a grace may be over.
+        /// A lock file may have changed.
         var isPoked = false
         var watchFailure: String?
         var isStopping = false
@@ -38,6 +38,8 @@ package final class Locker: LockObserver, Sendable {
     let logger: Logger
     let announce: @Sendable (LockEvent) -> Void
     let inbox = Monitor(Inbox())
+    /// While a grace runs, which ends when nobody writes any more.
+    let isInGrace = Atomic<Bool>(false)
     /// When the last refusal was announced, and how many had been before.
     private let announced = Mutex((milliseconds: 0, count: UInt64(0)))
     private let published: Mutex<LockStatus>
@@ -141,7 +143,7 @@ package final class Locker: LockObserver, Sendable {
     }
 
     package func noWriterLeft() {
-        poke()
+        if isInGrace.load(ordering: .sequentiallyConsistent) { inbox.update { _ in } }
     }
 
     package func closed(inode: UInt64, forgetKeys: @escaping @Sendable () -> Void) {

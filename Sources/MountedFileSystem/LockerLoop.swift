@@ -136,6 +136,9 @@ struct LockerLoop {
         let end = monotonicMilliseconds() + grace
         let deadline = timespec(tv_sec: end / 1000, tv_nsec: end % 1000 * 1_000_000)
         let fileSystem = locker.fileSystem
+        // Before the writers are counted.
+        locker.isInGrace.store(true, ordering: .sequentiallyConsistent)
+        defer { locker.isInGrace.store(false, ordering: .sequentiallyConsistent) }
         while fileSystem.writingHandles > 0 {
             let isOver = locker.inbox.wait(until: deadline) { inbox -> Bool? in
                 if inbox.isStopping { return true }

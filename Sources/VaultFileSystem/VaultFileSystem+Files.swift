@@ -112,7 +112,7 @@ extension VaultFileSystem {
     package func release(_ handle: FileHandle) {
         let left = handle.file.openHandles.subtract(1, ordering: .acquiringAndReleasing).newValue
         fileHandles.subtract(1, ordering: .acquiringAndReleasing)
-        if handle.isWriting, writers.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 {
+        if handle.isWriting, writers.subtract(1, ordering: .sequentiallyConsistent).newValue == 0 {
             observer?.noWriterLeft()
         }
         if left == 0 {

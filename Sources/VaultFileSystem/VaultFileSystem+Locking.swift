@@ -13,7 +13,7 @@ extension VaultFileSystem: LockableFileSystem {
     package var counters: Counters { store.counters }
     package var cache: BlockCache { store.cache }
     package var openHandles: Int { fileHandles.load(ordering: .acquiring) }
-    package var writingHandles: Int { writers.load(ordering: .acquiring) }
+    package var writingHandles: Int { writers.load(ordering: .sequentiallyConsistent) }
     package var presentKeys: [String] { store.keyRing.presentClasses.map(\.name) }
 
     package func setLockObserver(_ observer: any LockObserver) {

@@ -49,23 +49,26 @@ package final class Sealer: Sendable {
     ///   has to use this object. Not called, and false returned, where the file waits already.
     @discardableResult
     package func add(_ file: EncryptedFile, whenLetGo: @escaping @Sendable () -> Void = {}) -> Bool {
-        let (isNew, isTooMany) = state.update { state in
+        // Files are closed often, and the thread wakes for the first and when it is to work.
+        let (isNew, isToWake, isTooMany) = state.access { state in
             let isNew = state.pending[file.token] == nil
             if isNew {
                 state.pending[file.token] = Waiting(file: file, whenLetGo: whenLetGo)
             } else {
                 state.pending[file.token]?.additions += 1
             }
-            if state.oldest == nil { state.oldest = monotonicDeadline(in: Self.delay) }
-            return (isNew, state.pending.count >= 2 * limit)
+            let isFirst = state.oldest == nil
+            if isFirst { state.oldest = monotonicDeadline(in: Self.delay) }
+            return (isNew, isFirst || state.pending.count >= limit, state.pending.count >= 2 * limit)
         }
+        if isToWake { state.update { _ in } }
         if isTooMany { sealAll() }
         return isNew
     }
 
     /// The file's last name is gone: let go of it, so that its space is freed.
     package func forget(_ file: EncryptedFile) {
-        state.update { $0.pending.removeValue(forKey: file.token) }?.whenLetGo()
+        state.access { $0.pending.removeValue(forKey: file.token) }?.whenLetGo()
     }
 
     /// The thread's body: rounds until `stop`.
@@ -119,7 +122,7 @@ package final class Sealer: Sendable {
 
     private func letGo(of seen: Waiting) {
         let token = seen.file.token
-        let gone = state.update { state -> Waiting? in
+        let gone = state.access { state -> Waiting? in
             guard state.pending[token]?.additions == seen.additions else { return nil }
             return state.pending.removeValue(forKey: token)
         }

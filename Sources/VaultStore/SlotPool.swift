@@ -11,7 +11,7 @@ final class SlotPool: Sendable {
     private let state = Monitor(State())
 
     /// How many slots a batch can hope for: all but those retained.
-    var reach: Int { state.update { $0.reach } }
+    var reach: Int { state.access { $0.reach } }
 
     /// Takes `count` slots, next to one another where there is such a run; waits for them. Fewer only when so many
     /// are retained that `count` cannot be had.

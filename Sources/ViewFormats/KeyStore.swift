@@ -25,12 +25,11 @@ package final class KeyStore: Sendable {
     }
 
     /// Whether it gives no keys, after `forget` or `stop`.
-    package var isClosed: Bool { state.wait { $0.refusal != nil } }
+    package var isClosed: Bool { state.access { $0.refusal != nil } }
 
     /// The key if it is in memory; does not wait.
     package func find(_ name: KeyName) -> KeyMaterial? {
-        // Not `update`, which wakes those who wait.
-        state.wait { .some($0.find(name)) }
+        state.access { $0.find(name) }
     }
 
     /// The key from memory, or from where it is to be had: blocks, for at most the key command's limit and a bit.
