@@ -59,7 +59,5 @@ int linux_fuse_kills_privileges(const void *request, size_t size) {
     if (body(request, size, FUSE_WRITE, &write, sizeof write)) return (write.write_flags & FUSE_WRITE_KILL_SUIDGID) != 0;
     struct fuse_setattr_in setattr;
     if (body(request, size, FUSE_SETATTR, &setattr, sizeof setattr)) return (setattr.valid & FATTR_KILL_SUIDGID) != 0;
-    struct fuse_open_in open;
-    if (body(request, size, FUSE_OPEN, &open, sizeof open)) return (open.open_flags & FUSE_OPEN_KILL_SUIDGID) != 0;
     return 0;
 }

@@ -20,7 +20,7 @@ struct ClientFollowing {
     /// How many of a window's may be others' with a sole client.
     private static let tolerated = 4
     /// Where the worker moves more often in a window, the scheduler has the two change places: it wakes the program on the
-    /// idle core that the worker has left. Then it is better to begin anew (measured: a third of the random reads else).
+    /// idle core that the worker has left. Then it is better to begin anew (measured: less than half of the random reads else).
     private static let mostMoves = 1
     /// Requests that take longer are better served beside each other.
     private static let longest = 80_000

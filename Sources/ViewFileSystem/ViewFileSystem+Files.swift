@@ -80,10 +80,12 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         _ plan: FilePlan, _ file: SourceFile, _ keys: [KeyMaterial]
     ) throws(ViewError) -> FileContent {
         do throws(ViewError) {
-            return try plan.open(file, keys: keys)
+            let content = try plan.open(file, keys: keys)
+            source.keys.prove(plan.keyNames)
+            return content
         } catch {
             // What is wrong may be the key.
-            if case .store = error {} else { source.keys.drop(plan.keyNames) }
+            if case .store = error {} else { source.keys.dropUnproven(plan.keyNames) }
             throw error
         }
     }

@@ -3,6 +3,8 @@ struct KeyCache {
     private struct Entry {
         let material: KeyMaterial
         var lastUse: UInt64
+        /// Has opened a file: what it does not open is damaged.
+        var isProven = false
     }
 
     private let capacity: Int
@@ -35,8 +37,12 @@ struct KeyCache {
         entries = entries.filter { $0.value.lastUse > median }
     }
 
-    mutating func remove(_ name: KeyName) {
-        entries[name] = nil
+    mutating func prove(_ name: KeyName) {
+        entries[name]?.isProven = true
+    }
+
+    mutating func removeUnproven(_ name: KeyName) {
+        if entries[name]?.isProven == false { entries[name] = nil }
     }
 
     mutating func removeAll() {

@@ -72,11 +72,19 @@ package final class KeyStore: Sendable {
         }
     }
 
-    /// Lets keys go that were fetched and did not open a file: they may be put right, and the next fetch asks again. What is
-    /// given at mount, or derived from that, stays: it would come out the same.
-    package func drop(_ names: [KeyName]) {
-        state.update { state in
-            for name in names where name.mayChange { state.cache.remove(name) }
+    /// These keys have opened a file.
+    package func prove(_ names: [KeyName]) {
+        if names.isEmpty { return }
+        state.access { state in
+            for name in names { state.cache.prove(name) }
+        }
+    }
+
+    /// Lets keys go that did not open a file: they may be put right, and the next fetch asks again. Those that have opened
+    /// another stay, and what is given at mount or derived from that: it would come out the same.
+    package func dropUnproven(_ names: [KeyName]) {
+        state.access { state in
+            for name in names where name.mayChange { state.cache.removeUnproven(name) }
         }
     }
 

@@ -49,6 +49,22 @@ extension MountTests {
             #expect(try !hls.view.problems().contains { $0.hasPrefix("none.ts") })
         }
 
+        @Test("a damaged segment takes the key from no other")
+        func damagedBesideGood() throws {
+            let hls = try tree()
+            for name in ["cut", "other"] {
+                try hls.segment("\(name).ts", key: 1, vector: 0)
+                try hls.playlist("\(name).m3u8", [HlsView.keyLine("k.bin")] + HlsView.lines("\(name).ts"))
+            }
+            try Command(["truncate", "-s", "1001", hls.path("cut.ts")]).run().succeeded()
+            try hls.view.mountInForeground("hls")
+            try hls.expectSegments("good.ts")
+            // From here on the key is in memory only.
+            try Command(["rm", hls.path("k.bin")]).run().succeeded()
+            try hls.expectFailure("cut.ts", "Input/output error", problem: "cut.ts: ")
+            try hls.expectSegments("other.ts")
+        }
+
         @Test("segments: out of the tree, missing, cut")
         func segments() throws {
             let hls = try tree()

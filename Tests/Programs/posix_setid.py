@@ -4,32 +4,11 @@ file's group and a stranger; by others for themselves. On a mount it takes -o al
 import mmap
 import os
 
-from probe import case, err, fallocate, main, put
+from probe import as_user, case, err, fallocate, main, put
 
 OWNER, MEMBER, STRANGER, GROUP = 20001, 20002, 20003, 30001
 CAPABILITY = bytes.fromhex("0100000200040000000000000000000000000000")
 BITS = (0o6777, 0o4777, 0o2777, 0o2767, 0o6766, 0o4666, 0o777)
-
-
-def as_user(uid, groups, action):
-    """Runs `action` in a process of that user."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            if uid is not None:
-                os.setgroups(groups)
-                os.setresgid(uid, uid, uid)
-                os.setresuid(uid, uid, uid)
-            result = repr(action())
-        except OSError as error:
-            result = "raised " + os.strerror(error.errno)
-        os.write(write, result.encode())
-        os._exit(0)
-    os.close(write)
-    os.waitpid(pid, 0)
-    with open(read) as file:
-        return file.read()
 
 
 ACTORS = {"self": (None, ())} if os.geteuid() else {

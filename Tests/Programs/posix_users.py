@@ -4,30 +4,9 @@ takes -o allow_other."""
 import os
 import subprocess
 
-from probe import case, err, get, main, mode, put
+from probe import as_user, case, err, get, main, mode, put
 
 ANN, BEN, STAFF, OTHERS = 20001, 20002, 30001, 30002
-
-
-def as_user(uid, groups, action):
-    """What `action` returns in a process of user `uid` (group of the same number, and `groups` beside)."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups(groups)
-            os.setresgid(uid, uid, uid)
-            os.setresuid(uid, uid, uid)
-            result = repr(action())
-        except OSError as error:
-            result = "raised " + os.strerror(error.errno)
-        os.write(write, result.encode())
-        os._exit(0)
-    os.close(write)
-    os.waitpid(pid, 0)
-    result = os.read(read, 65536).decode()
-    os.close(read)
-    return result
 
 
 def ann(action, groups=()):

@@ -17,6 +17,27 @@ libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_
 cases = []
 
 
+def as_user(uid, groups, action):
+    """What `action` returns in a process of user `uid` (group of the same number, and `groups` beside); None: this one's."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if uid is not None:
+                os.setgroups(groups)
+                os.setresgid(uid, uid, uid)
+                os.setresuid(uid, uid, uid)
+            result = repr(action())
+        except OSError as error:
+            result = "raised " + os.strerror(error.errno)
+        os.write(write, result.encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(pid, 0)
+    with open(read) as file:
+        return file.read()
+
+
 def case(function):
     """Registers a case. It runs in an empty directory of its own and returns what to print."""
     cases.append(function)

@@ -70,6 +70,21 @@ import VaultCrypto
         #expect(try place.read("runs") == [UInt8]("run\nrun\nrun\n".utf8))
     }
 
+    @Test("A key that opens nothing is let go, one that has opened a file stays, and so does one that cannot change")
+    func unproven() throws {
+        try place.write("key")
+        let shared = KeyMaterial(key: KeyPlace.key.withUnsafeBytes { SecretBytes(copying: $0) })
+        let store = KeyStore(place.sources(command: place.command("cat key")), shared: shared)
+        defer { store.stop() }
+        _ = try store.fetch(name)
+        store.dropUnproven([name, .shared])
+        #expect(store.find(name) == nil && store.find(.shared) != nil)
+        _ = try store.fetch(name)
+        store.prove([name])
+        store.dropUnproven([name])
+        #expect(store.find(name)?.key.exposed == KeyPlace.key)
+    }
+
     @Test("The view's one key is there from the start, and after an unlock again")
     func one() throws {
         let material = KeyMaterial(key: KeyPlace.key.withUnsafeBytes { SecretBytes(copying: $0) })

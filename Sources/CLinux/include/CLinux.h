@@ -105,7 +105,7 @@ uint32_t linux_fuse_thread(const void *request, size_t size);
 int linux_fuse_offers_killpriv(const void *request, size_t size);
 // Adds that flag to libfuse's INIT reply; 0 where this is another message.
 int linux_fuse_take_killpriv(struct iovec *reply, int count);
-// Whether a WRITE, SETATTR or OPEN request asks to clear set-id bits: by one who may not keep them (CAP_FSETID).
+// Whether a WRITE or SETATTR request asks to clear set-id bits: by one who may not keep them (CAP_FSETID).
 int linux_fuse_kills_privileges(const void *request, size_t size);
 // sem_clockwait(3) of a sem_t, for at most so many nanoseconds (fewer than 10^9) of CLOCK_MONOTONIC.
 int linux_semaphore_wait(void *semaphore, int64_t nanoseconds);
