@@ -45,24 +45,19 @@ struct PassphraseOptions: ParsableArguments {
 
     /// What the source holds; nil where none was given.
     func read() throws(CommandFailure) -> WipedBytes? {
-        if let passfile { return try SecretReader.read(path: passfile.path, limit: SecretReader.textLimit) }
-        if let extpass { return try SecretReader.run(command: ProcessArguments.bytes(of: extpass)) }
-        if let passphraseDescriptor {
-            return try SecretReader.read(
-                descriptor: passphraseDescriptor, name: "file descriptor \(passphraseDescriptor)",
-                limit: SecretReader.textLimit)
-        }
-        return nil
+        try source?.read()
+    }
+
+    private var source: PassphraseSource? {
+        if let passfile { return .file(passfile.path) }
+        if let extpass { return .command(ProcessArguments.bytes(of: extpass), option: "--extpass") }
+        return passphraseDescriptor.map { .descriptor($0) }
     }
 
     /// The passphrase, from the terminal where no source was given.
     func passphrase() throws(CommandFailure) -> SlotSecret {
         let text: WipedBytes
         if let given = try read() { text = given } else { text = try TerminalPrompt.ask("Passphrase: ") }
-        do throws(FormatError) {
-            return try text.withBytes { (bytes) throws(FormatError) in try .passphrase(bytes) }
-        } catch {
-            throw CommandFailure(.wrongSecret, error.reason)
-        }
+        return try SecretReader.slotSecret(text) { (bytes) throws(FormatError) in try .passphrase(bytes) }
     }
 }

@@ -1,6 +1,7 @@
 internal import BackingStore
 internal import Glibc
 internal import SystemPackage
+internal import VaultFormat
 internal import VaultStore
 
 /// Reads secrets from files, descriptors and programs.
@@ -36,8 +37,27 @@ enum SecretReader {
         return bytes
     }
 
-    /// Runs a command with /bin/sh and returns what it prints.
-    static func run(command: [UInt8]) throws(CommandFailure) -> WipedBytes {
+    /// The secret in a keyfile.
+    static func keyfile(_ file: PathArgument) throws(CommandFailure) -> SlotSecret {
+        let contents = try read(path: file.path, limit: keyfileLimit)
+        return try slotSecret(contents, name: "keyfile \(file.path.shown)") { (bytes) throws(FormatError) in
+            try .keyfile(bytes)
+        }
+    }
+
+    /// What `make` makes of the bytes, which are wiped. `name` is theirs, for a message.
+    static func slotSecret(
+        _ bytes: WipedBytes, name: String? = nil, _ make: ([UInt8]) throws(FormatError) -> SlotSecret
+    ) throws(CommandFailure) -> SlotSecret {
+        do throws(FormatError) {
+            return try bytes.withBytes(make)
+        } catch {
+            throw CommandFailure(.wrongSecret, (name.map { $0 + ": " } ?? "") + error.reason)
+        }
+    }
+
+    /// Runs a command with /bin/sh and returns what it prints. `option` is what it was given with.
+    static func run(command: [UInt8], option: String) throws(CommandFailure) -> WipedBytes {
         var ends: [Int32] = [-1, -1]
         guard pipe(&ends) == 0 else { throw CommandFailure(.failure, "cannot make a pipe: \(currentErrno())") }
         for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
@@ -49,16 +69,16 @@ enum SecretReader {
                 descriptors: [(ends[1], STDOUT_FILENO)])
         } catch {
             close(ends[1])
-            throw CommandFailure(.failure, "cannot run the --extpass command: \(error)")
+            throw CommandFailure(.failure, "cannot run the \(option) command: \(error)")
         }
         close(ends[1])
         let output = Result { () throws(CommandFailure) in
-            try read(descriptor: ends[0], name: "the output of the --extpass command", limit: textLimit)
+            try read(descriptor: ends[0], name: "the output of the \(option) command", limit: textLimit)
         }
         // Its failure says more than the empty output that goes with it.
         let outcome = ChildProcess.wait(for: child)
         guard outcome == .exited(0) else {
-            throw CommandFailure(.failure, "the --extpass command \(outcome)")
+            throw CommandFailure(.failure, "the \(option) command \(outcome)")
         }
         return try output.get()
     }

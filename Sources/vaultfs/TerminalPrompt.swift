@@ -5,16 +5,26 @@ internal import VaultStore
 
 /// Asks for a secret on the terminal, without echo.
 enum TerminalPrompt {
+    static let otherSources = "--passfile, --extpass, --passphrase-fd or --keyfile"
     /// The signals that end or stop the program while echo is off: the terminal is put right first.
     private static let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP]
 
-    /// What is typed up to the end of the line, without the LF.
-    static func ask(_ question: String) throws(CommandFailure) -> WipedBytes {
+    /// A new passphrase, asked for twice. `otherwise` are the options that would do without a terminal.
+    static func askForNew(otherwise: String = otherSources) throws(CommandFailure) -> WipedBytes {
+        let passphrase = try ask("New passphrase: ", otherwise: otherwise)
+        guard !passphrase.isEmpty else { throw CommandFailure(.usage, "the passphrase is empty") }
+        let again = try ask("The same again: ", otherwise: otherwise)
+        guard passphrase.hasSameBytes(as: again) else {
+            throw CommandFailure(.failure, "the two passphrases differ; nothing was done")
+        }
+        return passphrase
+    }
+
+    /// What is typed up to the end of the line, without the LF. `otherwise` are the options that would do without a terminal.
+    static func ask(_ question: String, otherwise: String = otherSources) throws(CommandFailure) -> WipedBytes {
         let terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
         guard terminal >= 0 else {
-            throw CommandFailure(
-                .failure,
-                "no terminal to ask on: use --passfile, --extpass, --passphrase-fd or --keyfile")
+            throw CommandFailure(.failure, "no terminal to ask on: use \(otherwise)")
         }
         defer { close(terminal) }
         while true {
