@@ -1,4 +1,5 @@
 internal import BackingStore
+internal import CLinux
 internal import Glibc
 internal import Synchronization
 internal import VaultStore
@@ -50,23 +51,37 @@ enum TerminalPrompt {
             sigaction(number, &action, &previous)
             old.append(previous)
         }
+        // They come only while we wait: one between looking for it and waiting would not end the wait.
+        let mask = Self.mask(SIG_BLOCK, of: signals)
         var silent = before
         silent.c_lflag &= ~tcflag_t(ECHO)
         tcsetattr(terminal, TCSAFLUSH, &silent)
         defer {
             tcsetattr(terminal, TCSAFLUSH, &before)
             for (number, var previous) in zip(signals, old) { sigaction(number, &previous, nil) }
+            _ = Self.mask(SIG_UNBLOCK, of: signals)
             write(terminal, "\n", 1)
         }
         write(terminal, question, question.utf8.count)
-        return try readLine(terminal)
+        return try readLine(terminal, mask: mask)
     }
 
-    private static func readLine(_ terminal: Int32) throws(CommandFailure) -> WipedBytes {
+    /// pthread_sigmask(3); returns the mask of before.
+    private static func mask(_ operation: Int32, of numbers: [Int32]) -> sigset_t {
+        var (set, before) = (sigset_t(), sigset_t())
+        sigemptyset(&set)
+        for number in numbers { sigaddset(&set, number) }
+        pthread_sigmask(operation, &set, &before)
+        return before
+    }
+
+    /// `mask` is that while it waits.
+    private static func readLine(_ terminal: Int32, mask: sigset_t) throws(CommandFailure) -> WipedBytes {
         let line = WipedBytes(capacity: SecretReader.textLimit + 1)
         while !line.isFull, arrivedSignal.load(ordering: .relaxed) == 0 {
             let before = line.count
             var failure: Int32 = 0
+            if withUnsafePointer(to: mask, { linux_wait_for_input(terminal, $0) }) < 0, errno == EINTR { continue }
             line.fill { buffer in
                 let count = read(terminal, buffer.baseAddress, buffer.count)
                 if count < 0 { failure = errno }

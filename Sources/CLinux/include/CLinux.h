@@ -95,6 +95,8 @@ int linux_pipe(int ends[2]);
 int linux_pidfd_open(int pid);
 // posix_spawn_file_actions_addclosefrom_np(3); `actions` is a posix_spawn_file_actions_t.
 int linux_spawn_close_from(void *actions, int first);
+// ppoll(2) for input, without a time-out, under the signal mask `mask`, a sigset_t.
+int linux_wait_for_input(int fd, const void *mask);
 
 // Messages of /dev/fuse (<linux/fuse.h>) as far as libfuse 3.14 keeps them from a file system.
 struct iovec;
