@@ -38,10 +38,7 @@ enum TerminalPrompt {
     }
 
     private static func askOnce(_ question: String, terminal: Int32) throws(CommandFailure) -> WipedBytes {
-        var before = termios()
-        guard tcgetattr(terminal, &before) == 0 else {
-            throw CommandFailure(.failure, "cannot turn the terminal's echo off: \(currentErrno())")
-        }
+        var before = try state(of: terminal)
         var old: [sigaction] = []
         for number in signals {
             var action = sigaction()
@@ -64,6 +61,15 @@ enum TerminalPrompt {
         }
         write(terminal, question, question.utf8.count)
         return try readLine(terminal, mask: mask)
+    }
+
+    /// - Throws: where the terminal has hung up (EIO) and where it is none.
+    private static func state(of terminal: Int32) throws(CommandFailure) -> termios {
+        var state = termios()
+        guard tcgetattr(terminal, &state) == 0 else {
+            throw CommandFailure(.failure, "the terminal is gone: \(currentErrno())")
+        }
+        return state
     }
 
     /// pthread_sigmask(3); returns the mask of before.
@@ -95,7 +101,11 @@ enum TerminalPrompt {
                 line.removeLast()
                 return line
             }
-            if line.count == before { return line }
+            if line.count == before {
+                // An end of file was typed, if there still is somebody to type.
+                _ = try state(of: terminal)
+                return line
+            }
         }
         guard !line.isFull else {
             throw CommandFailure(.wrongSecret, "over \(SecretReader.textLimit) bytes were typed")

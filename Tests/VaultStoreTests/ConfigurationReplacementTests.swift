@@ -78,13 +78,14 @@ import VaultFormat
 
     @Test func `a mount that sweeps the temporary file away does not stop it, nor have it told twice`() throws {
         var (sweeps, tellings) = (0, 0)
-        try change(onReady: { () throws(VaultError) in tellings += 1 }) { step in
+        let sweep: (ConfigurationReplacement.Step) throws(StoreError) -> Void = { step in
             guard step == .rename, sweeps < 2 else { return }
             sweeps += 1
             for entry in (try? vault.entries) ?? [] where entry.hasPrefix("vaultfs.tmp.") {
                 unlink(vault.path.appending(entry).string)
             }
         }
+        try change(onReady: { () throws(VaultError) in tellings += 1 }, before: sweep)
         #expect(sweeps == 2 && tellings == 1)
         try expect(new: true)
     }
