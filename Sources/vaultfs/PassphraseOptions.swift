@@ -15,11 +15,24 @@ struct PassphraseOptions: ParsableArguments {
         help: ArgumentHelp("Read the passphrase from a file descriptor.", valueName: "n"))
     var passphraseDescriptor: Int32?
 
+    @Option(
+        help: ArgumentHelp(
+            "Take the passphrase from the kernel's keyrings: a key of type user, by its description (keyctl(1)).",
+            valueName: "description"))
+    var keyring: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "Take the passphrase from a systemd credential: the file of this name in $CREDENTIALS_DIRECTORY.",
+            valueName: "name"))
+    var credential: String?
+
     /// The options given.
     var sources: [String] {
         [
             passfile == nil ? nil : "--passfile", extpass == nil ? nil : "--extpass",
-            passphraseDescriptor == nil ? nil : "--passphrase-fd",
+            passphraseDescriptor == nil ? nil : "--passphrase-fd", keyring == nil ? nil : "--keyring",
+            credential == nil ? nil : "--credential",
         ].compactMap { $0 }
     }
 
@@ -28,12 +41,17 @@ struct PassphraseOptions: ParsableArguments {
         if let passphraseDescriptor, passphraseDescriptor < 0 {
             throw ValidationError("--passphrase-fd \(passphraseDescriptor) is not a file descriptor")
         }
+        if let credential, credential.isEmpty || credential.contains("/") || [".", ".."].contains(credential) {
+            throw ValidationError("--credential '\(credential)' is not the name of a credential")
+        }
     }
 
     /// What fstab can only say within `-o`.
     mutating func take(_ list: MountOptionList) throws {
         if let text = list.ours["passfile"] { passfile = PathArgument(argument: text) }
         if let text = list.ours["extpass"] { extpass = text }
+        if let text = list.ours["keyring"] { keyring = text }
+        if let text = list.ours["credential"] { credential = text }
         try validate()
     }
 
@@ -51,6 +69,8 @@ struct PassphraseOptions: ParsableArguments {
     private var source: PassphraseSource? {
         if let passfile { return .file(passfile.path) }
         if let extpass { return .command(ProcessArguments.bytes(of: extpass), option: "--extpass") }
+        if let keyring { return .key(ProcessArguments.bytes(of: keyring)) }
+        if let credential { return .credential(ProcessArguments.bytes(of: credential)) }
         return passphraseDescriptor.map { .descriptor($0) }
     }
 

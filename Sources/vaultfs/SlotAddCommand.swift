@@ -43,7 +43,7 @@ struct SlotAddCommand: ParsableCommand {
         ProcessSetup.protectMemory()
         let expires = try expires?.time()
         let directory = try VaultDirectory.open(vault.path)
-        let masterKey = try directory.unlock(with: secret.read())
+        let masterKey = try directory.unlock(with: secret.read(for: directory.configuration))
         let new = try newSecret.read()
         let request = SlotRequest(
             secret: new.secret, cost: try kdf.cost() ?? .standard, label: label?.text ?? "", expires: expires)

@@ -57,7 +57,7 @@ struct SlotChangeCommand: ParsableCommand {
         ProcessSetup.protectMemory()
         let newExpiry = try expires?.time()
         let directory = try VaultDirectory.open(vault.path)
-        let oldSecret = try secret.read()
+        let oldSecret = try secret.read(for: directory.configuration)
         let opened = try directory.openSlot(with: oldSecret)
         let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
         let new =

@@ -33,7 +33,7 @@ struct SlotListCommand: ParsableCommand {
         ProcessSetup.protectMemory()
         let directory = try VaultDirectory.open(vault.path)
         let isAuthenticated = secret.isGiven
-        if isAuthenticated { _ = try directory.unlock(with: secret.read()) }
+        if isAuthenticated { _ = try directory.unlock(with: secret.read(for: directory.configuration)) }
         let now = UtcTime.now()
         if json {
             let slots = directory.configuration.slots.map(SlotReport.init)

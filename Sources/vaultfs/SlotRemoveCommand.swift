@@ -37,7 +37,7 @@ struct SlotRemoveCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         let directory = try VaultDirectory.open(vault.path)
-        let masterKey = try directory.unlock(with: secret.read())
+        let masterKey = try directory.unlock(with: secret.read(for: directory.configuration))
         let removal = try SlotEditor(directory, masterKey: masterKey).remove(Set(ids), isForced: force)
         if json {
             try Console.printJSON(
