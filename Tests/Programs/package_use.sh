@@ -32,7 +32,6 @@ findmnt -n -o FSTYPE private | grep -qx fuse.vaultfs
 vaultfs unmount private
 
 # An ordinary user, through fusermount3.
-chmod 666 /dev/fuse 2>/dev/null || true
 useradd --create-home ada
 install -d -o ada /home/ada/vault /home/ada/private
 install -o ada -m 600 passphrase /home/ada/passphrase
