@@ -21,7 +21,7 @@ struct MountOptionList: Equatable {
     ]
     /// Passed on with their value.
     private static let settings: Set = ["fsname", "max_read", "context", "fscontext", "defcontext", "rootcontext"]
-    private static let own: Set = [
+    static let own: Set = [
         "passfile", "extpass", "keyfile", "passphrase_fd", "cache_size", "lock_file", "on_lock", "idle_lock", "grace",
     ]
     /// For mount(8), systemd and the kernel's defaults: nothing to do.

@@ -5,15 +5,15 @@ set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 mount=$1 examples=$2 vaultfs=$3 scratch=$4 passfile=$5 vault=$6
 units=$scratch/units
-mkdir "$units"
-for unit in "$examples"/systemd/*.service; do
-    sed "s|=/usr/local/bin/vaultfs |=$vaultfs |" "$unit" >"$units/${unit##*/}"
+mkdir -p "$units/system"
+for unit in "$examples"/systemd/*.service "$examples"/systemd/system/*.service; do
+    sed "s|=/usr/local/bin/vaultfs |=$vaultfs |" "$unit" >"$units/${unit#"$examples"/systemd/}"
 done
 
 # Warnings are no failure to it, but are to us.
 if command -v systemd-analyze >/dev/null; then
-    for unit in "$units"/*.service; do
-        case $unit in *@.service) manager=--user ;; *) manager=--system ;; esac
+    for unit in "$units"/*.service "$units"/system/*.service; do
+        case $unit in */system/* | *sleep.service) manager=--system ;; *) manager=--user ;; esac
         complaints=$(systemd-analyze $manager verify "$unit" 2>&1)
         [ -z "$complaints" ] || { echo "$complaints" >&2; exit 1; }
     done
