@@ -14,7 +14,7 @@ done
 if command -v systemd-analyze >/dev/null; then
     for unit in "$units"/*.service "$units"/system/*.service; do
         case $unit in */system/* | *sleep.service) manager=--system ;; *) manager=--user ;; esac
-        complaints=$(systemd-analyze $manager verify "$unit" 2>&1)
+        complaints=$(systemd-analyze $manager --man=no verify "$unit" 2>&1)
         [ -z "$complaints" ] || { echo "$complaints" >&2; exit 1; }
     done
 fi
