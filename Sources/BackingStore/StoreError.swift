@@ -25,6 +25,9 @@ package enum StoreError: Error, Equatable, Sendable {
     /// What a locked object answers: "Required key not available", as the kernel's fscrypt does.
     package static let locked = StoreError.system(Errno(rawValue: ENOKEY))
 
+    /// What it answers while it is locked because the right to open it has ended: "Key has expired".
+    package static let expired = StoreError.system(Errno(rawValue: EKEYEXPIRED))
+
     /// What to tell a program: damage is `EIO`.
     package var errno: Errno {
         switch self {

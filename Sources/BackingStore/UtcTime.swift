@@ -3,7 +3,10 @@ internal import Glibc
 /// Times as `vaultfs.json`, the log and the control socket spell them: `YYYY-MM-DDThh:mm:ssZ`.
 package enum UtcTime {
     /// The present time, UTC.
-    package static func now() -> String { text(secondsSinceEpoch: Int64(time(nil))) }
+    package static func now() -> String { text(secondsSinceEpoch: secondsSinceEpoch()) }
+
+    /// The present time, in seconds since 1970-01-01T00:00:00Z.
+    package static func secondsSinceEpoch() -> Int64 { Int64(time(nil)) }
 
     /// A time, in seconds since 1970-01-01T00:00:00Z.
     package static func text(secondsSinceEpoch: Int64) -> String {

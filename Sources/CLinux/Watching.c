@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/timerfd.h>
 #include <sys/vfs.h>
 
 int linux_identify(const char *path, struct linux_file_identity *identity) {
@@ -26,3 +27,12 @@ uint64_t linux_filesystem_type_at(const char *path) {
 }
 
 int linux_eventfd(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+
+int linux_timer(int clock) { return timerfd_create(clock, TFD_CLOEXEC | TFD_NONBLOCK); }
+
+int linux_timer_set(int fd, int64_t milliseconds) {
+    struct itimerspec time = {0};
+    time.it_value.tv_sec = milliseconds / 1000;
+    time.it_value.tv_nsec = milliseconds % 1000 * 1000000;
+    return timerfd_settime(fd, TFD_TIMER_ABSTIME, &time, NULL);
+}

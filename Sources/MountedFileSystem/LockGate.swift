@@ -1,4 +1,4 @@
-internal import BackingStore
+package import BackingStore
 internal import CLinux
 internal import Glibc
 internal import Synchronization
@@ -24,6 +24,10 @@ package final class LockGate: Sendable {
     private let passages = Monitor<[Passage]>([])
     private let isDraining = Atomic<Bool>(false)
     private let lastActivity = Atomic<Int>(0)
+    private let hasExpired = Atomic<Bool>(false)
+    /// Milliseconds of CLOCK_MONOTONIC from which on the next activity is told.
+    private let alarm = Atomic<Int>(.max)
+    private let onAlarm = Mutex<(@Sendable () -> Void)?>(nil)
     let signs: LockSigns?
 
     /// - Parameter options: the lock files in them are looked at by every request.
@@ -59,6 +63,14 @@ package final class LockGate: Sendable {
     package func isUnlocked() -> Bool {
         guard current.load(ordering: .sequentiallyConsistent) == State.unlocked.rawValue else { return false }
         return signs?.letPass() ?? true
+    }
+
+    /// What a refused request is told: `ENOKEY`, or `EKEYEXPIRED`.
+    package var refusal: StoreError { hasExpired.load(ordering: .acquiring) ? .expired : .locked }
+
+    /// Whether refusals say that the key has expired. Called by the locker alone.
+    func setExpired(_ expired: Bool) {
+        hasExpired.store(expired, ordering: .releasing)
     }
 
     // MARK: Who is inside
@@ -110,7 +122,20 @@ package final class LockGate: Sendable {
         var now = timespec()
         // A tick old at most (clock_gettime(2)), and a tenth of the cost.
         clock_gettime(CLOCK_MONOTONIC_COARSE, &now)
-        lastActivity.store(now.tv_sec * 1000 + now.tv_nsec / 1_000_000, ordering: .relaxed)
+        let milliseconds = now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+        lastActivity.store(milliseconds, ordering: .relaxed)
+        if milliseconds >= alarm.load(ordering: .relaxed) { ring() }
+    }
+
+    /// Has `body` called at the first activity after so many milliseconds, on the thread of a request; not at all without one.
+    func callAtActivity(after milliseconds: Int, _ body: @escaping @Sendable () -> Void) {
+        onAlarm.withLock { $0 = body }
+        alarm.store(monotonicMilliseconds() + milliseconds, ordering: .releasing)
+    }
+
+    private func ring() {
+        guard alarm.exchange(.max, ordering: .acquiringAndReleasing) != .max else { return }
+        onAlarm.withLock { $0 }?()
     }
 
     /// Milliseconds of CLOCK_MONOTONIC at which the last request came.

@@ -38,4 +38,6 @@ package enum LockReason: String, Codable, Sendable, CaseIterable {
     case command
     case idle
     case signal
+    /// The slot that opened the vault has expired.
+    case expired
 }

@@ -13,9 +13,9 @@ struct LockSequence {
     private let started = ContinuousClock.now
     private var fileSystem: any LockableFileSystem { locker.fileSystem }
 
-    init(_ locker: Locker, reasons: [LockReason]) {
+    init(_ locker: Locker, reasons: [LockReason], policy: LockPolicy) {
         self.locker = locker
-        receipt = LockReceipt(policy: locker.options.policy)
+        receipt = LockReceipt(policy: policy)
         receipt.reasons = reasons
     }
 
@@ -27,7 +27,7 @@ struct LockSequence {
         step("requests") { $0.fileSystem.gate.drain() }
         step("names") { $0.dropNames() }
         step("inodes") { $0.dropInodes() }
-        if locker.options.policy == .refuse { fileSystem.closeDirectories() }
+        if receipt.policy == .refuse { fileSystem.closeDirectories() }
         step("cache") { $0.receipt.cacheBytes = $0.fileSystem.cache.removeEverything() }
         step("workers") { sequence in
             for failure in sequence.locker.caches.wipeWorkers(waitingForAll: false) { sequence.receipt.fail(failure) }
@@ -36,7 +36,9 @@ struct LockSequence {
         receipt.purgeMilliseconds = Self.milliseconds(since: started)
         receipt.writtenBackBytes = fileSystem.counters.writtenBackBytes.total - writtenBack
         step("seal") { $0.seal() }
-        if locker.options.policy == .forget { step("keys") { $0.forgetKeys() } }
+        // With a key that may be about to go.
+        locker.lease?.noteTime()
+        if receipt.policy == .forget { step("keys") { $0.forgetKeys() } }
         receipt.totalMilliseconds = Self.milliseconds(since: started)
         return receipt
     }
@@ -48,7 +50,7 @@ struct LockSequence {
         fileSystem.sealEverything()
         var failures = locker.caches.dropInodes([inode])
         _ = fileSystem.cache.removeEverything()
-        if locker.options.policy == .forget { forgetKeys() }
+        if receipt.policy == .forget { forgetKeys() }
         failures += locker.caches.wipeWorkers(waitingForAll: true)
         if !failures.isEmpty {
             locker.logger.error("not purged after its last close: \(failures.joined(separator: "; "))")

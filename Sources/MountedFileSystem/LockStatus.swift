@@ -17,6 +17,8 @@ package struct LockStatus: Codable, Sendable {
     package var classKeys: [String]
     package var graceSeconds: Double
     package var idleSeconds: Double?
+    /// When the slot that opened it expires, as far as that is known: `YYYY-MM-DDThh:mm:ssZ`; nil for never.
+    package var leaseEnds: String?
     package var openFiles: Int
     package var openForWriting: Int
     package var refusedRequests: UInt64
@@ -29,8 +31,10 @@ package enum UnlockRefusal: Error, Sendable, Equatable {
     /// These lock files are there, or cannot be looked for; a line for people.
     case lockFile([String], reason: String)
     case secretNeeded
-    /// The secret opens no slot, or one that has expired; a line for people.
+    /// The secret opens no slot; a line for people.
     case wrongSecret(String)
+    /// The secret is right, and its slot may not be used now; a line for people.
+    case slotExpired(String)
     case tooManyTries(seconds: Int)
     case failed(String)
 }

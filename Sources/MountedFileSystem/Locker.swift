@@ -4,7 +4,6 @@ internal import LockFiles
 package import Logging
 internal import Synchronization
 internal import SystemPackage
-package import VaultCrypto
 
 /// Locks and unlocks one mount: gathers the triggers and works them off, one at a time, on a thread of its own, which
 /// holds no lock that a request needs. Any thread may call.
@@ -14,7 +13,7 @@ package final class Locker: LockObserver, Sendable {
     /// Whether it was not locked.
     package typealias UnlockReply = @Sendable (Result<Bool, UnlockRefusal>) -> Void
     /// What a user gave, as the file system's `restoreKeys` takes it: of a vault, the master key that it opens.
-    package typealias SecretSource = @Sendable () throws(UnlockRefusal) -> SecretBytes
+    package typealias SecretSource = @Sendable () throws(UnlockRefusal) -> UnlockSecret
 
     enum Job: Sendable {
         case lock(LockReason, LockReply)
@@ -28,11 +27,14 @@ package final class Locker: LockObserver, Sendable {
         /// A lock file may have changed.
         var isPoked = false
         var watchFailure: String?
+        /// The mount has been used for a while since the lease was told the time.
+        var isToNoteTime = false
         var isStopping = false
     }
 
     let fileSystem: any LockableFileSystem
     let options: LockOptions
+    let lease: (any LeaseKeeper)?
     let signs: LockSigns?
     let caches: any KernelCaches
     let logger: Logger
@@ -44,12 +46,16 @@ package final class Locker: LockObserver, Sendable {
     private let announced = Mutex((milliseconds: 0, count: UInt64(0)))
     private let published: Mutex<LockStatus>
     private let thread = Mutex<BackgroundThread?>(nil)
+    private let leaseTimer = Mutex<LeaseTimer?>(nil)
+    /// How often a mount that is used notes what time it is.
+    private static let millisecondsBetweenNotes = 3_600_000
 
     package init(
-        fileSystem: any LockableFileSystem, options: LockOptions, caches: any KernelCaches, logger: Logger,
-        announce: @escaping @Sendable (LockEvent) -> Void
+        fileSystem: any LockableFileSystem, options: LockOptions, lease: (any LeaseKeeper)? = nil,
+        caches: any KernelCaches, logger: Logger, announce: @escaping @Sendable (LockEvent) -> Void
     ) {
         self.fileSystem = fileSystem
+        self.lease = lease
         self.options = options
         self.caches = caches
         self.logger = logger
@@ -60,7 +66,8 @@ package final class Locker: LockObserver, Sendable {
                 state: "\(fileSystem.gate.state)", reasons: [], since: UtcTime.now(), policy: options.policy,
                 lockFiles: options.lockFiles.map { $0.path.string }, seen: [], needsSecret: false,
                 classKeys: [], graceSeconds: Double(options.graceMilliseconds) / 1000,
-                idleSeconds: options.idleMilliseconds.map { Double($0) / 1000 }, openFiles: 0, openForWriting: 0,
+                idleSeconds: options.idleMilliseconds.map { Double($0) / 1000 }, leaseEnds: nil, openFiles: 0,
+                openForWriting: 0,
                 refusedRequests: 0, locks: 0, lastReceipt: nil))
     }
 
@@ -69,6 +76,11 @@ package final class Locker: LockObserver, Sendable {
     package func start() throws(StoreError) {
         signs?.whenSeen { [weak self] in self?.poke() }
         fileSystem.setLockObserver(self)
+        if lease != nil {
+            let timer = try LeaseTimer { [weak self] in self?.poke() }
+            leaseTimer.withLock { $0 = timer }
+            noteTimeLater()
+        }
         var loop = LockerLoop(self)
         loop.begin()
         let start = Mutex(loop)
@@ -86,6 +98,20 @@ package final class Locker: LockObserver, Sendable {
     package func stop() {
         inbox.update { $0.isStopping = true }
         thread.withLock { $0.take()?.join() }
+        leaseTimer.withLock { $0.take() }?.stop()
+        lease?.noteTime()
+    }
+
+    /// Has the locker look again when the lease ends; nil: no more.
+    func watchLease(until end: LeaseEnd?) {
+        leaseTimer.withLock { $0?.set(end) }
+    }
+
+    /// Has the time noted when the mount is used after a while: a mount that nobody uses does not wake.
+    func noteTimeLater() {
+        fileSystem.gate.callAtActivity(after: Self.millisecondsBetweenNotes) { [weak self] in
+            self?.inbox.update { $0.isToNoteTime = true }
+        }
     }
 
     /// Locks; `reply` is called when that is done, or at once where it was.

@@ -26,6 +26,7 @@ struct LockerLoop {
     /// Before the first request: a vault may be locked when it is mounted.
     mutating func begin() {
         look()
+        checkLease()
         guard !reasons.isEmpty else { return }
         gate.beLockedFromTheStart()
         lock()
@@ -41,8 +42,11 @@ struct LockerLoop {
                 reasons.insert(.lockDirectory)
             }
             if isIdle() { reasons.insert(.idle) }
+            checkLease()
+            if inbox.isToNoteTime { noteTime() }
             for job in inbox.jobs { work(job) }
             settle()
+            watchLease()
             if inbox.isStopping { return }
         }
     }
@@ -50,7 +54,10 @@ struct LockerLoop {
     /// Waits for something to do.
     private func take() -> Locker.Inbox {
         let take: (inout Locker.Inbox) -> Locker.Inbox? = { inbox in
-            guard inbox.isStopping || inbox.isPoked || !inbox.jobs.isEmpty || inbox.watchFailure != nil else {
+            guard
+                inbox.isStopping || inbox.isPoked || inbox.isToNoteTime || !inbox.jobs.isEmpty
+                    || inbox.watchFailure != nil
+            else {
                 return nil
             }
             defer { inbox = Locker.Inbox(isStopping: inbox.isStopping) }
@@ -89,6 +96,28 @@ struct LockerLoop {
         }
     }
 
+    /// An end of the lease is a reason until a secret unlocks that opens a slot still.
+    private mutating func checkLease() {
+        if let lease = locker.lease, !reasons.contains(.expired), lease.hasEnded() {
+            locker.logger.notice("the slot that opened the vault has expired: locked")
+            reasons.insert(.expired)
+        }
+        gate.setExpired(reasons.contains(.expired))
+        watchLease()
+    }
+
+    private func watchLease() {
+        guard let lease = locker.lease else { return }
+        let end = lease.end
+        locker.watchLease(until: reasons.contains(.expired) ? nil : end)
+        locker.publish { $0.leaseEnds = end.map { UtcTime.text(secondsSinceEpoch: $0.wall / 1000) } }
+    }
+
+    private func noteTime() {
+        if gate.state == .unlocked { locker.lease?.noteTime() }
+        locker.noteTimeLater()
+    }
+
     private mutating func work(_ job: Locker.Job) {
         switch job {
         case .lock(let reason, let reply):
@@ -100,7 +129,8 @@ struct LockerLoop {
             reply(Result { () throws(UnlockRefusal) in try unlock(secret) })
             look()
         case .purge(let inode, let forgetKeys):
-            LockSequence(locker, reasons: []).purge(inode: inode, forgetKeys: forgetKeys)
+            LockSequence(locker, reasons: [], policy: areKeysForgotten ? .forget : .refuse)
+                .purge(inode: inode, forgetKeys: forgetKeys)
         }
     }
 
@@ -109,6 +139,9 @@ struct LockerLoop {
         while true {
             if !reasons.isEmpty && gate.state == .unlocked {
                 guard waitForGrace() else { continue }
+                lock()
+            } else if reasons.contains(.expired) && gate.state == .locked && !areKeysForgotten {
+                // Locked before by what leaves the keys.
                 lock()
             } else if reasons.isEmpty && gate.state == .locked && !needsSecret && areKeysBack() {
                 finishUnlock()
@@ -159,9 +192,12 @@ struct LockerLoop {
     }
 
     private mutating func lock() {
-        var sequence = LockSequence(locker, reasons: reasons.sorted { $0.rawValue < $1.rawValue })
+        // An expired secret is not to open what it opened once.
+        let policy = reasons.contains(.expired) ? .forget : locker.options.policy
+        var sequence = LockSequence(
+            locker, reasons: reasons.sorted { $0.rawValue < $1.rawValue }, policy: policy)
         receipt = sequence.run()
-        areKeysForgotten = areKeysForgotten || locker.options.policy == .forget
+        areKeysForgotten = areKeysForgotten || policy == .forget
         let (receipt, needsSecret) = (receipt, needsSecret)
         locker.publish {
             $0.since = UtcTime.now()
@@ -213,13 +249,14 @@ struct LockerLoop {
     private mutating func restoreKeys(_ source: Locker.SecretSource) throws(UnlockRefusal) {
         let wait = limiter.wait(at: .now)
         guard wait == 0 else { throw .tooManyTries(seconds: wait) }
-        let secret: SecretBytes
+        let secret: UnlockSecret
         do throws(UnlockRefusal) { secret = try source() } catch {
             if case .wrongSecret = error { limiter.failed(at: .now) }
             throw error
         }
         limiter.succeeded()
-        try locker.fileSystem.restoreKeys(secret)
+        try locker.fileSystem.restoreKeys(secret.bytes)
+        secret.whenRestored()
         areKeysForgotten = false
     }
 
@@ -249,6 +286,7 @@ struct LockerLoop {
     private mutating func finishUnlock() {
         locker.announce(.willUnlock)
         gate.noteActivity()
+        gate.setExpired(false)
         gate.enter(.unlocked)
         locker.publish { $0.since = UtcTime.now() }
         attachDirectories()

@@ -22,7 +22,7 @@ extension VaultFileSystem {
         case handle
     }
 
-    /// Lets the operation pass, or throws `ENOKEY`.
+    /// Lets the operation pass, or throws `ENOKEY`, or `EKEYEXPIRED` where the vault is locked for that.
     @inline(__always)
     func admit(_ node: Node, _ access: Access) throws(StoreError) {
         if gate.isUnlocked() { return }
@@ -68,7 +68,7 @@ extension VaultFileSystem {
     func refusal() -> StoreError {
         store.counters.refusedRequests.count()
         observer?.refused()
-        return .locked
+        return gate.refusal
     }
 
     /// An entry that was found in a directory whose names may be told: whether its attributes may.

@@ -23,7 +23,7 @@ extension VaultFileSystem {
             }
             return found
         } catch {
-            if error == .locked { refusedLookups.insert(parentNode) }
+            if error == .locked || error == .expired { refusedLookups.insert(parentNode) }
             throw error
         }
     }

@@ -17,6 +17,8 @@ package struct KeySlot: Sendable, Equatable {
     package let kdf: KdfParameters
     /// SIV(KEK; head lines and slot line; master key), 48 bytes.
     package let sealed: [UInt8]
+    /// How long the slot opens from its first mount on, or nil: a policy like `expires`.
+    package var window: PlayWindow?
 
     /// A slot in which `secret` opens `masterKey`. `head` is the configuration's head lines.
     static func make(
@@ -34,7 +36,7 @@ package struct KeySlot: Sendable, Equatable {
         }
         return KeySlot(
             id: id, kind: request.secret.kind, label: request.label, created: created, expires: request.expires,
-            kdf: kdf, sealed: sealed)
+            kdf: kdf, sealed: sealed, window: request.window)
     }
 
     /// The master key if `secret` opens this slot, nil if not. Takes as long as the slot's key derivation.
@@ -51,16 +53,22 @@ package struct KeySlot: Sendable, Equatable {
         }
     }
 
-    /// Whether the slot is past its date at `time`, which is spelt as `expires`: from the largest unit to the smallest and of
-    /// one length, so that the order of text is the order of time.
-    package func isExpired(at time: String) -> Bool { expires.map { $0 <= time } ?? false }
+    /// When the slot opens no more, as far as that is known now, in seconds since 1970-01-01T00:00:00Z; nil for never. The
+    /// time of `expires`, or the end of a window that has started.
+    package var end: Int64? {
+        [expires.flatMap { Timestamp.seconds($0.utf8) }, window?.end].compactMap { $0 }.min()
+    }
+
+    /// Whether the slot is past its end at `now`, in seconds since 1970-01-01T00:00:00Z.
+    package func isExpired(at now: Int64) -> Bool { end.map { $0 <= now } ?? false }
 
     /// The slot's line in the MAC's text, without its LF.
     var canonicalText: String {
         let labelText = label.isEmpty ? "-" : KdfParameters.text(Array(label.utf8))
         let sealedText = KdfParameters.text(sealed)
         let head = "slot \(id) \(kind.rawValue) \(expires ?? "-") \(created)"
-        return "\(head) \(labelText) \(kdf.canonicalText) \(sealedText)"
+        let windowText = window.map { " " + $0.canonicalText } ?? ""
+        return "\(head) \(labelText) \(kdf.canonicalText) \(sealedText)\(windowText)"
     }
 
     private static func associatedLine(id: Int, kind: SlotKind, expires: String?) -> String {
@@ -76,11 +84,17 @@ package struct SlotRequest: Sendable {
     package let label: String
     /// `YYYY-MM-DDThh:mm:ssZ`, or nil for ever.
     package let expires: String?
+    /// A window for the slot, or nil.
+    package let window: PlayWindow?
 
-    package init(secret: SlotSecret, cost: ScryptCost = .standard, label: String = "", expires: String? = nil) {
+    package init(
+        secret: SlotSecret, cost: ScryptCost = .standard, label: String = "", expires: String? = nil,
+        window: PlayWindow? = nil
+    ) {
         self.secret = secret
         self.cost = cost
         self.label = label
         self.expires = expires
+        self.window = window
     }
 }

@@ -13,18 +13,25 @@ package struct SlotChange: Sendable {
     ///
     /// Throws `invalidValue` where the file would be larger than the format allows.
     package func checkedBytes(masterKey: SecretBytes) throws(FormatError) -> [UInt8] {
+        let bytes = try checkedBytes(
+            configurationKey: KeyDerivation.configurationKey(master: masterKey, vault: configuration.vault))
+        guard let made, let secret else { return bytes }
+        guard let opened = try configuration.slot(made.id)?.open(with: secret, head: configuration.headLines),
+            opened.hasSameBytes(as: masterKey)
+        else { throw FormatError(.cryptography, "slot \(made.id): the new secret does not open it") }
+        return bytes
+    }
+
+    /// The same without a look at whether the secret opens the slot.
+    package func checkedBytes(configurationKey: SecretBytes) throws(FormatError) -> [UInt8] {
         let bytes = configuration.serialized()
         guard bytes.count <= JSONParser.maximumSize else {
             throw FormatError(.invalidValue, "vaultfs.json would have over \(JSONParser.maximumSize) bytes")
         }
         let reread = try VaultConfiguration.parse(bytes)
-        guard reread == configuration, reread.authenticates(masterKey: masterKey) else {
+        guard reread == configuration, reread.authenticates(configurationKey: configurationKey) else {
             throw FormatError(.cryptography, "vaultfs.json: what was to be written does not verify")
         }
-        guard let made, let secret else { return bytes }
-        guard let opened = try reread.slot(made.id)?.open(with: secret, head: reread.headLines),
-            opened.hasSameBytes(as: masterKey)
-        else { throw FormatError(.cryptography, "slot \(made.id): the new secret does not open it") }
         return bytes
     }
 }

@@ -80,6 +80,13 @@ package struct JSONMembers {
         return String(decoding: text, as: UTF8.self)
     }
 
+    /// A valid time, as text, or nil for `null`.
+    mutating func takeOptionalTime(_ key: String) throws(FormatError) -> String? {
+        guard peek(key) == .null else { return try takeTime(key) }
+        _ = try take(key)
+        return nil
+    }
+
     /// Throws if a member has not been taken.
     package func refuseRest() throws(FormatError) {
         guard let key = members.keys.min(by: { $0.lexicographicallyPrecedes($1) }) else { return }

@@ -13,8 +13,7 @@ extension VaultConfiguration {
         let version = try members.takeInteger("version")
         guard version != 0 else { throw FormatError(.malformed, "\(place): version 0") }
         guard version == 1 else { throw newer("version \(version)") }
-        let features = try members.takeArray("features")
-        guard features.isEmpty else { throw newer("features \(try names(of: features))") }
+        let features = try parseFeatures(try members.takeArray("features"))
 
         let vaultText = try members.takeString("vault")
         guard let vault = VaultID(hex: vaultText) else {
@@ -25,21 +24,35 @@ extension VaultConfiguration {
             throw FormatError(.malformed, "\(place): chunkSize \(chunkSize) is not a power of two")
         }
         let generation = try members.takeInteger("generation")
-        let slots = try parseSlots(try members.takeArray("slots"))
+        let slots = try parseSlots(try members.takeArray("slots"), features: features)
+        guard Self.features(of: slots) == features else {
+            throw FormatError(.malformed, "\(place): feature leases without a slot that has a window")
+        }
         let mac = try members.takeBytes("mac", count: 32)
         try members.refuseRest()
         return VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: [], generation: generation, slots: slots, mac: mac)
+            vault: vault, chunkSize: chunkSize, features: features, generation: generation, slots: slots,
+            mac: mac)
     }
 
-    private static func parseSlots(_ values: [StrictJSON]) throws(FormatError) -> [KeySlot] {
+    private static func parseFeatures(_ values: [StrictJSON]) throws(FormatError) -> [String] {
+        let known = StrictJSON.string(Array(leasesFeature.utf8))
+        let unknown = values.filter { $0 != known }
+        guard unknown.isEmpty else { throw newer("features \(try names(of: unknown))") }
+        guard values.count <= 1 else { throw FormatError(.malformed, "\(place): feature leases twice") }
+        return values.map { _ in leasesFeature }
+    }
+
+    private static func parseSlots(
+        _ values: [StrictJSON], features: [String]
+    ) throws(FormatError) -> [KeySlot] {
         guard (1...maximumSlotCount).contains(values.count) else {
             throw FormatError(.malformed, "\(place): \(values.count) slots are not in 1…\(maximumSlotCount)")
         }
         var slots: [KeySlot] = []
         for (index, value) in values.enumerated() {
             var members = try JSONMembers(value, place: "\(place): slot at \(index)")
-            let slot = try parseSlot(&members)
+            let slot = try parseSlot(&members, mayHaveWindow: !features.isEmpty)
             guard !slots.contains(where: { $0.id == slot.id }) else {
                 throw FormatError(.malformed, "\(place): slot id \(slot.id) is not unique")
             }
@@ -48,21 +61,40 @@ extension VaultConfiguration {
         return slots.sorted { $0.id < $1.id }
     }
 
-    private static func parseSlot(_ members: inout JSONMembers) throws(FormatError) -> KeySlot {
+    private static func parseSlot(
+        _ members: inout JSONMembers, mayHaveWindow: Bool
+    ) throws(FormatError) -> KeySlot {
         let id = try members.takeInteger("id", in: 0...Int.max)
         let kindText = try members.takeString("kind")
         guard let kind = SlotKind.allCases.first(where: { Array($0.rawValue.utf8) == kindText }) else {
             throw newer("slot kind '\(shown(kindText))'")
         }
-        let expires = members.peek("expires") == .null ? nil : try members.takeTime("expires")
-        if expires == nil { _ = try members.take("expires") }
+        let expires = try members.takeOptionalTime("expires")
         let slot = KeySlot(
             id: id, kind: kind, label: String(decoding: try members.takeString("label"), as: UTF8.self),
             created: try members.takeTime("created"), expires: expires,
             kdf: try parseKdf(try members.take("kdf"), kind: kind, place: "\(members.place): kdf"),
-            sealed: try members.takeBytes("sealed", count: KeySlot.sealedSize))
+            sealed: try members.takeBytes("sealed", count: KeySlot.sealedSize),
+            // Without the feature it is an unknown key, as for readers that know no windows.
+            window: mayHaveWindow ? try parseWindow(&members) : nil)
         try members.refuseRest()
         return slot
+    }
+
+    private static func parseWindow(_ slot: inout JSONMembers) throws(FormatError) -> PlayWindow? {
+        guard slot.peek("window") != nil else { return nil }
+        let value = try slot.take("window")
+        if value == .null { return nil }
+        var members = try JSONMembers(value, place: "\(slot.place): window")
+        let seconds = try members.takeInteger("seconds", in: PlayWindow.lengths)
+        let (started, seen) = (try members.takeOptionalTime("started"), try members.takeOptionalTime("seen"))
+        try members.refuseRest()
+        switch (started, seen) {
+        case (nil, nil): break
+        case (let started?, let seen?) where started <= seen: break
+        default: throw FormatError(.malformed, "\(members.place): started and seen do not go together")
+        }
+        return PlayWindow(seconds: seconds, started: started, seen: seen)
     }
 
     private static func parseKdf(

@@ -29,9 +29,17 @@ extension VaultConfiguration {
               "created": "\(slot.created)",
               "expires": \(slot.expires.map(quoted) ?? "null"),
               "kdf": { \(text(of: slot.kdf)) },
-              "sealed": "\(KdfParameters.text(slot.sealed))"
+              "sealed": "\(KdfParameters.text(slot.sealed))"\(slot.window.map(text) ?? "")
             }
         """
+    }
+
+    private static func text(of window: PlayWindow) -> String {
+        let (started, seen) = (window.started.map(quoted) ?? "null", window.seen.map(quoted) ?? "null")
+        return """
+            ,
+                  "window": { "seconds": \(window.seconds), "started": \(started), "seen": \(seen) }
+            """
     }
 
     private static func text(of kdf: KdfParameters) -> String {

@@ -51,6 +51,22 @@ extension VaultConfiguration {
             configuration: try replacing(slots: [slot], masterKey: masterKey), made: slot, secret: request.secret)
     }
 
+    /// With another window for the slot of this id; nil takes it away. Neither its secret nor the master key is needed.
+    ///
+    /// Throws `invalidValue` where there is no such slot.
+    package func settingWindow(
+        of id: Int, to window: PlayWindow?, configurationKey: SecretBytes
+    ) throws(FormatError) -> SlotChange {
+        guard slot(id) != nil else { throw FormatError(.invalidValue, "there is no slot \(id)") }
+        let slots = slots.map { slot in
+            var slot = slot
+            if slot.id == id { slot.window = window }
+            return slot
+        }
+        return SlotChange(
+            configuration: try replacing(slots: slots, key: configurationKey), made: nil, secret: nil)
+    }
+
     /// Not that of a slot removed before, as far as can be seen.
     private var unusedID: Int {
         let highest = slots.map(\.id).max() ?? 0
@@ -66,12 +82,16 @@ extension VaultConfiguration {
         return try KeySlot.make(id: id, request: request, created: created, masterKey: masterKey, head: headLines)
     }
 
-    /// The next generation, with other slots, under a MAC of its own.
     private func replacing(slots: [KeySlot], masterKey: SecretBytes) throws(FormatError) -> VaultConfiguration {
+        try replacing(slots: slots, key: try KeyDerivation.configurationKey(master: masterKey, vault: vault))
+    }
+
+    /// The next generation, with other slots, under a MAC of its own.
+    private func replacing(slots: [KeySlot], key: SecretBytes) throws(FormatError) -> VaultConfiguration {
         guard generation < UInt64.max else { throw FormatError(.invalidValue, "vaultfs.json: no generation is left") }
         return try VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: features, generation: generation + 1,
+            vault: vault, chunkSize: chunkSize, features: Self.features(of: slots), generation: generation + 1,
             slots: slots.sorted { $0.id < $1.id }, mac: []
-        ).signed(masterKey: masterKey)
+        ).signed(configurationKey: key)
     }
 }

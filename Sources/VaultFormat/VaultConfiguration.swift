@@ -6,11 +6,14 @@ package import VaultCrypto
 package struct VaultConfiguration: Sendable, Equatable {
     /// The most slots a vault has.
     package static let maximumSlotCount = 64
+    /// The feature of a vault in which a slot has a window. Late: it may come and go while there are slots, so it is left out
+    /// of the head lines that they are sealed with.
+    static let leasesFeature = "leases"
 
     package let vault: VaultID
     /// Plaintext bytes of a chunk: a power of two in 4096…1048576.
     package let chunkSize: Int
-    /// Format features in use. Version 1 knows none.
+    /// Format features in use: none, or `leasesFeature`.
     package let features: [String]
     /// Grows by one at every write of the file.
     package let generation: UInt64
@@ -45,8 +48,8 @@ package struct VaultConfiguration: Sendable, Equatable {
                     id: index + 1, request: request, created: created, masterKey: masterKey, head: head))
         }
         return try VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: [], generation: 1, slots: slots, mac: []
-        ).signed(masterKey: masterKey)
+            vault: vault, chunkSize: chunkSize, features: features(of: slots), generation: 1, slots: slots, mac: []
+        ).signed(configurationKey: KeyDerivation.configurationKey(master: masterKey, vault: vault))
     }
 
     static func checkTimes(_ times: [String]) throws(FormatError) {
@@ -55,20 +58,25 @@ package struct VaultConfiguration: Sendable, Equatable {
         }
     }
 
-    /// The same under the MAC that it should have.
-    func signed(masterKey: SecretBytes) throws(FormatError) -> VaultConfiguration {
-        VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: features, generation: generation, slots: slots,
-            mac: try expectedMac(masterKey: masterKey))
+    static func features(of slots: [KeySlot]) -> [String] {
+        slots.contains { $0.window != nil } ? [leasesFeature] : []
     }
 
-    /// Tries `secret` on every slot of its kind, those that are expired at `time` last: a secret may have a newer slot. Nil:
+    /// The same under the MAC that it should have.
+    func signed(configurationKey: SecretBytes) throws(FormatError) -> VaultConfiguration {
+        VaultConfiguration(
+            vault: vault, chunkSize: chunkSize, features: features, generation: generation, slots: slots,
+            mac: try expectedMac(key: configurationKey))
+    }
+
+    /// Tries `secret` on every slot of its kind, those that may not be used at `now` last: a secret may have a newer slot. Nil:
     /// it opens none. Throws `doesNotAuthenticate` when it opens one but the MAC does not verify: the file was changed by
     /// someone without a key.
     package func openMasterKey(
-        with secret: SlotSecret, at time: String = ""
+        with secret: SlotSecret, at now: Int64 = .min
     ) throws(FormatError) -> (masterKey: SecretBytes, slot: KeySlot)? {
-        let inOrder = slots.filter { !$0.isExpired(at: time) } + slots.filter { $0.isExpired(at: time) }
+        let isUsable = { (slot: KeySlot) in Lease(slot, in: self, at: now).isUsable }
+        let inOrder = slots.filter(isUsable) + slots.filter { !isUsable($0) }
         for slot in inOrder where slot.kind == secret.kind {
             guard let masterKey = try slot.open(with: secret, head: headLines) else { continue }
             guard try verifies(masterKey: masterKey) else {
@@ -84,21 +92,27 @@ package struct VaultConfiguration: Sendable, Equatable {
         (try? verifies(masterKey: masterKey)) ?? false
     }
 
-    private func verifies(masterKey: SecretBytes) throws(FormatError) -> Bool {
-        equalInConstantTime(try expectedMac(masterKey: masterKey), mac)
+    /// Whether the MAC verifies under the vault's configuration key.
+    package func authenticates(configurationKey: SecretBytes) -> Bool {
+        (try? equalInConstantTime(expectedMac(key: configurationKey), mac)) ?? false
     }
 
-    private func expectedMac(masterKey: SecretBytes) throws(FormatError) -> [UInt8] {
+    private func verifies(masterKey: SecretBytes) throws(FormatError) -> Bool {
+        equalInConstantTime(
+            try expectedMac(key: KeyDerivation.configurationKey(master: masterKey, vault: vault)), mac)
+    }
+
+    private func expectedMac(key: SecretBytes) throws(FormatError) -> [UInt8] {
         let lines = ["generation \(generation)"] + slots.sorted { $0.id < $1.id }.map(\.canonicalText)
-        let text = headLines + lines.map { $0 + "\n" }.joined()
-        let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
+        let head = Self.headLines(vault: vault, chunkSize: chunkSize, features: features)
+        let text = head + lines.map { $0 + "\n" }.joined()
         return try cryptography("vaultfs.json: mac") { () throws(CryptoError) in
             try HmacSha256.authenticate(Array(text.utf8), key: key)
         }
     }
 
-    /// What every slot is sealed with, and the MAC begins with.
-    var headLines: String { Self.headLines(vault: vault, chunkSize: chunkSize, features: features) }
+    /// What every slot is sealed with: without late features, which slots that are there already cannot follow.
+    var headLines: String { Self.headLines(vault: vault, chunkSize: chunkSize, features: []) }
 
     private static func headLines(vault: VaultID, chunkSize: Int, features: [String]) -> String {
         let featureList = features.isEmpty ? "-" : features.sorted().joined(separator: ",")

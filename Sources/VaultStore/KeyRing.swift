@@ -15,6 +15,9 @@ package final class KeyRing: Sendable {
     /// By raw value of the class, from 1.
     private let classCiphers: [SivCipher]
     private let linkCiphers: [SivCipher]
+    /// The key of the MAC of `vaultfs.json`, with which a mount sees that its slot was renewed, and notes the time in a play
+    /// window. Forgotten with the others.
+    package let configurationKey: SecretBytes
     /// True from before the keys that must not outlive a lock are wiped until they are all back.
     private let isForgetting = Atomic<Bool>(false)
 
@@ -26,6 +29,7 @@ package final class KeyRing: Sendable {
         var classCiphers: [SivCipher] = []
         var linkCiphers: [SivCipher] = []
         do throws(FormatError) {
+            configurationKey = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
             for (index, protectionClass) in ProtectionClass.allCases.enumerated() {
                 precondition(Int(protectionClass.rawValue) == index + 1, "internal error: order of protection classes")
                 classCiphers.append(
@@ -67,6 +71,7 @@ package final class KeyRing: Sendable {
 
     /// Wipes the keys that must not outlive a lock. Nobody uses them any more.
     package func forget() {
+        configurationKey.forget()
         for protectionClass in ProtectionClass.allCases where !protectionClass.outlivesLock {
             classCiphers[Int(protectionClass.rawValue) - 1].forget()
             linkCiphers[Int(protectionClass.rawValue) - 1].forget()
@@ -81,6 +86,7 @@ package final class KeyRing: Sendable {
             guard try isOwn(masterKey) else {
                 throw FormatError(.doesNotAuthenticate, "the slot holds the key of another vault")
             }
+            configurationKey.refill(from: try KeyDerivation.configurationKey(master: masterKey, vault: vault))
             for protectionClass in ProtectionClass.allCases where !protectionClass.outlivesLock {
                 let index = Int(protectionClass.rawValue) - 1
                 try Self.rekey(

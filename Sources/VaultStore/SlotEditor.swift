@@ -45,11 +45,31 @@ package struct SlotEditor {
         _ slot: KeySlot, to request: SlotRequest, onReady: (KeySlot) throws(VaultError) -> Void = { _ in }
     ) throws(VaultError) -> KeySlot {
         try makeSlot(onReady: onReady) { (configuration) throws(FormatError) in
-            guard configuration.slot(slot.id) == slot else {
-                throw FormatError(.invalidValue, "slot \(slot.id) was changed by somebody else; nothing was changed")
-            }
+            try Self.checkUnchanged(slot, in: configuration)
             return try configuration.replacingSlot(
                 slot.id, by: request, created: UtcTime.now(), masterKey: masterKey)
+        }
+    }
+
+    /// Gives `slot` another window, or takes it away; the slot's secret is not needed.
+    /// - Throws: as `change`.
+    package func change(_ slot: KeySlot, toWindow window: PlayWindow?) throws(VaultError) -> KeySlot {
+        let changed = try replaceConfiguration { (current) throws(VaultError) in
+            try Self.wrapping { () throws(FormatError) in
+                try Self.checkUnchanged(slot, in: current)
+                let key = try KeyDerivation.configurationKey(master: masterKey, vault: current.vault)
+                return try current.settingWindow(of: slot.id, to: window, configurationKey: key)
+            }
+        }.configuration.slot(slot.id)
+        guard let changed else { preconditionFailure("internal error: a change without a slot") }
+        return changed
+    }
+
+    private static func checkUnchanged(
+        _ slot: KeySlot, in configuration: VaultConfiguration
+    ) throws(FormatError) {
+        guard configuration.slot(slot.id) == slot else {
+            throw FormatError(.invalidValue, "slot \(slot.id) was changed by somebody else; nothing was changed")
         }
     }
 
@@ -79,7 +99,7 @@ package struct SlotEditor {
             throw .slotRefused("there is no slot \(missing); the slots are: \(known)")
         }
         let remaining = current.slots.filter { !ids.contains($0.id) }
-        let now = UtcTime.now()
+        let now = UtcTime.secondsSinceEpoch()
         guard isForced || remaining.contains(where: { !$0.isExpired(at: now) }) else {
             let what = remaining.isEmpty ? "the last slot" : "the last slot that has not expired"
             throw .slotRefused(
@@ -117,7 +137,7 @@ package struct SlotEditor {
         return change
     }
 
-    private static func wrapping<Result>(
+    static func wrapping<Result>(
         _ body: () throws(FormatError) -> Result
     ) throws(VaultError) -> Result {
         do throws(FormatError) { return try body() } catch {

@@ -119,17 +119,17 @@ extension VaultDirectory {
     }
 
     /// The master key, if `secret` opens a slot. Takes as long as the slots' key derivations.
-    /// - Throws: `noSlot`, `wrongSecret`, `slotExpired`; `damaged` where the MAC does not verify.
+    /// - Throws: `noSlot`, `wrongSecret`, `slotExpired`, `clockSetBack`; `damaged` where the MAC does not verify.
     package func unlock(with secret: SlotSecret) throws(VaultError) -> SecretBytes {
         try openSlot(with: secret).masterKey
     }
 
-    /// The same, and which slot it was.
+    /// The same, and which slot it was. A play window that was not started stays so.
+    /// - Parameter now: seconds since 1970-01-01T00:00:00Z.
     package func openSlot(
-        with secret: SlotSecret
+        with secret: SlotSecret, at now: Int64 = UtcTime.secondsSinceEpoch()
     ) throws(VaultError) -> (masterKey: SecretBytes, slot: KeySlot) {
         guard configuration.slots.contains(where: { $0.kind == secret.kind }) else { throw .noSlot(secret.kind) }
-        let now = UtcTime.now()
         let opened: (masterKey: SecretBytes, slot: KeySlot)?
         do throws(FormatError) {
             opened = try configuration.openMasterKey(with: secret, at: now)
@@ -137,9 +137,7 @@ extension VaultDirectory {
             throw VaultError(error, configuration: path.appending(Self.configurationEntry))
         }
         guard let opened else { throw .wrongSecret(secret.kind) }
-        if let expires = opened.slot.expires, opened.slot.isExpired(at: now) {
-            throw .slotExpired(id: opened.slot.id, expires: expires)
-        }
+        try configuration.checkLease(of: opened.slot, at: now)
         return opened
     }
 

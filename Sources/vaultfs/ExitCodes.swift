@@ -24,7 +24,8 @@ enum FailureCode: Int32, CaseIterable {
         case .failure: "something else failed"
         case .usage: "wrong usage: unknown option, missing argument, value out of bounds"
         case .notAVault: "not a vault, or its vaultfs.json is damaged or of a newer version"
-        case .wrongSecret: "wrong passphrase, keyfile or recovery key, or its slot has expired"
+        case .wrongSecret:
+            "wrong passphrase, keyfile or recovery key, or its slot has expired, or expires and the clock was set back"
         case .inUse: "the vault is mounted already, or the mount is in use"
         case .mountpoint: "the mountpoint cannot be used, or nothing is mounted there"
         case .cannotMount: "FUSE is not available, or mounting failed"
@@ -58,7 +59,7 @@ struct CommandFailure: Error, Equatable {
             case .notAVault, .damaged, .newerVersion: .notAVault
             case .notFound, .notADirectory: .notAVault
             case .inUse: .inUse
-            case .wrongSecret, .noSlot, .slotExpired: .wrongSecret
+            case .wrongSecret, .noSlot, .slotExpired, .clockSetBack: .wrongSecret
             case .slotRefused, .notEmpty, .vaultExists, .system: .failure
             case .format(let error): error.kind == .invalidValue ? .usage : .failure
             }

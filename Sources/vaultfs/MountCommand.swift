@@ -3,6 +3,7 @@ internal import BackingStore
 internal import Glibc
 internal import SystemPackage
 internal import VaultCrypto
+internal import VaultFormat
 internal import VaultStore
 
 /// `vaultfs mount VAULT MOUNTPOINT`
@@ -26,6 +27,10 @@ struct MountCommand: ParsableCommand {
     @Argument(help: "An empty directory.")
     var mountpoint: PathArgument
 
+    /// The background process: the id of the slot that the secret came from.
+    @Option(help: .hidden)
+    var openedSlot: Int?
+
     @OptionGroup
     var mount: MountArguments
 
@@ -36,11 +41,11 @@ struct MountCommand: ParsableCommand {
         if mount.daemonChannel != nil { ProcessSetup.setName() }
         ProcessSetup.protectMemory()
         let list = try MountOptionList(mount.options)
-        if let channel = mount.daemonChannel {
+        if let channel = mount.daemonChannel, let openedSlot {
             // Everything has been checked by the process that was typed.
             ProcessSetup.closeInheritedDescriptors(above: channel)
             DaemonChild.run(
-                VaultSubject(),
+                VaultSubject(slot: openedSlot),
                 try mount.request(
                     list, source: vault.path, mountpoint: mountpoint.path, isReadOnly: list.isReadOnly),
                 channel: DaemonChannel(descriptor: channel))
@@ -56,7 +61,8 @@ struct MountCommand: ParsableCommand {
             isReadOnly: list.isReadOnly || directory.isOnReadOnlyStore)
         try MountArguments.checkDevice(list)
         try VaultUse.check(directory, sharing: request.sharing)
-        let masterKey = try directory.unlock(with: secret.read(for: directory.configuration))
-        try DaemonLaunch.run(VaultSubject(), request, secret: masterKey, inForeground: mount.foreground)
+        let opened = try directory.openSlot(with: secret.read(for: directory.configuration))
+        try DaemonLaunch.run(
+            VaultSubject(slot: opened.slot.id), request, secret: opened.masterKey, inForeground: mount.foreground)
     }
 }

@@ -29,7 +29,8 @@ final class MountLock: Sendable {
         self.logger = logger
         self.contents = contents
         let locker = Locker(
-            fileSystem: contents.fileSystem, options: request.lock, caches: caches, logger: logger
+            fileSystem: contents.fileSystem, options: request.lock, lease: contents.lease, caches: caches,
+            logger: logger
         ) { announcer.announce($0) }
         self.locker = locker
         try locker.start()
@@ -87,7 +88,7 @@ extension UnlockRefusal {
         switch self {
         case .lockFile(let files, let reason): ControlFailure(.lockFileExists, reason, lockFiles: files)
         case .secretNeeded: ControlFailure(.secretNeeded, "the keys are forgotten: a secret is needed")
-        case .wrongSecret(let reason): ControlFailure(.wrongSecret, reason)
+        case .wrongSecret(let reason), .slotExpired(let reason): ControlFailure(.wrongSecret, reason)
         case .tooManyTries(let seconds):
             ControlFailure(
                 .tooManyTries, "too many wrong secrets: wait \(seconds) s", retryAfterSeconds: Double(seconds))

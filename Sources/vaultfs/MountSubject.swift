@@ -27,7 +27,9 @@ struct MountContents: Sendable {
     /// What does not work of it, a line each.
     let problems: @Sendable () -> [String]
     /// What the file system takes to unlock, of what a user gives for it.
-    let unlockSecret: @Sendable (SlotSecret) throws(UnlockRefusal) -> SecretBytes
+    let unlockSecret: @Sendable (SlotSecret) throws(UnlockRefusal) -> UnlockSecret
+    /// Until when it may be used; a view's has no end.
+    let lease: (any LeaseKeeper)?
     /// Kept for as long as it is mounted: a vault's flock.
     let hold: any Sendable
 }

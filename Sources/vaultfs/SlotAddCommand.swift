@@ -23,6 +23,11 @@ struct SlotAddCommand: ParsableCommand {
             valueName: "time"))
     var expires: ExpiryArgument?
 
+    @Option(
+        help: ArgumentHelp(
+            "The slot opens for so long from its first mount on: 48h, 30min. A policy as well.", valueName: "duration"))
+    var playWindow: PlayWindowArgument?
+
     @Flag(help: "Print JSON.")
     var json = false
 
@@ -46,7 +51,8 @@ struct SlotAddCommand: ParsableCommand {
         let masterKey = try directory.unlock(with: secret.read(for: directory.configuration))
         let new = try newSecret.read()
         let request = SlotRequest(
-            secret: new.secret, cost: try kdf.cost() ?? .standard, label: label?.text ?? "", expires: expires)
+            secret: new.secret, cost: try kdf.cost() ?? .standard, label: label?.text ?? "", expires: expires,
+            window: try playWindow?.window())
         let report = NewSlotReport(what: "Added", isJSON: json, recoveryKey: new.recoveryKey)
         let slot = try report.whileDeriving { () throws(VaultError) in
             try SlotEditor(directory, masterKey: masterKey).add(request, onReady: report.showRecoveryKey)

@@ -12,6 +12,8 @@ struct SlotChangeCommand: ParsableCommand {
             options do not say otherwise. The new secret may be of another kind. One rename puts the new slot in \
             the place of the old one: at every moment one of the two opens the vault.
 
+            Where only --play-window is given no other secret is asked for, and with an id the slot's own is not needed.
+
             Guessing a new passphrase costs at least as much as guessing the old one did.
             """)
 
@@ -29,6 +31,11 @@ struct SlotChangeCommand: ParsableCommand {
 
     @Option(help: ArgumentHelp("Another expiry: 30d, 12h, 2027-01-01T00:00:00Z or never.", valueName: "time"))
     var expires: ExpiryArgument?
+
+    @Option(
+        help: ArgumentHelp(
+            "Another play window, which begins with the next mount: 48h, 30min or none.", valueName: "duration"))
+    var playWindow: PlayWindowArgument?
 
     @Flag(help: "With --scrypt-logn or --kdf-time: also where guessing becomes cheaper than it was.")
     var allowWeaker = false
@@ -60,17 +67,28 @@ struct SlotChangeCommand: ParsableCommand {
         let oldSecret = try secret.read(for: directory.configuration)
         let opened = try directory.openSlot(with: oldSecret)
         let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
+        let window = playWindow == nil ? slot.window : try playWindow?.window()
+        if changesWindowOnly {
+            let editor = SlotEditor(directory, masterKey: opened.masterKey)
+            try NewSlotReport(what: "Changed", isJSON: json, recoveryKey: nil)
+                .finish(editor.change(slot, toWindow: window))
+            return
+        }
         let new =
             keepSecret ? NewSecretOptions.Secret(secret: oldSecret, recoveryKey: nil) : try newSecret.read()
         let request = SlotRequest(
             secret: new.secret, cost: try cost(for: new.secret.kind, replacing: slot), label: label?.text ?? slot.label,
-            expires: expires == nil ? slot.expires : newExpiry)
+            expires: expires == nil ? slot.expires : newExpiry, window: window)
         let report = NewSlotReport(what: "Changed", isJSON: json, recoveryKey: new.recoveryKey)
         let changed = try report.whileDeriving { () throws(VaultError) in
             try SlotEditor(directory, masterKey: opened.masterKey)
                 .change(slot, to: request, onReady: report.showRecoveryKey)
         }
         try report.finish(changed)
+    }
+
+    private var changesWindowOnly: Bool {
+        playWindow != nil && expires == nil && label == nil && !kdf.isGiven && newSecret.sources.isEmpty
     }
 
     private func chosenSlot(of configuration: VaultConfiguration, opened: KeySlot) throws(CommandFailure) -> KeySlot {

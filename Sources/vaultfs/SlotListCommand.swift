@@ -34,7 +34,7 @@ struct SlotListCommand: ParsableCommand {
         let directory = try VaultDirectory.open(vault.path)
         let isAuthenticated = secret.isGiven
         if isAuthenticated { _ = try directory.unlock(with: secret.read(for: directory.configuration)) }
-        let now = UtcTime.now()
+        let now = UtcTime.secondsSinceEpoch()
         if json {
             let slots = directory.configuration.slots.map(SlotReport.init)
             try Console.printJSON(

@@ -1,3 +1,4 @@
+internal import BackingStore
 internal import VaultFormat
 
 /// A slot as `info` and `slot` show it; the names of the fields are the interface of `--json`.
@@ -8,6 +9,7 @@ struct SlotReport: Encodable {
     let created: String
     let expires: String?
     let keyDerivation: String
+    let window: WindowReport?
 
     init(_ slot: KeySlot) {
         id = slot.id
@@ -16,13 +18,15 @@ struct SlotReport: Encodable {
         created = slot.created
         expires = slot.expires
         keyDerivation = Self.text(slot.kdf)
+        window = slot.window.map { WindowReport($0, at: UtcTime.secondsSinceEpoch()) }
     }
 
     /// `passphrase 'at home', made 2026-11-20T12:00:00Z, scrypt N=2^17 r=8 p=1`
     var text: String {
         let label = label.isEmpty ? "" : " '\(EscapedText.escaped(label))'"
         let expires = expires.map { ", expires \($0)" } ?? ""
-        return "\(kind)\(label), made \(created)\(expires), \(keyDerivation)"
+        let window = window.map { ", " + $0.text } ?? ""
+        return "\(kind)\(label), made \(created)\(expires)\(window), \(keyDerivation)"
     }
 
     static func text(_ kdf: KdfParameters) -> String {

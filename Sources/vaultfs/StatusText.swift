@@ -9,7 +9,7 @@ enum StatusText {
         // The receipt is the lock command's.
         if let lock = status.lock { printFields(lock, without: ["state", "lastReceipt"]) }
         Console.printField(
-            "mounted", "\(status.mounted), \(duration(status.uptimeSeconds)) ago, by process \(status.pid)")
+            "mounted", "\(status.mounted), \(TimeSpanText.short(status.uptimeSeconds)) ago, by process \(status.pid)")
         if let memory = status.memory {
             printFields(memory)
         } else {
@@ -32,14 +32,5 @@ enum StatusText {
 
     private static func protection(isLocked: Bool) -> String {
         isLocked ? "locked in memory" : "not locked in memory: may reach swap"
-    }
-
-    private static func duration(_ seconds: Int64) -> String {
-        switch seconds {
-        case ..<60: "\(seconds) s"
-        case ..<3600: "\(seconds / 60) min"
-        case ..<86400: "\(seconds / 3600) h \(seconds / 60 % 60) min"
-        default: "\(seconds / 86400) d \(seconds / 3600 % 24) h"
-        }
     }
 }

@@ -13,7 +13,10 @@ struct VaultSubject: MountSubject {
     /// How long a mount waits for a daemon that is shutting down.
     private static let lockPatience: Duration = .seconds(10)
 
-    var words: [[UInt8]] { [Array("mount".utf8)] }
+    /// The id of the slot that was opened.
+    let slot: Int
+
+    var words: [[UInt8]] { [Array("mount".utf8), Array("--opened-slot=\(slot)".utf8)] }
 
     func open(
         _ request: MountRequest, secret masterKey: SecretBytes, log: @escaping @Sendable (String) -> Void
@@ -24,6 +27,8 @@ struct VaultSubject: MountSubject {
         let directory = try locked.reread()
         try directory.authenticate(masterKey: masterKey)
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+        // Before anything is mounted: a play window may start now.
+        let lease = try VaultLease(slot: slot, of: directory, keyRing: keyRing, log: log)
         // Callers hold on to it for as long as this process serves; and every key follows from it.
         masterKey.forget()
         let store = try Store(
@@ -32,18 +37,23 @@ struct VaultSubject: MountSubject {
         return MountContents(
             fileSystem: try VaultFileSystem(store: store, gate: LockGate(request.lock)), vaultID: keyRing.vault.hex,
             view: nil, problems: { [] },
-            unlockSecret: { (secret) throws(UnlockRefusal) in try Self.masterKey(of: path, secret) },
-            hold: directory)
+            unlockSecret: { (secret) throws(UnlockRefusal) in try Self.open(path, with: secret, for: lease) },
+            lease: lease, hold: directory)
     }
 
     /// Opens a slot, of the configuration as it is now: a slot removed since the mount opens no more.
-    private static func masterKey(of vaultPath: FilePath, _ secret: SlotSecret) throws(UnlockRefusal) -> SecretBytes {
+    private static func open(
+        _ vaultPath: FilePath, with secret: SlotSecret, for lease: VaultLease
+    ) throws(UnlockRefusal) -> UnlockSecret {
         do throws(VaultError) {
             let directory = try VaultDirectory.open(vaultPath)
-            return try directory.unlock(with: secret)
+            let opened = try directory.openSlot(with: secret, at: lease.now)
+            let term = try lease.begin(opened.slot.id, of: directory, masterKey: opened.masterKey)
+            return UnlockSecret(opened.masterKey) { lease.adopt(term) }
         } catch {
             switch error {
-            case .wrongSecret, .noSlot, .slotExpired: throw .wrongSecret(error.description)
+            case .wrongSecret, .noSlot: throw .wrongSecret(error.description)
+            case .slotExpired, .clockSetBack: throw .slotExpired(error.description)
             default: throw .failed(error.description)
             }
         }

@@ -36,8 +36,8 @@ struct ViewSubject: MountSubject {
             unlockSecret: { (secret) throws(UnlockRefusal) in
                 guard secret.kind == .passphrase else { throw .wrongSecret("a view is unlocked with its passphrase") }
                 try secrets.check(secret.bytes)
-                return secret.bytes
-            }, hold: ())
+                return UnlockSecret(secret.bytes)
+            }, lease: nil, hold: ())
     }
 }
 

@@ -91,6 +91,10 @@ int linux_identify(const char *path, struct linux_file_identity *identity);
 uint64_t linux_filesystem_type_at(const char *path);
 // eventfd(2), close-on-exec, not blocking.
 int linux_eventfd(void);
+// timerfd_create(2), close-on-exec, not blocking.
+int linux_timer(int clock);
+// timerfd_settime(2): expires once, at a time of the timer's clock; 0 disarms.
+int linux_timer_set(int fd, int64_t milliseconds);
 
 // pipe2(2) with O_CLOEXEC.
 int linux_pipe(int ends[2]);

@@ -1,0 +1,121 @@
+internal import BackingStore
+package import MountedFileSystem
+internal import Synchronization
+internal import SystemPackage
+package import VaultCrypto
+internal import VaultFormat
+package import VaultStore
+
+/// The slot by which a mounted vault is open, and until when it is (FileFormat, Leases). Any thread.
+package final class VaultLease: LeaseKeeper {
+    /// A slot that may be used.
+    package struct Term: Sendable, Equatable {
+        let slot: Int
+        /// Seconds since 1970-01-01T00:00:00Z; nil for ever.
+        let end: Int64?
+        let hasWindow: Bool
+    }
+
+    /// For another process that changes slots, where a window is to be started.
+    private static let patience: Duration = .seconds(10)
+
+    private let vault: VaultDirectory
+    private let keyRing: KeyRing
+    private let clock: LeaseClock
+    /// What the clocks said at the mount.
+    private let origin: (wall: Int64, boot: Int64)
+    private let term: Mutex<Term>
+    private let log: @Sendable (String) -> Void
+
+    /// Starts the slot's window, if it has one that was not started.
+    /// - Parameters:
+    ///   - vault: authenticated.
+    ///   - slot: the id of the one that was opened.
+    ///   - log: told what goes wrong later.
+    /// - Throws: `slotExpired`, `clockSetBack`, `slotRefused`, `inUse`, `damaged`, `newerVersion`, `system`, `format`.
+    package init(
+        slot: Int, of vault: VaultDirectory, keyRing: KeyRing, clock: LeaseClock = .system,
+        log: @escaping @Sendable (String) -> Void
+    ) throws(VaultError) {
+        (self.vault, self.keyRing, self.clock, self.log) = (vault, keyRing, clock, log)
+        origin = (clock.wall(), clock.boot())
+        let now = origin.wall / 1000
+        term = Mutex(try Self.begin(slot, of: vault, configurationKey: keyRing.configurationKey, at: now))
+    }
+
+    /// Seconds since 1970-01-01T00:00:00Z: the wall clock, or what it would say had nobody set it back since the mount.
+    package var now: Int64 { max(clock.wall(), origin.wall + clock.boot() - origin.boot) / 1000 }
+
+    package var end: LeaseEnd? {
+        term.withLock { $0 }.end.map { end in
+            LeaseEnd(wall: end * 1000, boot: origin.boot + end * 1000 - origin.wall)
+        }
+    }
+
+    /// What opening a slot for this mount gives. Starts its window.
+    /// - Parameter masterKey: of `vault`, which was opened with it.
+    /// - Throws: as `init`.
+    package func begin(_ slot: Int, of vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) -> Term {
+        let key: SecretBytes
+        do throws(FormatError) {
+            key = try KeyDerivation.configurationKey(master: masterKey, vault: vault.configuration.vault)
+        } catch {
+            throw .format(error)
+        }
+        return try Self.begin(slot, of: vault, configurationKey: key, at: now)
+    }
+
+    /// From now on the vault is open by that slot.
+    package func adopt(_ new: Term) {
+        term.withLock { $0 = new }
+    }
+
+    package func hasEnded() -> Bool {
+        let term = term.withLock { $0 }
+        guard let end = term.end, now >= end else { return false }
+        // Without the key nobody can tell who has written vaultfs.json.
+        guard !keyRing.configurationKey.isForgotten else { return true }
+        do throws(VaultError) {
+            adopt(try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now))
+            return false
+        } catch {
+            log("\(error)")
+            return true
+        }
+    }
+
+    package func noteTime() {
+        let term = term.withLock { $0 }
+        guard term.hasWindow, !keyRing.configurationKey.isForgotten else { return }
+        do throws(VaultError) {
+            // Not worth waiting for: there is a later one.
+            try vault.noteTime(
+                UtcTime.text(secondsSinceEpoch: now), inWindowOf: term.slot,
+                configurationKey: keyRing.configurationKey, wait: .zero)
+        } catch {
+            log("the time is not noted in slot \(term.slot): \(error)")
+        }
+    }
+
+    private static func begin(
+        _ id: Int, of vault: VaultDirectory, configurationKey: SecretBytes, at now: Int64
+    ) throws(VaultError) -> Term {
+        var configuration = try vault.reread(configurationKey: configurationKey)
+        var slot = try find(id, in: configuration)
+        // Nothing is noted for a slot that does not open, least of all the time of a clock that was set back.
+        try configuration.checkLease(of: slot, at: now)
+        if slot.window != nil {
+            configuration = try vault.noteTime(
+                UtcTime.text(secondsSinceEpoch: now), inWindowOf: id, configurationKey: configurationKey,
+                wait: patience)
+            slot = try find(id, in: configuration)
+            try configuration.checkLease(of: slot, at: now)
+        }
+        return Term(slot: id, end: slot.end, hasWindow: slot.window != nil)
+    }
+
+    private static func find(_ id: Int, in configuration: VaultConfiguration) throws(VaultError) -> KeySlot {
+        guard let slot = configuration.slot(id) else { throw .slotRefused("slot \(id) was removed") }
+        return slot
+    }
+}

@@ -1,0 +1,39 @@
+/// Whether a slot may be used at a moment (FileFormat, Leases): a policy that vaultfs keeps, not cryptography. Times are in
+/// seconds since 1970-01-01T00:00:00Z.
+package enum Lease: Sendable, Equatable {
+    /// Until then; nil for ever.
+    case valid(until: Int64?)
+    /// As `valid`, once its window is started.
+    case starts(until: Int64)
+    /// Since then it may not be used.
+    case expired(at: Int64)
+    /// The clock is before a time that the vault has seen: who set it back gains nothing.
+    case setBack(seen: Int64)
+
+    /// What holds of a slot of `configuration`, whose MAC verifies, at `now`.
+    package init(_ slot: KeySlot, in configuration: VaultConfiguration, at now: Int64) {
+        guard slot.expires != nil || slot.window != nil else {
+            self = .valid(until: nil)
+            return
+        }
+        let times = configuration.slots.map(\.created) + [slot.window?.seen].compactMap { $0 }
+        let seen = times.compactMap { Timestamp.seconds($0.utf8) }.max() ?? now
+        self =
+            if let end = slot.end, end <= now {
+                .expired(at: end)
+            } else if now < seen {
+                .setBack(seen: seen)
+            } else if let window = slot.window, window.started == nil {
+                .starts(until: min(now + Int64(window.seconds), slot.end ?? .max))
+            } else {
+                .valid(until: slot.end)
+            }
+    }
+
+    package var isUsable: Bool {
+        switch self {
+        case .valid, .starts: true
+        case .expired, .setBack: false
+        }
+    }
+}
