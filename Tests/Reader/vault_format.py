@@ -113,12 +113,15 @@ class Configuration:
         self.chunk_size = _integer(j["chunkSize"], "chunkSize", 4096, 1 << 20)
         if self.chunk_size & (self.chunk_size - 1):
             raise Damage(f"vaultfs.json: chunkSize {self.chunk_size} is not a power of two")
-        if j["features"] != []:
+        if j["features"] not in ([], ["leases"]):
             raise Damage(f"vaultfs.json: unknown features {j['features']!r}")
+        self.features = j["features"]
         self.generation = _integer(j["generation"], "generation", 0, 2**64 - 1)
         if not isinstance(j["slots"], list) or len(j["slots"]) > 64:
             raise Damage("vaultfs.json: slots is not a list of at most 64")
-        self.slots = sorted((self._slot(s) for s in j["slots"]), key=lambda s: s["id"])
+        self.slots = sorted((self._slot(s, self.features != []) for s in j["slots"]), key=lambda s: s["id"])
+        if any(s.get("window") for s in self.slots) != (self.features != []):
+            raise Damage("vaultfs.json: feature leases without a window")
         if len({s["id"] for s in self.slots}) != len(self.slots):
             raise Damage("vaultfs.json: a slot id twice")
         self.mac = un_b64u(_match(j["mac"], ".*", "mac").encode(), "vaultfs.json: mac")
@@ -126,8 +129,11 @@ class Configuration:
             raise Damage("vaultfs.json: mac is not 32 bytes")
 
     @staticmethod
-    def _slot(s):
-        _shape(s, ["id", "kind", "label", "created", "expires", "kdf", "sealed"], "a slot")
+    def _slot(s, has_leases):
+        keys = ["id", "kind", "label", "created", "expires", "kdf", "sealed"]
+        _shape(s, keys + (["window"] if has_leases and "window" in s else []), "a slot")
+        if s.get("window") is not None:
+            Configuration._check_window(s["window"])
         _integer(s["id"], "slot id", 0, 2**64 - 1)
         _match(s["kind"], "passphrase|keyfile|recovery", "slot kind")
         _match(s["label"], "(?s).*", "slot label")
@@ -150,8 +156,24 @@ class Configuration:
                 raise Damage(f"vaultfs.json: {what} is not {size} bytes")
         return s
 
-    def head(self):
-        return f"vaultfs 1\nvault {self.id_hex}\nchunk {self.chunk_size}\nfeatures -\n".encode()
+    @staticmethod
+    def _check_window(w):
+        _shape(w, ["seconds", "started", "seen"], "a window")
+        _integer(w["seconds"], "window seconds", 1, 2**32 - 1)
+        times = [w["started"], w["seen"]]
+        if times != [None, None]:
+            for time in times:
+                _match(time, TIME, "a time of a window")
+            if times[0] > times[1]:
+                raise Damage("vaultfs.json: a window seen before it was started")
+
+    @staticmethod
+    def _window_text(w):
+        return f" window {w['seconds']},{w['started'] or '-'},{w['seen'] or '-'}" if w else ""
+
+    def head(self, features=()):
+        names = ",".join(features) or "-"
+        return f"vaultfs 1\nvault {self.id_hex}\nchunk {self.chunk_size}\nfeatures {names}\n".encode()
 
     def open(self, kind, secret):
         """Opens the master key with the first slot of `kind` that `secret` fits, then checks the MAC."""
@@ -174,7 +196,7 @@ class Configuration:
         raise Damage(f"no {kind} slot opens with this secret")
 
     def _check_mac(self, master):
-        message = self.head() + f"generation {self.generation}\n".encode()
+        message = self.head(self.features) + f"generation {self.generation}\n".encode()
         for s in self.slots:
             kdf = s["kdf"]
             shown = f"hkdf-sha256,{kdf['salt']}"
@@ -182,7 +204,7 @@ class Configuration:
                 shown = f"scrypt,{kdf['logN']},{kdf['r']},{kdf['p']},{kdf['salt']}"
             label = b64u(s["label"].encode()).decode() or "-"
             message += (f"slot {s['id']} {s['kind']} {s['expires'] or '-'} {s['created']} {label} {shown} "
-                        f"{s['sealed']}\n").encode()
+                        f"{s['sealed']}{self._window_text(s.get('window'))}\n").encode()
         mac = hmac.digest(hkdf(master, self.id, "vaultfs 1 config", 32), message, "sha256")
         if not hmac.compare_digest(mac, self.mac):
             raise Damage("vaultfs.json: mac does not verify")

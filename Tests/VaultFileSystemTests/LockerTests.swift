@@ -243,7 +243,7 @@ import VaultStore
         let setup = try Setup(.forget)
         _ = try setup.lock()
         let other = try SecretBytes.random(count: 32)
-        guard case .failure(.failed) = try setup.unlock({ () throws(UnlockRefusal) in other }) else {
+        guard case .failure(.failed) = try setup.unlock({ () throws(UnlockRefusal) in UnlockSecret(other) }) else {
             Issue.record("another vault's key was not refused")
             return
         }

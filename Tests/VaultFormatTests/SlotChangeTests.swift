@@ -125,9 +125,9 @@ import VaultFormat
         let request = SlotRequest(secret: test.keyfile)
         let configuration = try add(request, to: test.configuration).configuration
         let before = try #require(configuration.slot(2)?.expires)
-        #expect(try configuration.openMasterKey(with: test.keyfile, at: "2030-01-31T23:59:58Z")?.slot.id == 2)
-        #expect(try configuration.openMasterKey(with: test.keyfile, at: before)?.slot.id == 4)
+        #expect(try configuration.openMasterKey(with: test.keyfile, at: seconds("2030-01-31T23:59:58Z"))?.slot.id == 2)
+        #expect(try configuration.openMasterKey(with: test.keyfile, at: seconds(before))?.slot.id == 4)
         // Where there is no other, the caller has to see that it has expired.
-        #expect(try test.configuration.openMasterKey(with: test.keyfile, at: before)?.slot.id == 2)
+        #expect(try test.configuration.openMasterKey(with: test.keyfile, at: seconds(before))?.slot.id == 2)
     }
 }

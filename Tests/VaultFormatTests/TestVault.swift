@@ -40,6 +40,9 @@ extension SecretBytes {
 
 func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
 
+/// Of a time `YYYY-MM-DDThh:mm:ssZ`, since 1970.
+func seconds(_ time: String) throws -> Int64 { try #require(Timestamp.seconds(time.utf8)) }
+
 func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
 
 /// The error that `body` throws; nil, and a failed expectation, if it throws none.

@@ -1,0 +1,79 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// The slot that a mount was made with, expiring.
+    @Suite struct Leases {
+        private let vault: VaultUnderTest
+        private let file: String
+        /// Of a slot 2, which has no end.
+        private let owner = "owner"
+        private let fromInput = ["--passphrase-fd", "0"]
+
+        init() throws {
+            vault = try VaultUnderTest()
+            file = "\(vault.mountpoint)/file"
+            try vault.vaultfs(
+                ["slot", "add", vault.vault, "--passfile", vault.passfile, "--new-passphrase-fd", "0"]
+                    + ["--scrypt-logn", "10"], input: owner
+            ).succeeded()
+        }
+
+        private func mount() throws {
+            try vault.mount(["--lock-file", "\(vault.plain)/device.lock"])
+            try "text".write(toFile: file, atomically: false, encoding: .utf8)
+        }
+
+        /// What reading a byte says.
+        private func read(_ descriptor: Int32) -> Int32 {
+            var byte: UInt8 = 0
+            return pread(descriptor, &byte, 1, 0) == 1 ? 0 : errno
+        }
+
+        @Test("open files are told EKEYEXPIRED, and the secret opens no more; that of another slot unlocks")
+        func expires() throws {
+            try vault.vaultfs(
+                ["slot", "change", vault.vault, "--passfile", vault.passfile, "--keep-secret", "--expires", "3s"]
+                    + ["--scrypt-logn", "10"]
+            ).succeeded()
+            try mount()
+            let descriptor = open(file, O_RDONLY)
+            #expect(read(descriptor) == 0)
+            try poll("the expiry") { read(descriptor) == EKEYEXPIRED }
+            #expect(access(file, F_OK) != 0 && errno == EKEYEXPIRED)
+            #expect(try vault.vaultfs(["status", vault.mountpoint]).output.contains("expired"))
+            let unlock = ["unlock", vault.mountpoint]
+            expectFailure(
+                try vault.vaultfs(unlock + ["--passfile", vault.passfile]), .wrongSecret, naming: "slot 1 expired at")
+            if let daemon = vault.daemon { kill(daemon, SIGUSR2) }
+            // Answered after the signal was taken, or before: locked in any case.
+            expectFailure(try vault.vaultfs(unlock + fromInput, input: "wrong"), .wrongSecret)
+            #expect(read(descriptor) == EKEYEXPIRED)
+            try poll("the unlock") { try vault.vaultfs(unlock + fromInput, input: owner).exitCode == 0 }
+            #expect(read(descriptor) == 0)
+            close(descriptor)
+            try vault.unmount()
+            expectFailure(try vault.tryMount(), .wrongSecret, naming: "slot 1 expired at")
+        }
+
+        @Test("a play window starts with the mount; a mount goes on where it was renewed, without the slot's secret")
+        func window() throws {
+            let change = ["slot", "change", vault.vault, "1"] + fromInput + ["--play-window"]
+            func info() throws -> String { try vault.vaultfs(["info", vault.vault]).output }
+            try vault.vaultfs(change + ["2s"], input: owner).succeeded()
+            #expect(try info().contains("play window of 2 s, not started"))
+            try mount()
+            #expect(try info().contains("play window of 2 s, started"))
+            try vault.vaultfs(change + ["1d"], input: owner).succeeded()
+            // The daemon finds it when the window ends.
+            try poll("the new window") { try info().contains("play window of 1 d 0 h, started") }
+            #expect(try String(contentsOfFile: file, encoding: .utf8) == "text")
+            #expect(try vault.vaultfs(["status", vault.mountpoint]).output.contains("lease ends"))
+            try vault.unmount()
+            try vault.read().succeeded()
+            try vault.vaultfs(change + ["none"], input: owner).succeeded()
+            #expect(try !info().contains("play window") && info().contains("none"))
+        }
+    }
+}

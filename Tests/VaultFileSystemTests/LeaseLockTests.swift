@@ -1,0 +1,174 @@
+import BackingStore
+import Glibc
+import LockFiles
+import Logging
+import Synchronization
+import SystemPackage
+import TestSupport
+import Testing
+import VaultCrypto
+import VaultFormat
+import VaultStore
+
+@testable import MountedFileSystem
+@testable import VaultFileSystem
+
+/// What the end of a lease does to a mount.
+@Suite(.timeLimit(.minutes(5))) struct LeaseLockTests {
+    /// Has no kernel.
+    private struct Caches: KernelCaches {
+        func dropInodes(_ inodes: [UInt64]) -> [String] { [] }
+        func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) { ("epoch", []) }
+        func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool { true }
+        func wipeWorkers(waitingForAll: Bool) -> [String] { [] }
+    }
+
+    /// Ends when it is told to.
+    private final class Lease: LeaseKeeper {
+        private let state = Mutex<(end: LeaseEnd?, hasEnded: Bool)>((nil, false))
+        let notes = Atomic<Int>(0)
+
+        var end: LeaseEnd? { state.withLock { $0.end } }
+        func hasEnded() -> Bool { state.withLock { $0.hasEnded } }
+        func noteTime() { notes.add(1, ordering: .sequentiallyConsistent) }
+        func set(hasEnded: Bool, end: LeaseEnd? = nil) { state.withLock { $0 = (end, hasEnded) } }
+    }
+
+    /// One vault with a locker.
+    private final class Setup {
+        let vault: MountedVault
+        let place: LockPlace
+        let lease: Lease
+        let locker: Locker
+        private let receipts: Monitor<[LockReceipt]>
+
+        init(_ policy: LockPolicy = .refuse, lease: Lease = Lease()) throws {
+            place = try LockPlace()
+            self.lease = lease
+            let options = LockOptions(lockFiles: [try LockFile(path: place.file)], policy: policy)
+            vault = try MountedVault(lock: options)
+            let receipts = Monitor<[LockReceipt]>([])
+            self.receipts = receipts
+            locker = Locker(
+                fileSystem: vault.system, options: options, lease: lease, caches: Caches(),
+                logger: Logger(label: "test")
+            ) { event in
+                if case .didLock(let receipt) = event { receipts.update { $0.append(receipt) } }
+            }
+            try locker.start()
+        }
+
+        deinit { locker.stop() }
+
+        func nextLock() throws -> LockReceipt {
+            let next = receipts.wait(until: monotonicDeadline(in: 20)) { $0.isEmpty ? nil : $0.removeFirst() }
+            return try #require(next)
+        }
+
+        func unlock(_ key: Locker.SecretSource? = nil) throws -> Result<Bool, UnlockRefusal> {
+            let answer = Monitor<Result<Bool, UnlockRefusal>?>(nil)
+            locker.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
+            return try #require(answer.wait(until: monotonicDeadline(in: 20)) { $0 })
+        }
+
+        func expire() throws -> LockReceipt {
+            lease.set(hasEnded: true)
+            locker.poke()
+            return try nextLock()
+        }
+    }
+
+    @Test("An expired lease locks and forgets the keys, whatever the policy; requests are told EKEYEXPIRED")
+    func expires() throws {
+        for policy in [LockPolicy.refuse, .forget] {
+            let setup = try Setup(policy)
+            let (system, vault) = (setup.vault.system, setup.vault)
+            let file = try vault.file("f", pattern(5000)).id
+            let handle = try system.open(file, flags: O_RDONLY, for: vault.caller, workspace: vault.workspace)
+            let receipt = try setup.expire()
+            #expect(receipt.reasons == [.expired] && receipt.policy == .forget)
+            #expect(system.store.keyRing.presentClasses == [.untilFirstUnlock, .none])
+            #expect(system.store.keyRing.configurationKey.isForgotten)
+            #expect(setup.locker.status().reasons == [.expired])
+            expect(Errno(rawValue: EKEYEXPIRED)) { _ = try vault.read(handle) }
+            expect(Errno(rawValue: EKEYEXPIRED)) { _ = try system.lookUp(ascii("f"), in: .root) }
+
+            #expect(try setup.unlock() == .failure(.secretNeeded))
+            #expect(try setup.unlock { () throws(UnlockRefusal) in throw .slotExpired("") } == .failure(.slotExpired("")))
+            let masterKey = vault.masterKey
+            let lease = setup.lease
+            // At once: the right secret of an expired slot is no guess.
+            let outcome = try setup.unlock { () throws(UnlockRefusal) in
+                UnlockSecret(masterKey) { lease.set(hasEnded: false) }
+            }
+            #expect(outcome == .success(false))
+            #expect(try vault.read(handle) == pattern(5000))
+            #expect(!system.store.keyRing.configurationKey.isForgotten)
+            _ = setup.locker.lockAndWait()
+            expect(Errno(rawValue: ENOKEY)) { _ = try vault.read(handle) }
+            system.release(handle)
+        }
+    }
+
+    @Test("A lease that ends while a lock file locks takes the keys too; the file's removal does not unlock")
+    func expiresWhileLocked() throws {
+        let setup = try Setup()
+        try setup.place.create()
+        setup.locker.poke()
+        #expect(try setup.nextLock().policy == .refuse)
+        expect(Errno(rawValue: ENOKEY)) { _ = try setup.vault.system.lookUp(ascii("f"), in: .root) }
+        #expect(!setup.vault.keyRing.configurationKey.isForgotten)
+        let receipt = try setup.expire()
+        #expect(Set(receipt.reasons) == [.expired, .lockFile] && receipt.policy == .forget)
+        #expect(setup.vault.keyRing.presentClasses == [.untilFirstUnlock, .none])
+        try setup.place.remove()
+        setup.locker.poke()
+        #expect(try setup.unlock() == .failure(.secretNeeded))
+        #expect(setup.vault.system.gate.state == .locked)
+        expect(Errno(rawValue: EKEYEXPIRED)) { _ = try setup.vault.system.lookUp(ascii("f"), in: .root) }
+    }
+
+    @Test("The timer has the lease looked at when the first of its clocks gets there", arguments: [true, false])
+    func timer(isWall: Bool) throws {
+        let lease = Lease()
+        let (wall, boot) = (LeaseClock.system.wall() + 30, LeaseClock.system.boot() + 30)
+        let far: Int64 = 1_000_000
+        lease.set(
+            hasEnded: false, end: LeaseEnd(wall: isWall ? wall : wall + far, boot: isWall ? boot + far : boot))
+        let setup = try Setup(lease: lease)
+        #expect(setup.locker.status().leaseEnds != nil)
+        // Looked at once, at the start; the next look is the timer's.
+        lease.set(hasEnded: true, end: lease.end)
+        #expect(try setup.nextLock().reasons == [.expired])
+    }
+
+    @Test("The time is noted at a lock, at the end, and at a request after a while")
+    func notes() throws {
+        let setup = try Setup()
+        #expect(setup.lease.notes.load(ordering: .sequentiallyConsistent) == 0)
+        setup.locker.lockAndWait()
+        #expect(setup.lease.notes.load(ordering: .sequentiallyConsistent) == 1)
+        setup.locker.stop()
+        #expect(setup.lease.notes.load(ordering: .sequentiallyConsistent) == 2)
+
+        let gate = LockGate()
+        let calls = Atomic<Int>(0)
+        gate.callAtActivity(after: 1_000_000) { calls.add(1, ordering: .relaxed) }
+        gate.noteActivity()
+        #expect(calls.load(ordering: .relaxed) == 0)
+        gate.callAtActivity(after: -1000) { calls.add(1, ordering: .relaxed) }
+        #expect(calls.load(ordering: .relaxed) == 0)
+        for _ in 0..<3 { gate.noteActivity() }
+        #expect(calls.load(ordering: .relaxed) == 1)
+    }
+}
+
+extension Locker {
+    /// As `vaultfs lock`.
+    @discardableResult
+    fileprivate func lockAndWait() -> Bool {
+        let answer = Monitor<Bool?>(nil)
+        lock(.command) { _, already in answer.update { $0 = already } }
+        return answer.wait(until: monotonicDeadline(in: 20)) { $0 } ?? false
+    }
+}

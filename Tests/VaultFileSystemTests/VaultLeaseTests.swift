@@ -1,0 +1,195 @@
+import BackingStore
+import FoundationEssentials
+import MountedFileSystem
+import Synchronization
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultFormat
+import VaultStore
+
+@testable import VaultFileSystem
+
+/// The lease of a mounted vault, under clocks of the tests' own.
+@Suite(.timeLimit(.minutes(5))) struct VaultLeaseTests {
+    /// A wall clock that anybody may set, and one that nobody may. In milliseconds.
+    private final class Clocks: Sendable {
+        private let times: Mutex<(wall: Int64, boot: Int64)>
+
+        init(_ wall: Int64) { times = Mutex((wall, 5000)) }
+
+        /// Time passes, while somebody sets the wall clock by so much.
+        func pass(_ seconds: Int64, setting change: Int64 = 0) {
+            times.withLock { $0 = ($0.wall + (seconds + change) * 1000, $0.boot + seconds * 1000) }
+        }
+        var clock: LeaseClock {
+            LeaseClock(wall: { self.times.withLock { $0.wall } }, boot: { self.times.withLock { $0.boot } })
+        }
+    }
+
+    /// A vault with a slot 2 that has a lease. Removed with the object.
+    private final class Place {
+        let path = FilePath(FileManager.default.temporaryDirectory.path() + "/vaultfs-lease-" + UUID().uuidString)
+        let owner: SlotSecret
+        let leased: SlotSecret
+        let masterKey: SecretBytes
+        let keyRing: KeyRing
+        /// When the slots were made, at most a few seconds ago.
+        let start: Int64
+        let clocks: Clocks
+
+        init(expiresAfter seconds: Int64? = nil, window: Int? = nil) throws {
+            owner = try SlotSecret.keyfile([UInt8](repeating: 1, count: 32))
+            leased = try SlotSecret.keyfile([UInt8](repeating: 2, count: 32))
+            try VaultCreation.create(at: path, chunkSize: 4096, slots: [SlotRequest(secret: owner)])
+            let vault = try VaultDirectory.open(path)
+            masterKey = try vault.unlock(with: owner)
+            keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
+            start = UtcTime.secondsSinceEpoch() + 10
+            clocks = Clocks(start * 1000)
+            let expires = seconds.map { [start] in UtcTime.text(secondsSinceEpoch: start + $0) }
+            try SlotEditor(vault, masterKey: masterKey).add(
+                SlotRequest(secret: leased, expires: expires, window: window.map { try PlayWindow(seconds: $0) }))
+        }
+
+        deinit { try? FileManager.default.removeItem(atPath: path.string) }
+
+        func lease(of slot: Int = 2, clock: LeaseClock? = nil) throws -> VaultLease {
+            try VaultLease(
+                slot: slot, of: VaultDirectory.open(path), keyRing: keyRing, clock: clock ?? clocks.clock, log: { _ in })
+        }
+
+        var slot: KeySlot? { get throws { try VaultDirectory.open(path).configuration.slot(2) } }
+
+        func change(expiresAfter seconds: Int64?) throws {
+            let expires = seconds.map { UtcTime.text(secondsSinceEpoch: start + $0) }
+            try SlotEditor(.open(path), masterKey: masterKey).change(
+                #require(try slot), to: SlotRequest(secret: leased, expires: expires))
+        }
+    }
+
+    @Test func `it ends when the slot expires, on both clocks`() throws {
+        let place = try Place(expiresAfter: 100)
+        let lease = try place.lease()
+        #expect(lease.end == LeaseEnd(wall: (place.start + 100) * 1000, boot: 5000 + 100_000))
+        place.clocks.pass(99)
+        #expect(!lease.hasEnded())
+        place.clocks.pass(1)
+        #expect(lease.hasEnded())
+        #expect(try place.lease(of: 1).end == nil)
+    }
+
+    @Test func `a clock that is set back while mounted does not prolong it, one that is set forward shortens it`() throws {
+        let place = try Place(expiresAfter: 100)
+        let lease = try place.lease()
+        place.clocks.pass(50, setting: -1_000_000)
+        #expect(!lease.hasEnded())
+        place.clocks.pass(50)
+        #expect(lease.hasEnded())
+        let other = try Place(expiresAfter: 100)
+        let shortened = try other.lease()
+        other.clocks.pass(1, setting: 99)
+        #expect(shortened.hasEnded())
+    }
+
+    @Test func `a slot that was renewed meanwhile lets it go on`() throws {
+        let place = try Place(expiresAfter: 100)
+        let lease = try place.lease()
+        try place.change(expiresAfter: 200)
+        place.clocks.pass(100)
+        #expect(!lease.hasEnded())
+        #expect(lease.end?.wall == (place.start + 200) * 1000)
+        try place.change(expiresAfter: nil)
+        place.clocks.pass(100)
+        #expect(!lease.hasEnded())
+        #expect(lease.end == nil)
+    }
+
+    @Test func `a renewal that nobody with a key wrote, a slot that is gone, and forgotten keys do not`() throws {
+        let place = try Place(expiresAfter: 100)
+        let lease = try place.lease()
+        let expires = try #require(try place.slot?.expires)
+        place.clocks.pass(100)
+        let json = place.path.appending("vaultfs.json").string
+        let text = try String(contentsOfFile: json, encoding: .utf8)
+        try Data(text.replacing(expires, with: "2999-01-01T00:00:00Z").utf8).write(to: URL(filePath: json))
+        #expect(lease.hasEnded())
+        try Data(text.utf8).write(to: URL(filePath: json))
+        #expect(lease.hasEnded())
+        try SlotEditor(.open(place.path), masterKey: place.masterKey).remove([2], isForced: false)
+        #expect(lease.hasEnded())
+
+        let other = try Place(expiresAfter: 100)
+        let forgotten = try other.lease()
+        try other.change(expiresAfter: 200)
+        other.clocks.pass(100)
+        other.keyRing.forget()
+        #expect(forgotten.hasEnded())
+        try other.keyRing.restore(masterKey: other.masterKey)
+        #expect(!forgotten.hasEnded())
+    }
+
+    @Test func `unlocking with another slot takes that one's lease, with its own clock`() throws {
+        let place = try Place(expiresAfter: 100)
+        let lease = try place.lease()
+        place.clocks.pass(100, setting: -1000)
+        #expect(lease.hasEnded())
+        let vault = try VaultDirectory.open(place.path)
+        #expect(throws: VaultError.self) { try lease.begin(2, of: vault, masterKey: place.masterKey) }
+        #expect(lease.hasEnded())
+        lease.adopt(try lease.begin(1, of: vault, masterKey: place.masterKey))
+        #expect(!lease.hasEnded() && lease.end == nil)
+    }
+
+    @Test func `a mount starts the window, the next one finds it started, and after it none opens`() throws {
+        let place = try Place(window: 100)
+        #expect(try place.slot?.window == PlayWindow(seconds: 100))
+        let lease = try place.lease()
+        let started = UtcTime.text(secondsSinceEpoch: place.start)
+        #expect(try place.slot?.window?.started == started && place.slot?.window?.seen == started)
+        #expect(lease.end?.wall == (place.start + 100) * 1000)
+        place.clocks.pass(60)
+        lease.noteTime()
+        #expect(try place.slot?.window?.seen == UtcTime.text(secondsSinceEpoch: place.start + 60))
+        #expect(try place.lease().end?.wall == (place.start + 100) * 1000)
+        place.clocks.pass(40)
+        #expect(lease.hasEnded())
+        let ends = UtcTime.text(secondsSinceEpoch: place.start + 100)
+        #expect(throws: VaultError.slotExpired(id: 2, expires: ends)) { try place.lease() }
+        #expect(throws: VaultError.slotExpired(id: 2, expires: ends)) {
+            try VaultDirectory.open(place.path).openSlot(with: place.leased, at: place.start + 100)
+        }
+    }
+
+    @Test func `a clock before what was seen opens neither a window nor an expiry, and writes nothing`() throws {
+        let place = try Place(window: 1000)
+        let lease = try place.lease()
+        place.clocks.pass(500)
+        lease.noteTime()
+        let before = try VaultDirectory.open(place.path).configuration
+        let setBack = VaultError.clockSetBack(
+            id: 2, clock: UtcTime.text(secondsSinceEpoch: place.start + 499),
+            seen: UtcTime.text(secondsSinceEpoch: place.start + 500))
+        #expect(setBack.description.contains(UtcTime.text(secondsSinceEpoch: place.start + 499)))
+        #expect(setBack.description.contains(UtcTime.text(secondsSinceEpoch: place.start + 500)))
+        #expect(throws: setBack) { try place.lease(clock: Clocks((place.start + 499) * 1000).clock) }
+        #expect(throws: setBack) {
+            try VaultDirectory.open(place.path).openSlot(with: place.leased, at: place.start + 499)
+        }
+        #expect(try VaultDirectory.open(place.path).configuration == before)
+        // Who has a slot without an end is not kept out.
+        #expect(try VaultDirectory.open(place.path).openSlot(with: place.owner, at: 0).slot.id == 1)
+    }
+
+    @Test func `a window that is renewed lets the mount go on`() throws {
+        let place = try Place(window: 100)
+        let lease = try place.lease()
+        place.clocks.pass(100)
+        let renewed = try SlotEditor(.open(place.path), masterKey: place.masterKey)
+            .change(#require(try place.slot), toWindow: PlayWindow(seconds: 50))
+        #expect(renewed.window?.started == nil)
+        #expect(!lease.hasEnded())
+        #expect(lease.end?.wall == (place.start + 150) * 1000)
+        #expect(try place.slot?.window?.started == UtcTime.text(secondsSinceEpoch: place.start + 100))
+    }
+}

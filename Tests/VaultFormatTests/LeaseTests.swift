@@ -1,0 +1,103 @@
+import Testing
+import VaultCrypto
+
+@testable import VaultFormat
+
+/// What a slot's expiry and its window say at a moment.
+@Suite struct LeaseTests {
+    private static let created = "2026-11-01T00:00:00Z"
+
+    private let test: TestConfiguration
+    private let secret: SlotSecret
+
+    init() throws {
+        test = try TestConfiguration()
+        secret = try SlotSecret.keyfile(try SecureRandom.bytes(count: 40))
+    }
+
+    /// What holds at `now` of a slot 4 beside those of `test`, made later than they were.
+    private func lease(
+        expires: String? = nil, window: PlayWindow? = nil, at now: String
+    ) throws -> Lease {
+        let configuration = try test.configuration.adding(
+            SlotRequest(secret: secret, expires: expires, window: window), created: Self.created,
+            masterKey: test.masterKey
+        ).configuration
+        return Lease(try #require(configuration.slot(4)), in: configuration, at: try seconds(now))
+    }
+
+    @Test func `times are seconds since 1970, also across leap days`() throws {
+        let times: [(String, Int64)] = [
+            ("1970-01-01T00:00:00Z", 0), ("1970-01-01T00:00:01Z", 1), ("2000-02-29T23:59:59Z", 951_868_799),
+            ("2000-03-01T00:00:00Z", 951_868_800), ("2026-11-21T12:34:56Z", 1_795_264_496),
+            ("2100-03-01T00:00:00Z", 4_107_542_400), ("1969-12-31T23:59:59Z", -1),
+            ("0000-01-01T00:00:00Z", -62_167_219_200), ("9999-12-31T23:59:59Z", 253_402_300_799),
+        ]
+        for (time, expected) in times { #expect(Timestamp.seconds(time.utf8) == expected, "\(time)") }
+    }
+
+    @Test("Leases-1: a slot opens until it expires, and not from then on")
+    func expiry() throws {
+        let end = "2026-12-01T00:00:00Z"
+        #expect(try lease(expires: end, at: "2026-11-30T23:59:59Z") == .valid(until: seconds(end)))
+        #expect(try lease(expires: end, at: end) == .expired(at: seconds(end)))
+        #expect(try lease(expires: end, at: "2030-01-01T00:00:00Z") == .expired(at: seconds(end)))
+        for now in ["1999-01-01T00:00:00Z", "2026-12-01T00:00:00Z"] {
+            #expect(try lease(at: now) == .valid(until: nil))
+        }
+    }
+
+    @Test("Leases-1: with a clock before what the vault has seen, a slot that ends does not open")
+    func setBack() throws {
+        let end = "2026-12-01T00:00:00Z"
+        let seen = try seconds(Self.created)
+        #expect(try lease(expires: end, at: "2026-10-31T23:59:59Z") == .setBack(seen: seen))
+        #expect(try lease(expires: end, at: Self.created) == .valid(until: seconds(end)))
+        #expect(try lease(window: PlayWindow(seconds: 60), at: "2026-10-31T23:59:59Z") == .setBack(seen: seen))
+        let started = PlayWindow(seconds: 3600, started: "2026-11-02T00:00:00Z", seen: "2026-11-02T00:30:00Z")
+        let expected = Lease.setBack(seen: try seconds("2026-11-02T00:30:00Z"))
+        #expect(try lease(window: started, at: "2026-11-02T00:29:59Z") == expected)
+        // The slot whose time has seen it need not be the one that is opened.
+        let slot = try #require(test.configuration.slot(2))
+        let later = try test.configuration.adding(
+            SlotRequest(secret: secret), created: Self.created, masterKey: test.masterKey
+        ).configuration
+        #expect(Lease(slot, in: later, at: seen - 1) == .setBack(seen: seen))
+        #expect(Lease(slot, in: test.configuration, at: seen - 1).isUsable)
+    }
+
+    @Test("Leases-2: a window begins with the first mount, and ends with its length or with the slot")
+    func window() throws {
+        let unstarted = try PlayWindow(seconds: 3600)
+        let now = "2026-11-02T00:00:00Z"
+        #expect(try lease(window: unstarted, at: now) == .starts(until: seconds("2026-11-02T01:00:00Z")))
+        let end = try seconds("2026-11-02T00:10:00Z")
+        #expect(try lease(expires: "2026-11-02T00:10:00Z", window: unstarted, at: now) == .starts(until: end))
+        let started = try #require(unstarted.seeing("2026-11-01T23:30:00Z"))
+        #expect(try lease(window: started, at: now) == .valid(until: seconds("2026-11-02T00:30:00Z")))
+        let late = "2026-11-02T00:30:00Z"
+        #expect(try lease(window: started, at: late) == .expired(at: seconds(late)))
+        #expect(try lease(expires: now, window: unstarted, at: now) == .expired(at: seconds(now)))
+    }
+
+    @Test("Leases-2: what was seen only goes forward")
+    func seen() throws {
+        let started = try #require(try PlayWindow(seconds: 60).seeing("2026-11-01T10:00:00Z"))
+        #expect(started.started == "2026-11-01T10:00:00Z" && started.seen == "2026-11-01T10:00:00Z")
+        #expect(started.seeing("2026-11-01T10:00:00Z") == nil)
+        #expect(started.seeing("2026-11-01T09:59:59Z") == nil)
+        let later = try #require(started.seeing("2026-11-01T10:00:30Z"))
+        #expect(later.started == started.started && later.seen == "2026-11-01T10:00:30Z")
+    }
+
+    @Test func `of slots with one secret, one that may be used is opened first`() throws {
+        let window = PlayWindow(seconds: 60, started: "2026-11-02T00:00:00Z", seen: "2026-11-02T00:00:00Z")
+        let first = try test.configuration.adding(
+            SlotRequest(secret: secret, window: window), created: Self.created, masterKey: test.masterKey)
+        let both = try first.configuration.adding(
+            SlotRequest(secret: secret), created: Self.created, masterKey: test.masterKey
+        ).configuration
+        #expect(try both.openMasterKey(with: secret, at: seconds("2026-11-02T00:00:30Z"))?.slot.id == 4)
+        #expect(try both.openMasterKey(with: secret, at: seconds("2026-11-02T00:01:00Z"))?.slot.id == 5)
+    }
+}
