@@ -10,7 +10,8 @@ package enum Timestamp {
         guard let parts = parts(Array(text)) else { return nil }
         let (year, month, day) = (parts[0], parts[1], parts[2])
         let leapDays = { (year: Int) in year / 4 - year / 100 + year / 400 }
-        let daysBefore = (year - 1970) * 365 + leapDays(year - 1) - leapDays(1969)
+        // 400 years are a round of leap days: so nothing is negative.
+        let daysBefore = (year - 1970) * 365 + leapDays(year + 399) - leapDays(1969 + 400)
         let days = (1..<month).reduce(daysBefore + day - 1) { $0 + Self.days(in: $1, of: year) }
         return Int64(((days * 24 + parts[3]) * 60 + parts[4]) * 60 + parts[5])
     }

@@ -94,7 +94,8 @@ import VaultStore
             expect(Errno(rawValue: EKEYEXPIRED)) { _ = try system.lookUp(ascii("f"), in: .root) }
 
             #expect(try setup.unlock() == .failure(.secretNeeded))
-            #expect(try setup.unlock { () throws(UnlockRefusal) in throw .slotExpired("") } == .failure(.slotExpired("")))
+            #expect(
+                try setup.unlock { () throws(UnlockRefusal) in throw .slotExpired("") } == .failure(.slotExpired("")))
             let masterKey = vault.masterKey
             let lease = setup.lease
             // At once: the right secret of an expired slot is no guess.

@@ -141,7 +141,9 @@ import VaultStore
         #expect(setup.next() == "did-lock")
         #expect(system.store.keyRing.presentClasses == [.untilFirstUnlock, .none])
         #expect(!handle.file.hasKeys)
-        let key: Locker.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in UnlockSecret(masterKey) }
+        let key: Locker.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
+            UnlockSecret(masterKey)
+        }
         #expect(isLockFileRefusal(try setup.unlock(key)))
         try setup.place.remove()
         #expect(try setup.unlock() == .failure(.secretNeeded))
@@ -158,7 +160,9 @@ import VaultStore
         let file = try vault.file("f", pattern(5000)).id
         let handle = try system.open(file, flags: O_RDONLY, for: vault.caller, workspace: vault.workspace)
         let listing = try system.openDirectory(.root)
-        let key: Locker.SecretSource = { [masterKey = vault.masterKey] () throws(UnlockRefusal) in UnlockSecret(masterKey) }
+        let key: Locker.SecretSource = { [masterKey = vault.masterKey] () throws(UnlockRefusal) in
+            UnlockSecret(masterKey)
+        }
         #expect(try setup.lock(.command) == false)
         let record = URL(filePath: vault.path + "/vaultfs.dir")
         let good = try Data(contentsOf: record)

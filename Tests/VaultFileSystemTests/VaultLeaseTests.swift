@@ -56,7 +56,8 @@ import VaultStore
 
         func lease(of slot: Int = 2, clock: LeaseClock? = nil) throws -> VaultLease {
             try VaultLease(
-                slot: slot, of: VaultDirectory.open(path), keyRing: keyRing, clock: clock ?? clocks.clock, log: { _ in })
+                slot: slot, of: VaultDirectory.open(path), keyRing: keyRing, clock: clock ?? clocks.clock, log: { _ in }
+            )
         }
 
         var slot: KeySlot? { get throws { try VaultDirectory.open(path).configuration.slot(2) } }
@@ -79,7 +80,9 @@ import VaultStore
         #expect(try place.lease(of: 1).end == nil)
     }
 
-    @Test func `a clock that is set back while mounted does not prolong it, one that is set forward shortens it`() throws {
+    @Test func `a clock that is set back while mounted does not prolong it, one that is set forward shortens it`()
+        throws
+    {
         let place = try Place(expiresAfter: 100)
         let lease = try place.lease()
         place.clocks.pass(50, setting: -1_000_000)

@@ -117,6 +117,60 @@ import VaultFormat
         try expect(new: false)
     }
 
+    @Test
+    func `a window that is started: whatever the moment a copy is made, it has started or not, and the slot opens`()
+        throws
+    {
+        try #expect(
+            vault.editor().change(#require(try vault.open().configuration.slot(1)), toWindow: PlayWindow(seconds: 60))
+                .window != nil)
+        let directory = try vault.open()
+        let key = try KeyDerivation.configurationKey(
+            master: directory.unlock(with: vault.secret), vault: directory.configuration.vault)
+        let window = try PlayWindow(seconds: 60).seeing(UtcTime.now())
+        let change = try directory.configuration.settingWindow(of: 1, to: window, configurationKey: key)
+        var replacement = ConfigurationReplacement(
+            vault: directory, lock: try ConfigurationLock.take(directory, wait: .zero))
+        var seen: [Step] = []
+        replacement.before = { [vault] step in
+            seen.append(step)
+            let copy = vault.directory.path.appending("copy \(step)")
+            do { try FileManager.default.copyItem(atPath: vault.path.string, toPath: copy.string) } catch {
+                Issue.record(error)
+            }
+        }
+        try replacement.put(change.checkedBytes(configurationKey: key)) {}
+        #expect(seen == Step.allCases)
+        for step in seen {
+            let copy = vault.directory.path.appending("copy \(step)")
+            #expect(try vault.opens(with: vault.secret, at: copy))
+            let expected = step == .synchronize ? window : try PlayWindow(seconds: 60)
+            #expect(try VaultDirectory.open(copy).configuration.slot(1)?.window == expected)
+        }
+    }
+
+    @Test func `the time in a window only goes forward, and without a window nothing is written`() throws {
+        let directory = try vault.open()
+        let key = try KeyDerivation.configurationKey(
+            master: directory.unlock(with: vault.secret), vault: directory.configuration.vault)
+        func note(_ time: String) throws -> VaultConfiguration {
+            try directory.noteTime(time, inWindowOf: 1, configurationKey: key, wait: .zero)
+        }
+        #expect(try note("2030-01-01T00:00:00Z").generation == 1)
+        _ = try vault.editor().change(
+            #require(try vault.open().configuration.slot(1)), toWindow: PlayWindow(seconds: 60))
+        #expect(try note("2030-01-01T00:00:00Z").slot(1)?.window?.started == "2030-01-01T00:00:00Z")
+        #expect(try note("2030-01-01T00:00:10Z").slot(1)?.window?.seen == "2030-01-01T00:00:10Z")
+        #expect(try note("2030-01-01T00:00:09Z").generation == 4)
+        #expect(try note("2030-01-01T00:00:09Z") == vault.open().configuration)
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+        let other = try KeyDerivation.configurationKey(
+            master: .random(count: 32), vault: directory.configuration.vault)
+        #expect(throws: VaultError.self) {
+            try directory.noteTime("2031-01-01T00:00:00Z", inWindowOf: 1, configurationKey: other, wait: .zero)
+        }
+    }
+
     @Test func `the mode stays`() throws {
         let json = vault.path.appending("vaultfs.json").string
         #expect(chmod(json, 0o640) == 0)
