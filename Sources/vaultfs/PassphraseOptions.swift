@@ -50,6 +50,12 @@ struct PassphraseOptions: ParsableArguments {
     mutating func take(_ list: MountOptionList) throws {
         if let text = list.ours["passfile"] { passfile = PathArgument(argument: text) }
         if let text = list.ours["extpass"] { extpass = text }
+        if let text = list.ours["passphrase_fd"] {
+            guard let number = Int32(text) else {
+                throw CommandFailure(.usage, "mount option passphrase_fd='\(text)' is not a number")
+            }
+            passphraseDescriptor = number
+        }
         if let text = list.ours["keyring"] { keyring = text }
         if let text = list.ours["credential"] { credential = text }
         try validate()
