@@ -16,6 +16,16 @@ enum AmountText {
         return unit == "B" ? "\(Int(value)) B" : "\((value * 10).rounded() / 10) \(unit)"
     }
 
+    /// `[##########          ]  50%`
+    /// - Parameter part: 0 to 1.
+    static func bar(_ part: Double) -> String {
+        let width = 20
+        let marks = Int(part * Double(width))
+        let percent = "\(Int(part * 100))"
+        return "[" + String(repeating: "#", count: marks) + String(repeating: " ", count: width - marks) + "] "
+            + String(repeating: " ", count: 3 - percent.count) + percent + "%"
+    }
+
     /// `0:09`, `2:00:00`
     static func time(seconds: Int) -> String {
         func two(_ number: Int) -> String { number < 10 ? "0\(number)" : "\(number)" }

@@ -22,7 +22,7 @@ struct VaultFS: ParsableCommand {
             InitCommand.self, MountCommand.self, ViewCommand.self, UnmountCommand.self, LockCommand.self,
             UnlockCommand.self,
             StatusCommand.self, EventsCommand.self, ProtectCommand.self, InfoCommand.self, BenchCommand.self,
-            VerifyCommand.self, ExportCommand.self,
+            VerifyCommand.self, ImportCommand.self, ExportCommand.self,
         ])
 
     /// The version of this program.
