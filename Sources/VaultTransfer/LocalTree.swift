@@ -69,5 +69,7 @@ package struct LocalTree: TransferTree {
 
     package func isVouchedFor(_ item: Descriptor, _ workspace: Workspace) throws(StoreError) -> Bool { true }
 
+    package func vouch(for item: Descriptor, _ workspace: Workspace) throws(StoreError) {}
+
     package var damageUnit: Int { 4096 }
 }

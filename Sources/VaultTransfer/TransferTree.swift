@@ -40,6 +40,8 @@ package protocol TransferTree: Sendable {
     ) throws(StoreError) -> Int
     /// Whether the content is known to be whole on disk: a vault says so of files that are sealed.
     func isVouchedFor(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool
+    /// Lets it be vouched for, once it is on disk.
+    func vouch(for item: Item, _ workspace: Workspace) throws(StoreError)
     /// How many bytes are damaged together.
     var damageUnit: Int { get }
 

@@ -31,7 +31,7 @@ extension TreeTransfer {
     }
 
     /// How the contents differ; nil where they do not.
-    private func difference(
+    func difference(
         _ existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
     ) throws(TransferFailure) -> String? {
         let content = try reading { () throws(StoreError) in try source.open(object.item, workspace) }
@@ -58,7 +58,7 @@ extension TreeTransfer {
                 return "what was written is not what the source holds, after byte \(offset)"
             }
             if count == 0 { return nil }
-            self.count { $0.bytes += UInt64(count) }
+            if options.isComparing { self.count { $0.bytes += UInt64(count) } }
             offset += UInt64(count)
             // Where both have a hole there is nothing to compare, but the end.
             let data = try reading { () throws(StoreError) in try source.data(in: content, from: offset) }

@@ -57,7 +57,7 @@ extension TreeTransfer {
         }
     }
 
-    /// What is of the same size and time is replaced where it is not vouched for: a power cut may have taken some of it.
+    /// What has the same size and time, and yet is not complete, a former transfer has made.
     private func mayReplace(
         _ existing: Destination.Item, _ object: SourceObject<Source.Item>
     ) throws(TransferFailure) -> Bool {
@@ -73,7 +73,12 @@ extension TreeTransfer {
         let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
         guard TransferStamp.isSame(status, object.status) else { return false }
         switch object.kind {
-        case S_IFREG: return (try? destination.isVouchedFor(existing, workspace)) ?? false
+        case S_IFREG:
+            guard (try? destination.isVouchedFor(existing, workspace)) != true else { return true }
+            // The former transfer was killed, and a power cut may have taken some of it.
+            if try difference(existing, object, workspace) != nil { return false }
+            try writing(object.path) { () throws(StoreError) in try destination.vouch(for: existing, workspace) }
+            return true
         case S_IFLNK:
             let target = try reading { () throws(StoreError) in try source.linkTarget(of: object.item) }
             return (try? destination.linkTarget(of: existing)) == target

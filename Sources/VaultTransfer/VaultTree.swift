@@ -143,6 +143,11 @@ package struct VaultTree: TransferTree {
         try open(item, workspace).handle.file.isSealed
     }
 
+    /// The last close of a file that was open for writing seals it.
+    package func vouch(for item: Item, _ workspace: Workspace) throws(StoreError) {
+        system.release(try system.open(item.id, flags: O_RDWR, for: caller, workspace: workspace))
+    }
+
     package var damageUnit: Int { system.store.layout.chunkSize }
 
     /// How many names were left out because they do not authenticate, those of attributes too.

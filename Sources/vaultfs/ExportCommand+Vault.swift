@@ -19,7 +19,7 @@ extension ExportCommand {
         }
         let run = TransferRun(
             report: TransferReport(source: source.whole, isJSON: transfer.json), interruption: try Interruption {},
-            workspaces: try session.makeWorkspaces(), destination: destination.path)
+            workspaces: try session.makeWorkspaces(), whileRunning: {}, destination: destination.path)
         do {
             try perform(run, session, path, to)
         } catch {
@@ -51,7 +51,7 @@ extension ExportCommand {
     private func count(hidden: Int, _ totals: inout TransferTotals, _ report: TransferReport) {
         if hidden == 0 { return }
         let message =
-            "\(AmountText.counted(hidden, "name")) left out that do not authenticate: 'vaultfs verify' tells where"
+            "\(AmountText.counted(hidden, "name")) that did not authenticate left out: 'vaultfs verify' tells where"
         if damaged {
             totals.damaged += hidden
             report.addDamage([], [], message)

@@ -51,7 +51,7 @@ struct ImportCommand: ParsableCommand {
         }
         let run = TransferRun(
             report: TransferReport(source: source.path, isJSON: transfer.json), interruption: try Interruption {},
-            workspaces: try session.makeWorkspaces(), destination: directory.path)
+            workspaces: try session.makeWorkspaces(), whileRunning: session.sealSometimes, destination: directory.path)
         do {
             try perform(run, session, from, path, leavingOut: root.status())
         } catch {

@@ -10,6 +10,8 @@ struct TransferRun {
     let report: TransferReport
     let interruption: Interruption
     let workspaces: [Workspace]
+    /// Called several times a second.
+    let whileRunning: () -> Void
     /// As they were typed, for messages.
     let destination: FilePath
 
@@ -34,17 +36,22 @@ struct TransferRun {
                 try transfer.transferFile(
                     name, in: source.at.directory, as: destination.at.name ?? name, into: destination.at.directory,
                     workspaces
-                ) { report.showProgress($0, of: survey) }
+                ) { show($0, of: survey) }
             } else {
                 try transfer.transferTree(
                     source.at.directory, into: destination.at.directory, isNew: destination.at.isNew, workspaces
-                ) { report.showProgress($0, of: survey) }
+                ) { show($0, of: survey) }
             }
         } catch {
             report.clear()
             throw failure(error)
         }
         return transfer.totals
+    }
+
+    private func show(_ totals: TransferTotals, of survey: TransferSurvey) {
+        report.showProgress(totals, of: survey)
+        whileRunning()
     }
 
     private func startSurvey<Source: TransferTree>(
