@@ -67,6 +67,11 @@ package struct LocalTree: TransferTree {
         try content.read(at: offset, into: buffer)
     }
 
+    package func forgetCached(_ content: Descriptor) {
+        // Only advice, posix_fadvise(2): a file system in memory has nothing else.
+        _ = posix_fadvise(content.fd, 0, 0, POSIX_FADV_DONTNEED)
+    }
+
     package func isVouchedFor(_ item: Descriptor, _ workspace: Workspace) throws(StoreError) -> Bool { true }
 
     package func vouch(for item: Descriptor, _ workspace: Workspace) throws(StoreError) {}

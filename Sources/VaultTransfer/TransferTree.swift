@@ -38,6 +38,8 @@ package protocol TransferTree: Sendable {
     func read(
         _ content: Content, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Int
+    /// Lets go of what the kernel has of it in memory, which is on disk too: what is read next comes from there.
+    func forgetCached(_ content: Content)
     /// Whether the content is known to be whole on disk: a vault says so of files that are sealed.
     func isVouchedFor(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool
     /// Lets it be vouched for, once it is on disk.

@@ -42,6 +42,7 @@ extension TreeTransfer {
         do throws(StoreError) { copy = try destination.open(existing, workspace) } catch {
             return Self.unreadable(error)
         }
+        destination.forgetCached(copy)
         var offset: UInt64 = 0
         while true {
             guard !observer.isStopped() else { throw .whole(.stopped) }

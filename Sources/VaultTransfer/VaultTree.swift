@@ -139,6 +139,10 @@ package struct VaultTree: TransferTree {
         try system.read(content.handle, at: offset, into: buffer, workspace: workspace)
     }
 
+    package func forgetCached(_ content: Content) {
+        LocalTree().forgetCached(content.handle.file.reader)
+    }
+
     package func isVouchedFor(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool {
         try open(item, workspace).handle.file.isSealed
     }

@@ -92,6 +92,9 @@ for number in range(count):
 os.mkdir(path(b"modes"))
 for mode in (0o400, 0o444, 0o600, 0o755, 0o1777, 0o2755):
     write(b"modes/%o" % mode, b"mode", mode)
+# What is in a directory without x nobody but root can look at.
+directory_modes = (0o000, 0o400, 0o444, 0o555, 0o755, 0o1777, 0o2755) if is_root else (0o500, 0o555, 0o1777, 0o2755)
+for mode in directory_modes:
     os.mkdir(path(b"modes", b"d%o" % mode))
     write(b"modes/d%o/inside" % mode)
 if is_root:
@@ -103,8 +106,5 @@ for directory, directories, files in os.walk(root, topdown=False):
         os.utime(os.path.join(directory, name), ns=(nanoseconds, nanoseconds + 1), follow_symlinks=False)
     nanoseconds = dice.randrange(10 ** 18, 2 * 10 ** 18)
     os.utime(directory, ns=(nanoseconds, nanoseconds + 7))
-for mode in (0o400, 0o444, 0o755, 0o1777, 0o2755):
+for mode in directory_modes:
     os.chmod(path(b"modes", b"d%o" % mode), mode)
-if is_root:
-    os.mkdir(path(b"modes", b"d0"), 0)
-    os.chmod(path(b"modes", b"d0"), 0)
