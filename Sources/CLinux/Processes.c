@@ -3,10 +3,13 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 int linux_pipe(int ends[2]) { return pipe2(ends, O_CLOEXEC); }
+
+int linux_memory_file(const char *name) { return memfd_create(name, MFD_CLOEXEC); }
 
 int linux_pidfd_open(int pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
 

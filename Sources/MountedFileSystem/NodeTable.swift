@@ -62,7 +62,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     /// All names of the node, the one that was told last first.
     package func names(of node: Item) -> [NodeName<Item>] {
-        state.withLock { _ in node.names.map { name($0) } }
+        state.withLock { _ in node.names.all.map { name($0) } }
     }
 
     package func addName(_ node: Item, parent: Item, entry: [UInt8]) {
@@ -71,27 +71,18 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     private func addName(_ node: TableNode, _ parent: TableNode, _ entry: [UInt8], _ state: inout State) {
         if node === root { return }
-        if let index = node.names.firstIndex(where: { $0.parent === parent && $0.entry == entry }) {
-            if index > 0 { node.names.swapAt(0, index) }
-            return
-        }
-        if node.isDirectory && !node.names.isEmpty {
-            // A directory has one name; an older one was moved away behind our back.
-            let old = node.names
-            node.names = []
-            for name in old { release(name.parent, &state) }
-        }
+        guard node.names.put(parent, entry) else { return }
         parent.references += 1
-        node.names.insert(NodeName(parent: parent, entry: entry), at: 0)
+        if node.isDirectory {
+            // A directory has one name; an older one was moved away behind our back.
+            for old in node.names.removeOthers() { release(old.parent, &state) }
+        }
     }
 
     /// A name is gone; `isLast` tells that it was the file's last, or a directory's.
     package func removeName(_ node: Item, parent: Item, entry: [UInt8], isLast: Bool) {
         state.withLock { state in
-            if let index = node.names.firstIndex(where: { $0.parent === parent && $0.entry == entry }) {
-                node.names.remove(at: index)
-                release(parent, &state)
-            }
+            if node.names.remove(parent, entry) { release(parent, &state) }
             if isLast { detach(node, &state) }
         }
     }
@@ -99,10 +90,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
     /// A name has become another.
     package func moveName(_ node: Item, from: NodeName<Item>, to: NodeName<Item>) {
         state.withLock { state in
-            if let index = node.names.firstIndex(where: { $0.parent === from.parent && $0.entry == from.entry }) {
-                node.names.remove(at: index)
-                release(from.parent, &state)
-            }
+            if node.names.remove(from.parent, from.entry) { release(from.parent, &state) }
             addName(node, to.parent, to.entry, &state)
         }
     }
@@ -133,11 +121,10 @@ package final class NodeTable<Item: TableNode>: Sendable {
             if node.references <= 0 && node !== root {
                 if state.byKey[node.key] === node { state.byKey[node.key] = nil }
                 state.detached[ObjectIdentifier(node)] = nil
-                for name in node.names {
+                for name in node.names.removeAll() {
                     name.parent.references -= 1
                     pending.append(name.parent)
                 }
-                node.names = []
             }
             guard let next = pending.popLast() else { return }
             node = next
@@ -151,8 +138,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     private func detach(_ node: TableNode, _ state: inout State) {
         if state.byKey[node.key] === node { state.byKey[node.key] = nil }
-        for name in node.names { release(name.parent, &state) }
-        node.names = []
+        for name in node.names.removeAll() { release(name.parent, &state) }
         node.isDetached = true
         if node.references > 0 { state.detached[ObjectIdentifier(node)] = node }
     }
@@ -164,7 +150,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     /// All names by which the kernel knows nodes.
     package func allNames() -> [NodeName<Item>] {
-        state.withLock { state in state.byKey.values.flatMap { $0.names.map { name($0) } } }
+        state.withLock { state in state.byKey.values.flatMap { $0.names.all.map { name($0) } } }
     }
 
     /// How many nodes the kernel holds.

@@ -9,12 +9,12 @@ open class TableNode: @unchecked Sendable {
     package final let key: NodeKey
     /// S_IFMT of the mode: what the object is never changes.
     package final let kind: mode_t
-    /// All known names, the one told last first: a hard link has several, and so has what was renamed behind our back.
-    final var names: [NodeName<TableNode>] = []
-    /// The kernel's lookups, and the names in which this node is the parent.
-    final var references = 0
     /// Out of the table: its last name is gone, its inode number may belong to another.
     package final internal(set) var isDetached = false
+    /// All known names: a hard link has several, and so has what was renamed behind our back.
+    final var names = NodeNames()
+    /// The kernel's lookups, and the names in which this node is the parent.
+    final var references = 0
 
     public required init(key: NodeKey, kind: mode_t) {
         self.key = key

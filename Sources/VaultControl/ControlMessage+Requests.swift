@@ -9,11 +9,6 @@ extension ControlMessage {
         let secret: SecretField?
     }
 
-    private struct SecretField: Decodable {
-        let kind: String
-        let bytes: String
-    }
-
     /// The line of a request.
     static func line(of request: ControlRequest) throws(CryptoError) -> SecretBytes {
         guard case .unlock(let secret?) = request else {
@@ -33,7 +28,7 @@ extension ControlMessage {
     /// The request in a line, or what is wrong with it: said without the decoder's own words, which can be long, are no
     /// interface, and might quote.
     static func request(line: UnsafeRawBufferPointer) -> Result<ControlRequest, ControlFailure> {
-        guard let text = RequestText(line: line) else { return .failure(notARequest()) }
+        guard let text = SecretText(line: line) else { return .failure(notARequest()) }
         guard text.withoutSecret.count <= maximumPlainRequestSize else {
             return .failure(notARequest("over \(maximumPlainRequestSize) bytes without the secret"))
         }
@@ -55,27 +50,13 @@ extension ControlMessage {
     }
 
     private static func unlock(
-        _ field: SecretField?, _ text: RequestText, _ line: UnsafeRawBufferPointer
+        _ field: SecretField?, _ text: SecretText, _ line: UnsafeRawBufferPointer
     ) -> Result<ControlRequest, ControlFailure> {
         guard let field else { return .success(.unlock(nil)) }
-        guard let kind = SlotKind(rawValue: field.kind) else {
-            return .failure(notARequest("a secret's kind is passphrase, keyfile or recovery"))
-        }
-        // A name spelled with escapes would have gone by us.
-        guard text.secrets.count == 1, field.bytes.isEmpty else {
-            return .failure(notARequest("a secret has one field 'bytes'"))
-        }
-        let encoded = UnsafeRawBufferPointer(rebasing: line[text.secrets[0]])
-        do {
-            guard let size = Base64.decodedSize(encoded) else { throw CryptoError.invalidInput("no base64") }
-            let bytes = try SecretBytes(count: size) { (target) throws(CryptoError) in
-                guard Base64.decode(encoded, into: target) else { throw .invalidInput("no base64") }
-            }
-            return .success(.unlock(try SlotSecret(kind: kind, bytes: bytes)))
-        } catch let error as FormatError {
-            return .failure(notARequest(error.reason))
+        do throws(FormatError) {
+            return .success(.unlock(try field.secret(cutOutBy: text, of: line)))
         } catch {
-            return .failure(notARequest("a secret's bytes are base64"))
+            return .failure(notARequest(error.reason))
         }
     }
 

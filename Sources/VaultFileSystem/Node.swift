@@ -21,10 +21,21 @@ package final class Node: TableNode, @unchecked Sendable {
         weak var file: EncryptedFile?
         /// What the first opening found in the header: another file put in its place is not this node.
         var fileID: UInt64?
-        /// The ctime that sealing moved, and what it was: to programs, sealing is no change.
-        var sealing: (moved: timespec, shown: timespec)?
+        /// Of its own, as most nodes have none.
+        var sealing: Sealing?
         /// Of a directory that was removed while somebody was in it.
         var removedDirectory: OpenDirectory?
+    }
+
+    /// The ctime that sealing moved, and what it was: to programs, sealing is no change.
+    final class Sealing: Sendable {
+        let moved: timespec
+        let shown: timespec
+
+        init(moved: timespec, shown: timespec) {
+            self.moved = moved
+            self.shown = shown
+        }
     }
 
     /// Held while the file is opened, so that there is one `EncryptedFile` and no two.
@@ -38,7 +49,7 @@ package final class Node: TableNode, @unchecked Sendable {
     /// Remembers that sealing has moved the backing file's ctime.
     func wasSealed(before: stat, after: stat) {
         let shown = shownChangeTime(of: before)
-        opening.withLock { $0.sealing = (moved: after.st_ctim, shown: shown) }
+        opening.withLock { $0.sealing = Sealing(moved: after.st_ctim, shown: shown) }
     }
 
     /// ctime without what sealing did to it.

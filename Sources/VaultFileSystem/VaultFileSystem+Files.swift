@@ -29,7 +29,7 @@ extension VaultFileSystem {
         state.fileID = file.fileID
         state.file = file
         node.protectionClass = file.protectionClass
-        file.onSealed.withLock { $0 = { [weak node] in node?.wasSealed(before: $0, after: $1) } }
+        file.onSealed.withLock { $0 = { node.wasSealed(before: $0, after: $1) } }
     }
 
     /// The file, cut to nothing: also one whose length or missing header would not let it be opened.

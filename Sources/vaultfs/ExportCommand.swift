@@ -60,6 +60,7 @@ struct ExportCommand: ParsableCommand {
             let forVaults = [
                 transfer.overwrite ? "--overwrite" : nil, transfer.verify ? "--verify" : nil,
                 damaged ? "--damaged" : nil, secret.keyfile != nil ? "--keyfile" : nil,
+                secret.provider != nil ? "--provider" : nil,
                 secret.recoveryKey ? "--recovery-key" : nil,
             ].compactMap { $0 }
             if let option = forVaults.first { throw ValidationError("\(option) is for vaults, not for views") }

@@ -48,6 +48,9 @@ struct InitCommand: ParsableCommand {
         guard ChunkLayout.isValid(chunkSize: chunkSize.bytes) else {
             throw ValidationError("chunk size \(chunkSize) is not a power of two from 4K to 1M")
         }
+        guard secret.provider == nil else {
+            throw ValidationError("--provider does not go with init: a provider is asked for a vault that is there")
+        }
         guard !secret.recoveryKey else {
             throw ValidationError("--recovery-key does not go with init, which makes a recovery key of its own")
         }

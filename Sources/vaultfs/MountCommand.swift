@@ -15,6 +15,7 @@ struct MountCommand: ParsableCommand {
 
             -o takes words as fuse(8) and mount(8) know them, separated by commas: ro, allow_other, allow_root, noexec, \
             nosuid, nodev, noatime, nonempty, fsname=NAME, …; for fstab also passfile=FILE, keyfile=FILE, extpass=CMD, \
+            keyring=DESCRIPTION, credential=NAME, provider=CMD, \
             cache_size=SIZE, lock_file=PATH, on_lock=POLICY, idle_lock=DURATION, grace=DURATION, no_kernel_cache. An ordinary user's mounts are always nosuid and nodev.
             """)
 
@@ -43,7 +44,7 @@ struct MountCommand: ParsableCommand {
                     list, source: vault.path, mountpoint: mountpoint.path, isReadOnly: list.isReadOnly),
                 channel: DaemonChannel(descriptor: channel))
         }
-        try takeSecretOptions(list)
+        try secret.take(list)
         try mount.take(list)
         let directory = try VaultDirectory.open(MountArguments.resolve(vault.path))
         let place = try Mountpoint.check(
@@ -53,14 +54,7 @@ struct MountCommand: ParsableCommand {
             isReadOnly: list.isReadOnly || directory.isOnReadOnlyStore)
         try MountArguments.checkDevice(list)
         try VaultUse.check(directory, sharing: request.sharing)
-        let masterKey = try directory.unlock(with: secret.read())
+        let masterKey = try directory.unlock(with: secret.read(for: directory.configuration))
         try DaemonLaunch.run(VaultSubject(), request, secret: masterKey, inForeground: mount.foreground)
-    }
-
-    /// What fstab can only say within `-o`.
-    private mutating func takeSecretOptions(_ list: MountOptionList) throws {
-        if let text = list.ours["keyfile"] { secret.keyfile = PathArgument(argument: text) }
-        try secret.passphrase.take(list)
-        try secret.validate()
     }
 }

@@ -9,8 +9,7 @@ struct MountOptionList: Equatable {
     var allowsOthers = false
     var mayBeNonEmpty = false
     var bypassesKernelCache = false
-    /// The options fstab has no other place for, as texts: `passfile`, `extpass`, `keyfile`, `cache_size`, and those of
-    /// `LockArguments`.
+    /// The options fstab has no other place for, as texts: those of `own`.
     var ours: [String: String] = [:]
 
     /// Passed on as they are (fuse(8), mount(8)).
@@ -21,7 +20,8 @@ struct MountOptionList: Equatable {
     /// Passed on with their value.
     private static let settings: Set = ["fsname", "max_read", "context", "fscontext", "defcontext", "rootcontext"]
     private static let own: Set = [
-        "passfile", "extpass", "keyfile", "cache_size", "lock_file", "on_lock", "idle_lock", "grace",
+        "passfile", "extpass", "keyfile", "keyring", "credential", "provider", "cache_size", "lock_file", "on_lock",
+        "idle_lock", "grace",
     ]
     /// For mount(8), systemd and the kernel's defaults: nothing to do.
     private static let ignored: Set = [

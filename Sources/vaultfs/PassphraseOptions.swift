@@ -15,11 +15,24 @@ struct PassphraseOptions: ParsableArguments {
         help: ArgumentHelp("Read the passphrase from a file descriptor.", valueName: "n"))
     var passphraseDescriptor: Int32?
 
+    @Option(
+        help: ArgumentHelp(
+            "Take the passphrase from the kernel's keyrings: a key of type user, by its description (keyctl(1)).",
+            valueName: "description"))
+    var keyring: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "Take the passphrase from a systemd credential: the file of this name in $CREDENTIALS_DIRECTORY.",
+            valueName: "name"))
+    var credential: String?
+
     /// The options given.
     var sources: [String] {
         [
             passfile == nil ? nil : "--passfile", extpass == nil ? nil : "--extpass",
-            passphraseDescriptor == nil ? nil : "--passphrase-fd",
+            passphraseDescriptor == nil ? nil : "--passphrase-fd", keyring == nil ? nil : "--keyring",
+            credential == nil ? nil : "--credential",
         ].compactMap { $0 }
     }
 
@@ -28,12 +41,17 @@ struct PassphraseOptions: ParsableArguments {
         if let passphraseDescriptor, passphraseDescriptor < 0 {
             throw ValidationError("--passphrase-fd \(passphraseDescriptor) is not a file descriptor")
         }
+        if let credential, credential.isEmpty || credential.contains("/") || [".", ".."].contains(credential) {
+            throw ValidationError("--credential '\(credential)' is not the name of a credential")
+        }
     }
 
     /// What fstab can only say within `-o`.
     mutating func take(_ list: MountOptionList) throws {
         if let text = list.ours["passfile"] { passfile = PathArgument(argument: text) }
         if let text = list.ours["extpass"] { extpass = text }
+        if let text = list.ours["keyring"] { keyring = text }
+        if let text = list.ours["credential"] { credential = text }
         try validate()
     }
 
@@ -46,7 +64,12 @@ struct PassphraseOptions: ParsableArguments {
     /// What the source holds; nil where none was given.
     func read() throws(CommandFailure) -> WipedBytes? {
         if let passfile { return try SecretReader.read(path: passfile.path, limit: SecretReader.textLimit) }
-        if let extpass { return try SecretReader.run(command: ProcessArguments.bytes(of: extpass)) }
+        if let extpass {
+            return try SecretReader.run(
+                command: ProcessArguments.bytes(of: extpass), option: "--extpass", limit: SecretReader.textLimit)
+        }
+        if let keyring { return try SecretReader.read(key: ProcessArguments.bytes(of: keyring)) }
+        if let credential { return try SecretReader.read(credential: ProcessArguments.bytes(of: credential)) }
         if let passphraseDescriptor {
             return try SecretReader.read(
                 descriptor: passphraseDescriptor, name: "file descriptor \(passphraseDescriptor)",

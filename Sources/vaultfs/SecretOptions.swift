@@ -12,20 +12,39 @@ struct SecretOptions: ParsableArguments {
     @Option(help: ArgumentHelp("Use a keyfile (at least 32 bytes) instead of a passphrase.", valueName: "file"))
     var keyfile: PathArgument?
 
+    @Option(
+        help: ArgumentHelp(
+            "Run a command with /bin/sh that is told of the vault and its slots on stdin and gives a secret, as JSON.",
+            valueName: "cmd"))
+    var provider: String?
+
     @Flag(help: "Take what is typed, or comes from the source given, as the recovery key.")
     var recoveryKey = false
 
     func validate() throws {
-        try PassphraseOptions.checkSingle(passphrase.sources + (keyfile == nil ? [] : ["--keyfile"]))
-        guard !(recoveryKey && keyfile != nil) else {
-            throw ValidationError("only one of --recovery-key, --keyfile can be given")
-        }
+        let others = [keyfile == nil ? nil : "--keyfile", provider == nil ? nil : "--provider"].compactMap { $0 }
+        try PassphraseOptions.checkSingle(passphrase.sources + others)
+        if recoveryKey { try PassphraseOptions.checkSingle(["--recovery-key"] + others) }
     }
 
-    /// Whether it is read from somewhere else than the terminal.
+    /// What fstab can only say within `-o`.
+    mutating func take(_ list: MountOptionList) throws {
+        if let text = list.ours["keyfile"] { keyfile = PathArgument(argument: text) }
+        if let text = list.ours["provider"] { provider = text }
+        try passphrase.take(list)
+        try validate()
+    }
+
+    /// The secret for a vault that is there.
+    func read(for vault: VaultConfiguration) throws(CommandFailure) -> SlotSecret {
+        guard let provider else { return try read() }
+        return try KeyProvider(command: ProcessArguments.bytes(of: provider)).secret(for: vault)
+    }
+
+    /// Whether it is read from one place, whatever the vault is, and not from the terminal.
     var hasSource: Bool { !passphrase.sources.isEmpty || keyfile != nil }
 
-    /// Reads the secret, from the terminal where no source was given.
+    /// Reads the secret, from the terminal where no source was given; for a new vault, which no provider knows of.
     /// - Parameter isNew: a new passphrase is asked for twice.
     func read(isNew: Bool = false) throws(CommandFailure) -> SlotSecret {
         if let keyfile {

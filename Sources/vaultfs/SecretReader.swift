@@ -1,9 +1,10 @@
 internal import BackingStore
+internal import CLinux
 internal import Glibc
 internal import SystemPackage
 internal import VaultStore
 
-/// Reads secrets from files, descriptors and programs.
+/// Reads secrets from files, descriptors, programs and keyrings.
 enum SecretReader {
     /// The most bytes of a passphrase or a recovery key.
     static let textLimit = 64 << 10
@@ -31,13 +32,55 @@ enum SecretReader {
             }
             if bytes.count == before { break }
         }
+        return try checked(bytes, name: name, limit: limit)
+    }
+
+    private static func checked(
+        _ bytes: WipedBytes, name: String, limit: Int
+    ) throws(CommandFailure) -> WipedBytes {
         guard bytes.count <= limit else { throw CommandFailure(.wrongSecret, "\(name) has over \(limit) bytes") }
         guard !bytes.isEmpty else { throw CommandFailure(.wrongSecret, "\(name) is empty") }
         return bytes
     }
 
+    /// Reads a key of type user from the kernel's keyrings (keyrings(7)).
+    static func read(key description: [UInt8]) throws(CommandFailure) -> WipedBytes {
+        let name = "the key '\(FilePath(bytes: description).shown)'"
+        let key = withCString(description) { linux_find_key($0) }
+        guard key >= 0 else {
+            throw CommandFailure(.failure, "cannot find \(name) in the kernel's keyrings: \(currentErrno())")
+        }
+        let bytes = WipedBytes(capacity: textLimit + 1)
+        try bytes.fill { (buffer) throws(CommandFailure) in
+            let size = linux_read_key(key, buffer.baseAddress, buffer.count)
+            if size < 0 {
+                let advice = errno == EACCES ? " (keyctl link @u @s lets this session read its user's keys)" : ""
+                throw CommandFailure(.failure, "cannot read \(name): \(currentErrno())\(advice)")
+            }
+            return min(Int(size), buffer.count)
+        }
+        return try checked(bytes, name: name, limit: textLimit)
+    }
+
+    /// Reads a credential that systemd gave the service (systemd.exec(5), LoadCredential=).
+    static func read(credential: [UInt8]) throws(CommandFailure) -> WipedBytes {
+        guard let directory = getenv("CREDENTIALS_DIRECTORY") else {
+            throw CommandFailure(
+                .failure,
+                "no credential '\(FilePath(bytes: credential).shown)': CREDENTIALS_DIRECTORY is not set, as it is in a service "
+                    + "with LoadCredential=")
+        }
+        let place = UnsafeRawBufferPointer(start: directory, count: strlen(directory))
+        return try read(path: FilePath(bytes: Array(place) + [UInt8(ascii: "/")] + credential), limit: textLimit)
+    }
+
     /// Runs a command with /bin/sh and returns what it prints.
-    static func run(command: [UInt8]) throws(CommandFailure) -> WipedBytes {
+    /// - Parameters:
+    ///   - option: which gave the command, for errors.
+    ///   - input: a descriptor that the command reads; nil for ours.
+    static func run(
+        command: [UInt8], option: String, limit: Int, input: Int32? = nil
+    ) throws(CommandFailure) -> WipedBytes {
         var ends: [Int32] = [-1, -1]
         guard pipe(&ends) == 0 else { throw CommandFailure(.failure, "cannot make a pipe: \(currentErrno())") }
         for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
@@ -46,19 +89,19 @@ enum SecretReader {
         do throws(Errno) {
             child = try ChildProcess.spawn(
                 path: "/bin/sh", arguments: [Array("sh".utf8), Array("-c".utf8), command],
-                descriptors: [(ends[1], STDOUT_FILENO)])
+                descriptors: [(ends[1], STDOUT_FILENO)] + (input.map { [($0, STDIN_FILENO)] } ?? []))
         } catch {
             close(ends[1])
-            throw CommandFailure(.failure, "cannot run the --extpass command: \(error)")
+            throw CommandFailure(.failure, "cannot run the \(option) command: \(error)")
         }
         close(ends[1])
         let output = Result { () throws(CommandFailure) in
-            try read(descriptor: ends[0], name: "the output of the --extpass command", limit: textLimit)
+            try read(descriptor: ends[0], name: "the output of the \(option) command", limit: limit)
         }
         // Its failure says more than the empty output that goes with it.
         let outcome = ChildProcess.wait(for: child)
         guard outcome == .exited(0) else {
-            throw CommandFailure(.failure, "the --extpass command \(outcome)")
+            throw CommandFailure(.failure, "the \(option) command \(outcome)")
         }
         return try output.get()
     }

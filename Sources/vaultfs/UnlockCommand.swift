@@ -1,7 +1,9 @@
 internal import ArgumentParser
 internal import Glibc
+internal import SystemPackage
 internal import VaultControl
 internal import VaultFormat
+internal import VaultStore
 
 /// `vaultfs unlock [MOUNTPOINT | --all]`
 struct UnlockCommand: ParsableCommand {
@@ -39,7 +41,7 @@ struct UnlockCommand: ParsableCommand {
         let shared = secret.hasSource && answers.contains(where: wantsSecret) ? try secret.read() : nil
         var result = answers
         for index in answers.indices where wantsSecret(answers[index]) {
-            let given = if let shared { shared } else { try read(for: answers[index].mountpoint) }
+            let given = if let shared { shared } else { try read(for: answers[index]) }
             result[index] = answers[index].asking(.unlock(given))
         }
         return result
@@ -55,9 +57,21 @@ struct UnlockCommand: ParsableCommand {
         return failure.code == .secretNeeded
     }
 
-    private func read(for mountpoint: String) throws(CommandFailure) -> SlotSecret {
-        if mounts.all { Console.writeToStandardError("\(mountpoint):\n") }
-        return try secret.read()
+    private func read(for answer: MountAnswer) throws(CommandFailure) -> SlotSecret {
+        if mounts.all { Console.writeToStandardError("\(answer.mountpoint):\n") }
+        return secret.provider == nil ? try secret.read() : try secret.read(for: configuration(of: answer))
+    }
+
+    /// Of the vault that is mounted there, as it is now.
+    private func configuration(of answer: MountAnswer) throws(CommandFailure) -> VaultConfiguration {
+        guard case .answered(.status(let status)) = answer.asking(.status).outcome else {
+            throw CommandFailure(.failure, "\(answer.mountpoint): the daemon does not say which vault it is")
+        }
+        do throws(VaultError) {
+            return try VaultDirectory.open(FilePath(status.vaultPath)).configuration
+        } catch {
+            throw CommandFailure(error)
+        }
     }
 
     private static func show(_ mountpoint: String, _ response: ControlResponse) {

@@ -34,7 +34,7 @@ final class VaultSession {
             throw CommandFailure(.failure, "\(vault.path.shown) cannot be written: its file system is read-only")
         }
         try VaultUse.check(vault, sharing: sharing, advice: advice)
-        let masterKey = try vault.unlock(with: secret.read())
+        let masterKey = try vault.unlock(with: secret.read(for: vault.configuration))
         defer { masterKey.forget() }
         try vault.lock(sharing, wait: Self.lockPatience)
         // Only now nobody else writes it.

@@ -32,7 +32,7 @@ struct VerifyCommand: ParsableCommand {
         ProcessSetup.raiseLimits()
         let directory = try VaultDirectory.open(vault.path)
         try VaultUse.check(directory, sharing: .shared)
-        let masterKey = try directory.unlock(with: secret.read())
+        let masterKey = try directory.unlock(with: secret.read(for: directory.configuration))
         try directory.lock(.shared, wait: Self.lockPatience)
         // Only now nobody writes it.
         let locked = try directory.reread()

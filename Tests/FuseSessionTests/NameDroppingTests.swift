@@ -13,7 +13,7 @@ import VaultFormat
 import VaultStore
 
 /// What kernels without notification epochs are told at a lock: the same mount, by the older ways.
-@Suite(.serialized, .timeLimit(.minutes(1)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
+@Suite(.serialized, .timeLimit(.minutes(5)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
 struct NameDroppingTests {
     static let ways: [(NameDropping, String)] = [
         (.byEpoch, "epoch"), (.expiring, "expired"), (.invalidating, "invalidated"),

@@ -6,7 +6,7 @@ import Testing
 @testable import FuseSession
 
 /// Who rests, and who is woken. A lost wake-up hangs a test, which the time limit ends.
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct WorkerCrewTests {
     /// A worker that rests, on a thread of its own, and tells how often it came back.
     private final class Rester: Sendable {

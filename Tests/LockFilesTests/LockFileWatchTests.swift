@@ -5,7 +5,7 @@ import Testing
 
 @testable import LockFiles
 
-@Suite(.timeLimit(.minutes(2))) struct LockFileWatchTests {
+@Suite(.timeLimit(.minutes(5))) struct LockFileWatchTests {
     @Test(arguments: [true, false])
     func aLockFileComesAndGoes(hasInotify: Bool) throws {
         let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))

@@ -5,7 +5,7 @@ import Testing
 @testable import VaultControl
 
 /// The stream of events, and what its readers may not do.
-@Suite(.timeLimit(.minutes(1))) struct EventTests {
+@Suite(.timeLimit(.minutes(5))) struct EventTests {
     private let place: ControlTestDirectory
     private let requests = HeldRequests()
     private let server: ControlServer

@@ -6,7 +6,7 @@ import VaultFormat
 @testable import VaultControl
 
 /// Secrets in requests: taken whole, and out of memory again.
-@Suite(.timeLimit(.minutes(1))) struct SecretRequestTests {
+@Suite(.timeLimit(.minutes(5))) struct SecretRequestTests {
     private static func parse(_ line: String) -> Result<ControlRequest, ControlFailure> {
         Array(line.utf8).withUnsafeBytes { ControlMessage.request(line: $0) }
     }
@@ -77,7 +77,7 @@ import VaultFormat
 
     @Test func `no decoder sees the secret`() throws {
         let line = "{\"request\":\"unlock\",\"secret\":{\"kind\":\"passphrase\",\"bytes\":\"QUJD\"}}"
-        let text = try #require(Array(line.utf8).withUnsafeBytes { RequestText(line: $0) })
+        let text = try #require(Array(line.utf8).withUnsafeBytes { SecretText(line: $0) })
         #expect(String(decoding: text.withoutSecret, as: UTF8.self) == line.replacingOccurrences(of: "QUJD", with: ""))
     }
 

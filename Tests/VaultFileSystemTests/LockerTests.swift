@@ -15,7 +15,7 @@ import VaultStore
 @testable import VaultFileSystem
 
 /// What locks and what unlocks (README, "What unlocks what"), with caches of no kernel.
-@Suite(.timeLimit(.minutes(1))) struct LockerTests {
+@Suite(.timeLimit(.minutes(5))) struct LockerTests {
     /// Notes what it is asked, and in which state.
     private final class Caches: KernelCaches {
         let calls = Monitor<[String]>([])

@@ -207,7 +207,7 @@ import VaultFormat
         #expect(try file.contents() == [7] + content.dropFirst())
     }
 
-    @Test("Journal-1: a journal that is no regular file is refused, without a hang", .timeLimit(.minutes(1)))
+    @Test("Journal-1: a journal that is no regular file is refused, without a hang", .timeLimit(.minutes(5)))
     func strangeJournal() throws {
         for make in [makeFifo, makeDirectory, makeLink] {
             let fixture = try TestStore()

@@ -7,7 +7,7 @@ import ViewFormats
 @testable import ViewExport
 
 /// An export that ended in the middle of a file.
-@Suite(.timeLimit(.minutes(2)), .serialized) struct ExportResumeTests {
+@Suite(.timeLimit(.minutes(5)), .serialized) struct ExportResumeTests {
     private static let interval = Int(ExportPlace.interval)
     private static let size = 2 * interval + 4096
 

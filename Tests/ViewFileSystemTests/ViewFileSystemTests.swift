@@ -7,7 +7,7 @@ import Testing
 
 @testable import ViewFileSystem
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct ViewFileSystemTests {
     @Test("A file is as long as its plaintext before it is opened, where the key is here")
     func lengths() throws {

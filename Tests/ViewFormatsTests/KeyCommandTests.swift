@@ -6,7 +6,7 @@ import VaultCrypto
 @testable import ViewFormats
 
 /// Commands that print keys, and commands that do not.
-@Suite(.timeLimit(.minutes(1))) struct KeyCommandTests {
+@Suite(.timeLimit(.minutes(5))) struct KeyCommandTests {
     let place: KeyPlace
 
     init() throws { place = try KeyPlace() }
@@ -148,7 +148,7 @@ import VaultCrypto
         #expect(try command.key(for: .path([0x61]), cipher: nil).key.exposed == KeyPlace.key)
     }
 
-    @Test("No zombies are left, and no descriptors", .timeLimit(.minutes(1)))
+    @Test("No zombies are left, and no descriptors", .timeLimit(.minutes(5)))
     func leavesNothing() throws {
         let before = try descriptorCount()
         let runs = 60

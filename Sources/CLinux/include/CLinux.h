@@ -91,6 +91,8 @@ int linux_eventfd(void);
 
 // pipe2(2) with O_CLOEXEC.
 int linux_pipe(int ends[2]);
+// memfd_create(2), close-on-exec.
+int linux_memory_file(const char *name);
 // pidfd_open(2): close-on-exec, readable when the process has ended.
 int linux_pidfd_open(int pid);
 // posix_spawn_file_actions_addclosefrom_np(3); `actions` is a posix_spawn_file_actions_t.
@@ -115,3 +117,9 @@ int linux_core_of(int thread);
 // sched_setaffinity(2) of the calling thread: to one core, if the process may run there; and back to all that it may.
 int linux_stay_on_core(int core);
 int linux_leave_core(void);
+
+// The kernel's keyrings. request_key(2) of a key of type "user", then keyctl_search(3) of the user's keyring: its serial
+// number, or -1 with errno.
+int32_t linux_find_key(const char *description);
+// keyctl_read(3): the payload's size, which may be over `size` (then nothing of it may be used), or -1 with errno.
+int64_t linux_read_key(int32_t key, void *buffer, size_t size);

@@ -1,5 +1,5 @@
-/// The JSON text of a request, with a secret's bytes cut out of it before a decoder, which copies freely, sees the rest.
-struct RequestText {
+/// JSON text with a secret's bytes cut out of it before a decoder, which copies freely, sees the rest.
+struct SecretText {
     /// The text without the secret: an empty string is in its place.
     let withoutSecret: [UInt8]
     /// Where in the line the strings lie that are the value of a field `bytes`, without their quotes.

@@ -1,0 +1,52 @@
+import BackingStore
+import Glibc
+import Testing
+
+@testable import MountedFileSystem
+
+/// The list of a node's names: the one told last first, none twice.
+@Suite struct NodeNamesTests {
+    private let parent = TableNode(key: NodeKey(stat()), kind: S_IFDIR)
+    private let other = TableNode(key: NodeKey(stat()), kind: S_IFDIR)
+
+    private func expect(_ names: NodeNames, _ shown: String) {
+        let all = names.all.map { ($0.parent === parent ? "" : "other/") + String(decoding: $0.entry, as: UTF8.self) }
+        #expect(all.joined(separator: " ") == shown && names.isEmpty == shown.isEmpty)
+    }
+
+    @Test("What is told again comes first, and counts once")
+    func order() {
+        var names = NodeNames()
+        expect(names, "")
+        let news = [(parent, "a"), (parent, "b"), (other, "a"), (parent, "a"), (parent, "a")].map { parent, name in
+            names.put(parent, ascii(name))
+        }
+        #expect(news == [true, true, true, false, false])
+        expect(names, "a other/a b")
+    }
+
+    @Test("Any of them goes; the next is the first then")
+    func removal() {
+        var names = NodeNames()
+        for name in ["a", "b", "c"] { _ = names.put(parent, ascii(name)) }
+        let none = [names.remove(other, ascii("c")), names.remove(parent, ascii("d"))]
+        #expect(none == [false, false])
+        for (name, left) in [("b", "c a"), ("c", "a"), ("a", "")] {
+            let wasThere = names.remove(parent, ascii(name))
+            #expect(wasThere)
+            expect(names, left)
+        }
+    }
+
+    @Test("All but the first go, and all")
+    func removals() {
+        var names = NodeNames()
+        for name in ["a", "b", "c"] { _ = names.put(parent, ascii(name)) }
+        let others = names.removeOthers()
+        #expect(others.map(\.entry) == [ascii("b"), ascii("a")])
+        expect(names, "c")
+        let last = names.removeAll()
+        #expect(last.map(\.entry) == [ascii("c")])
+        expect(names, "")
+    }
+}
