@@ -8,6 +8,8 @@ internal import VaultTransfer
 final class TransferReport: Sendable {
     private struct State {
         var progress = TransferProgress()
+        /// How long copying took, when it has ended.
+        var seconds: Double?
         var failures: [TransferSummary.Failure] = []
         var damage: [TransferSummary.Damage] = []
     }
@@ -27,6 +29,8 @@ final class TransferReport: Sendable {
         self.source = source
         self.isJSON = isJSON
     }
+
+    private var elapsed: Double { (ContinuousClock.now - started) / .seconds(1) }
 
     private func shown(_ path: [UInt8]) -> String {
         path.isEmpty ? source.shown : FilePath(bytes: path).shown
@@ -64,6 +68,7 @@ final class TransferReport: Sendable {
     func beginComparing() {
         state.withLock { state in
             state.progress.clear()
+            state.seconds = elapsed
             state.progress = TransferProgress()
             state.progress.label = "verifying "
         }
@@ -81,7 +86,7 @@ final class TransferReport: Sendable {
         _ verb: String, to destination: FilePath, _ totals: TransferTotals, compared: TransferTotals?
     ) throws(CommandFailure) {
         clear()
-        let seconds = (ContinuousClock.now - started) / .seconds(1)
+        let seconds = state.withLock { $0.seconds } ?? elapsed
         let summary = TransferSummary(
             source: source, destination: destination, totals, compared: compared, seconds: seconds,
             failures: state.withLock { $0.failures }, damage: state.withLock { $0.damage })

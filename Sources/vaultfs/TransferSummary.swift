@@ -37,6 +37,7 @@ struct TransferSummary: Encodable, Sendable {
     let present: Int
     let bytes: UInt64
     let bytesPresent: UInt64
+    /// Without those of comparing.
     let seconds: Double
     let notKept: NotKept
     /// Nil where nothing was compared.
