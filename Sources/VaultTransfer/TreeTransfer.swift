@@ -1,8 +1,6 @@
 internal import BackingStore
 internal import Glibc
-internal import MountedFileSystem
 internal import Synchronization
-internal import SystemPackage
 package import VaultStore
 
 /// Copies a tree, or compares a copy with its source, on several threads, in memory that does not grow with the tree (but
@@ -21,8 +19,6 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
         case file([UInt8], Directory, as: [UInt8])
     }
 
-    /// How deep directories may be inside each other: each is open at both sides.
-    private static var maximumDepth: Int { 1000 }
     /// How many names of a directory a thread takes at a time.
     private static var batch: Int { 32 }
 
@@ -213,70 +209,4 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
             try copy(object, in: directory, workspace)
         }
     }
-
-    private func enter(
-        _ object: SourceObject<Source.Item>, in directory: Directory, _ workspace: Workspace
-    ) throws(TransferFailure) -> Directory {
-        guard directory.depth < Self.maximumDepth else {
-            throw .entry("more than \(Self.maximumDepth) directories deep")
-        }
-        let existing = try writing(object.path) { () throws(StoreError) in
-            try destination.find(object.name, in: directory.destination)
-        }
-        let made: Destination.Item
-        if let existing {
-            try open(existing, for: object.path, workspace)
-            made = existing
-        } else if options.isComparing {
-            throw .entry("it is missing at the destination")
-        } else {
-            made = try writing(object.path) { () throws(StoreError) in
-                try destination.makeDirectory(object.name, in: directory.destination)
-            }
-        }
-        return Directory(
-            object.item, made, path: object.path, parent: directory, status: object.status, isNew: existing == nil)
-    }
-
-    /// Makes sure that what is there is a directory that can be written in.
-    private func open(
-        _ existing: Destination.Item, for path: [UInt8], _ workspace: Workspace
-    ) throws(TransferFailure) {
-        try writing(path) { () throws(StoreError) in
-            let status = try destination.status(of: existing)
-            guard status.st_mode & S_IFMT == S_IFDIR else { throw StoreError.system(.fileExists) }
-            // It gets its own mode again when all is in it.
-            if !options.isComparing, geteuid() != 0, status.st_mode & 0o700 != 0o700 {
-                var changes = AttributeChanges()
-                changes.mode = status.st_mode & 0o7777 | 0o700
-                try destination.change(existing, changes, workspace)
-            }
-        }
-    }
-
-    /// Removes what a transfer that was killed has left. What cannot be seen or removed stays.
-    private func sweep(_ directory: Directory) {
-        guard !directory.isNew, !options.isComparing, var listing = try? destination.list(directory.destination) else {
-            return
-        }
-        while let name = try? destination.next(&listing) {
-            guard TemporaryName.isOne(name),
-                let item = try? destination.find(name, in: directory.destination), destination.isStale(item)
-            else { continue }
-            try? destination.remove(name, in: directory.destination)
-        }
-    }
-}
-
-/// Something in the source that is being transferred.
-struct SourceObject<Item: Sendable> {
-    let item: Item
-    /// Before anything of it was read.
-    let status: stat
-    /// At the destination.
-    let name: [UInt8]
-    /// Below the source.
-    let path: [UInt8]
-
-    var kind: mode_t { status.st_mode & S_IFMT }
 }

@@ -44,15 +44,17 @@ final class WorkPool<Work: Sendable>: Sendable {
             state.running = bodies.count
         }
         var threads: [BackgroundThread] = []
+        var refusal: StoreError?
         for body in bodies {
             do throws(StoreError) {
                 threads.append(try BackgroundThread { [self] in work(body) })
             } catch {
-                state.update { $0.running -= 1 }
                 // Fewer do as well.
-                if threads.isEmpty && threads.count + 1 == bodies.count { throw error }
+                state.update { $0.running -= 1 }
+                refusal = error
             }
         }
+        if let refusal, threads.isEmpty { throw refusal }
         while !isDone() { whileWaiting() }
         for thread in threads { thread.join() }
     }
