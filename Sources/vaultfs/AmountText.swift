@@ -26,6 +26,11 @@ enum AmountText {
             + String(repeating: " ", count: 3 - percent.count) + percent + "%"
     }
 
+    /// `870 ms`
+    static func milliseconds(_ time: Duration) -> String {
+        "\(Int64((time / .milliseconds(1)).rounded())) ms"
+    }
+
     /// `0:09`, `2:00:00`
     static func time(seconds: Int) -> String {
         func two(_ number: Int) -> String { number < 10 ? "0\(number)" : "\(number)" }
