@@ -76,17 +76,20 @@ extension Verifier {
 
     /// Reports what is wrong with `vaultfs.dir`; nil where it gives no keys.
     private func checkRecord(of directory: Descriptor, isRoot: Bool) -> DirectoryKeys? {
+        let remedy: Remedy = isRoot ? .renewRoot : .empty
         do throws(StoreError) {
             let record = try readRecord(of: directory)
             let keys = try record.openKeys(keyRing)
             if record.isRoot != isRoot {
-                report(.damaged, nil, "vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
+                report(
+                    .damaged, nil, "vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")",
+                    remedy: remedy)
             }
             return keys
         } catch .system(.noSuchFileOrDirectory) {
-            report(.missing, nil, "vaultfs.dir: missing")
+            report(.missing, nil, "vaultfs.dir: missing", remedy: remedy)
         } catch {
-            report(error, nil, "vaultfs.dir")
+            report(error, nil, "vaultfs.dir", remedy: remedy)
         }
         return nil
     }
@@ -110,7 +113,8 @@ extension Verifier {
 }
 
 extension DirectoryRecord {
-    fileprivate func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
+    /// Authenticates the record.
+    func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
         let cipher = try keyRing.classCipher(protectionClass)
         do throws(FormatError) {
             return try openKeys(classCipher: cipher, vault: keyRing.vault)

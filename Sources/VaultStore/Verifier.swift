@@ -91,7 +91,7 @@ package final class Verifier {
     ///   - object: an entry of the directory being looked at; nil for the directory itself.
     func report(
         _ kind: VerifierFinding.Kind, _ object: VerifierObject?, _ message: String, attribute: [UInt8]? = nil,
-        at plaintextOffset: UInt64? = nil, count: UInt64? = nil
+        at plaintextOffset: UInt64? = nil, count: UInt64? = nil, remedy: Remedy? = nil
     ) {
         if kind.isNote { totals.notes += 1 } else { totals.damage += 1 }
         let shown = stack.dropFirst().map(\.object.shown) + (object.map { [$0.shown] } ?? [])
@@ -100,14 +100,18 @@ package final class Verifier {
             VerifierFinding(
                 kind: kind, path: Array(shown.joined(separator: [UInt8(ascii: "/")])),
                 backingPath: Array(backing.joined(separator: [UInt8(ascii: "/")])), attribute: attribute,
-                plaintextOffset: plaintextOffset, plaintextCount: count, message: message))
+                plaintextOffset: plaintextOffset, plaintextCount: count, message: message, remedy: remedy))
     }
 
     /// Reports that the store would not let `object` be read.
-    func report(_ error: StoreError, _ object: VerifierObject?, _ what: String, at plaintextOffset: UInt64? = nil) {
+    /// - Parameter remedy: where it can be read, and is damaged.
+    func report(
+        _ error: StoreError, _ object: VerifierObject?, _ what: String, at plaintextOffset: UInt64? = nil,
+        remedy: Remedy? = nil
+    ) {
         switch error {
         case .system(let errno): report(.unreadable, object, "\(what): cannot be read: \(errno)", at: plaintextOffset)
-        case .damaged(let reason): report(.damaged, object, "\(what): \(reason)", at: plaintextOffset)
+        case .damaged(let reason): report(.damaged, object, "\(what): \(reason)", at: plaintextOffset, remedy: remedy)
         case .crypto(let reason): report(.unreadable, object, "\(what): \(reason)", at: plaintextOffset)
         }
     }

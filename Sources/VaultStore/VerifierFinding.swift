@@ -45,6 +45,8 @@ package struct VerifierFinding: Sendable, Equatable {
     package let plaintextCount: UInt64?
     /// One line: what is wrong. It holds no name.
     package let message: String
+    /// What can be done about it; nil where nothing can that would not lose something.
+    package let remedy: Remedy?
 }
 
 /// What a `Verifier` has looked at so far.

@@ -28,7 +28,7 @@ enum FailureCode: Int32, CaseIterable {
         case .inUse: "the vault is mounted already, or the mount is in use"
         case .mountpoint: "the mountpoint cannot be used, or nothing is mounted there"
         case .cannotMount: "FUSE is not available, or mounting failed"
-        case .damageFound: "verify found damage"
+        case .damageFound: "verify found damage, or could not repair all of it"
         case .notPurged: "locked, but not everything could be purged from memory"
         case .lockFileExists: "not unlocked: a lock file exists"
         case .incomplete: "export: some files could not be exported, the others are there"
