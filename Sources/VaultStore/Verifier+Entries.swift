@@ -12,14 +12,26 @@ extension Verifier {
 
     /// Looks at one entry of the innermost directory.
     func check(_ entry: [UInt8], in directory: VerifierFrame.Open) {
+        let isThere = { (try? directory.descriptor.status(of: entry)) != nil }
+        var found: VerifierObject?
+        confirmed(VerifierObject(entry: entry, shown: entry), isThere: isThere) {
+            found = look(at: entry, in: directory)
+        }
+        // Not while it may be looked at again: what is below confirms itself.
+        if let found { descend(found, in: directory.descriptor) }
+        progress()
+    }
+
+    /// Returns the entry where it is a directory.
+    private func look(at entry: [UInt8], in directory: VerifierFrame.Open) -> VerifierObject? {
         let plain = VerifierObject(entry: entry, shown: entry)
         switch EntryName.kind(of: entry) {
         case .name:
-            checkObject(named(entry, sidecarBlob: nil, directory), in: directory.descriptor)
+            return checkObject(named(entry, sidecarBlob: nil, directory), in: directory.descriptor)
         case .longName:
             let blob = checkSidecar(of: plain, directory)
             let object = blob == nil ? plain : named(entry, sidecarBlob: blob, directory)
-            checkObject(object, in: directory.descriptor)
+            return checkObject(object, in: directory.descriptor)
         case .sidecar:
             checkOwner(ofSidecar: plain, in: directory.descriptor)
         case .temporary:
@@ -28,6 +40,7 @@ extension Verifier {
             let known = stack.count == 1 ? Self.rootEntries : [Self.rootEntries[0]]
             if !known.contains(entry) { reportUnknown(plain) }
         }
+        return nil
     }
 
     private func reportUnknown(_ object: VerifierObject) {
@@ -84,14 +97,14 @@ extension Verifier {
         }
     }
 
-    /// Looks at what an entry names. Pinned first, so that what is opened is what was looked at.
-    private func checkObject(_ object: VerifierObject, in directory: Descriptor) {
+    /// Looks at what an entry names; returns a directory. Pinned first, so that what is opened is what was looked at.
+    private func checkObject(_ object: VerifierObject, in directory: Descriptor) -> VerifierObject? {
         do throws(StoreError) {
             let pin = try Descriptor(at: directory.fd, object.entry, flags: linux_O_PATH)
             let status = try pin.status()
             switch status.st_mode & S_IFMT {
             case S_IFDIR:
-                descend(object, in: directory)
+                return object
             case S_IFREG:
                 totals.files += 1
                 if isFirstVisit(status) { checkFile(object, pin) }
@@ -104,7 +117,7 @@ extension Verifier {
         } catch {
             report(error, object, "entry")
         }
-        progress()
+        return nil
     }
 
     private func checkLink(_ object: VerifierObject, _ pin: Descriptor) throws(StoreError) {

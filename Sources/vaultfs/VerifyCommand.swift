@@ -9,7 +9,8 @@ struct VerifyCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "verify", abstract: "Check every name, header, length and chunk of a vault, and repair it.",
         discussion: """
-            Reads the whole vault and changes nothing. The vault must not be mounted read-write.
+            Reads the whole vault and changes nothing. While it is mounted, only damage is reported, and only what is \
+            found twice; the note 'busy' names what changed at every look.
 
             Prints a line for each finding: its kind, the path, and what is wrong. The kinds 'unsealed', 'journaled' \
             and 'leftover' are notes: a crash leaves them, the next mount or use puts them right, and nothing is lost. \
@@ -53,14 +54,15 @@ struct VerifyCommand: ParsableCommand {
         if repair && !yes { _ = try TerminalQuestion(otherwise: "--yes") }
         let directory = try VaultDirectory.open(vault.path)
         let sharing: VaultDirectory.Sharing = repair ? .exclusive : .shared
-        try VaultUse.check(directory, sharing: sharing)
+        let isInUse = try !repair && VaultUse.isMountedForWriting(directory)
+        if !isInUse { try VaultUse.check(directory, sharing: sharing) }
         let masterKey = try directory.unlock(with: secret.read(for: directory.configuration))
-        try directory.lock(sharing, wait: Self.lockPatience)
-        // Only now nobody writes it.
+        if !isInUse { try directory.lock(sharing, wait: Self.lockPatience) }
+        // Only now nobody writes it, unless it is in use: then only what is found twice counts.
         let locked = try directory.reread()
         let report = VerifyReport(vault: vault.path, isJSON: json)
         var repairable: [VerifierFinding] = []
-        let verifier = try Verifier(directory: locked, masterKey: masterKey)
+        let verifier = try Verifier(directory: locked, masterKey: masterKey, isInUse: isInUse)
         let totals = try verifier.run(
             onFinding: { finding in
                 report.add(finding)

@@ -32,7 +32,8 @@ extension MountTests {
             let vault = try damaged()
             let before = try state(vault)
             #expect(try verify(vault, []).exitCode == Failure.damageFound.rawValue)
-            expectFailure(try verify(vault, ["--repair"], launcher: ["setsid", "-w"]), .usage, naming: "terminal", "--yes")
+            expectFailure(
+                try verify(vault, ["--repair"], launcher: ["setsid", "-w"]), .usage, naming: "terminal", "--yes")
             #expect(try verify(vault, ["--yes"]).exitCode == Failure.usage.rawValue)
             let asked = try verify(
                 vault, ["--repair"], launcher: [Products.python, "\(Products.tests)/Programs/answer.py", "no"])
