@@ -149,7 +149,10 @@ let package = Package(
             swiftSettings: settings),
         .testTarget(
             name: "CommandLineTests",
-            dependencies: ["vaultfs", "VaultControl", "VaultFormat", "VaultCrypto", "TestSupport", system],
+            dependencies: [
+                "vaultfs", "VaultControl", "VaultFormat", "VaultCrypto", "TestSupport", system,
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
             swiftSettings: settings),
         .testTarget(
             name: "MountTests", dependencies: ["vaultfs", "TestSupport", "CLinux", system], swiftSettings: settings),

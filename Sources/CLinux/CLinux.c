@@ -4,9 +4,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/syscall.h>
@@ -30,6 +32,19 @@ int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char 
 int linux_fallocate(int fd, int mode, int64_t offset, int64_t length) { return fallocate(fd, mode, offset, length); }
 
 uint64_t linux_makedev(unsigned int major, unsigned int minor) { return makedev(major, minor); }
+
+int linux_is_immutable(int fd) {
+    int flags;
+    if (ioctl(fd, FS_IOC_GETFLAGS, &flags) != 0) return -1;
+    return (flags & FS_IMMUTABLE_FL) != 0;
+}
+
+int linux_make_immutable(int fd) {
+    int flags;
+    if (ioctl(fd, FS_IOC_GETFLAGS, &flags) != 0) return -1;
+    flags |= FS_IMMUTABLE_FL;
+    return ioctl(fd, FS_IOC_SETFLAGS, &flags);
+}
 
 int linux_syncfs(int fd) { return syncfs(fd); }
 

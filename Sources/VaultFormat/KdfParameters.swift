@@ -27,12 +27,19 @@ package struct ScryptCost: Sendable, Equatable {
         guard Self.logNRange.contains(logN), Self.rRange.contains(r), Self.pRange.contains(p) else {
             throw FormatError(.invalidValue, "scrypt parameters logN \(logN), r \(r), p \(p) are outside the bounds")
         }
-        let memory = 128 * r << logN
+        self.init(unchecked: logN, r: r, p: p)
         guard memory <= Self.maximumMemory else {
             throw FormatError(
                 .invalidValue, "scrypt parameters logN \(logN), r \(r) take \(memory >> 20) MiB of memory, over 1024")
         }
-        self.init(unchecked: logN, r: r, p: p)
+    }
+
+    /// Bytes of memory that a derivation takes, and with it a guess.
+    package var memory: Int { 128 * r << logN }
+
+    /// Whether a guess takes at least as much memory, and at least as much work, as at `other`.
+    package func isAtLeast(_ other: ScryptCost) -> Bool {
+        memory >= other.memory && memory * p >= other.memory * other.p
     }
 
     /// The parameters of a slot of this cost.
@@ -53,6 +60,15 @@ package enum KdfParameters: Sendable, Equatable {
     case scrypt(logN: Int, r: Int, p: Int, salt: [UInt8])
     /// For keyfiles and recovery keys, which cannot be guessed.
     case hkdfSha256(salt: [UInt8])
+
+    /// What a guess costs; nil for what cannot be guessed.
+    package var cost: ScryptCost? {
+        switch self {
+        // Within the bounds, since it was parsed or made.
+        case .scrypt(let logN, let r, let p, _): try? ScryptCost(logN: logN, r: r, p: p)
+        case .hkdfSha256: nil
+        }
+    }
 
     /// As the MAC's text has it: `scrypt,<logN>,<r>,<p>,<salt>` or `hkdf-sha256,<salt>`.
     var canonicalText: String {

@@ -51,6 +51,10 @@ package struct KeySlot: Sendable, Equatable {
         }
     }
 
+    /// Whether the slot is past its date at `time`, which is spelt as `expires`: from the largest unit to the smallest and of
+    /// one length, so that the order of text is the order of time.
+    package func isExpired(at time: String) -> Bool { expires.map { $0 <= time } ?? false }
+
     /// The slot's line in the MAC's text, without its LF.
     var canonicalText: String {
         let labelText = label.isEmpty ? "-" : KdfParameters.text(Array(label.utf8))

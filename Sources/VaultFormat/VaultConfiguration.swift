@@ -35,9 +35,7 @@ package struct VaultConfiguration: Sendable, Equatable {
         guard (1...maximumSlotCount).contains(requests.count) else {
             throw FormatError(.invalidValue, "\(requests.count) slots are not in 1…\(maximumSlotCount)")
         }
-        for time in [created] + requests.compactMap(\.expires) where !Timestamp.isValid(Array(time.utf8)) {
-            throw FormatError(.invalidValue, "'\(time)' is not a time YYYY-MM-DDThh:mm:ssZ")
-        }
+        try checkTimes([created] + requests.compactMap(\.expires))
         let vault = try VaultID.random()
         let head = headLines(vault: vault, chunkSize: chunkSize, features: [])
         var slots: [KeySlot] = []
@@ -46,19 +44,32 @@ package struct VaultConfiguration: Sendable, Equatable {
                 try KeySlot.make(
                     id: index + 1, request: request, created: created, masterKey: masterKey, head: head))
         }
-        let unsigned = VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: [], generation: 1, slots: slots, mac: [])
-        return VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: [], generation: 1, slots: slots,
-            mac: try unsigned.expectedMac(masterKey: masterKey))
+        return try VaultConfiguration(
+            vault: vault, chunkSize: chunkSize, features: [], generation: 1, slots: slots, mac: []
+        ).signed(masterKey: masterKey)
     }
 
-    /// Tries `secret` on every slot of its kind. Nil: it opens none. Throws `doesNotAuthenticate` when it opens one but
-    /// the MAC does not verify: the file was changed by someone without a key.
+    static func checkTimes(_ times: [String]) throws(FormatError) {
+        for time in times where !Timestamp.isValid(Array(time.utf8)) {
+            throw FormatError(.invalidValue, "'\(time)' is not a time YYYY-MM-DDThh:mm:ssZ")
+        }
+    }
+
+    /// The same under the MAC that it should have.
+    func signed(masterKey: SecretBytes) throws(FormatError) -> VaultConfiguration {
+        VaultConfiguration(
+            vault: vault, chunkSize: chunkSize, features: features, generation: generation, slots: slots,
+            mac: try expectedMac(masterKey: masterKey))
+    }
+
+    /// Tries `secret` on every slot of its kind, those that are expired at `time` last: a secret may have a newer slot. Nil:
+    /// it opens none. Throws `doesNotAuthenticate` when it opens one but the MAC does not verify: the file was changed by
+    /// someone without a key.
     package func openMasterKey(
-        with secret: SlotSecret
+        with secret: SlotSecret, at time: String = ""
     ) throws(FormatError) -> (masterKey: SecretBytes, slot: KeySlot)? {
-        for slot in slots where slot.kind == secret.kind {
+        let inOrder = slots.filter { !$0.isExpired(at: time) } + slots.filter { $0.isExpired(at: time) }
+        for slot in inOrder where slot.kind == secret.kind {
             guard let masterKey = try slot.open(with: secret, head: headLines) else { continue }
             guard try verifies(masterKey: masterKey) else {
                 throw FormatError(.doesNotAuthenticate, "vaultfs.json: mac does not verify")
@@ -86,7 +97,8 @@ package struct VaultConfiguration: Sendable, Equatable {
         }
     }
 
-    private var headLines: String { Self.headLines(vault: vault, chunkSize: chunkSize, features: features) }
+    /// What every slot is sealed with, and the MAC begins with.
+    var headLines: String { Self.headLines(vault: vault, chunkSize: chunkSize, features: features) }
 
     private static func headLines(vault: VaultID, chunkSize: Int, features: [String]) -> String {
         let featureList = features.isEmpty ? "-" : features.sorted().joined(separator: ",")

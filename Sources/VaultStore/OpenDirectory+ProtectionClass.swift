@@ -24,7 +24,7 @@ extension OpenDirectory {
         let before = try directory.status()
         let temporary = try temporaryEntry()
         do throws(StoreError) {
-            try write(rewrapped, to: temporary, like: status)
+            try descriptor.makeFile(temporary, of: rewrapped, like: status)
             try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
                 try rename(temporary, in: descriptor.fd, as: Self.recordEntry, flags: 0)
                 return (newClass, ())
@@ -47,17 +47,5 @@ extension OpenDirectory {
         do { return try record.rewrapped(as: newClass, from: oldCipher, to: newCipher) } catch {
             throw StoreError(error)
         }
-    }
-
-    /// Makes a durable file of these bytes with the owner and mode of `status`.
-    private func write(_ bytes: [UInt8], to entry: [UInt8], like status: stat) throws(StoreError) {
-        let file = try Descriptor(at: descriptor.fd, entry, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
-        let made = try file.status()
-        if made.st_uid != status.st_uid || made.st_gid != status.st_gid {
-            try retrying { fchown(file.fd, status.st_uid, status.st_gid) }
-        }
-        try retrying { fchmod(file.fd, status.st_mode & 0o7777) }
-        try bytes.withBytes { (bytes) throws(StoreError) in try file.write(bytes, at: 0) }
-        try file.synchronize(dataOnly: false)
     }
 }

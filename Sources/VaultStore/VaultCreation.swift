@@ -110,20 +110,12 @@ package enum VaultCreation {
         do throws(VaultError) {
             for (entry, contents) in files {
                 try VaultError.wrapping("cannot write", path.appending(entry)) { () throws(StoreError) in
-                    try root.replace(entry, with: contents, temporary: temporaryEntry(), mode: 0o600)
+                    try root.replace(entry, with: contents, temporary: VaultDirectory.temporaryEntry(), mode: 0o600)
                 }
             }
         } catch {
             for (entry, _) in files { unlinkat(root.fd, entry, 0) }
             throw error
-        }
-    }
-
-    private static func temporaryEntry() throws(StoreError) -> String {
-        do throws(CryptoError) {
-            return "vaultfs.tmp." + String(try SecureRandom.integer(), radix: 16)
-        } catch {
-            throw StoreError(error)
         }
     }
 

@@ -19,14 +19,12 @@ package final class VaultDirectory: Sendable {
 
     /// The name of the file that makes a directory a vault.
     package static let configurationEntry = "vaultfs.json"
-    /// 64 slots take under 64 KiB; anything over this is not ours.
-    private static let maximumConfigurationSize = 1 << 20
-
     package let path: FilePath
     package let configuration: VaultConfiguration
     /// True where the backing store refuses every write (mounted read-only).
     package let isOnReadOnlyStore: Bool
-    private let descriptor: Descriptor
+    /// The root directory.
+    let descriptor: Descriptor
 
     /// The root directory's descriptor, open for reading.
     package var root: FileDescriptor { FileDescriptor(rawValue: descriptor.fd) }
@@ -83,7 +81,7 @@ package final class VaultDirectory: Sendable {
             guard try descriptor.status().st_mode & S_IFMT == S_IFREG else {
                 throw StoreError.damaged("not a regular file")
             }
-            bytes = try descriptor.readToEnd(limit: maximumConfigurationSize)
+            bytes = try descriptor.readToEnd(limit: JSONParser.maximumSize)
         } catch {
             switch error {
             case .system(.noSuchFileOrDirectory): throw .notAVault(path)
@@ -92,7 +90,7 @@ package final class VaultDirectory: Sendable {
             case .damaged(let reason), .crypto(let reason): throw .damaged(file, reason)
             }
         }
-        guard let bytes else { throw .damaged(file, "over \(maximumConfigurationSize) bytes") }
+        guard let bytes else { throw .damaged(file, "over \(JSONParser.maximumSize) bytes") }
         do throws(FormatError) {
             return try VaultConfiguration.parse(bytes)
         } catch {
@@ -107,19 +105,11 @@ extension VaultDirectory {
     /// Tries again for up to `wait`, because a daemon that is shutting down holds it until all is flushed.
     /// - Throws: `inUse`, naming the holder where the kernel tells; `system`.
     package func lock(_ sharing: Sharing = .exclusive, wait: Duration) throws(VaultError) {
-        let deadline = ContinuousClock.now + wait
-        while true {
-            do throws(StoreError) {
-                try retrying { flock(descriptor.fd, (sharing == .exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) }
-                return
-            } catch {
-                guard error == .system(.wouldBlock) else {
-                    throw .system(error.errno, "cannot lock", path)
-                }
-                guard ContinuousClock.now < deadline else { throw .inUse(path, VaultHolder.find(descriptor: root)) }
-            }
-            // flock(2) has no time-out, and a signal to break a blocking call would be anybody's.
-            usleep(20_000)
+        do throws(StoreError) {
+            try descriptor.lockWhole(sharing == .exclusive ? LOCK_EX : LOCK_SH, wait: wait)
+        } catch {
+            guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
+            throw .inUse(path, VaultHolder.find(descriptor: root))
         }
     }
 
@@ -131,19 +121,26 @@ extension VaultDirectory {
     /// The master key, if `secret` opens a slot. Takes as long as the slots' key derivations.
     /// - Throws: `noSlot`, `wrongSecret`, `slotExpired`; `damaged` where the MAC does not verify.
     package func unlock(with secret: SlotSecret) throws(VaultError) -> SecretBytes {
+        try openSlot(with: secret).masterKey
+    }
+
+    /// The same, and which slot it was.
+    package func openSlot(
+        with secret: SlotSecret
+    ) throws(VaultError) -> (masterKey: SecretBytes, slot: KeySlot) {
         guard configuration.slots.contains(where: { $0.kind == secret.kind }) else { throw .noSlot(secret.kind) }
+        let now = UtcTime.now()
         let opened: (masterKey: SecretBytes, slot: KeySlot)?
         do throws(FormatError) {
-            opened = try configuration.openMasterKey(with: secret)
+            opened = try configuration.openMasterKey(with: secret, at: now)
         } catch {
             throw VaultError(error, configuration: path.appending(Self.configurationEntry))
         }
         guard let opened else { throw .wrongSecret(secret.kind) }
-        // Spelt from the largest unit to the smallest and of one length: order of text is order of time.
-        if let expires = opened.slot.expires, expires <= UtcTime.now() {
+        if let expires = opened.slot.expires, opened.slot.isExpired(at: now) {
             throw .slotExpired(id: opened.slot.id, expires: expires)
         }
-        return opened.masterKey
+        return opened
     }
 
     /// Checks the MAC of `vaultfs.json` under a master key that another process took from a slot.

@@ -22,6 +22,8 @@ package enum VaultError: Error, Equatable, Sendable {
     case noSlot(SlotKind)
     /// The secret is right, but its slot is past its date.
     case slotExpired(id: Int, expires: String)
+    /// A change of slots that is not made; why.
+    case slotRefused(String)
     /// A vault is to be made where there are files already.
     case notEmpty(FilePath)
     /// A vault is to be made where there is one.
@@ -53,6 +55,7 @@ extension VaultError: CustomStringConvertible {
         case .noSlot(.keyfile): "this vault has no keyfile slot"
         case .noSlot(.recovery): "this vault has no recovery key slot"
         case .slotExpired(let id, let expires): "slot \(id) expired at \(expires)"
+        case .slotRefused(let reason): reason
         case .notEmpty(let path): "directory is not empty: \(path.shown)"
         case .vaultExists(let path): "there is a vault already: \(path.shown)"
         case .system(let errno, let operation, let path): "\(operation) \(path.shown): \(errno)"

@@ -16,6 +16,11 @@ enum AmountText {
         return unit == "B" ? "\(Int(value)) B" : "\((value * 10).rounded() / 10) \(unit)"
     }
 
+    /// `870 ms`
+    static func milliseconds(_ time: Duration) -> String {
+        "\(Int64((time / .milliseconds(1)).rounded())) ms"
+    }
+
     /// `0:09`, `2:00:00`
     static func time(seconds: Int) -> String {
         func two(_ number: Int) -> String { number < 10 ? "0\(number)" : "\(number)" }

@@ -15,21 +15,36 @@ enum Console {
 
     /// Bytes as they are, on stderr. What cannot be written is lost: there is nobody to tell.
     static func writeToStandardError(_ text: String) {
+        try? writeAll(text, to: STDERR_FILENO)
+    }
+
+    /// Text on stdout, behind what was printed. Unlike `print` it says where that fails.
+    static func writeToStandardOutput(_ text: String) throws(Errno) {
+        fflush(nil)
+        try writeAll(text, to: STDOUT_FILENO)
+    }
+
+    private static func writeAll(_ text: String, to descriptor: Int32) throws(Errno) {
         var rest = Array(text.utf8)[...]
         while !rest.isEmpty {
-            let count = rest.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
+            let count = rest.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
             if count < 0 && errno == EINTR { continue }
-            guard count > 0 else { return }
+            guard count > 0 else { throw currentErrno() }
             rest = rest.dropFirst(count)
         }
     }
 
     /// A value as JSON on stdout: keys sorted, dates as ISO 8601 text, a line end.
     static func printJSON(_ value: some Encodable) throws(CommandFailure) {
+        print(try json(value), terminator: "")
+    }
+
+    /// The same as text.
+    static func json(_ value: some Encodable) throws(CommandFailure) -> String {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .prettyPrinted, .withoutEscapingSlashes]
         do {
-            print(String(decoding: try encoder.encode(value), as: UTF8.self))
+            return String(decoding: try encoder.encode(value), as: UTF8.self) + "\n"
         } catch {
             throw CommandFailure(.failure, "cannot write JSON: \(error)")
         }

@@ -36,7 +36,7 @@ final class Daemon: Sendable {
         self.request = request
         contents = try subject.open(request, secret: secret) { logger.notice("\($0)") }
         guard isWanted() else { throw CommandFailure(.failure, "whoever asked for the mount has gone") }
-        session = try FuseSession(fileSystem: contents.fileSystem, options: request.mountOptions, logger: logger)
+        session = try Self.mount(contents.fileSystem, request, logger: logger)
         // Without, the mount is as good; only nobody helps a daemon that is killed and cannot die.
         if let device = try? MountTable.read().entry(at: request.mountpoint.bytes)?.device {
             guardian?.watch(over: device)
@@ -65,6 +65,14 @@ final class Daemon: Sendable {
             session.cancel()
             throw error
         }
+    }
+
+    private static func mount(
+        _ fileSystem: any FileSystem, _ request: MountRequest, logger: Logger
+    ) throws -> FuseSession {
+        let unwritable = request.guardsMountpoint ? try MountpointGuard(request.mountpoint) : nil
+        let mount = { try FuseSession(fileSystem: fileSystem, options: request.mountOptions, logger: logger) }
+        return try unwritable?.mounting(log: { logger.warning("\($0)") }, mount) ?? mount()
     }
 
     private func takeSignals() throws {
@@ -102,13 +110,13 @@ final class Daemon: Sendable {
         session.requestUnmount()
     }
 
-    /// Serves in this process, logging to stderr. Does not return but to throw.
+    /// Serves in this process, logging to stderr, and tells a service manager when it is ready. Does not return but to throw.
     static func runInForeground(
         _ subject: any MountSubject, _ request: MountRequest, secret: SecretBytes
     ) throws -> Never {
         LoggingSystem.bootstrap(StreamLogHandler.standardError)
         let daemon = try Daemon(subject, request, secret: secret, guardian: Guardian.start())
-        daemon.serve {}
+        daemon.serve { ReadinessNotice.send() }
     }
 
     /// Without a control socket the mount works, only status and waiting do not: a warning, not a failure.

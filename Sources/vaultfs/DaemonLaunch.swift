@@ -68,6 +68,7 @@ enum DaemonLaunch {
         var words = ["--daemon-channel=\(channelDescriptor)", "--cache-size=\(request.cacheSize)"]
         let options = request.fuseOptions + (request.isReadOnly ? ["ro"] : [])
         if request.bypassesKernelCache { words.append("--no-kernel-cache") }
+        if request.guardsMountpoint { words.append("--guard-mountpoint") }
         if !options.isEmpty { words += ["-o", options.joined(separator: ",")] }
         return [Array("vaultfs".utf8)] + subject.words + [request.source.bytes, request.mountpoint.bytes]
             + words.map { ProcessArguments.bytes(of: $0) } + request.lock.arguments

@@ -59,7 +59,7 @@ struct CommandFailure: Error, Equatable {
             case .notFound, .notADirectory: .notAVault
             case .inUse: .inUse
             case .wrongSecret, .noSlot, .slotExpired: .wrongSecret
-            case .notEmpty, .vaultExists, .system: .failure
+            case .slotRefused, .notEmpty, .vaultExists, .system: .failure
             case .format(let error): error.kind == .invalidValue ? .usage : .failure
             }
         self.init(code, error.description)

@@ -37,15 +37,6 @@ struct InfoCommand: ParsableCommand {
 
 /// What `info` tells; the names of the fields are the interface of `--json`.
 private struct VaultReport: Encodable {
-    struct Slot: Encodable {
-        let id: Int
-        let kind: String
-        let label: String
-        let created: String
-        let expires: String?
-        let keyDerivation: String
-    }
-
     struct Mount: Encodable {
         let pid: Int32
         let command: String?
@@ -58,7 +49,7 @@ private struct VaultReport: Encodable {
     let chunkSize: Int
     let features: [String]
     let generation: UInt64
-    let slots: [Slot]
+    let slots: [SlotReport]
     let mounted: Mount?
 
     init(_ directory: VaultDirectory, user: VaultUse.User?) {
@@ -68,11 +59,7 @@ private struct VaultReport: Encodable {
         chunkSize = configuration.chunkSize
         features = configuration.features
         generation = configuration.generation
-        slots = configuration.slots.map { slot in
-            Slot(
-                id: slot.id, kind: slot.kind.rawValue, label: slot.label, created: slot.created, expires: slot.expires,
-                keyDerivation: Self.text(slot.kdf))
-        }
+        slots = configuration.slots.map(SlotReport.init)
         mounted = user.map { user in
             Mount(pid: user.holder.processID, command: user.holder.command, mountpoint: user.status?.mountpoint)
         }
@@ -85,10 +72,7 @@ private struct VaultReport: Encodable {
         Console.printField("chunk size", "\(chunkSize) bytes")
         Console.printField("features", features.isEmpty ? "none" : features.joined(separator: ", "))
         for slot in slots {
-            let label = slot.label.isEmpty ? "" : " '\(FilePath(slot.label).shown)'"
-            let expires = slot.expires.map { ", expires \($0)" } ?? ""
-            Console.printField(
-                "slot \(slot.id)", "\(slot.kind)\(label), made \(slot.created)\(expires), \(slot.keyDerivation)")
+            Console.printField("slot \(slot.id)", slot.text)
         }
         Console.printField("in use", mounted.map(Self.text) ?? "no")
     }
@@ -96,12 +80,5 @@ private struct VaultReport: Encodable {
     private static func text(_ mount: Mount) -> String {
         let command = mount.command.map { " (\($0))" } ?? ""
         return "by process \(mount.pid)\(command)" + (mount.mountpoint.map { " at \($0)" } ?? "")
-    }
-
-    private static func text(_ kdf: KdfParameters) -> String {
-        switch kdf {
-        case .scrypt(let logN, let r, let p, _): "scrypt N=2^\(logN) r=\(r) p=\(p)"
-        case .hkdfSha256: "hkdf-sha256"
-        }
     }
 }

@@ -89,14 +89,6 @@ struct InitCommand: ParsableCommand {
         }
         print("Made a vault in \(vault.path.shown).")
         guard let recoveryKey else { return }
-        print(
-            """
-
-            Recovery key, for when the passphrase is lost:
-
-              \(recoveryKey)
-
-            Whoever has it can open the vault. Write it down and keep it elsewhere; it is not shown again.
-            """)
+        print("\n" + RecoveryKeyText.shown(recoveryKey))
     }
 }

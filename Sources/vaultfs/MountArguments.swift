@@ -23,6 +23,13 @@ struct MountArguments: ParsableArguments {
             """)
     var noKernelCache = false
 
+    @Flag(
+        help: """
+            Make the empty mountpoint unwritable, so that nothing is left in it as plaintext while nothing is mounted there. \
+            It stays so: 'chmod u+w' ends it, for root's after 'chattr -i'.
+            """)
+    var guardMountpoint = false
+
     @OptionGroup(title: "Lock options")
     var lock: LockArguments
 
@@ -35,6 +42,10 @@ struct MountArguments: ParsableArguments {
     /// What fstab can only say within `-o`.
     mutating func take(_ list: MountOptionList) throws {
         try lock.take(list)
+        if list.guardsMountpoint { guardMountpoint = true }
+        guard !(guardMountpoint && list.mayBeNonEmpty) else {
+            throw CommandFailure(.usage, "--guard-mountpoint is for an empty mountpoint: leave '-o nonempty' out")
+        }
         if let text = list.ours["cache_size"] {
             guard let size = ByteSize(argument: text) else {
                 throw CommandFailure(.usage, "mount option cache_size='\(text)' is not a size")
@@ -55,7 +66,8 @@ struct MountArguments: ParsableArguments {
         MountRequest(
             source: source, mountpoint: mountpoint, fuseOptions: list.fuseOptions, cacheSize: cacheSize.bytes,
             isReadOnly: isReadOnly, lock: try lock.options(mountpoint: mountpoint),
-            bypassesKernelCache: noKernelCache || list.bypassesKernelCache)
+            bypassesKernelCache: noKernelCache || list.bypassesKernelCache,
+            guardsMountpoint: guardMountpoint)
     }
 
     /// Checks that a mount can be had at all, before anybody is asked for a secret.

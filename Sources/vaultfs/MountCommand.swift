@@ -15,8 +15,9 @@ struct MountCommand: ParsableCommand {
 
             -o takes words as fuse(8) and mount(8) know them, separated by commas: ro, allow_other, allow_root, noexec, \
             nosuid, nodev, noatime, nonempty, fsname=NAME, …; for fstab also passfile=FILE, keyfile=FILE, extpass=CMD, \
-            keyring=DESCRIPTION, credential=NAME, provider=CMD, \
-            cache_size=SIZE, lock_file=PATH, on_lock=POLICY, idle_lock=DURATION, grace=DURATION, no_kernel_cache. An ordinary user's mounts are always nosuid and nodev.
+            passphrase_fd=N, keyring=DESCRIPTION, credential=NAME, provider=CMD, cache_size=SIZE, lock_file=PATH, \
+            on_lock=POLICY, idle_lock=DURATION, grace=DURATION, no_kernel_cache, guard_mountpoint. An ordinary user's \
+            mounts are always nosuid and nodev.
             """)
 
     @Argument(help: "The vault directory.")
@@ -48,7 +49,8 @@ struct MountCommand: ParsableCommand {
         try mount.take(list)
         let directory = try VaultDirectory.open(MountArguments.resolve(vault.path))
         let place = try Mountpoint.check(
-            mountpoint.path, source: .init(vault: directory), mayBeNonEmpty: list.mayBeNonEmpty)
+            mountpoint.path, source: .init(vault: directory), mayBeNonEmpty: list.mayBeNonEmpty,
+            isGuarded: mount.guardMountpoint)
         let request = try mount.request(
             list, source: directory.path, mountpoint: place,
             isReadOnly: list.isReadOnly || directory.isOnReadOnlyStore)

@@ -9,6 +9,7 @@ struct MountOptionList: Equatable {
     var allowsOthers = false
     var mayBeNonEmpty = false
     var bypassesKernelCache = false
+    var guardsMountpoint = false
     /// The options fstab has no other place for, as texts: those of `own`.
     var ours: [String: String] = [:]
 
@@ -19,15 +20,21 @@ struct MountOptionList: Equatable {
     ]
     /// Passed on with their value.
     private static let settings: Set = ["fsname", "max_read", "context", "fscontext", "defcontext", "rootcontext"]
-    private static let own: Set = [
-        "passfile", "extpass", "keyfile", "keyring", "credential", "provider", "cache_size", "lock_file", "on_lock",
-        "idle_lock", "grace",
+    static let own: Set = [
+        "passfile", "extpass", "keyfile", "passphrase_fd", "keyring", "credential", "provider", "cache_size",
+        "lock_file",
+        "on_lock", "idle_lock", "grace",
     ]
     /// For mount(8), systemd and the kernel's defaults: nothing to do.
     private static let ignored: Set = [
         "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group", "relatime",
-        "norelatime", "nostrictatime", "nolazytime", "silent", "loud",
+        "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime", "silent", "loud", "iversion",
+        "noiversion",
+        "mand", "nomand", "symfollow", "comment",
     ]
+
+    /// The same with a value; `user=NAME` is what mount(8) notes of who mounted.
+    private static let ignoredSettings: Set = ["comment", "user"]
 
     /// - Parameter lists: the values of every `-o`: words separated by commas; `\,` is a comma inside a word.
     init(_ lists: [String]) throws(CommandFailure) {
@@ -49,7 +56,11 @@ struct MountOptionList: Equatable {
             mayBeNonEmpty = true
         } else if name == "no_kernel_cache" {
             bypassesKernelCache = true
-        } else if name == "ro" || name == "rw" || name.hasPrefix("x-") || Self.ignored.contains(name) {
+        } else if name == "guard_mountpoint" {
+            guardsMountpoint = true
+        } else if name == "remount" {
+            throw CommandFailure(.usage, "a mount cannot be changed: unmount it, and mount it anew")
+        } else if name == "ro" || name == "rw" || Self.isForOthers(name) || Self.ignored.contains(name) {
             // ro goes on once, at the end: the last of ro and rw holds.
         } else if Self.flags.contains(name) {
             fuseOptions.append(name)
@@ -68,10 +79,13 @@ struct MountOptionList: Equatable {
                 throw CommandFailure(.usage, "mount option max_read='\(value)' is not a number")
             }
             fuseOptions.append("\(name)=\(Self.escaped(value))")
-        } else if !name.hasPrefix("x-"), name != "comment" {
+        } else if !Self.isForOthers(name), !Self.ignoredSettings.contains(name) {
             throw Self.unknown(name)
         }
     }
+
+    /// `x-systemd.automount`, `X-mount.mkdir` and such: for programs that read fstab (mount(8)).
+    private static func isForOthers(_ name: String) -> Bool { name.hasPrefix("x-") || name.hasPrefix("X-") }
 
     private static func unknown(_ name: String) -> CommandFailure {
         CommandFailure(.usage, "unknown mount option '\(name)'")

@@ -19,6 +19,8 @@ struct MountRequest: Sendable {
     var lock: LockOptions
     /// Plaintext stays out of the kernel's page cache.
     var bypassesKernelCache: Bool
+    /// The mountpoint is made unwritable.
+    var guardsMountpoint: Bool
 
     var sharing: VaultDirectory.Sharing { isReadOnly ? .shared : .exclusive }
 

@@ -24,10 +24,12 @@ enum Mountpoint {
     }
 
     /// The absolute path of a mountpoint at which something can be mounted.
-    /// - Parameter source: nil where it is no directory.
+    /// - Parameters:
+    ///   - source: nil where it is no directory.
+    ///   - isGuarded: it need not be writable, since `MountpointGuard` lifts what makes it so.
     /// - Throws: code `mountpoint`, or `inUse` where a vault is mounted there.
     static func check(
-        _ path: FilePath, source: Source?, mayBeNonEmpty: Bool
+        _ path: FilePath, source: Source?, mayBeNonEmpty: Bool, isGuarded: Bool
     ) throws(CommandFailure) -> FilePath {
         let resolved: FilePath
         do throws(Errno) {
@@ -42,8 +44,11 @@ enum Mountpoint {
         guard resolved.withPlatformString({ stat($0, &status) }) == 0 else { throw failure(path, currentErrno()) }
         guard status.st_mode & S_IFMT == S_IFDIR else { throw failure(path, .notDirectory) }
         // What fusermount3(1) asks of an ordinary user; said here in words.
-        if geteuid() != 0, resolved.withPlatformString({ access($0, W_OK) }) != 0 {
-            throw CommandFailure(.mountpoint, "mountpoint is not writable for you: \(resolved.shown)")
+        if !isGuarded, geteuid() != 0, resolved.withPlatformString({ access($0, W_OK) }) != 0 {
+            throw CommandFailure(
+                .mountpoint,
+                "mountpoint is not writable for you: \(resolved.shown); one that is guarded needs --guard-mountpoint again"
+            )
         }
         if let source { try checkNesting(resolved, source) }
         if !mayBeNonEmpty { try checkEmptiness(resolved) }

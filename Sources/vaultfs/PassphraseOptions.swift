@@ -50,6 +50,12 @@ struct PassphraseOptions: ParsableArguments {
     mutating func take(_ list: MountOptionList) throws {
         if let text = list.ours["passfile"] { passfile = PathArgument(argument: text) }
         if let text = list.ours["extpass"] { extpass = text }
+        if let text = list.ours["passphrase_fd"] {
+            guard let number = Int32(text) else {
+                throw CommandFailure(.usage, "mount option passphrase_fd='\(text)' is not a number")
+            }
+            passphraseDescriptor = number
+        }
         if let text = list.ours["keyring"] { keyring = text }
         if let text = list.ours["credential"] { credential = text }
         try validate()
@@ -63,29 +69,21 @@ struct PassphraseOptions: ParsableArguments {
 
     /// What the source holds; nil where none was given.
     func read() throws(CommandFailure) -> WipedBytes? {
-        if let passfile { return try SecretReader.read(path: passfile.path, limit: SecretReader.textLimit) }
-        if let extpass {
-            return try SecretReader.run(
-                command: ProcessArguments.bytes(of: extpass), option: "--extpass", limit: SecretReader.textLimit)
-        }
-        if let keyring { return try SecretReader.read(key: ProcessArguments.bytes(of: keyring)) }
-        if let credential { return try SecretReader.read(credential: ProcessArguments.bytes(of: credential)) }
-        if let passphraseDescriptor {
-            return try SecretReader.read(
-                descriptor: passphraseDescriptor, name: "file descriptor \(passphraseDescriptor)",
-                limit: SecretReader.textLimit)
-        }
-        return nil
+        try source?.read()
+    }
+
+    private var source: PassphraseSource? {
+        if let passfile { return .file(passfile.path) }
+        if let extpass { return .command(ProcessArguments.bytes(of: extpass), option: "--extpass") }
+        if let keyring { return .key(ProcessArguments.bytes(of: keyring)) }
+        if let credential { return .credential(ProcessArguments.bytes(of: credential)) }
+        return passphraseDescriptor.map { .descriptor($0) }
     }
 
     /// The passphrase, from the terminal where no source was given.
     func passphrase() throws(CommandFailure) -> SlotSecret {
         let text: WipedBytes
         if let given = try read() { text = given } else { text = try TerminalPrompt.ask("Passphrase: ") }
-        do throws(FormatError) {
-            return try text.withBytes { (bytes) throws(FormatError) in try .passphrase(bytes) }
-        } catch {
-            throw CommandFailure(.wrongSecret, error.reason)
-        }
+        return try SecretReader.slotSecret(text) { (bytes) throws(FormatError) in try .passphrase(bytes) }
     }
 }

@@ -18,9 +18,11 @@ enum ProcessArguments {
         return arguments
     }
 
-    /// Whether mount(8) calls, by way of mount.fuse3(8): `vaultfs SOURCE MOUNTPOINT -o OPTIONS`, without a command.
-    private static func isMountHelper(_ arguments: [String]) -> Bool {
-        arguments.count >= 4 && arguments[0].hasPrefix("/") && arguments[1].hasPrefix("/") && arguments[2] == "-o"
+    /// Whether mount(8) calls, by way of mount.fuse3(8): `vaultfs SOURCE MOUNTPOINT -o OPTIONS`, without a command, of which
+    /// none has a slash.
+    static func isMountHelper(_ arguments: [String]) -> Bool {
+        guard arguments.count >= 2, let source = arguments.first else { return false }
+        return source.contains("/") && !source.hasPrefix("-")
     }
 
     static func text(of bytes: some Sequence<UInt8>) -> String {

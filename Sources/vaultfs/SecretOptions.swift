@@ -44,42 +44,23 @@ struct SecretOptions: ParsableArguments {
     /// Whether it is read from one place, whatever the vault is, and not from the terminal.
     var hasSource: Bool { !passphrase.sources.isEmpty || keyfile != nil }
 
+    /// Whether any of the options is given.
+    var isGiven: Bool { hasSource || provider != nil || recoveryKey }
+
     /// Reads the secret, from the terminal where no source was given; for a new vault, which no provider knows of.
     /// - Parameter isNew: a new passphrase is asked for twice.
     func read(isNew: Bool = false) throws(CommandFailure) -> SlotSecret {
-        if let keyfile {
-            let contents = try SecretReader.read(path: keyfile.path, limit: SecretReader.keyfileLimit)
-            return try slotSecret(contents, name: "keyfile \(keyfile.path.shown)") { (bytes) throws(FormatError) in
-                try .keyfile(bytes)
-            }
-        }
+        if let keyfile { return try SecretReader.keyfile(keyfile) }
         let text = try readText(isNew: isNew)
         if recoveryKey {
-            return try slotSecret(text, name: nil) { (bytes) throws(FormatError) in try .recovery(bytes) }
+            return try SecretReader.slotSecret(text) { (bytes) throws(FormatError) in try .recovery(bytes) }
         }
-        return try slotSecret(text, name: nil) { (bytes) throws(FormatError) in try .passphrase(bytes) }
+        return try SecretReader.slotSecret(text) { (bytes) throws(FormatError) in try .passphrase(bytes) }
     }
 
     private func readText(isNew: Bool) throws(CommandFailure) -> WipedBytes {
         if let given = try passphrase.read() { return given }
         if recoveryKey { return try TerminalPrompt.ask("Recovery key: ") }
-        guard isNew else { return try TerminalPrompt.ask("Passphrase: ") }
-        let passphrase = try TerminalPrompt.ask("New passphrase: ")
-        guard !passphrase.isEmpty else { throw CommandFailure(.usage, "the passphrase is empty") }
-        let again = try TerminalPrompt.ask("The same again: ")
-        guard passphrase.hasSameBytes(as: again) else {
-            throw CommandFailure(.failure, "the two passphrases differ; nothing was made")
-        }
-        return passphrase
-    }
-
-    private func slotSecret(
-        _ bytes: WipedBytes, name: String?, _ make: ([UInt8]) throws(FormatError) -> SlotSecret
-    ) throws(CommandFailure) -> SlotSecret {
-        do throws(FormatError) {
-            return try bytes.withBytes(make)
-        } catch {
-            throw CommandFailure(.wrongSecret, (name.map { $0 + ": " } ?? "") + error.reason)
-        }
+        return isNew ? try TerminalPrompt.askForNew() : try TerminalPrompt.ask("Passphrase: ")
     }
 }

@@ -2,6 +2,7 @@ internal import BackingStore
 internal import CLinux
 internal import Glibc
 internal import SystemPackage
+internal import VaultFormat
 internal import VaultStore
 
 /// Reads secrets from files, descriptors, programs and keyrings.
@@ -41,6 +42,25 @@ enum SecretReader {
         guard bytes.count <= limit else { throw CommandFailure(.wrongSecret, "\(name) has over \(limit) bytes") }
         guard !bytes.isEmpty else { throw CommandFailure(.wrongSecret, "\(name) is empty") }
         return bytes
+    }
+
+    /// The secret in a keyfile.
+    static func keyfile(_ file: PathArgument) throws(CommandFailure) -> SlotSecret {
+        let contents = try read(path: file.path, limit: keyfileLimit)
+        return try slotSecret(contents, name: "keyfile \(file.path.shown)") { (bytes) throws(FormatError) in
+            try .keyfile(bytes)
+        }
+    }
+
+    /// What `make` makes of the bytes, which are wiped. `name` is theirs, for a message.
+    static func slotSecret(
+        _ bytes: WipedBytes, name: String? = nil, _ make: ([UInt8]) throws(FormatError) -> SlotSecret
+    ) throws(CommandFailure) -> SlotSecret {
+        do throws(FormatError) {
+            return try bytes.withBytes(make)
+        } catch {
+            throw CommandFailure(.wrongSecret, (name.map { $0 + ": " } ?? "") + error.reason)
+        }
     }
 
     /// Reads a key of type user from the kernel's keyrings (keyrings(7)).

@@ -1,20 +1,31 @@
 internal import BackingStore
+internal import CLinux
 internal import Glibc
 internal import Synchronization
 internal import VaultStore
 
 /// Asks for a secret on the terminal, without echo.
 enum TerminalPrompt {
+    static let otherSources = "--passfile, --extpass, --passphrase-fd or --keyfile"
     /// The signals that end or stop the program while echo is off: the terminal is put right first.
     private static let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP]
 
-    /// What is typed up to the end of the line, without the LF.
-    static func ask(_ question: String) throws(CommandFailure) -> WipedBytes {
+    /// A new passphrase, asked for twice. `otherwise` are the options that would do without a terminal.
+    static func askForNew(otherwise: String = otherSources) throws(CommandFailure) -> WipedBytes {
+        let passphrase = try ask("New passphrase: ", otherwise: otherwise)
+        guard !passphrase.isEmpty else { throw CommandFailure(.usage, "the passphrase is empty") }
+        let again = try ask("The same again: ", otherwise: otherwise)
+        guard passphrase.hasSameBytes(as: again) else {
+            throw CommandFailure(.failure, "the two passphrases differ; nothing was done")
+        }
+        return passphrase
+    }
+
+    /// What is typed up to the end of the line, without the LF. `otherwise` are the options that would do without a terminal.
+    static func ask(_ question: String, otherwise: String = otherSources) throws(CommandFailure) -> WipedBytes {
         let terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
         guard terminal >= 0 else {
-            throw CommandFailure(
-                .failure,
-                "no terminal to ask on: use --passfile, --extpass, --passphrase-fd or --keyfile")
+            throw CommandFailure(.failure, "no terminal to ask on: use \(otherwise)")
         }
         defer { close(terminal) }
         while true {
@@ -27,10 +38,7 @@ enum TerminalPrompt {
     }
 
     private static func askOnce(_ question: String, terminal: Int32) throws(CommandFailure) -> WipedBytes {
-        var before = termios()
-        guard tcgetattr(terminal, &before) == 0 else {
-            throw CommandFailure(.failure, "cannot turn the terminal's echo off: \(currentErrno())")
-        }
+        var before = try state(of: terminal)
         var old: [sigaction] = []
         for number in signals {
             var action = sigaction()
@@ -40,23 +48,46 @@ enum TerminalPrompt {
             sigaction(number, &action, &previous)
             old.append(previous)
         }
+        // They come only while we wait: one between looking for it and waiting would not end the wait.
+        let mask = Self.mask(SIG_BLOCK, of: signals)
         var silent = before
         silent.c_lflag &= ~tcflag_t(ECHO)
         tcsetattr(terminal, TCSAFLUSH, &silent)
         defer {
             tcsetattr(terminal, TCSAFLUSH, &before)
             for (number, var previous) in zip(signals, old) { sigaction(number, &previous, nil) }
+            _ = Self.mask(SIG_UNBLOCK, of: signals)
             write(terminal, "\n", 1)
         }
         write(terminal, question, question.utf8.count)
-        return try readLine(terminal)
+        return try readLine(terminal, mask: mask)
     }
 
-    private static func readLine(_ terminal: Int32) throws(CommandFailure) -> WipedBytes {
+    /// - Throws: where the terminal has hung up (EIO) and where it is none.
+    private static func state(of terminal: Int32) throws(CommandFailure) -> termios {
+        var state = termios()
+        guard tcgetattr(terminal, &state) == 0 else {
+            throw CommandFailure(.failure, "the terminal is gone: \(currentErrno())")
+        }
+        return state
+    }
+
+    /// pthread_sigmask(3); returns the mask of before.
+    private static func mask(_ operation: Int32, of numbers: [Int32]) -> sigset_t {
+        var (set, before) = (sigset_t(), sigset_t())
+        sigemptyset(&set)
+        for number in numbers { sigaddset(&set, number) }
+        pthread_sigmask(operation, &set, &before)
+        return before
+    }
+
+    /// `mask` is that while it waits.
+    private static func readLine(_ terminal: Int32, mask: sigset_t) throws(CommandFailure) -> WipedBytes {
         let line = WipedBytes(capacity: SecretReader.textLimit + 1)
         while !line.isFull, arrivedSignal.load(ordering: .relaxed) == 0 {
             let before = line.count
             var failure: Int32 = 0
+            if withUnsafePointer(to: mask, { linux_wait_for_input(terminal, $0) }) < 0, errno == EINTR { continue }
             line.fill { buffer in
                 let count = read(terminal, buffer.baseAddress, buffer.count)
                 if count < 0 { failure = errno }
@@ -70,7 +101,11 @@ enum TerminalPrompt {
                 line.removeLast()
                 return line
             }
-            if line.count == before { return line }
+            if line.count == before {
+                // An end of file was typed, if there still is somebody to type.
+                _ = try state(of: terminal)
+                return line
+            }
         }
         guard !line.isFull else {
             throw CommandFailure(.wrongSecret, "over \(SecretReader.textLimit) bytes were typed")

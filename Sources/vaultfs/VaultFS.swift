@@ -20,9 +20,8 @@ struct VaultFS: ParsableCommand {
         version: version,
         subcommands: [
             InitCommand.self, MountCommand.self, ViewCommand.self, UnmountCommand.self, LockCommand.self,
-            UnlockCommand.self,
-            StatusCommand.self, EventsCommand.self, ProtectCommand.self, InfoCommand.self, BenchCommand.self,
-            VerifyCommand.self, ExportCommand.self,
+            UnlockCommand.self, StatusCommand.self, EventsCommand.self, ProtectCommand.self, SlotCommand.self,
+            InfoCommand.self, BenchCommand.self, VerifyCommand.self, ExportCommand.self,
         ])
 
     /// The version of this program.

@@ -76,7 +76,8 @@ struct ViewCommand: ParsableCommand {
         try view.check(try place.manifest())
         let directory = Mountpoint.Source(kind: "source", path: path, descriptor: place.root.fd)
         let target = try Mountpoint.check(
-            mountpoint.path, source: place.onlyName == nil ? directory : nil, mayBeNonEmpty: list.mayBeNonEmpty)
+            mountpoint.path, source: place.onlyName == nil ? directory : nil, mayBeNonEmpty: list.mayBeNonEmpty,
+            isGuarded: mount.guardMountpoint)
         let request = try mount.request(list, source: path, mountpoint: target, isReadOnly: true)
         if request.lock.policy == .forget { try view.checkKeyFileStays() }
         try MountArguments.checkDevice(list)

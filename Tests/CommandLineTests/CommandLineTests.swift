@@ -13,7 +13,10 @@ import Testing
     }
 
     @Test func `what is for mount and systemd is taken and dropped`() throws {
-        let list = try MountOptionList(["defaults,noauto,_netdev,x-systemd.automount,x-gvfs-name=a,comment=b,,"])
+        let list = try MountOptionList([
+            "defaults,auto,noauto,nofail,_netdev,user,users,nouser,user=ada,owner,group,comment,comment=b,,",
+            "x-systemd.automount,x-gvfs-name=a,X-mount.mkdir=0700,relatime,strictatime,lazytime,nomand,iversion,loud",
+        ])
         #expect(list == (try MountOptionList([])))
     }
 
@@ -29,15 +32,22 @@ import Testing
     }
 
     @Test func `what fstab says for us`() throws {
-        let list = try MountOptionList(["passfile=/p,cache_size=64M,keyfile=/k,extpass=cat /p"])
-        #expect(list.ours == ["passfile": "/p", "cache_size": "64M", "keyfile": "/k", "extpass": "cat /p"])
+        let list = try MountOptionList(["passfile=/p,cache_size=64M,keyfile=/k,extpass=cat /p,passphrase_fd=3"])
+        #expect(
+            list.ours == [
+                "passfile": "/p", "cache_size": "64M", "keyfile": "/k", "extpass": "cat /p", "passphrase_fd": "3",
+            ])
         #expect(list.fuseOptions.isEmpty)
+        #expect(try MountOptionList(["guard_mountpoint"]).guardsMountpoint)
     }
 
     @Test(arguments: [
         ("bogus", "unknown mount option 'bogus'"), ("subtype=x", "unknown mount option 'subtype'"),
         ("fd=3", "unknown mount option 'fd'"), ("fsname", "mount option 'fsname' needs a value: fsname=…"),
         ("max_read=many", "mount option max_read='many' is not a number"),
+        ("passphrase=secret", "unknown mount option 'passphrase'"),
+        ("nosymfollow", "unknown mount option 'nosymfollow'"),
+        ("remount", "a mount cannot be changed: unmount it, and mount it anew"),
         ("allow_other=1", "unknown mount option 'allow_other'"),
     ])
     func `what is not known is refused`(option: String, message: String) {
@@ -89,6 +99,15 @@ import Testing
 
     @Test func `valid text stays as it is`() {
         #expect(ProcessArguments.text(of: Array("größe €𝄞".utf8)) == "größe €𝄞")
+    }
+
+    @Test(
+        arguments: [
+            (["/vault", "/mount", "-o", "rw"], true), (["vaults/a", "mount"], true), (["./init", "mount"], true),
+            (["mount", "/vault", "/mount"], false), (["--foreground=/", "x"], false), (["/vault"], false), ([], false),
+        ] as [([String], Bool)])
+    func `called by mount`(arguments: [String], isMountHelper: Bool) {
+        #expect(ProcessArguments.isMountHelper(arguments) == isMountHelper)
     }
 
     @Test func `paths are bytes`() {

@@ -5,26 +5,26 @@ set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 mount=$1 examples=$2 vaultfs=$3 scratch=$4 passfile=$5 vault=$6
 units=$scratch/units
-mkdir "$units"
-for unit in "$examples"/systemd/*.service; do
-    sed "s|=/usr/local/bin/vaultfs |=$vaultfs |" "$unit" >"$units/${unit##*/}"
+mkdir -p "$units/system"
+for unit in "$examples"/systemd/*.service "$examples"/systemd/system/*.service; do
+    sed "s|=/usr/local/bin/vaultfs |=$vaultfs |" "$unit" >"$units/${unit#"$examples"/systemd/}"
 done
 
 # Warnings are no failure to it, but are to us.
 if command -v systemd-analyze >/dev/null; then
-    for unit in "$units"/*.service; do
-        case $unit in *@.service) manager=--user ;; *) manager=--system ;; esac
-        complaints=$(systemd-analyze $manager verify "$unit" 2>&1)
+    for unit in "$units"/*.service "$units"/system/*.service; do
+        case $unit in */system/* | *sleep.service) manager=--system ;; *) manager=--user ;; esac
+        complaints=$(systemd-analyze $manager --man=no verify "$unit" 2>&1)
         [ -z "$complaints" ] || { echo "$complaints" >&2; exit 1; }
     done
 fi
 
-# The example's settings, with this vault's paths.
-sed -e "s|^VAULT=.*|VAULT=$vault|" -e "s|^MOUNTPOINT=.*|MOUNTPOINT=$mount|" \
-    -e "s|^PASSPHRASE_COMMAND=.*|PASSPHRASE_COMMAND=\"cat '$passfile'\"|" "$examples/systemd/vault.conf" >"$scratch/a.conf"
+# settings EXAMPLE: with this vault's paths.
+settings() { sed -e "s|^VAULT=.*|VAULT=$vault|" -e "s|^MOUNTPOINT=.*|MOUNTPOINT=$mount|" "$examples/systemd/$1"; }
+settings vault.conf | sed "s|^PASSPHRASE_COMMAND=.*|PASSPHRASE_COMMAND=\"cat '$passfile'\"|" >"$scratch/a.conf"
 grep -q "^PASSPHRASE_COMMAND=\"cat" "$scratch/a.conf"
 
-# setting NAME: its value, unquoted as systemd.exec(5) does. run UNIT KEY: a command of a unit. What systemd puts in for
+# setting NAME: its value, unquoted as systemd.exec(5) does. run UNIT KEY [RUNNER]: a command of a unit. What systemd puts in for
 # "${NAME}" and $NAME is what a shell does.
 setting() {
     local value
@@ -33,13 +33,15 @@ setting() {
     printf '%s' "${value%\"}"
 }
 run() {
+    # What runs the command, if anything.
+    local runner=${3:-}
     local VAULT MOUNTPOINT PASSPHRASE_COMMAND OPTIONS command
     VAULT=$(setting VAULT) MOUNTPOINT=$(setting MOUNTPOINT) OPTIONS=$(setting OPTIONS)
     PASSPHRASE_COMMAND=$(setting PASSPHRASE_COMMAND)
     export VAULT MOUNTPOINT OPTIONS PASSPHRASE_COMMAND
     command=$(sed -n "s/^$2=//p" "$units/$1")
     [ -n "$command" ]
-    (cd / && eval "$command")
+    (cd / && eval "$runner $command")
 }
 
 # Type=forking: ready when the command is back.
@@ -59,3 +61,11 @@ rm "$XDG_RUNTIME_DIR/vaultfs/device.lock"
 exec 7<&-
 run vaultfs@.service ExecStop
 if mountpoint -q "$mount"; then exit 1; fi
+
+# Type=notify: the machine's own unit, with the credential where systemd puts it. allow_other is for root, or for fuse.conf.
+settings system/vault-at-boot.conf | sed 's|-o allow_other||' >"$scratch/a.conf"
+mkdir "$scratch/credentials"
+cp "$passfile" "$scratch/credentials/passphrase"
+CREDENTIALS_DIRECTORY=$scratch/credentials run system/vaultfs@.service ExecStart "python3 ${0%/*}/notify.py $mount"
+# As the example says it.
+[[ $(stat -c %A "$mount") != *w* ]]

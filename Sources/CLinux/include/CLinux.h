@@ -23,6 +23,9 @@ extern const int linux_SEEK_DATA, linux_SEEK_HOLE;
 int linux_open_beneath(int directory, const char *path, int flags, int follow_links);
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags);
 int linux_fallocate(int fd, int mode, int64_t offset, int64_t length);
+// FS_IMMUTABLE_FL, ioctl_iflags(2): 1 or 0; and setting it, which takes CAP_LINUX_IMMUTABLE.
+int linux_is_immutable(int fd);
+int linux_make_immutable(int fd);
 int linux_syncfs(int fd);
 // sync_file_range(2), SYNC_FILE_RANGE_WRITE: the kernel begins to write these bytes out, and nobody waits.
 int linux_start_writing(int fd, int64_t offset, int64_t length);
@@ -97,6 +100,8 @@ int linux_memory_file(const char *name);
 int linux_pidfd_open(int pid);
 // posix_spawn_file_actions_addclosefrom_np(3); `actions` is a posix_spawn_file_actions_t.
 int linux_spawn_close_from(void *actions, int first);
+// ppoll(2) for input, without a time-out, under the signal mask `mask`, a sigset_t.
+int linux_wait_for_input(int fd, const void *mask);
 
 // Messages of /dev/fuse (<linux/fuse.h>) as far as libfuse 3.14 keeps them from a file system.
 struct iovec;

@@ -1,0 +1,18 @@
+internal import BackingStore
+internal import Glibc
+internal import VaultCrypto
+
+extension Descriptor {
+    /// Makes a durable file of these bytes in this directory, with the owner and mode of `status`. A part of it may be there
+    /// after a failure: `EEXIST`, `EPERM` where the owner cannot be had, `ENOSPC`.
+    func makeFile(_ entry: [UInt8], of bytes: [UInt8], like status: stat) throws(StoreError) {
+        let file = try Descriptor(at: fd, entry, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
+        let made = try file.status()
+        if made.st_uid != status.st_uid || made.st_gid != status.st_gid {
+            try retrying { fchown(file.fd, status.st_uid, status.st_gid) }
+        }
+        try retrying { fchmod(file.fd, status.st_mode & 0o7777) }
+        try bytes.withBytes { (bytes) throws(StoreError) in try file.write(bytes, at: 0) }
+        try file.synchronize(dataOnly: false)
+    }
+}

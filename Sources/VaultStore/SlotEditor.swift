@@ -1,0 +1,127 @@
+internal import BackingStore
+internal import SystemPackage
+package import VaultCrypto
+package import VaultFormat
+
+/// Changes the slots of a vault, mounted or not, whose master key is known. Of two at once, in this process or in two, one
+/// waits: neither change is lost. Any thread.
+package struct SlotEditor {
+    /// What was taken away, and what is left.
+    package struct Removal: Sendable {
+        package let removed: [KeySlot]
+        /// Empty where nothing can ever open the vault again.
+        package let remaining: [KeySlot]
+    }
+
+    private let vault: VaultDirectory
+    private let masterKey: SecretBytes
+    private let wait: Duration
+
+    /// - Parameter wait: how long to wait for another process that changes slots; it may derive a key meanwhile.
+    package init(_ vault: VaultDirectory, masterKey: SecretBytes, wait: Duration = .seconds(60)) {
+        self.vault = vault
+        self.masterKey = masterKey
+        self.wait = wait
+    }
+
+    /// Adds a slot. Takes as long as two key derivations.
+    /// - Parameter onReady: called with the slot when it has only to be put in place; what it throws leaves all as it was.
+    /// - Throws: `inUse`, `slotRefused`, `damaged`, `newerVersion`, `system`, `format`.
+    @discardableResult
+    package func add(
+        _ request: SlotRequest, onReady: (KeySlot) throws(VaultError) -> Void = { _ in }
+    ) throws(VaultError) -> KeySlot {
+        try makeSlot(onReady: onReady) { (configuration) throws(FormatError) in
+            try configuration.adding(request, created: UtcTime.now(), masterKey: masterKey)
+        }
+    }
+
+    /// Puts a new slot in the place of `slot`, with its id. One file has both the end of the old slot and the new one, so at
+    /// every moment one of the two opens the vault.
+    /// - Parameter onReady: as for `add`.
+    /// - Throws: as `add`; `slotRefused` where `slot` is no longer as it is given.
+    @discardableResult
+    package func change(
+        _ slot: KeySlot, to request: SlotRequest, onReady: (KeySlot) throws(VaultError) -> Void = { _ in }
+    ) throws(VaultError) -> KeySlot {
+        try makeSlot(onReady: onReady) { (configuration) throws(FormatError) in
+            guard configuration.slot(slot.id) == slot else {
+                throw FormatError(.invalidValue, "slot \(slot.id) was changed by somebody else; nothing was changed")
+            }
+            return try configuration.replacingSlot(
+                slot.id, by: request, created: UtcTime.now(), masterKey: masterKey)
+        }
+    }
+
+    /// Takes slots away.
+    /// - Parameter isForced: also where no slot is left that opens the vault now. For the last slot of all one is put that
+    ///   nothing opens: the format has no vault without slots.
+    /// - Throws: as `add`; `slotRefused` for an id that no slot has, and where only `isForced` would do.
+    @discardableResult
+    package func remove(_ ids: Set<Int>, isForced: Bool) throws(VaultError) -> Removal {
+        var removal = Removal(removed: [], remaining: [])
+        try replaceConfiguration { (current) throws(VaultError) in
+            removal = try Self.removal(of: ids, from: current, isForced: isForced)
+            return try Self.wrapping { () throws(FormatError) in
+                removal.remaining.isEmpty
+                    ? try current.removingAllSlots(created: UtcTime.now(), masterKey: masterKey)
+                    : try current.removingSlots(ids, masterKey: masterKey)
+            }
+        }
+        return removal
+    }
+
+    private static func removal(
+        of ids: Set<Int>, from current: VaultConfiguration, isForced: Bool
+    ) throws(VaultError) -> Removal {
+        if let missing = ids.subtracting(current.slots.map(\.id)).min() {
+            let known = current.slots.map { "\($0.id)" }.joined(separator: ", ")
+            throw .slotRefused("there is no slot \(missing); the slots are: \(known)")
+        }
+        let remaining = current.slots.filter { !ids.contains($0.id) }
+        let now = UtcTime.now()
+        guard isForced || remaining.contains(where: { !$0.isExpired(at: now) }) else {
+            let what = remaining.isEmpty ? "the last slot" : "the last slot that has not expired"
+            throw .slotRefused(
+                "not removed: without \(what) the vault can never be opened again; --force removes it all the same")
+        }
+        return Removal(removed: current.slots.filter { ids.contains($0.id) }, remaining: remaining)
+    }
+
+    private func makeSlot(
+        onReady: (KeySlot) throws(VaultError) -> Void,
+        _ change: (VaultConfiguration) throws(FormatError) -> SlotChange
+    ) throws(VaultError) -> KeySlot {
+        let made = try replaceConfiguration(onReady: onReady) { (current) throws(VaultError) in
+            try Self.wrapping { () throws(FormatError) in try change(current) }
+        }.made
+        guard let made else { preconditionFailure("internal error: a change without a slot") }
+        return made
+    }
+
+    @discardableResult
+    private func replaceConfiguration(
+        onReady: (KeySlot) throws(VaultError) -> Void = { _ in },
+        _ change: (VaultConfiguration) throws(VaultError) -> SlotChange
+    ) throws(VaultError) -> SlotChange {
+        let lock = try ConfigurationLock.take(vault, wait: wait)
+        defer { withExtendedLifetime(lock) {} }
+        // Only now nobody else replaces it.
+        let current = try vault.reread()
+        try current.authenticate(masterKey: masterKey)
+        let change = try change(current.configuration)
+        let bytes = try Self.wrapping { () throws(FormatError) in try change.checkedBytes(masterKey: masterKey) }
+        try ConfigurationReplacement(vault: vault, lock: lock).put(bytes) { () throws(VaultError) in
+            if let made = change.made { try onReady(made) }
+        }
+        return change
+    }
+
+    private static func wrapping<Result>(
+        _ body: () throws(FormatError) -> Result
+    ) throws(VaultError) -> Result {
+        do throws(FormatError) { return try body() } catch {
+            throw error.kind == .invalidValue ? .slotRefused(error.reason) : .format(error)
+        }
+    }
+}

@@ -1,0 +1,56 @@
+internal import ArgumentParser
+internal import VaultFormat
+internal import VaultStore
+
+/// `vaultfs slot add VAULT`
+struct SlotAddCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "add", abstract: "Add a slot with a secret of its own.",
+        discussion: """
+            Takes a secret that opens the vault, and a new one. Each is asked for on the terminal, the new passphrase \
+            twice, or comes from where the options say.
+            """)
+
+    @Argument(help: "The vault directory.")
+    var vault: PathArgument
+
+    @Option(help: ArgumentHelp("What to call the slot. Anybody who can read the vault can read it.", valueName: "text"))
+    var label: LabelArgument?
+
+    @Option(
+        help: ArgumentHelp(
+            "The slot opens until then: 30d, 12h, or 2027-01-01T00:00:00Z. A policy that vaultfs keeps, not cryptography.",
+            valueName: "time"))
+    var expires: ExpiryArgument?
+
+    @Flag(help: "Print JSON.")
+    var json = false
+
+    @OptionGroup(title: "New secret")
+    var newSecret: NewSecretOptions
+
+    @OptionGroup
+    var kdf: KdfOptions
+
+    @OptionGroup(title: "Secret options")
+    var secret: SecretOptions
+
+    func validate() throws {
+        try newSecret.validate(beside: secret)
+    }
+
+    func run() throws {
+        ProcessSetup.protectMemory()
+        let expires = try expires?.time()
+        let directory = try VaultDirectory.open(vault.path)
+        let masterKey = try directory.unlock(with: secret.read(for: directory.configuration))
+        let new = try newSecret.read()
+        let request = SlotRequest(
+            secret: new.secret, cost: try kdf.cost() ?? .standard, label: label?.text ?? "", expires: expires)
+        let report = NewSlotReport(what: "Added", isJSON: json, recoveryKey: new.recoveryKey)
+        let slot = try report.whileDeriving { () throws(VaultError) in
+            try SlotEditor(directory, masterKey: masterKey).add(request, onReady: report.showRecoveryKey)
+        }
+        try report.finish(slot)
+    }
+}

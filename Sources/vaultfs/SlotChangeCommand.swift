@@ -1,0 +1,100 @@
+internal import ArgumentParser
+internal import VaultCrypto
+internal import VaultFormat
+internal import VaultStore
+
+/// `vaultfs slot change VAULT [ID]`
+struct SlotChangeCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "change", abstract: "Give a slot another secret, label or expiry.",
+        discussion: """
+            Changes the slot that the secret opens, or the one of that id. Id, label and expiry stay, where the \
+            options do not say otherwise. The new secret may be of another kind. One rename puts the new slot in \
+            the place of the old one: at every moment one of the two opens the vault.
+
+            Guessing a new passphrase costs at least as much as guessing the old one did.
+            """)
+
+    @Argument(help: "The vault directory.")
+    var vault: PathArgument
+
+    @Argument(help: "The slot, by the id that 'slot list' shows; without, the one that the secret opens.")
+    var id: Int?
+
+    @Flag(help: "The secret stays: to renew an expiry, to change the label, or to make guessing more expensive.")
+    var keepSecret = false
+
+    @Option(help: ArgumentHelp("Another label.", valueName: "text"))
+    var label: LabelArgument?
+
+    @Option(help: ArgumentHelp("Another expiry: 30d, 12h, 2027-01-01T00:00:00Z or never.", valueName: "time"))
+    var expires: ExpiryArgument?
+
+    @Flag(help: "With --scrypt-logn or --kdf-time: also where guessing becomes cheaper than it was.")
+    var allowWeaker = false
+
+    @Flag(help: "Print JSON.")
+    var json = false
+
+    @OptionGroup(title: "New secret")
+    var newSecret: NewSecretOptions
+
+    @OptionGroup
+    var kdf: KdfOptions
+
+    @OptionGroup(title: "Secret options")
+    var secret: SecretOptions
+
+    func validate() throws {
+        try newSecret.validate(beside: secret)
+        try PassphraseOptions.checkSingle(newSecret.sources + (keepSecret ? ["--keep-secret"] : []))
+        guard kdf.isGiven || !allowWeaker else {
+            throw ValidationError("--allow-weaker goes with --scrypt-logn or --kdf-time")
+        }
+    }
+
+    func run() throws {
+        ProcessSetup.protectMemory()
+        let newExpiry = try expires?.time()
+        let directory = try VaultDirectory.open(vault.path)
+        let oldSecret = try secret.read(for: directory.configuration)
+        let opened = try directory.openSlot(with: oldSecret)
+        let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
+        let new =
+            keepSecret ? NewSecretOptions.Secret(secret: oldSecret, recoveryKey: nil) : try newSecret.read()
+        let request = SlotRequest(
+            secret: new.secret, cost: try cost(for: new.secret.kind, replacing: slot), label: label?.text ?? slot.label,
+            expires: expires == nil ? slot.expires : newExpiry)
+        let report = NewSlotReport(what: "Changed", isJSON: json, recoveryKey: new.recoveryKey)
+        let changed = try report.whileDeriving { () throws(VaultError) in
+            try SlotEditor(directory, masterKey: opened.masterKey)
+                .change(slot, to: request, onReady: report.showRecoveryKey)
+        }
+        try report.finish(changed)
+    }
+
+    private func chosenSlot(of configuration: VaultConfiguration, opened: KeySlot) throws(CommandFailure) -> KeySlot {
+        guard let id else { return opened }
+        guard let slot = configuration.slot(id) else {
+            throw CommandFailure(.failure, "there is no slot \(id); the secret opens slot \(opened.id)")
+        }
+        guard !keepSecret || slot == opened else {
+            throw CommandFailure(.usage, "--keep-secret: the secret is that of slot \(opened.id), not of slot \(id)")
+        }
+        return slot
+    }
+
+    /// Says on stderr where it is not what the options ask for, and where guessing becomes cheaper.
+    private func cost(for kind: SlotKind, replacing slot: KeySlot) throws -> ScryptCost {
+        guard kind == .passphrase else { return .standard }
+        let (old, asked) = (slot.kdf.cost, try kdf.cost())
+        let cost = ScryptCost.replacing(old, asked: asked, allowingWeaker: allowWeaker)
+        if let asked, cost != asked {
+            Console.report(
+                "kept \(SlotReport.text(cost)): guessing would be cheaper with what was asked for, see --allow-weaker")
+        } else if let old, !cost.isAtLeast(old) {
+            Console.report("guessing is cheaper now: \(SlotReport.text(cost)), before \(SlotReport.text(old))")
+        }
+        return cost
+    }
+}

@@ -1,0 +1,49 @@
+internal import ArgumentParser
+internal import BackingStore
+internal import SystemPackage
+internal import VaultFormat
+internal import VaultStore
+
+/// `vaultfs slot list VAULT`
+struct SlotListCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "list", abstract: "Show the slots of a vault.",
+        discussion: """
+            Needs no secret: what it shows is then what vaultfs.json says, and anybody who can write there may have \
+            changed it. With a secret from an option it is checked.
+            """)
+
+    @Argument(help: "The vault directory.")
+    var vault: PathArgument
+
+    @Flag(help: "Print JSON.")
+    var json = false
+
+    @OptionGroup(title: "Secret options")
+    var secret: SecretOptions
+
+    /// What `--json` prints.
+    private struct Report: Encodable {
+        let vaultPath: String
+        let isAuthenticated: Bool
+        let slots: [SlotReport]
+    }
+
+    func run() throws {
+        ProcessSetup.protectMemory()
+        let directory = try VaultDirectory.open(vault.path)
+        let isAuthenticated = secret.isGiven
+        if isAuthenticated { _ = try directory.unlock(with: secret.read(for: directory.configuration)) }
+        let now = UtcTime.now()
+        if json {
+            let slots = directory.configuration.slots.map(SlotReport.init)
+            try Console.printJSON(
+                Report(vaultPath: vault.path.string, isAuthenticated: isAuthenticated, slots: slots))
+            return
+        }
+        for slot in directory.configuration.slots {
+            print("\(slot.id)  \(SlotReport(slot).text)\(slot.isExpired(at: now) ? " (has expired)" : "")")
+        }
+        if !isAuthenticated { print("Not authenticated: with a secret (--passfile …) it is checked.") }
+    }
+}

@@ -1,0 +1,59 @@
+internal import ArgumentParser
+internal import VaultFormat
+internal import VaultStore
+
+/// `vaultfs slot remove VAULT ID…`
+struct SlotRemoveCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "remove", abstract: "Remove slots, so that their secrets no longer open the vault.",
+        discussion: """
+            Whoever has a copy of vaultfs.json from before can still open that copy with the secret.
+
+            The last slot goes only with --force. In its place comes one that nothing opens, because a vault has at \
+            least one slot, and the vault can never be opened again, except with an older copy of vaultfs.json.
+            """)
+
+    @Argument(help: "The vault directory.")
+    var vault: PathArgument
+
+    @Argument(help: ArgumentHelp("The slots, by the ids that 'slot list' shows.", valueName: "id"))
+    var ids: [Int]
+
+    @Flag(help: "Even where nothing can open the vault afterwards.")
+    var force = false
+
+    @Flag(help: "Print JSON.")
+    var json = false
+
+    @OptionGroup(title: "Secret options")
+    var secret: SecretOptions
+
+    /// What `--json` prints.
+    private struct Report: Encodable {
+        let removed: [SlotReport]
+        let remaining: [SlotReport]
+    }
+
+    func run() throws {
+        ProcessSetup.protectMemory()
+        let directory = try VaultDirectory.open(vault.path)
+        let masterKey = try directory.unlock(with: secret.read(for: directory.configuration))
+        let removal = try SlotEditor(directory, masterKey: masterKey).remove(Set(ids), isForced: force)
+        if json {
+            try Console.printJSON(
+                Report(
+                    removed: removal.removed.map(SlotReport.init), remaining: removal.remaining.map(SlotReport.init)))
+        } else {
+            for slot in removal.removed { print("Removed slot \(slot.id): \(SlotReport(slot).text).") }
+        }
+        if let warning = Self.warning(removal) { Console.report("warning: " + warning) }
+    }
+
+    private static func warning(_ removal: SlotEditor.Removal) -> String? {
+        if removal.remaining.isEmpty { return "nothing opens this vault any more" }
+        guard let last = removal.remaining.compactMap(\.expires).max(),
+            removal.remaining.allSatisfy({ $0.expires != nil })
+        else { return nil }
+        return "every slot that is left expires: after \(last) nothing opens this vault, unless a slot is added before"
+    }
+}

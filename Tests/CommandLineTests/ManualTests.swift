@@ -1,0 +1,84 @@
+import ArgumentParser
+import Foundation
+import TestSupport
+import Testing
+
+@testable import vaultfs
+
+/// The manual pages, as `scripts/package` makes them: `--help` and the sources say what has to be in them.
+@Suite(.timeLimit(.minutes(5))) struct ManualTests {
+    private static let scripts = "\(Products.tests)/../scripts"
+    /// Every command below `vaultfs`, with the name of its page.
+    private static let commands = below(VaultFS.self, page: "vaultfs")
+
+    private static func below(
+        _ command: any ParsableCommand.Type, page: String
+    ) -> [(command: any ParsableCommand.Type, page: String)] {
+        command.configuration.subcommands.flatMap { subcommand in
+            let name = "\(page)-\(subcommand.configuration.commandName ?? "")"
+            return [(subcommand, name)] + below(subcommand, page: name)
+        }
+    }
+
+    private let directory: TemporaryDirectory
+
+    init() throws {
+        directory = try TemporaryDirectory()
+        try Command(
+            [
+                Products.python, "\(Self.scripts)/manual.py", Products.binary,
+                "\(Products.tests)/../packaging/sections.man", directory.path,
+            ], environment: ["SOURCE_DATE_EPOCH": "86400"]
+        ).run().succeeded()
+    }
+
+    /// A page's text, without what escapes it.
+    private func page(_ name: String) throws -> String {
+        try String(contentsOfFile: directory.appending("\(name).1"), encoding: .ascii)
+            .replacingOccurrences(of: "\\-", with: "-").replacingOccurrences(of: "\\(aq", with: "'")
+            .replacingOccurrences(of: "\\fB", with: "").replacingOccurrences(of: "\\fR", with: "")
+    }
+
+    /// The options at the beginning of the lines of a help text: `-f, --foreground`.
+    private func options(_ help: String) -> [String] {
+        help.split(separator: "\n").filter { $0.hasPrefix("  -") }.flatMap { line in
+            line.split(separator: " ").prefix { $0.hasPrefix("-") }.map { $0.filter { $0 != "," } }
+        }
+    }
+
+    @Test func `every command has a page, which has every option of its help`() throws {
+        for (command, name) in Self.commands {
+            let text = try page(name)
+            let above = try page(name.split(separator: "-").dropLast().joined(separator: "-"))
+            let options = options(VaultFS.helpMessage(for: command))
+            #expect(options.contains("--help"))
+            for option in options { #expect(text.contains("\n\(option)") || text.contains(", \(option)"), "\(name)") }
+            #expect(above.contains("\(name)(1)\n"))
+            #expect(!text.contains("--daemon-channel"))
+        }
+    }
+
+    @Test func `exit codes, and fstab's words, are those of the program`() throws {
+        let text = try page("vaultfs")
+        let codes = try #require(text.range(of: "\n.SH \"EXIT STATUS\"\n"))
+        for code in FailureCode.allCases {
+            #expect(text[codes.upperBound...].contains("\n\(code.rawValue)\n\(code.explanation)\n"))
+        }
+        for word in MountOptionList.own.map({ $0 + "=" }) + ["no_kernel_cache", "guard_mountpoint", "nonempty"] {
+            #expect(text.contains(word), "\(word)")
+        }
+    }
+
+    @Test func `man renders them without a warning`() throws {
+        let files = try FileManager.default.contentsOfDirectory(atPath: directory.path)
+        #expect(files.count == Self.commands.count + 1)
+        for file in files {
+            let result = try Command(
+                ["man", "--warnings=w", "-l", directory.appending(file)],
+                environment: ["LC_ALL": "C.UTF-8", "MANWIDTH": "80", "PATH": "/usr/bin:/bin"]
+            ).run().succeeded()
+            #expect(result.errors.isEmpty, "\(result.errors)")
+            #expect(result.output.contains("1970-01-02"))
+        }
+    }
+}

@@ -1,0 +1,66 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// What `scripts/package` makes of the program under test, which is not the one that it would build: that the package installs
+/// in a Debian without Swift is for `scripts/test-package`.
+@Suite(.timeLimit(.minutes(5))) struct PackageTests {
+    private let directory: TemporaryDirectory
+
+    init() throws {
+        directory = try TemporaryDirectory()
+    }
+
+    /// The package's path.
+    private func package(_ output: String) throws -> String {
+        // Compression is what would take the time.
+        let result = try Command(
+            [
+                "\(Products.tests)/../scripts/package", "--binary", Products.binary, "--output",
+                directory.appending(output),
+            ], environment: ["DPKG_DEB_COMPRESSOR_TYPE": "none", "SOURCE_DATE_EPOCH": "86400"], timeout: .seconds(120)
+        ).run().succeeded()
+        return try #require(result.output.split(separator: "\n").last.map(String.init))
+    }
+
+    private func field(_ name: String, of package: String) throws -> String {
+        try Command(["dpkg-deb", "--field", package, name]).run().succeeded().output
+            .trimmingCharacters(in: .whitespacesAndNewlines)
+    }
+
+    @Test func `the same source and time make the same package`() throws {
+        let packages = try [package("a"), package("b")]
+        try Command(["cmp"] + packages).run().succeeded()
+    }
+
+    @Test func `what is in it, and what it needs`() throws {
+        let package = try package("package")
+        let version = try Command([Products.binary, "--version"]).run().succeeded().output
+        #expect(try field("Version", of: package) == version.trimmingCharacters(in: .whitespacesAndNewlines))
+        let needs = try field("Depends", of: package)
+        for name in ["libc6 (>= ", "libfuse3-3 (>= ", "libssl3", "fuse3"] { #expect(needs.contains(name), "\(needs)") }
+
+        let listing = try Command(["dpkg-deb", "--contents", package]).run().succeeded().output
+        for line in listing.split(separator: "\n") {
+            #expect(line.contains(" root/root ") && !line.dropFirst(5).prefix(5).contains("w"), "\(line)")
+        }
+        let tree = directory.appending("tree")
+        try Command(["dpkg-deb", "--extract", package, tree]).run().succeeded()
+        // As one who has installed it would look.
+        let checks = """
+            set -e
+            cd \(tree)/usr
+            bin/vaultfs --version
+            gzip -t share/man/man1/vaultfs.1.gz share/man/man1/vaultfs-mount.1.gz share/doc/vaultfs/changelog.gz
+            bash -n share/bash-completion/completions/vaultfs
+            grep -q '^#compdef vaultfs' share/zsh/vendor-completions/_vaultfs
+            grep -q -- "-l 'guard-mountpoint'" share/fish/vendor_completions.d/vaultfs.fish
+            test -s share/doc/vaultfs/copyright
+            for unit in system/vaultfs@.service user/vaultfs@.service system/vaultfs-lock-on-sleep.service; do
+                grep -q '^ExecStart=/usr/bin/vaultfs ' lib/systemd/$unit
+            done
+            ! grep -r /usr/local/bin lib/systemd
+            """
+        try Command(["bash", "-c", checks]).run().succeeded()
+    }
+}

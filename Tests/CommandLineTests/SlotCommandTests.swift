@@ -1,0 +1,162 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// `vaultfs slot`, through the binary.
+@Suite(.timeLimit(.minutes(5))) struct SlotCommandTests {
+    private let place: SlotPlace
+
+    init() throws { place = try SlotPlace() }
+
+    @Test func `a slot of each kind is added, and opens the vault`() throws {
+        let (new, keyfile) = (place.file("new"), place.file("keyfile"))
+        let sources = [
+            (["--new-passfile", new], ["--passfile", new]),
+            (["--new-extpass", "cat '\(new)'"], ["--extpass", "cat '\(new)'"]),
+            (["--new-keyfile", keyfile], ["--keyfile", keyfile]),
+        ]
+        for (giving, opening) in sources {
+            #expect(try !place.opens(opening))
+            let added = try place.slot("add", place.opening + giving + ["--scrypt-logn", "10", "--json"])
+            let slot = try #require(place.fields(added.succeeded())["slot"] as? [String: Any])
+            #expect(try place.opens(opening))
+            try place.slot("remove", place.opening + ["\(try #require(slot["id"] as? Int))"]).succeeded()
+            #expect(try !place.opens(opening))
+        }
+        let fromDescriptor = place.opening + ["--new-passphrase-fd", "0", "--scrypt-logn", "10"]
+        try place.slot("add", fromDescriptor, input: "battery staple").succeeded()
+        #expect(try place.opens(["--passfile", new]))
+    }
+
+    @Test(arguments: [[], ["--json"]])
+    func `a recovery key is printed once, and opens the vault`(format: [String]) throws {
+        let result = try place.slot("add", place.opening + ["--new-recovery-key", "--label", "safe"] + format)
+        let key = try #require(result.succeeded().output.firstMatch(of: /([0-9a-f]{8}-){8}[0-9a-f]{8}/)?.output.0)
+        try place.directory.write("recovery", String(key))
+        #expect(try place.opens(["--recovery-key", "--passfile", place.file("recovery")]))
+        #expect(!(try String(decoding: place.configuration, as: UTF8.self).contains(key)))
+    }
+
+    @Test func `a recovery key that cannot be shown is that of no slot`() throws {
+        for format in [[], ["--json"]] {
+            try place.expectRefusal(1, "the recovery key cannot be shown") {
+                let command = ["slot", "change", place.vault, "--new-recovery-key"] + place.opening + format
+                return try place.run(command, launcher: ["sh", "-c", "exec \"$@\" >/dev/full", "sh"])
+            }
+        }
+    }
+
+    @Test func `the list: labels cannot drive the terminal, and a secret checks it`() throws {
+        let label = "a\u{1B}[31m\n\u{202E}\u{9B}'\\é"
+        try place.slot(
+            "add", place.opening + ["--new-keyfile", place.file("keyfile"), "--label", label, "--expires", "30d"]
+        ).succeeded()
+        let list = try place.slot("list", []).succeeded().output
+        #expect(list.contains(#"2  keyfile 'a\u{1b}[31m\u{a}\u{202e}\u{9b}\'\\é', made 20"#))
+        #expect(list.contains("1  passphrase, made 20") && list.contains("scrypt N=2^10 r=8 p=1\n"))
+        #expect(list.contains("Not authenticated"))
+        #expect(try place.run(["info", place.vault]).succeeded().output.contains(#"a\u{1b}[31m"#))
+        #expect(try place.slots()[1]["label"] as? String == label)
+        let report = try place.fields(place.slot("list", ["--json"]).succeeded())
+        #expect(report["isAuthenticated"] as? Bool == false)
+        let checked = try place.slot("list", ["--json"] + place.opening).succeeded()
+        #expect(try place.fields(checked)["isAuthenticated"] as? Bool == true)
+        let text = try String(decoding: place.configuration, as: UTF8.self)
+        let changed = text.replacingOccurrences(of: "\"label\": \"\"", with: "\"label\": \"x\"")
+        try place.directory.write("vault/vaultfs.json", changed)
+        #expect(try place.slot("list", []).exitCode == 0)
+        try place.expectRefusal(3, "mac does not verify") { try place.slot("list", place.opening) }
+    }
+
+    @Test func `a slot that is changed keeps id, label and expiry, or gets others`() throws {
+        let (new, keyfile) = (["--passfile", place.file("new")], ["--keyfile", place.file("keyfile")])
+        try place.slot(
+            "add",
+            place.opening + [
+                "--new-keyfile", place.file("keyfile"), "--label", "usb", "--expires", "2099-12-31T00:00:00Z",
+            ]
+        ).succeeded()
+        try place.slot("change", keyfile + ["--new-passfile", place.file("new"), "--scrypt-logn", "11"]).succeeded()
+        #expect(try !place.opens(keyfile))
+        #expect(try place.opens(new) && place.opens(place.opening))
+        var slot = try place.slots()[1]
+        #expect(slot["id"] as? Int == 2 && slot["kind"] as? String == "passphrase")
+        #expect(slot["label"] as? String == "usb" && slot["expires"] as? String == "2099-12-31T00:00:00Z")
+        // A secret opens another's slot to be changed; expiry and label are given.
+        try place.slot(
+            "change",
+            place.opening + ["2", "--new-keyfile", place.file("keyfile"), "--expires", "never", "--label", ""]
+        ).succeeded()
+        slot = try place.slots()[1]
+        #expect(slot["label"] as? String == "" && slot["expires"] == nil)
+        #expect(try place.opens(keyfile) && !place.opens(new) && place.opens(place.opening))
+        // Renewed, with the secret it has.
+        try place.slot("change", keyfile + ["--keep-secret", "--expires", "2d"]).succeeded()
+        #expect(try place.slots()[1]["expires"] != nil)
+        #expect(try place.opens(keyfile))
+        try place.expectRefusal(2, "the secret is that of slot 1") {
+            try place.slot("change", place.opening + ["2", "--keep-secret"])
+        }
+        try place.expectRefusal(1, "there is no slot 7") {
+            try place.slot("change", place.opening + ["7", "--new-keyfile", place.file("keyfile")])
+        }
+    }
+
+    @Test func `guessing gets no cheaper without a word`() throws {
+        func change(_ options: [String]) throws -> (derivation: String?, said: String) {
+            let result = try place.slot("change", place.opening + ["--keep-secret"] + options).succeeded()
+            return (try place.slots()[0]["keyDerivation"] as? String, result.errors)
+        }
+        #expect(try change(["--scrypt-logn", "12"]) == ("scrypt N=2^12 r=8 p=1", ""))
+        let kept = try change(["--scrypt-logn", "11"])
+        #expect(kept.derivation == "scrypt N=2^12 r=8 p=1" && kept.said.contains("kept scrypt N=2^12"))
+        let weaker = try change(["--scrypt-logn", "11", "--allow-weaker"])
+        #expect(weaker.derivation == "scrypt N=2^11 r=8 p=1")
+        #expect(weaker.said.contains("guessing is cheaper now: scrypt N=2^11 r=8 p=1, before scrypt N=2^12 r=8 p=1"))
+        // Without a wish, what a new slot gets.
+        #expect(try change([]).derivation == "scrypt N=2^17 r=8 p=1")
+        #expect(try change([]).derivation == "scrypt N=2^17 r=8 p=1")
+        #expect(try place.opens(place.opening))
+    }
+
+    @Test func `the time a guess shall take is measured, and the choice told`() throws {
+        let result = try place.slot(
+            "add", place.opening + ["--new-passfile", place.file("new"), "--kdf-time", "40ms"])
+        #expect(try result.succeeded().errors.contains(/^vaultfs: scrypt N=2\^1\d r=8 p=1 takes \d+ ms here\n$/))
+        try place.expectRefusal(2, "too short") {
+            try place.slot("add", place.opening + ["--new-passfile", place.file("new"), "--kdf-time", "0"])
+        }
+    }
+
+    @Test func `removing: the last slot stays without force, and what is left is looked at`() throws {
+        let keyfile = ["--keyfile", place.file("keyfile")]
+        try place.expectRefusal(1, "can never be opened again") { try place.slot("remove", place.opening + ["1"]) }
+        try place.expectRefusal(1, "there is no slot 2; the slots are: 1") {
+            try place.slot("remove", place.opening + ["2", "--force"])
+        }
+        try place.slot("add", place.opening + ["--new-keyfile", place.file("keyfile"), "--expires", "1d"]).succeeded()
+        let removed = try place.slot("remove", place.opening + ["1", "--json"]).succeeded()
+        #expect(removed.errors.contains("warning: every slot that is left expires: after 20"))
+        let report = try place.fields(removed)
+        #expect((report["removed"] as? [Any])?.count == 1 && (report["remaining"] as? [Any])?.count == 1)
+        #expect(try !place.opens(place.opening))
+        let last = try place.slot("remove", keyfile + ["2", "--force"]).succeeded()
+        #expect(last.errors == "vaultfs: warning: nothing opens this vault any more\n")
+        #expect(try !place.opens(keyfile))
+        #expect(try place.slots().map { $0["label"] as? String } == ["nothing opens this slot"])
+    }
+
+    @Test func `of two processes at once neither loses the other's slot`() throws {
+        let running = try (0..<6).map { number in
+            try Command(
+                [
+                    Products.binary, "slot", "add", place.vault, "--new-keyfile", place.file("keyfile"), "--label",
+                    "\(number)",
+                ]
+                    + place.opening
+            ).start()
+        }
+        for process in running { #expect(process.wait(timeout: .seconds(60)) == 0, "\(process.errors)") }
+        #expect(try Set(place.slots().compactMap { $0["label"] as? String }) == ["", "0", "1", "2", "3", "4", "5"])
+    }
+}

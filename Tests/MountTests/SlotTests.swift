@@ -1,0 +1,36 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// Slots of a vault that is mounted.
+    @Suite struct Slots {
+        @Test("the unlock of a mounted vault takes the slots as they are", arguments: Settings.accounts)
+        func changedWhileMounted(setting: Setting) throws {
+            let vault = try setting.vault()
+            let (old, file) = (["--passfile", vault.passfile], "\(vault.mountpoint)/file")
+            try vault.mount(["--on-lock", "forget", "--lock-file", "\(vault.plain)/device.lock"])
+            try vault.account.run(["sh", "-c", "echo text >\(file)"]).succeeded()
+            try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
+
+            try vault.vaultfs(
+                ["slot", "add", vault.vault, "--new-passphrase-fd", "0", "--scrypt-logn", "10"] + old, input: "new"
+            ).succeeded()
+            #expect(try vault.account.run(["cat", file]).exitCode != 0)
+            try vault.vaultfs(["unlock", vault.mountpoint, "--passphrase-fd", "0"], input: "new").succeeded()
+            #expect(try vault.account.run(["cat", file]).output == "text\n")
+
+            try vault.vaultfs(["slot", "remove", vault.vault, "1", "--passphrase-fd", "0"], input: "new").succeeded()
+            #expect(try vault.account.run(["cat", file]).output == "text\n")
+            try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
+            expectFailure(try vault.vaultfs(["unlock", vault.mountpoint] + old), .wrongSecret)
+            // After a wrong one the next has to wait.
+            try poll("the unlock") {
+                try vault.vaultfs(["unlock", vault.mountpoint, "--passphrase-fd", "0"], input: "new").exitCode == 0
+            }
+            #expect(try vault.account.run(["cat", file]).output == "text\n")
+            try vault.unmount()
+            expectFailure(try vault.tryMount(), .wrongSecret)
+        }
+    }
+}

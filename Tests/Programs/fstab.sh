@@ -1,0 +1,70 @@
+#!/bin/bash
+# fstab.sh VAULTFS VAULT MOUNT PASSFILE SCRATCH: mount(8) and fstab(5), as root in a mount namespace of its own, where VAULTFS is
+# found as an installed program is: mount.fuse3(8) looks in the system's directories, whatever PATH is.
+set -eEuo pipefail
+trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
+vaultfs=$1 vault=$2 mount=$3 passfile=$4 scratch=$5
+lock=lock_file=$scratch/locks/lock
+mkdir "$scratch/bin" "$scratch/locks"
+ln -s "$vaultfs" "$scratch/bin/vaultfs"
+mount --bind "$scratch/bin" /usr/local/sbin
+
+# ends: unmounted as root does it; the vault is free again when the daemon has ended, for which the next mount waits.
+ends() {
+    umount "$mount"
+    if mountpoint -q "$mount"; then exit 1; fi
+}
+shows() { findmnt -n -o "$1" "$mount" | grep -qE "$2"; }
+
+# mount -t, with all that fstab says to others, and a comma and a backslash in a value.
+others=defaults,auto,nofail,_netdev,owner,group,x-systemd.automount,x-systemd.requires=/srv,x-gvfs-show,X-mount.mkdir
+others=$others,comment=ours,exec,suid,dev,async,atime,diratime,relatime,strictatime,lazytime,nomand,iversion
+mount -t fuse.vaultfs "$vault" "$mount" -o "$others,passfile=$passfile,$lock"
+shows FSTYPE '^fuse\.vaultfs$'
+shows SOURCE "^$vault\$"
+if shows OPTIONS nosuid; then exit 1; fi
+echo content >"$mount/file"
+# What is set for a mount cannot be changed; and nothing happens to it.
+if mount -o remount,ro "$mount" 2>"$scratch/errors"; then exit 1; fi
+echo more >>"$mount/file"
+ends
+
+mount -t fuse.vaultfs "$vault" "$mount" -o "ro,noexec,nosuid,nodev,allow_other,extpass=cat '$passfile',$lock"
+shows OPTIONS '^ro,nosuid,nodev,noexec,.*allow_other'
+[ "$(cat "$mount/file")" = $'content\nmore' ]
+ends
+
+# A descriptor goes through mount(8) and the shell of mount.fuse3(8); the last word on reading and writing holds.
+mount -t fuse.vaultfs "$vault" "$mount" -o "ro,rw,user,passphrase_fd=9,cache_size=1M,$lock" 9<"$passfile"
+shows OPTIONS '^rw,nosuid,nodev,noexec'
+ends
+
+# fstab, all of it. What cannot be mounted is told in one line, and keeps nothing from being mounted, before or behind.
+cat >"$scratch/fstab" <<END
+$vault $scratch/nowhere fuse.vaultfs passfile=$passfile,nofail,$lock 0 0
+$vault $mount fuse.vaultfs passfile=$passfile,nofail,_netdev,x-systemd.device-timeout=5s,$lock 0 0
+$scratch/none $scratch fuse.vaultfs passfile=$passfile,noauto 0 0
+END
+mount -a -T "$scratch/fstab" 2>"$scratch/errors" || true
+grep -q "^vaultfs: mountpoint does not exist: $scratch/nowhere$" "$scratch/errors"
+mountpoint -q "$mount"
+[ "$(cat "$mount/file")" = $'content\nmore' ]
+# Again: what is mounted is left alone.
+mount -a -T "$scratch/fstab" 2>/dev/null || true
+[ "$(grep -c " $mount fuse.vaultfs " /proc/self/mounts)" = 1 ]
+ends
+
+# refused CODE WORDS MESSAGE: mount(8) passes on what vaultfs says, and its exit code.
+refused() {
+    local code=0
+    mount -t fuse.vaultfs "$vault" "$mount" -o "$2" 2>"$scratch/errors" </dev/null || code=$?
+    [ "$code" = "$1" ] || { echo "exit code $code" >&2; return 1; }
+    grep -qxF "vaultfs: $3" "$scratch/errors" || { cat "$scratch/errors" >&2; return 1; }
+}
+refused 2 "bogus,passfile=$passfile,$lock" "unknown mount option 'bogus'"
+# A secret is no option, and is not repeated.
+refused 2 "passphrase=tell-nobody,$lock" "unknown mount option 'passphrase'"
+refused 2 "passphrase_fd=x,$lock" "mount option passphrase_fd='x' is not a number"
+refused 1 "passfile=$scratch/none,$lock" "cannot open $scratch/none: No such file or directory"
+if grep -q ' fuse.vaultfs ' /proc/self/mounts; then exit 1; fi
+umount /usr/local/sbin

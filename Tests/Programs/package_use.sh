@@ -1,0 +1,52 @@
+#!/bin/bash
+# package_use.sh: the installed package, used as a new user would on a Debian that has nothing else. As root, in a Debian of
+# its own.
+set -eEuo pipefail
+trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
+
+if ldd /usr/bin/vaultfs | grep -E 'swift|not found'; then exit 1; fi
+if command -v swift; then exit 1; fi
+man vaultfs | grep -q '^EXIT STATUS'
+man vaultfs-mount | grep -q -- '--guard-mountpoint'
+test -s /usr/share/bash-completion/completions/vaultfs
+
+cd "$(mktemp -d)"
+mkdir vault private
+install -m 600 /dev/null passphrase
+echo 'correct horse' >passphrase
+vaultfs init vault --passfile passphrase --scrypt-logn 10 --no-recovery-key
+vaultfs mount vault private --passfile passphrase
+echo content >private/file
+vaultfs lock private >/dev/null
+refusal=$(cat private/file 2>&1 || true)
+[[ $refusal == *"Required key not available"* ]]
+vaultfs unlock private >/dev/null
+[ "$(cat private/file)" = content ]
+vaultfs unmount private
+[ ! -e private/file ]
+
+echo "$PWD/vault $PWD/private fuse.vaultfs passfile=$PWD/passphrase,nofail,_netdev,x-systemd.automount 0 0" >/etc/fstab
+mount -a
+[ "$(cat private/file)" = content ]
+findmnt -n -o FSTYPE private | grep -qx fuse.vaultfs
+vaultfs unmount private
+
+# An ordinary user, through fusermount3.
+useradd --create-home ada
+install -d -o ada /home/ada/vault /home/ada/private
+install -o ada -m 600 passphrase /home/ada/passphrase
+as_ada() { setpriv --reuid=ada --regid=ada --init-groups env -C /home/ada HOME=/home/ada "$@"; }
+as_ada vaultfs init vault --passfile passphrase --scrypt-logn 10 --no-recovery-key
+as_ada vaultfs mount vault private --passfile passphrase --guard-mountpoint
+as_ada sh -c 'echo content >private/file'
+as_ada vaultfs unmount private
+as_ada vaultfs mount vault private --passfile passphrase --guard-mountpoint
+[ "$(as_ada cat private/file)" = content ]
+as_ada vaultfs unmount private
+if as_ada touch private/file 2>/dev/null; then exit 1; fi
+
+# fstab lets her mount hers; what root and others write in the mountpoint's place is refused to all but root.
+echo "/home/ada/vault /home/ada/private fuse.vaultfs user,noauto,guard_mountpoint,passfile=/home/ada/passphrase 0 0" >/etc/fstab
+as_ada mount private
+[ "$(as_ada cat private/file)" = content ]
+as_ada vaultfs unmount private

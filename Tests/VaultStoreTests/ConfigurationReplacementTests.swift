@@ -1,0 +1,157 @@
+import BackingStore
+import Foundation
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultStore
+
+/// The change of a slot's secret, stopped at every step.
+@Suite(.timeLimit(.minutes(5))) struct ConfigurationReplacementTests {
+    typealias Step = ConfigurationReplacement.Step
+
+    private let vault: SlotVault
+    private let newSecret: SlotSecret
+
+    init() throws {
+        vault = try SlotVault()
+        newSecret = try SlotVault.keyfile(2)
+    }
+
+    /// Gives the one slot the new secret.
+    private func change(
+        onReady: () throws(VaultError) -> Void = {}, before: @escaping (Step) throws(StoreError) -> Void
+    ) throws {
+        let directory = try vault.open()
+        let masterKey = try directory.unlock(with: vault.secret)
+        let change = try directory.configuration.replacingSlot(
+            1, by: SlotRequest(secret: newSecret), created: UtcTime.now(), masterKey: masterKey)
+        var replacement = ConfigurationReplacement(
+            vault: directory, lock: try ConfigurationLock.take(directory, wait: .zero))
+        replacement.before = before
+        try replacement.put(change.checkedBytes(masterKey: masterKey), onReady: onReady)
+    }
+
+    private func expect(
+        new isNew: Bool, at path: FilePath? = nil, sourceLocation: SourceLocation = #_sourceLocation
+    ) throws {
+        #expect(try vault.opens(with: vault.secret, at: path) == !isNew, sourceLocation: sourceLocation)
+        #expect(try vault.opens(with: newSecret, at: path) == isNew, sourceLocation: sourceLocation)
+    }
+
+    @Test func `whatever the moment a copy is made, it opens with the old secret or the new`() throws {
+        var seen: [Step] = []
+        try change { step in
+            seen.append(step)
+            let copy = vault.directory.path.appending("copy \(step)")
+            do { try FileManager.default.copyItem(atPath: vault.path.string, toPath: copy.string) } catch {
+                Issue.record(error)
+            }
+        }
+        #expect(seen == Step.allCases)
+        for step in seen {
+            try expect(new: step == .synchronize, at: vault.directory.path.appending("copy \(step)"))
+        }
+        try expect(new: true)
+    }
+
+    @Test(arguments: Step.allCases)
+    func `a step that fails leaves a vault that opens, and nothing else`(step: Step) throws {
+        let error = #expect(throws: VaultError.self) {
+            try change { (now) throws(StoreError) in
+                if now == step { throw .system(.noSpace) }
+            }
+        }
+        #expect(error?.description.contains("vaultfs.json: No space left on device") == true)
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+        try expect(new: step == .synchronize)
+    }
+
+    @Test func `who was to be told and could not be: nothing has changed`() throws {
+        #expect(throws: VaultError.slotRefused("no")) {
+            try change(onReady: { () throws(VaultError) in throw .slotRefused("no") }, before: { _ in })
+        }
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+        try expect(new: false)
+    }
+
+    @Test func `a mount that sweeps the temporary file away does not stop it, nor have it told twice`() throws {
+        var (sweeps, tellings) = (0, 0)
+        let sweep: (ConfigurationReplacement.Step) throws(StoreError) -> Void = { step in
+            guard step == .rename, sweeps < 2 else { return }
+            sweeps += 1
+            for entry in (try? vault.entries) ?? [] where entry.hasPrefix("vaultfs.tmp.") {
+                unlink(vault.path.appending(entry).string)
+            }
+        }
+        try change(onReady: { () throws(VaultError) in tellings += 1 }, before: sweep)
+        #expect(sweeps == 2 && tellings == 1)
+        try expect(new: true)
+    }
+
+    @Test func `a file that somebody else has put there meanwhile is not overwritten`() throws {
+        let json = vault.path.appending("vaultfs.json").string
+        let error = #expect(throws: VaultError.self) {
+            try change { step in
+                guard step == .readBack else { return }
+                _ = try? FileManager.default.copyItem(atPath: json, toPath: json + ".sync")
+                rename(json + ".sync", json)
+            }
+        }
+        #expect(error?.description.contains("somebody else has replaced vaultfs.json") == true)
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+        try expect(new: false)
+    }
+
+    @Test func `what the store does not give back is not put in place`() throws {
+        #expect(throws: VaultError.self) {
+            try change { step in
+                guard step == .readBack else { return }
+                for entry in (try? vault.entries) ?? [] where entry.hasPrefix("vaultfs.tmp.") {
+                    truncate(vault.path.appending(entry).string, 100)
+                }
+            }
+        }
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+        try expect(new: false)
+    }
+
+    @Test func `the mode stays`() throws {
+        let json = vault.path.appending("vaultfs.json").string
+        #expect(chmod(json, 0o640) == 0)
+        try change { _ in }
+        var status = stat()
+        #expect(stat(json, &status) == 0 && status.st_mode & 0o7777 == 0o640)
+    }
+
+    @Test("the owner stays, where root changes another's vault", .enabled(if: geteuid() == 0))
+    func owner() throws {
+        let json = vault.path.appending("vaultfs.json").string
+        #expect(chown(json, 12345, 54321) == 0)
+        try change { _ in }
+        var status = stat()
+        #expect(stat(json, &status) == 0 && status.st_uid == 12345 && status.st_gid == 54321)
+        #expect(status.st_mode & 0o7777 == 0o600)
+    }
+
+    @Test("ENOSPC: a full disk keeps the old slots and no temporary file", .enabled(if: geteuid() == 0))
+    func fullDisk() throws {
+        let disk = try SmallDisk(size: 1 << 20)
+        let vault = try SlotVault(in: FilePath(disk.path))
+        let editor = try vault.editor()
+        for space in [0, 4096] {
+            let filler = try disk.fill(leaving: space)
+            try filler.extend()
+            let error = #expect(throws: VaultError.self) {
+                try editor.add(SlotRequest(secret: newSecret, label: String(repeating: "x", count: 8192)))
+            }
+            #expect(error?.description.hasSuffix("vaultfs.json: No space left on device") == true)
+            #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+            #expect(try vault.opens(with: vault.secret))
+            try filler.descriptor.truncate(to: 0)
+        }
+        try editor.add(SlotRequest(secret: newSecret))
+        #expect(try vault.opens(with: newSecret))
+    }
+}

@@ -1,0 +1,172 @@
+import BackingStore
+import Foundation
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultStore
+
+/// A vault with one keyfile slot, which is quick to open, and what is done to its slots.
+struct SlotVault {
+    let directory: VaultTestDirectory
+    let path: FilePath
+    let secret: SlotSecret
+
+    /// - Parameter parent: where the vault is made instead of in a directory of its own.
+    init(in parent: FilePath? = nil, expires: String? = nil) throws {
+        directory = try VaultTestDirectory()
+        path = (parent ?? directory.path).appending("vault")
+        secret = try Self.keyfile(1)
+        try VaultCreation.create(
+            at: path, chunkSize: 4096, slots: [SlotRequest(secret: secret, expires: expires)])
+    }
+
+    static func keyfile(_ byte: UInt8) throws -> SlotSecret { try .keyfile([UInt8](repeating: byte, count: 32)) }
+
+    func open() throws -> VaultDirectory { try VaultDirectory.open(path) }
+
+    func editor(wait: Duration = .seconds(60)) throws -> SlotEditor {
+        let vault = try open()
+        return SlotEditor(vault, masterKey: try vault.unlock(with: secret), wait: wait)
+    }
+
+    func opens(with secret: SlotSecret, at path: FilePath? = nil) throws -> Bool {
+        let vault = try VaultDirectory.open(path ?? self.path)
+        do throws(VaultError) {
+            _ = try vault.unlock(with: secret)
+            return true
+        } catch {
+            guard error == .wrongSecret(secret.kind) || error == .noSlot(secret.kind) else { throw error }
+            return false
+        }
+    }
+
+    var entries: [String] { get throws { try FileManager.default.contentsOfDirectory(atPath: path.string).sorted() } }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct SlotEditorTests {
+    @Test func `a slot that is added opens the vault, one that is removed does not`() throws {
+        let vault = try SlotVault()
+        let passphrase = try VaultFixture.passphrase()
+        let slot = try vault.editor().add(VaultFixture.slot(passphrase))
+        #expect(try vault.opens(with: passphrase) && vault.opens(with: vault.secret))
+        #expect(try vault.open().configuration.slot(2) == slot)
+        let removal = try vault.editor().remove([2], isForced: false)
+        #expect(removal.removed == [slot] && removal.remaining.map(\.id) == [1])
+        #expect(try !vault.opens(with: passphrase))
+        #expect(try vault.opens(with: vault.secret))
+        #expect(try vault.open().configuration.generation == 3)
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+    }
+
+    @Test func `a slot that was changed meanwhile is not changed again`() throws {
+        let vault = try SlotVault()
+        let editor = try vault.editor()
+        let seen = try #require(try vault.open().configuration.slot(1))
+        try editor.change(seen, to: SlotRequest(secret: SlotVault.keyfile(2)))
+        let after = try vault.open().configuration
+        let refusal = VaultError.slotRefused("slot 1 was changed by somebody else; nothing was changed")
+        #expect(throws: refusal) { try editor.change(seen, to: SlotRequest(secret: SlotVault.keyfile(3))) }
+        #expect(try vault.open().configuration == after)
+    }
+
+    @Test func `the last slot stays, also the last that has not expired`() throws {
+        let vault = try SlotVault()
+        let editor = try vault.editor()
+        try editor.add(SlotRequest(secret: SlotVault.keyfile(2), expires: "2020-01-01T00:00:00Z"))
+        for ids in [[1], [1, 2]] as [Set<Int>] {
+            let error = #expect(throws: VaultError.self) { try editor.remove(ids, isForced: false) }
+            #expect(error?.description.contains("can never be opened again") == true)
+        }
+        #expect(try vault.open().configuration.slots.count == 2)
+        try editor.remove([2], isForced: false)
+        #expect(throws: VaultError.slotRefused("there is no slot 2; the slots are: 1")) {
+            try editor.remove([1, 2], isForced: true)
+        }
+        #expect(try vault.opens(with: vault.secret))
+    }
+
+    @Test func `the last slot removed by force: nothing opens the vault, and it is a vault still`() throws {
+        let vault = try SlotVault()
+        #expect(try vault.editor().remove([1], isForced: true).remaining.isEmpty)
+        #expect(try !vault.opens(with: vault.secret))
+        #expect(try vault.open().configuration.slots.map(\.id) == [2])
+    }
+
+    @Test func `an expired secret opens nothing, unless it has a newer slot`() throws {
+        let vault = try SlotVault()
+        let old = try SlotVault.keyfile(2)
+        try vault.editor().add(SlotRequest(secret: old, expires: "2020-01-01T00:00:00Z"))
+        #expect(throws: VaultError.slotExpired(id: 2, expires: "2020-01-01T00:00:00Z")) {
+            try vault.open().unlock(with: old)
+        }
+        try vault.editor().add(SlotRequest(secret: old))
+        #expect(try vault.open().openSlot(with: old).slot.id == 3)
+    }
+
+    @Test func `of many changes at once none is lost`() throws {
+        let vault = try SlotVault()
+        let path = vault.path
+        let masterKey = try vault.open().unlock(with: vault.secret)
+        try concurrently(
+            (2..<26).map { byte in
+                { try SlotEditor(.open(path), masterKey: masterKey).add(SlotRequest(secret: SlotVault.keyfile(byte))) }
+            })
+        let configuration = try vault.open().configuration
+        #expect(configuration.slots.map(\.id) == Array(1...25))
+        #expect(configuration.generation == 25)
+        for byte in 1..<26 { #expect(try vault.opens(with: SlotVault.keyfile(UInt8(byte)))) }
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+    }
+
+    @Test func `while the vault is mounted slots are changed all the same`() throws {
+        let vault = try SlotVault()
+        let mounted = try vault.open()
+        try mounted.lock(wait: .zero)
+        try vault.editor().add(SlotRequest(secret: SlotVault.keyfile(2)))
+        #expect(try mounted.reread().configuration.slots.count == 2)
+    }
+
+    @Test func `what waits for another too long says for whom`() throws {
+        let vault = try SlotVault()
+        let lock = try ConfigurationLock.take(vault.open(), wait: .zero)
+        let editor = try vault.editor(wait: .milliseconds(30))
+        let error = #expect(throws: VaultError.self) { try editor.add(SlotRequest(secret: SlotVault.keyfile(2))) }
+        guard case .inUse(vault.path.appending("vaultfs.json"), let holder?)? = error else {
+            Issue.record("\(String(describing: error))")
+            return
+        }
+        #expect(holder.processID == getpid())
+        withExtendedLifetime(lock) {}
+    }
+
+    @Test func `what nobody with a key wrote is not built upon`() throws {
+        let vault = try SlotVault()
+        let editor = try vault.editor()
+        let text = try VaultFixture.configurationText(vault.path)
+        let tampered = text.replacingOccurrences(of: "\"label\": \"\"", with: "\"label\": \"x\"")
+        try Data(tampered.utf8).write(to: URL(fileURLWithPath: vault.path.appending("vaultfs.json").string))
+        let error = #expect(throws: VaultError.self) { try editor.remove([1], isForced: true) }
+        guard case .damaged? = error else {
+            Issue.record("\(String(describing: error))")
+            return
+        }
+        #expect(try VaultFixture.configurationText(vault.path) == tampered)
+    }
+
+    @Test(arguments: ["link", "fifo", "directory", "nothing"])
+    func `a vaultfs.json that is no file is refused, and not waited for`(what: String) throws {
+        let vault = try SlotVault()
+        let editor = try vault.editor()
+        let path = vault.path.appending("vaultfs.json").string
+        #expect(rename(path, vault.directory.path.appending("away").string) == 0)
+        switch what {
+        case "link": #expect(symlink(vault.directory.path.appending("away").string, path) == 0)
+        case "fifo": #expect(mkfifo(path, 0o600) == 0)
+        case "directory": #expect(mkdir(path, 0o700) == 0)
+        default: break
+        }
+        #expect(throws: VaultError.self) { try editor.remove([1], isForced: true) }
+    }
+}

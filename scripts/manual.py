@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""manual.py VAULTFS SECTIONS DIRECTORY: writes the manual pages, one for vaultfs and one for each of its commands.
+
+Everything that the commands say of themselves (--experimental-dump-help) is theirs; SECTIONS, man(7) source, is put into
+vaultfs(1) behind it. ArgumentParser's own generate-manual loses the lists and examples of a discussion, and says "exits 0 on
+success, and >0 if an error occurs" of exit codes that are listed.
+
+The date is that of SOURCE_DATE_EPOCH, seconds since 1970, else today.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+SUMMARY_SECTION = "EXIT STATUS"
+
+
+def escape(text):
+    """Text as man(7) takes it, anywhere but at the beginning of a line."""
+    plain = {"\\": r"\e", "-": r"\-", "~": r"\(ti", "^": r"\(ha", "`": r"\(ga", "'": r"\(aq", "…": "..."}
+    return "".join(plain.get(c, c if c.isascii() else f"\\[u{ord(c):04X}]") for c in text)
+
+
+def line(text):
+    """A line of text that is no request, whatever it begins with."""
+    return "\\&" + text if text[:1] in (".", "'") else text
+
+
+def blocks(text):
+    """The paragraphs, lists and examples of a discussion, as (kind, lines): what is indented is a list where each line has
+    a word, two spaces and an explanation, and else an example."""
+    for group in re.split(r"\n\s*\n", text):
+        run = []
+        for row in group.split("\n"):
+            kind = "text"
+            if row.startswith(" "):
+                kind = "list" if re.match(r" +\S+ {2,}\S", row) else "example"
+            if run and run[-1][0] == kind:
+                run[-1][1].append(row)
+            else:
+                run.append((kind, [row]))
+        yield from run
+
+
+def discussion(text):
+    """man(7) source of a discussion."""
+    for kind, rows in blocks(text) if text else []:
+        if kind == "text":
+            yield ".PP"
+            yield from (line(escape(row.strip())) for row in rows)
+        elif kind == "list":
+            items = [re.split(r" {2,}", row.strip(), maxsplit=1) for row in rows]
+            width = max(len(term) for term, _ in items) + 2
+            for number, (term, meaning) in enumerate(items):
+                yield from (f".TP {width}n", r"\fB" + escape(term) + r"\fR", line(escape(meaning)))
+                if number == 0:
+                    yield ".PD 0"
+            yield ".PD"
+        else:
+            yield from (".PP", ".RS 4", ".nf")
+            yield from (line(escape(row.strip())) for row in rows)
+            yield from (".fi", ".RE")
+
+
+def shown(arguments):
+    return [argument for argument in arguments if argument["shouldDisplay"]]
+
+
+def spelled(name):
+    return ("-" if name["kind"] == "short" else "--") + name["name"]
+
+
+def title(argument):
+    """What stands above an argument's description: all its names, and its value."""
+    if argument["kind"] == "positional":
+        return r"\fI" + escape(argument["valueName"].upper()) + r"\fR"
+    names = ", ".join(r"\fB" + escape(spelled(name)) + r"\fR" for name in argument["names"])
+    return names + (r" \fI" + escape(argument["valueName"].upper()) + r"\fR" if argument["kind"] == "option" else "")
+
+
+def synopsis(path, command):
+    arguments = shown(command.get("arguments", []))
+    yield r".B " + escape(" ".join(path))
+    if any(argument["kind"] != "positional" for argument in arguments):
+        yield r"[\fIOPTION\fR]..."
+    for argument in arguments:
+        if argument["kind"] == "positional":
+            text = title(argument) + ("..." if argument["isRepeating"] else "")
+            yield f"[{text}]" if argument["isOptional"] else text
+    if pages_below(command):
+        yield r"\fICOMMAND\fR"
+
+
+def options(command):
+    """The arguments, by the sections that --help shows them in."""
+    sections = {}
+    for argument in shown(command.get("arguments", [])):
+        default = "ARGUMENTS" if argument["kind"] == "positional" else "OPTIONS"
+        sections.setdefault((argument.get("sectionTitle") or default).upper(), []).append(argument)
+    # The common ones, which ArgumentParser puts anywhere, and those of ours that have no title, come first.
+    for section in sorted(sections, key=lambda name: ["ARGUMENTS", "OPTIONS"].index(name) if name in ("ARGUMENTS", "OPTIONS") else 2):
+        yield f'.SH "{escape(section)}"'
+        for argument in sections[section]:
+            yield from (".TP", title(argument))
+            text = argument.get("abstract", "")
+            if argument.get("discussion"):
+                text += " " + argument["discussion"]
+            if argument.get("defaultValue"):
+                text += f" Default: {argument['defaultValue']}."
+            yield line(escape(text.strip())) or "\\&"
+
+
+def pages_below(command):
+    return [below for below in command.get("subcommands", []) if below["shouldDisplay"] and below["commandName"] != "help"]
+
+
+def see_also(path, below):
+    """The page above, and those below; for the first page its own SECTIONS say the rest."""
+    names = ([path[:-1]] if len(path) > 1 else []) + [path + [command["commandName"]] for command in below]
+    return [r"\fB" + escape("-".join(name)) + r"\fR(1)" for name in names]
+
+
+def page(path, command, version, date, sections):
+    name = "-".join(path)
+    below = pages_below(command)
+    abstract = command.get("abstract", "")
+    yield f'.TH "{name.upper()}" 1 {date} "vaultfs {version}" "User Commands"'
+    # Names are not broken at the end of a line.
+    yield from (".nh", ".ad l")
+    yield from (".SH NAME", escape(name) + r" \- " + escape(abstract[:1].lower() + abstract[1:].rstrip(".")))
+    yield from (".SH SYNOPSIS", *synopsis(path, command))
+    if command.get("aliases"):
+        yield from (".PP", escape("Also called: " + ", ".join(command["aliases"])))
+    text, _, codes = command.get("discussion", "").partition("Exit codes:\n")
+    yield from (".SH DESCRIPTION", line(escape(abstract)), *discussion(text.strip("\n")))
+    if below:
+        yield ".SH COMMANDS"
+        for each in below:
+            full = escape("-".join(path + [each["commandName"]]))
+            yield from (".TP", rf"\fB{full}\fR(1)", line(escape(each.get("abstract", ""))))
+    yield from options(command)
+    if codes:
+        yield from (f'.SH "{SUMMARY_SECTION}"', *discussion(codes))
+    yield from sections
+    if not sections:
+        yield from (".SH SEE ALSO", ",\n".join(see_also(path, below)))
+
+
+def write(directory, path, command, version, date, sections):
+    text = "\n".join(page(path, command, version, date, sections)) + "\n"
+    with open(os.path.join(directory, "-".join(path) + ".1"), "w", encoding="ascii") as file:
+        file.write(text)
+    for below in pages_below(command):
+        write(directory, path + [below["commandName"]], below, version, date, [])
+
+
+def output(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def main():
+    if len(sys.argv) != 4:
+        sys.exit("usage: manual.py VAULTFS SECTIONS DIRECTORY")
+    binary, sections, directory = sys.argv[1:]
+    command = json.loads(output(binary, "--experimental-dump-help"))["command"]
+    version = output(binary, "--version").strip()
+    date = time.strftime("%Y-%m-%d", time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))))
+    with open(sections, encoding="ascii") as file:
+        write(directory, ["vaultfs"], command, version, date, file.read().rstrip("\n").split("\n"))
+
+
+main()
