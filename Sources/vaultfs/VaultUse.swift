@@ -37,6 +37,18 @@ enum VaultUse {
         }
     }
 
+    /// Whether a daemon that is alive and well has the vault mounted and may write it.
+    static func isMountedForWriting(_ vault: VaultDirectory) throws(CommandFailure) -> Bool {
+        do throws(VaultError) {
+            try vault.lock(.shared, wait: .zero)
+            vault.releaseLock()
+            return false
+        } catch {
+            guard case .inUse = error else { throw CommandFailure(error) }
+            return find(vault)?.status.map(isMounted) ?? false
+        }
+    }
+
     /// What all daemons of this user say.
     static func statuses() -> [MountStatus] {
         DaemonSearch.ask(DaemonSearch.ownPlaces()) { try? $0.status() }.compactMap { $0 }
