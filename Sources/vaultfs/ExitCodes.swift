@@ -29,7 +29,7 @@ enum FailureCode: Int32, CaseIterable {
         case .inUse: "the vault is mounted already, or the mount is in use"
         case .mountpoint: "the mountpoint cannot be used, or nothing is mounted there"
         case .cannotMount: "FUSE is not available, or mounting failed"
-        case .damageFound: "verify, export --damaged or a comparison (--verify) found damage, or not all could be repaired"
+        case .damageFound: "verify, export --damaged or a comparison (--verify) found damage, or some of it stays"
         case .notPurged: "locked, but not everything could be purged from memory"
         case .lockFileExists: "not unlocked: a lock file exists"
         case .incomplete: "import, export: some files could not be copied, the others are there"
