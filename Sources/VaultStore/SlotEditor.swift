@@ -38,15 +38,26 @@ package struct SlotEditor {
 
     /// Puts a new slot in the place of `slot`, with its id. One file has both the end of the old slot and the new one, so at
     /// every moment one of the two opens the vault.
-    /// - Parameter onReady: as for `add`.
-    /// - Throws: as `add`; `slotRefused` where `slot` is no longer as it is given.
+    /// - Parameters:
+    ///   - isForced: also where it takes the last slot that does not expire.
+    ///   - onReady: as for `add`.
+    /// - Throws: as `add`; `slotRefused` where `slot` is no longer as it is given, and where only `isForced` would do.
     @discardableResult
     package func change(
-        _ slot: KeySlot, to request: SlotRequest, onReady: (KeySlot) throws(VaultError) -> Void = { _ in }
+        _ slot: KeySlot, to request: SlotRequest, isForced: Bool,
+        onReady: (KeySlot) throws(VaultError) -> Void = { _ in }
     ) throws(VaultError) -> KeySlot {
         try makeSlot(onReady: onReady) { (configuration) throws(FormatError) in
             guard configuration.slot(slot.id) == slot else {
                 throw FormatError(.invalidValue, "slot \(slot.id) was changed by somebody else; nothing was changed")
+            }
+            let others = configuration.slots.filter { $0.id != slot.id }
+            if !isForced, slot.expires == nil, let expires = request.expires, others.allSatisfy({ $0.expires != nil }) {
+                let last = others.compactMap(\.expires).reduce(expires, max)
+                throw FormatError(
+                    .invalidValue,
+                    "not changed: every slot would expire, and after \(last) nothing opens the vault; --force changes it "
+                        + "all the same")
             }
             return try configuration.replacingSlot(
                 slot.id, by: request, created: UtcTime.now(), masterKey: masterKey)
@@ -111,7 +122,8 @@ package struct SlotEditor {
         try current.authenticate(masterKey: masterKey)
         let change = try change(current.configuration)
         let bytes = try Self.wrapping { () throws(FormatError) in try change.checkedBytes(masterKey: masterKey) }
-        try ConfigurationReplacement(vault: vault, lock: lock).put(bytes) { () throws(VaultError) in
+        try ConfigurationReplacement(vault: vault, lock: lock, base: current.configuration).put(bytes) {
+            () throws(VaultError) in
             if let made = change.made { try onReady(made) }
         }
         return change

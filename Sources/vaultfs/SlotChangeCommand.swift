@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import BackingStore
 internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
@@ -33,6 +34,9 @@ struct SlotChangeCommand: ParsableCommand {
     @Flag(help: "With --scrypt-logn or --kdf-time: also where guessing becomes cheaper than it was.")
     var allowWeaker = false
 
+    @Flag(help: "Even where every slot expires then, and nothing opens the vault after the last.")
+    var force = false
+
     @Flag(help: "Print JSON.")
     var json = false
 
@@ -60,6 +64,9 @@ struct SlotChangeCommand: ParsableCommand {
         let oldSecret = try secret.read(for: directory.configuration)
         let opened = try directory.openSlot(with: oldSecret)
         let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
+        if expires == nil, let past = slot.expires, slot.isExpired(at: UtcTime.now()) {
+            throw CommandFailure(.usage, "slot \(slot.id) has expired (\(past)): say --expires")
+        }
         let new =
             keepSecret ? NewSecretOptions.Secret(secret: oldSecret, recoveryKey: nil) : try newSecret.read()
         let request = SlotRequest(
@@ -68,7 +75,7 @@ struct SlotChangeCommand: ParsableCommand {
         let report = NewSlotReport(what: "Changed", isJSON: json, recoveryKey: new.recoveryKey)
         let changed = try report.whileDeriving { () throws(VaultError) in
             try SlotEditor(directory, masterKey: opened.masterKey)
-                .change(slot, to: request, onReady: report.showRecoveryKey)
+                .change(slot, to: request, isForced: force, onReady: report.showRecoveryKey)
         }
         try report.finish(changed)
     }

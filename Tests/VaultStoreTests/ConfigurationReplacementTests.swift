@@ -28,7 +28,8 @@ import VaultFormat
         let change = try directory.configuration.replacingSlot(
             1, by: SlotRequest(secret: newSecret), created: UtcTime.now(), masterKey: masterKey)
         var replacement = ConfigurationReplacement(
-            vault: directory, lock: try ConfigurationLock.take(directory, wait: .zero))
+            vault: directory, lock: try ConfigurationLock.take(directory, wait: .zero),
+            base: directory.configuration)
         replacement.before = before
         try replacement.put(change.checkedBytes(masterKey: masterKey), onReady: onReady)
     }
@@ -54,6 +55,23 @@ import VaultFormat
             try expect(new: step == .synchronize, at: vault.directory.path.appending("copy \(step)"))
         }
         try expect(new: true)
+    }
+
+    @Test func `what somebody without the lock writes into the same file meanwhile is not lost`() throws {
+        let path = vault.path.appending("vaultfs.json").string
+        let directory = try vault.open()
+        let masterKey = try directory.unlock(with: vault.secret)
+        let other = try directory.configuration.adding(
+            SlotRequest(secret: SlotVault.keyfile(3)), created: UtcTime.now(), masterKey: masterKey)
+        let bytes = try Data(other.checkedBytes(masterKey: masterKey))
+        let error = #expect(throws: VaultError.self) {
+            try change { step in
+                guard step == .readBack else { return }
+                do { try bytes.write(to: URL(fileURLWithPath: path)) } catch { Issue.record(error) }
+            }
+        }
+        #expect(error?.description.contains("somebody else has replaced vaultfs.json") == true)
+        #expect(try Data(contentsOf: URL(fileURLWithPath: path)) == bytes)
     }
 
     @Test(arguments: Step.allCases)
