@@ -33,7 +33,7 @@ struct ConfigurationReplacement {
                 unlinkat(vault.descriptor.fd, temporary, 0)
                 throw error
             }
-            return try wrapping("cannot make durable") { () throws(StoreError) in
+            return try wrapping("the change is made, but may not outlive a power cut:") { () throws(StoreError) in
                 try before(.synchronize)
                 try vault.descriptor.synchronize(dataOnly: false)
             }

@@ -74,9 +74,12 @@ package final class EncryptedFile: Sendable {
     /// - Throws: `.damaged` for a header that does not authenticate, a file under 128 bytes, one shorter than sealed.
     package static func open(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
         let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)
-        let length = store.layout.plaintextLength(ofBackingSize: backingSize)
+        var length = store.layout.plaintextLength(ofBackingSize: backingSize)
         if header.isSealed && length < header.length {
-            throw .damaged("sealed at \(header.length) bytes, \(length) are there")
+            guard store.readsCutFiles else {
+                throw .damaged("sealed at \(header.length) bytes, \(length) are there")
+            }
+            length = header.length
         }
         let file = EncryptedFile(
             store: store, reader: descriptor, writer: nil, header: header, keys: keys, length: length)

@@ -18,6 +18,7 @@ enum FailureCode: Int32, CaseIterable {
     case notPurged = 9
     case lockFileExists = 10
     case incomplete = 11
+    case notKept = 12
 
     var explanation: String {
         switch self {
@@ -28,10 +29,11 @@ enum FailureCode: Int32, CaseIterable {
         case .inUse: "the vault is mounted already, or the mount is in use"
         case .mountpoint: "the mountpoint cannot be used, or nothing is mounted there"
         case .cannotMount: "FUSE is not available, or mounting failed"
-        case .damageFound: "verify found damage, or could not repair all of it"
+        case .damageFound: "verify, export --damaged or a comparison (--verify) found damage, or some of it stays"
         case .notPurged: "locked, but not everything could be purged from memory"
         case .lockFileExists: "not unlocked: a lock file exists"
-        case .incomplete: "export: some files could not be exported, the others are there"
+        case .incomplete: "import, export: some files could not be copied, the others are there"
+        case .notKept: "import, export: all is there, but some owners, modes, times or attributes could not be kept"
         }
     }
 
