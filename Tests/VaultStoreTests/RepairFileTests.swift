@@ -5,7 +5,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Files that are damaged on disk, repaired in place: afterwards a verifier finds nothing but what cannot be repaired.
+/// Files that are damaged on disk, repaired in place (FileFormat, Store-23): afterwards a verifier finds nothing but what cannot be repaired.
 @Suite struct RepairFileTests {
     private static let count = 10_000
     private static let content = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ 7) }

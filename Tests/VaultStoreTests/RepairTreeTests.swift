@@ -5,7 +5,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Directories and names that are lost: what they named is in `lost+found`, and nothing is gone.
+/// Directories and names that are lost: what they named is in `lost+found`, and nothing is gone (Store-24, Store-25).
 @Suite struct RepairTreeTests {
     private let manager = FileManager.default
 
