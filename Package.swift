@@ -56,6 +56,13 @@ let package = Package(
             name: "ViewExport",
             dependencies: ["ViewFormats", "BackingStore", "VaultCrypto", "CLinux", system], swiftSettings: settings),
         .target(
+            name: "VaultTransfer",
+            dependencies: [
+                "VaultFileSystem", "MountedFileSystem", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto",
+                "CLinux", system,
+            ],
+            swiftSettings: settings),
+        .target(
             name: "FuseSession",
             dependencies: ["BackingStore", "MountedFileSystem", "VaultFileSystem", "CFuse", "CLinux", system, logging],
             swiftSettings: settings),
@@ -66,7 +73,7 @@ let package = Package(
             name: "vaultfs",
             dependencies: [
                 "FuseSession", "MountedFileSystem", "VaultFileSystem", "ViewFileSystem", "ViewExport", "ViewFormats",
-                "LockFiles",
+                "VaultTransfer", "LockFiles",
                 "BackingStore",
                 "VaultStore",
                 "VaultFormat", "VaultCrypto",
@@ -131,6 +138,9 @@ let package = Package(
             dependencies: [
                 "ViewExport", "ViewFormats", "BackingStore", "VaultCrypto", "CLinux", "TestSupport", system,
             ],
+            swiftSettings: settings),
+        .testTarget(
+            name: "VaultTransferTests", dependencies: ["vaultfs", "VaultTransfer", "TestSupport", system],
             swiftSettings: settings),
         .testTarget(
             name: "FuseSessionTests",

@@ -22,7 +22,7 @@ struct SecretText {
                 isValue = false
                 position = end
             case UInt8(ascii: ":"): isValue = true
-            case UInt8(ascii: " "), UInt8(ascii: "\t"), UInt8(ascii: "\r"): break
+            case UInt8(ascii: " "), UInt8(ascii: "\t"), UInt8(ascii: "\r"), UInt8(ascii: "\n"): break
             default: (name, isValue) = (nil, false)
             }
             position += 1

@@ -46,32 +46,11 @@ extension VaultFileSystem {
         if let length = changes.length { try setLength(node, length, handle, workspace) }
         let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
         if let file = node.openFile {
-            try file.withoutSealing { () throws(StoreError) in try apply(changes, to: pinned, of: node) }
+            try file.withoutSealing { () throws(StoreError) in try changes.apply(to: pinned, kind: node.kind) }
         } else {
-            try apply(changes, to: pinned, of: node)
+            try changes.apply(to: pinned, kind: node.kind)
         }
         return plaintextAttributes(try pinned.status(), of: node)
-    }
-
-    func apply(_ changes: AttributeChanges, to pinned: Descriptor, of node: Node) throws(StoreError) {
-        if changes.uid != nil || changes.gid != nil {
-            try retrying {
-                fchownat(
-                    pinned.fd, "", changes.uid ?? .max, changes.gid ?? .max, linux_AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)
-            }
-        }
-        // After the owner, whose change clears the set-id bits.
-        if let mode = changes.mode {
-            if node.kind == S_IFLNK { throw .system(.notSupported) }
-            // fchmod(2) refuses an O_PATH descriptor; the kernel's own link to it does not.
-            let path = "/proc/self/fd/\(pinned.fd)"
-            try retrying { chmod(path, mode & 0o7777) }
-        }
-        if changes.accessTime != nil || changes.modificationTime != nil {
-            let omit = timespec(tv_sec: 0, tv_nsec: linux_UTIME_OMIT)
-            let times = [changes.accessTime ?? omit, changes.modificationTime ?? omit]
-            try retrying { utimensat(pinned.fd, "", times, linux_AT_EMPTY_PATH) }
-        }
     }
 
     private func setLength(

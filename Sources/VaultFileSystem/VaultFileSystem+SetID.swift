@@ -34,7 +34,7 @@ extension VaultFileSystem {
         var changes = AttributeChanges()
         changes.mode = Self.modeWithoutSetID(status, caller())
         if changes.mode == status.st_mode & 0o7777 { return false }
-        try apply(changes, to: pinned, of: node)
+        try changes.apply(to: pinned, kind: node.kind)
         return true
     }
 

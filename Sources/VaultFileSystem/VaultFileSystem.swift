@@ -116,10 +116,12 @@ package final class VaultFileSystem: Sendable {
         return result
     }
 
-    /// By the backing size; but where a record waits in the journal and cannot be put in place, only the opened file knows
-    /// where it ends.
+    /// By the backing size; but where a record waits in the journal and cannot be put in place, or some are missing, only
+    /// the opened file knows where it ends.
     private func plaintextLength(of node: Node, _ status: stat) -> UInt64 {
-        if store.isReadOnly, store.hasJournaledRecords, let file = try? openFile(node) { return file.length }
+        if store.isReadOnly, store.hasJournaledRecords || store.readsCutFiles, let file = try? openFile(node) {
+            return file.length
+        }
         return store.layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
     }
 

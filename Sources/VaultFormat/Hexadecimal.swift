@@ -3,7 +3,7 @@ package enum Hexadecimal {
     private static let digits: [UInt8] = Array("0123456789abcdef".utf8)
 
     /// Two lower-case digits for each byte.
-    static func encode(_ bytes: some Collection<UInt8>) -> String {
+    package static func encode(_ bytes: some Collection<UInt8>) -> String {
         var text: [UInt8] = []
         text.reserveCapacity(bytes.count * 2)
         for byte in bytes {

@@ -59,6 +59,9 @@ package struct KeySlot: Sendable, Equatable {
         [expires.flatMap { Timestamp.seconds($0.utf8) }, window?.end].compactMap { $0 }.min()
     }
 
+    /// Whether the slot ends at some time.
+    package var isLimited: Bool { expires != nil || window != nil }
+
     /// Whether the slot is past its end at `now`, in seconds since 1970-01-01T00:00:00Z.
     package func isExpired(at now: Int64) -> Bool { end.map { $0 <= now } ?? false }
 

@@ -12,7 +12,7 @@ package enum Lease: Sendable, Equatable {
 
     /// What holds of a slot of `configuration`, whose MAC verifies, at `now`.
     package init(_ slot: KeySlot, in configuration: VaultConfiguration, at now: Int64) {
-        guard slot.expires != nil || slot.window != nil else {
+        guard slot.isLimited else {
             self = .valid(until: nil)
             return
         }

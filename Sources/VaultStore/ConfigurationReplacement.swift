@@ -16,6 +16,8 @@ struct ConfigurationReplacement {
 
     let vault: VaultDirectory
     let lock: ConfigurationLock
+    /// What is replaced.
+    let base: VaultConfiguration
     /// Called before each step; what it throws is the failure of that step. Tests look, and make steps fail.
     var before: (Step) throws(StoreError) -> Void = { _ in }
 
@@ -33,7 +35,7 @@ struct ConfigurationReplacement {
                 unlinkat(vault.descriptor.fd, temporary, 0)
                 throw error
             }
-            return try wrapping("cannot make durable") { () throws(StoreError) in
+            return try wrapping("the change is made, but may not outlive a power cut:") { () throws(StoreError) in
                 try before(.synchronize)
                 try vault.descriptor.synchronize(dataOnly: false)
             }
@@ -63,8 +65,9 @@ struct ConfigurationReplacement {
 
     /// False where the temporary file is gone.
     private func rename(_ temporary: String) throws(VaultError) -> Bool {
+        // Who takes no lock may have put another file there, or written in this one.
         let isCurrent = try wrapping("cannot look at", lock.isCurrent)
-        guard isCurrent else {
+        guard isCurrent, try vault.reread().configuration == base else {
             throw .slotRefused("\(vault.path.shown): somebody else has replaced vaultfs.json; nothing was changed")
         }
         return try wrapping("cannot replace") { () throws(StoreError) in

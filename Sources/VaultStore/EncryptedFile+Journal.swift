@@ -85,6 +85,8 @@ extension EncryptedFile {
                 try writer.write(bytes, at: layout.recordOffset(ofChunk: address.chunk))
             }
             if isEnd { try writer.truncate(to: layout.backingSize(ofPlaintextLength: end)) }
+            // After a power cut the slot may be all there is: it goes when the record is on disk.
+            try writer.synchronize(dataOnly: true)
             store.journal.forget(address)
         }
         if isEnd { currentLength.store(end, ordering: .releasing) }

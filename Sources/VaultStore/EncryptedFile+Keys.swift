@@ -21,7 +21,7 @@ extension EncryptedFile {
     package func restoreKeys() throws(StoreError) {
         try writing.withLock { (_) throws(StoreError) in
             if hasKeys { return }
-            let (header, fresh, _) = try Self.readHeader(of: reader, in: store)
+            let (header, fresh, _) = try Self.readHeader(of: reader, keyRing: store.keyRing)
             guard header.fileID == fileID else { throw .damaged("header: of another file") }
             keys.refill(from: fresh)
         }

@@ -12,7 +12,7 @@ extension EncryptedFile {
     /// What leaves room for the records' overhead in a 64-bit file size.
     static let largestLength = UInt64(Int64.max) / 2
     /// The unit in which the kernel copies what is written.
-    private static let pageSize: off_t = 4096
+    static let pageSize: UInt64 = 4096
     private static let zeros = [UInt8](repeating: 0, count: 128 << 10)
 
     /// ftruncate(2): sets the plaintext length.
@@ -193,7 +193,7 @@ extension EncryptedFile {
                 state.lastRecordIsUnproven = false
                 return false
             }
-            guard try writer.status().st_size % Self.pageSize == 0 else { return false }
+            guard UInt64(clamping: try writer.status().st_size) % Self.pageSize == 0 else { return false }
             changes.beginChange()
             defer { changes.endChange() }
             try writer.truncate(to: layout.recordOffset(ofChunk: last))

@@ -16,6 +16,9 @@ extension EncryptedFile {
     /// True where it was opened for writing and its header does not vouch for its length.
     package var needsSeal: Bool { writing.withLock { $0.writer != nil && !$0.header.isSealed } }
 
+    /// Whether the header vouches for the length, which it does only of what is durable.
+    package var isSealed: Bool { writing.withLock { $0.header.isSealed } }
+
     /// Vouches for the length in the header, keeping the times. Returns false where the length has changed since
     /// `mark` was taken, or where a torn last record must not be vouched for.
     /// - Parameter isDurable: chunks and size are on disk already (syncfs); else they are put there first.

@@ -73,10 +73,13 @@ package final class EncryptedFile: Sendable {
     /// - Parameter descriptor: of a regular file, open for reading.
     /// - Throws: `.damaged` for a header that does not authenticate, a file under 128 bytes, one shorter than sealed.
     package static func open(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
-        let (header, keys, backingSize) = try readHeader(of: descriptor, in: store)
-        let length = store.layout.plaintextLength(ofBackingSize: backingSize)
+        let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)
+        var length = store.layout.plaintextLength(ofBackingSize: backingSize)
         if header.isSealed && length < header.length {
-            throw .damaged("sealed at \(header.length) bytes, \(length) are there")
+            guard store.readsCutFiles else {
+                throw .damaged("sealed at \(header.length) bytes, \(length) are there")
+            }
+            length = header.length
         }
         let file = EncryptedFile(
             store: store, reader: descriptor, writer: nil, header: header, keys: keys, length: length)
@@ -90,7 +93,7 @@ package final class EncryptedFile: Sendable {
         _ descriptor: Descriptor, class parentClass: ProtectionClass, in store: Store
     ) throws(StoreError) -> EncryptedFile {
         if try descriptor.status().st_size >= off_t(ChunkLayout.headerSize) {
-            let (header, keys, backingSize) = try readHeader(of: descriptor, in: store)
+            let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)
             let file = EncryptedFile(
                 store: store, reader: descriptor, writer: descriptor, header: header, keys: keys,
                 length: store.layout.plaintextLength(ofBackingSize: backingSize))
@@ -122,7 +125,7 @@ package final class EncryptedFile: Sendable {
     }
 
     static func readHeader(
-        of descriptor: Descriptor, in store: Store
+        of descriptor: Descriptor, keyRing: KeyRing
     ) throws(StoreError) -> (FileHeader, FileKeys, UInt64) {
         let status = try descriptor.status()
         guard status.st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
@@ -132,7 +135,7 @@ package final class EncryptedFile: Sendable {
         let (header, keys) = try withUnsafeTemporaryBytes(ChunkLayout.headerSize) {
             (bytes) throws(StoreError) -> (FileHeader, FileKeys) in
             guard try descriptor.read(at: 0, into: bytes) == bytes.count else { throw .damaged("header: cut short") }
-            return try parseHeader(UnsafeRawBufferPointer(bytes), keyRing: store.keyRing)
+            return try parseHeader(UnsafeRawBufferPointer(bytes), keyRing: keyRing)
         }
         return (header, keys, UInt64(status.st_size))
     }

@@ -66,7 +66,9 @@ package struct JournalRecovery {
                 path.append(
                     DirectoryReader(try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY | O_DIRECTORY)))
             case S_IFREG where status.st_size >= off_t(FileHeader.size):
-                try recover(Descriptor(at: directory.fd, entry.name, flags: O_RDONLY | O_NONBLOCK))
+                let file = try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY | O_NONBLOCK)
+                // What is damaged is there, and keeps its slots.
+                do { try recover(file) } catch .damaged {}
             default: break
             }
         } catch {
@@ -80,11 +82,11 @@ package struct JournalRecovery {
         // The file id: 8 bytes at 8, little-endian (FileFormat.md, "The header").
         let fileID = start[8...].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
         guard wanted.contains(fileID) else { return }
+        // It is not gone. Where it cannot be opened or written its slots are needed on.
+        wanted.remove(fileID)
         let file = try EncryptedFile.open(descriptor, in: store)
         // Now or not at all: once the mount is served the file may be opened again, and a seal by this object, which
         // knows nothing of that, would vouch for a length that is no more.
         if file.needsSeal { _ = try? file.seal(ifStill: file.lengthMark, isDurable: false) }
-        // It is not gone. Where it could not be written its slots are needed on.
-        wanted.remove(fileID)
     }
 }

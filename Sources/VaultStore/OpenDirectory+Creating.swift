@@ -64,10 +64,17 @@ extension OpenDirectory {
     func rename(
         _ entry: [UInt8], in directory: Int32, as newEntry: [UInt8], flags: UInt32
     ) throws(StoreError) {
+        try Self.rename(entry, from: descriptor.fd, to: directory, as: newEntry, flags: flags)
+    }
+
+    /// renameat2(2) of backing entries, for directories whose record is lost too.
+    static func rename(
+        _ entry: [UInt8], from source: Int32, to directory: Int32, as newEntry: [UInt8], flags: UInt32
+    ) throws(StoreError) {
         do {
             try withCString(entry) { (old) throws(StoreError) in
                 try withCString(newEntry) { (new) throws(StoreError) in
-                    _ = try retrying { linux_renameat2(descriptor.fd, old, directory, new, flags) }
+                    _ = try retrying { linux_renameat2(source, old, directory, new, flags) }
                 }
             }
         } catch .system(.invalidArgument) where flags == linux_RENAME_NOREPLACE {
@@ -75,7 +82,7 @@ extension OpenDirectory {
             var status = stat()
             let exists = withCString(newEntry) { fstatat(directory, $0, &status, AT_SYMLINK_NOFOLLOW) } == 0
             if exists { throw .system(.fileExists) }
-            try rename(entry, in: directory, as: newEntry, flags: 0)
+            try rename(entry, from: source, to: directory, as: newEntry, flags: 0)
         }
     }
 

@@ -139,7 +139,8 @@ extension OpenDirectory {
         try retrying { lseek(directory.fd, 0, SEEK_SET) }
     }
 
-    private static func remove(_ entry: [UInt8], from directory: Descriptor) {
+    /// Removes a leftover. Best effort: a directory with more than its record in it stays.
+    static func remove(_ entry: [UInt8], from directory: Descriptor) {
         if withCString(entry, { unlinkat(directory.fd, $0, 0) }) == 0 { return }
         if let inside = try? Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY) {
             _ = withCString(recordEntry) { unlinkat(inside.fd, $0, 0) }

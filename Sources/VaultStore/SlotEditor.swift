@@ -38,25 +38,39 @@ package struct SlotEditor {
 
     /// Puts a new slot in the place of `slot`, with its id. One file has both the end of the old slot and the new one, so at
     /// every moment one of the two opens the vault.
-    /// - Parameter onReady: as for `add`.
-    /// - Throws: as `add`; `slotRefused` where `slot` is no longer as it is given.
+    /// - Parameters:
+    ///   - isForced: also where it takes the last slot that does not expire.
+    ///   - onReady: as for `add`.
+    /// - Throws: as `add`; `slotRefused` where `slot` is no longer as it is given, and where only `isForced` would do.
     @discardableResult
     package func change(
-        _ slot: KeySlot, to request: SlotRequest, onReady: (KeySlot) throws(VaultError) -> Void = { _ in }
+        _ slot: KeySlot, to request: SlotRequest, isForced: Bool,
+        onReady: (KeySlot) throws(VaultError) -> Void = { _ in }
     ) throws(VaultError) -> KeySlot {
         try makeSlot(onReady: onReady) { (configuration) throws(FormatError) in
             try Self.checkUnchanged(slot, in: configuration)
+            if !isForced {
+                try Self.checkEndlessSlot(
+                    beside: slot, in: configuration, expires: request.expires, hasWindow: request.window != nil)
+            }
             return try configuration.replacingSlot(
                 slot.id, by: request, created: UtcTime.now(), masterKey: masterKey)
         }
     }
 
     /// Gives `slot` another window, or takes it away; the slot's secret is not needed.
+    /// - Parameter isForced: as for `change`.
     /// - Throws: as `change`.
-    package func change(_ slot: KeySlot, toWindow window: PlayWindow?) throws(VaultError) -> KeySlot {
+    package func change(
+        _ slot: KeySlot, toWindow window: PlayWindow?, isForced: Bool
+    ) throws(VaultError) -> KeySlot {
         let changed = try replaceConfiguration { (current) throws(VaultError) in
             try Self.wrapping { () throws(FormatError) in
                 try Self.checkUnchanged(slot, in: current)
+                if !isForced {
+                    try Self.checkEndlessSlot(
+                        beside: slot, in: current, expires: slot.expires, hasWindow: window != nil)
+                }
                 let key = try KeyDerivation.configurationKey(master: masterKey, vault: current.vault)
                 return try current.settingWindow(of: slot.id, to: window, configurationKey: key)
             }
@@ -71,6 +85,20 @@ package struct SlotEditor {
         guard configuration.slot(slot.id) == slot else {
             throw FormatError(.invalidValue, "slot \(slot.id) was changed by somebody else; nothing was changed")
         }
+    }
+
+    /// Refuses to give the last slot that has no end one.
+    private static func checkEndlessSlot(
+        beside slot: KeySlot, in configuration: VaultConfiguration, expires: String?, hasWindow: Bool
+    ) throws(FormatError) {
+        let others = configuration.slots.filter { $0.id != slot.id }
+        guard !slot.isLimited, expires != nil || hasWindow, others.allSatisfy(\.isLimited) else { return }
+        let last = others.compactMap(\.expires).reduce(expires ?? "", max)
+        let when = hasWindow || others.contains { $0.window != nil } ? "then" : "after \(last)"
+        throw FormatError(
+            .invalidValue,
+            "not changed: every slot would expire, and \(when) nothing opens the vault; --force changes it all the same"
+        )
     }
 
     /// Takes slots away.
@@ -131,7 +159,8 @@ package struct SlotEditor {
         try current.authenticate(masterKey: masterKey)
         let change = try change(current.configuration)
         let bytes = try Self.wrapping { () throws(FormatError) in try change.checkedBytes(masterKey: masterKey) }
-        try ConfigurationReplacement(vault: vault, lock: lock).put(bytes) { () throws(VaultError) in
+        try ConfigurationReplacement(vault: vault, lock: lock, base: current.configuration).put(bytes) {
+            () throws(VaultError) in
             if let made = change.made { try onReady(made) }
         }
         return change

@@ -14,6 +14,8 @@ package final class Store: Sendable {
     package let cache: BlockCache
     package let counters = Counters()
     package let isReadOnly: Bool
+    /// A file shorter than it was sealed can be opened all the same: what is missing does not verify.
+    package let readsCutFiles: Bool
     let journal: Journal
     package let sealer: Sealer
     /// The store's allocation unit in bytes: within it, a file grows without needing space.
@@ -27,11 +29,14 @@ package final class Store: Sendable {
     /// - Parameters:
     ///   - root: the vault's root directory, opened for reading; this store takes a descriptor of its own.
     ///   - cacheSize: bytes for the block cache.
-    package init(root: FileDescriptor, keyRing: KeyRing, cacheSize: Int, isReadOnly: Bool) throws(StoreError) {
+    package init(
+        root: FileDescriptor, keyRing: KeyRing, cacheSize: Int, isReadOnly: Bool, readsCutFiles: Bool = false
+    ) throws(StoreError) {
         let copy = try retrying { fcntl(root.rawValue, F_DUPFD_CLOEXEC, 3) }
         self.root = Descriptor(owning: copy)
         self.keyRing = keyRing
         self.isReadOnly = isReadOnly
+        self.readsCutFiles = readsCutFiles
         layout = keyRing.layout
         cache = try BlockCache(capacity: cacheSize, blockSize: layout.chunkSize)
         var space = statvfs()

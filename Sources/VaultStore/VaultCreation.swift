@@ -23,10 +23,12 @@ package enum VaultCreation {
 
     /// Makes a vault at `path`, a directory that is empty, or is made here with mode 0700. What was made is removed when
     /// it fails. Takes as long as the slots' key derivations.
+    /// - Parameter onReady: called when the vault has only to be written; what it throws is thrown on, and no vault made.
     /// - Throws: `notFound` (the parent), `notADirectory`, `notEmpty`, `vaultExists`, `inUse`, `system`, `format`.
     @discardableResult
     package static func create(
-        at path: FilePath, chunkSize: Int, slots: [SlotRequest]
+        at path: FilePath, chunkSize: Int, slots: [SlotRequest],
+        onReady: (VaultConfiguration) throws(VaultError) -> Void = { _ in }
     ) throws(VaultError) -> VaultConfiguration {
         try check(at: path)
         let (record, configuration) = try makeContents(chunkSize: chunkSize, slots: slots)
@@ -35,6 +37,7 @@ package enum VaultCreation {
             let root = try VaultDirectory.openDirectory(path)
             try lock(root, path: path)
             try requireEmpty(root, path: path)
+            try onReady(configuration)
             try fill(root, path: path, record: record, configuration: configuration)
         } catch {
             if isMade { _ = path.withPlatformString { rmdir($0) } }

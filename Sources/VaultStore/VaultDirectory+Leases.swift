@@ -38,7 +38,7 @@ extension VaultDirectory {
             let change = try current.settingWindow(of: id, to: window, configurationKey: configurationKey)
             return (try change.checkedBytes(configurationKey: configurationKey), change.configuration)
         }
-        try ConfigurationReplacement(vault: self, lock: lock).put(bytes) {}
+        try ConfigurationReplacement(vault: self, lock: lock, base: current).put(bytes) {}
         return changed
     }
 }

@@ -129,9 +129,12 @@ extension Verifier {
         let reason = isZero ? Self.zeroed : Self.unverified
         if !content.header.isSealed && chunk + 1 == layout.chunkCount(ofLength: length) {
             reportRun(of: &content)
+            let isTorn = content.backingSize % EncryptedFile.pageSize == 0
+            content.endsUnproven = !isTorn
             report(
                 .unprovenTail, content.object, "chunk \(chunk), the last of an unsealed file: \(reason)",
-                at: layout.plaintextOffset(ofChunk: chunk), count: UInt64(record.count - ChunkLayout.recordOverhead))
+                at: layout.plaintextOffset(ofChunk: chunk), count: UInt64(record.count - ChunkLayout.recordOverhead),
+                remedy: isTorn ? .cutTail : nil)
             return
         }
         addToRun(chunk..<(chunk + 1), reason, of: &content)

@@ -12,22 +12,40 @@ extension Verifier {
 
     /// Looks at one entry of the innermost directory.
     func check(_ entry: [UInt8], in directory: VerifierFrame.Open) {
+        let isThere = { (try? directory.descriptor.status(of: entry)) != nil }
+        var found: VerifierObject?
+        confirmed(VerifierObject(entry: entry, shown: entry), isThere: isThere) {
+            found = look(at: entry, in: directory)
+        }
+        // Not while it may be looked at again: what is below confirms itself.
+        if let found { descend(found, in: directory.descriptor) }
+        progress()
+    }
+
+    /// Returns the entry where it is a directory.
+    private func look(at entry: [UInt8], in directory: VerifierFrame.Open) -> VerifierObject? {
         let plain = VerifierObject(entry: entry, shown: entry)
         switch EntryName.kind(of: entry) {
         case .name:
-            checkObject(named(entry, sidecarBlob: nil, directory), in: directory.descriptor)
+            return checkObject(named(entry, sidecarBlob: nil, directory), in: directory.descriptor)
         case .longName:
-            let blob = checkSidecar(of: plain, in: directory.descriptor)
+            let blob = checkSidecar(of: plain, directory)
             let object = blob == nil ? plain : named(entry, sidecarBlob: blob, directory)
-            checkObject(object, in: directory.descriptor)
+            return checkObject(object, in: directory.descriptor)
         case .sidecar:
             checkOwner(ofSidecar: plain, in: directory.descriptor)
         case .temporary:
-            report(.leftover, plain, "left by an operation that was cut short")
+            report(.leftover, plain, "left by an operation that was cut short", remedy: .remove)
         case .reserved:
             let known = stack.count == 1 ? Self.rootEntries : [Self.rootEntries[0]]
-            if !known.contains(entry) { report(.hiddenName, plain, "not one of vaultfs's own files") }
+            if !known.contains(entry) { reportUnknown(plain) }
         }
+        return nil
+    }
+
+    private func reportUnknown(_ object: VerifierObject) {
+        let isKept = stack.count == 1 && object.entry.starts(with: LostRecord.prefix)
+        report(.hiddenName, object, "not one of vaultfs's own files", remedy: isKept ? .move : nil)
     }
 
     /// The entry with its plaintext name, where that authenticates.
@@ -38,23 +56,29 @@ extension Verifier {
             return VerifierObject(entry: entry, shown: name)
         }
         let object = VerifierObject(entry: entry, shown: entry)
-        report(.hiddenName, object, "name does not authenticate in this directory")
+        report(
+            .hiddenName, object, "name does not authenticate in this directory",
+            remedy: LostObject.find(entry, in: directory.descriptor, keyRing) != nil ? .move : nil)
         return object
     }
 
     /// What the sidecar of a long name holds, where it is the one that belongs to it.
-    private func checkSidecar(of object: VerifierObject, in directory: Descriptor) -> [UInt8]? {
+    private func checkSidecar(of object: VerifierObject, _ directory: VerifierFrame.Open) -> [UInt8]? {
+        // Without the directory's keys, what the finding about its record says is done.
+        let remedy: Remedy? =
+            directory.keys != nil && LostObject.find(object.entry, in: directory.descriptor, keyRing) != nil
+            ? .move : nil
         do throws(StoreError) {
             let blob = try readSmallFile(
-                EntryName.sidecar(of: object.entry), of: directory, limit: Self.largestSidecar)
+                EntryName.sidecar(of: object.entry), of: directory.descriptor, limit: Self.largestSidecar)
             let digest: [UInt8]
             do { digest = try Sha256.digest(blob) } catch { throw StoreError(error) }
             if Array("vaultfs.long.".utf8) + Base64URL.encode(digest) == object.entry { return blob }
-            report(.damaged, object, "sidecar does not belong to this name")
+            report(.damaged, object, "sidecar does not belong to this name", remedy: remedy)
         } catch .system(.noSuchFileOrDirectory) {
-            report(.missing, object, "sidecar is missing: the name cannot be read")
+            report(.missing, object, "sidecar is missing: the name cannot be read", remedy: remedy)
         } catch {
-            report(error, object, "sidecar")
+            report(error, object, "sidecar", remedy: remedy)
         }
         return nil
     }
@@ -67,20 +91,20 @@ extension Verifier {
                 _ = try retrying { fstatat(directory.fd, name, &status, AT_SYMLINK_NOFOLLOW) }
             }
         } catch .system(.noSuchFileOrDirectory) {
-            report(.leftover, object, "sidecar of a name that is gone")
+            report(.leftover, object, "sidecar of a name that is gone", remedy: .remove)
         } catch {
             report(error, object, "sidecar")
         }
     }
 
-    /// Looks at what an entry names. Pinned first, so that what is opened is what was looked at.
-    private func checkObject(_ object: VerifierObject, in directory: Descriptor) {
+    /// Looks at what an entry names; returns a directory. Pinned first, so that what is opened is what was looked at.
+    private func checkObject(_ object: VerifierObject, in directory: Descriptor) -> VerifierObject? {
         do throws(StoreError) {
             let pin = try Descriptor(at: directory.fd, object.entry, flags: linux_O_PATH)
             let status = try pin.status()
             switch status.st_mode & S_IFMT {
             case S_IFDIR:
-                descend(object, in: directory)
+                return object
             case S_IFREG:
                 totals.files += 1
                 if isFirstVisit(status) { checkFile(object, pin) }
@@ -93,7 +117,7 @@ extension Verifier {
         } catch {
             report(error, object, "entry")
         }
-        progress()
+        return nil
     }
 
     private func checkLink(_ object: VerifierObject, _ pin: Descriptor) throws(StoreError) {

@@ -8,31 +8,19 @@ extension Verifier {
     func checkFile(_ object: VerifierObject, _ pin: Descriptor) {
         do throws(StoreError) {
             let descriptor = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
-            let backingSize = UInt64(clamping: try descriptor.status().st_size)
-            guard backingSize >= UInt64(ChunkLayout.headerSize) else {
-                return report(
-                    .damaged, object, "header: \(backingSize) bytes where \(ChunkLayout.headerSize) are needed")
-            }
-            let (header, keys) = try readHeader(of: descriptor)
+            let (header, keys, backingSize) = try EncryptedFile.readHeader(of: descriptor, keyRing: keyRing)
             checkAttributes(of: descriptor, key: keys.attributeKey, object)
-            if !header.isSealed { report(.unsealed, object, "not sealed: nothing vouches for its length") }
             var content = VerifierContent(
                 object: object, descriptor: descriptor, header: header, keys: keys, backingSize: backingSize)
             try applyJournal(to: &content)
             try checkChunks(of: &content, upTo: checkLength(of: content))
+            if !header.isSealed {
+                report(
+                    .unsealed, object, "not sealed: nothing vouches for its length",
+                    remedy: content.endsUnproven ? nil : .seal)
+            }
         } catch {
             report(error, object, "file")
-        }
-    }
-
-    private func readHeader(of descriptor: Descriptor) throws(StoreError) -> (FileHeader, FileKeys) {
-        var bytes = [UInt8](repeating: 0, count: ChunkLayout.headerSize)
-        let count = try bytes.withMutableBytes { (bytes) throws(StoreError) -> Int in
-            try descriptor.read(at: 0, into: bytes)
-        }
-        guard count == bytes.count else { throw .damaged("header: cut short") }
-        return try bytes.withBytes { (bytes) throws(StoreError) in
-            try EncryptedFile.parseHeader(bytes, keyRing: keyRing)
         }
     }
 
@@ -41,7 +29,9 @@ extension Verifier {
         let length = layout.plaintextLength(ofBackingSize: content.backingSize)
         let excess = content.backingSize - layout.backingSize(ofPlaintextLength: length)
         if excess > 0 {
-            report(.leftover, content.object, "\(excess) bytes behind the last record count for nothing")
+            report(
+                .leftover, content.object, "\(excess) bytes behind the last record count for nothing",
+                remedy: .cutRest)
         }
         guard content.header.isSealed, content.header.length != length else {
             return layout.chunkCount(ofLength: length)
@@ -49,13 +39,13 @@ extension Verifier {
         let sealed = content.header.length
         let message = "length: sealed at \(sealed) bytes, \(length) are there"
         if length > sealed {
-            report(.damaged, content.object, message, at: sealed, count: length - sealed)
+            report(.damaged, content.object, message, at: sealed, count: length - sealed, remedy: .cutBack)
             return layout.chunkCount(ofLength: sealed)
         }
         // The chunk that the cut went through is gone with the cut.
         let whole = layout.chunkIndex(ofPlaintextOffset: length)
         let lost = layout.plaintextOffset(ofChunk: whole)
-        report(.damaged, content.object, message, at: lost, count: sealed - lost)
+        report(.damaged, content.object, message, at: lost, count: sealed - lost, remedy: .sealRest)
         return whole
     }
 
@@ -88,7 +78,7 @@ extension Verifier {
         report(
             .journaled, content.object, "chunk \(slot.chunk): the journal's slot \(slot.number) holds its record",
             at: layout.plaintextOffset(ofChunk: slot.chunk),
-            count: UInt64(slot.recordSize - ChunkLayout.recordOverhead))
+            count: UInt64(slot.recordSize - ChunkLayout.recordOverhead), remedy: .recover)
         return .honoured
     }
 

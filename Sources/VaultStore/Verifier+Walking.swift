@@ -5,8 +5,8 @@ internal import SystemPackage
 internal import VaultFormat
 
 extension Verifier {
-    /// How many of the innermost directories stay open.
-    private static let openDirectories = 16
+    /// How many of the innermost directories stay open: more where they may be moved meanwhile.
+    private var openDirectories: Int { isInUse ? 256 : 16 }
 
     /// Looks at everything below `root`, in the order of the store. A stack of our own: a tree may be deeper than ours.
     func walk(_ root: Descriptor) throws(StoreError) {
@@ -20,6 +20,9 @@ extension Verifier {
             let entry: DirectoryReader.Entry?
             do throws(StoreError) {
                 entry = try open.reader.next()
+            } catch .system(.noSuchFileOrDirectory) where isInUse {
+                // Removed meanwhile, getdents(2).
+                entry = nil
             } catch {
                 report(error, nil, "directory")
                 entry = nil
@@ -39,11 +42,15 @@ extension Verifier {
     private func enter(_ descriptor: Descriptor) {
         let last = stack.count - 1
         totals.directories += 1
-        let keys = checkRecord(of: descriptor, isRoot: last == 0)
+        var keys: DirectoryKeys?
+        let isThere = { (try? descriptor.status().st_nlink) ?? 0 > 0 }
+        confirmed(nil, isThere: isThere) {
+            keys = checkRecord(of: descriptor, isRoot: last == 0)
+            if let keys { checkAttributes(of: descriptor, key: keys.attributeKey, nil) }
+        }
         stack[last].open = VerifierFrame.Open(
             descriptor: descriptor, keys: keys, reader: DirectoryReader(descriptor))
-        if let keys { checkAttributes(of: descriptor, key: keys.attributeKey, nil) }
-        if last >= Self.openDirectories { stack[last - Self.openDirectories].open = nil }
+        if last >= openDirectories { stack[last - openDirectories].open = nil }
     }
 
     /// Goes down into a directory that was found in the innermost one.
@@ -53,6 +60,8 @@ extension Verifier {
             let identity = FileIdentity(try descriptor.status())
             stack.append(VerifierFrame(object: object, identity: identity))
             enter(descriptor)
+        } catch .system(.noSuchFileOrDirectory) where isInUse {
+            return
         } catch {
             totals.directories += 1
             report(error, object, "directory")
@@ -76,17 +85,20 @@ extension Verifier {
 
     /// Reports what is wrong with `vaultfs.dir`; nil where it gives no keys.
     private func checkRecord(of directory: Descriptor, isRoot: Bool) -> DirectoryKeys? {
+        let remedy: Remedy = isRoot ? .renewRoot : .empty
         do throws(StoreError) {
             let record = try readRecord(of: directory)
             let keys = try record.openKeys(keyRing)
             if record.isRoot != isRoot {
-                report(.damaged, nil, "vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
+                report(
+                    .damaged, nil, "vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")",
+                    remedy: remedy)
             }
             return keys
         } catch .system(.noSuchFileOrDirectory) {
-            report(.missing, nil, "vaultfs.dir: missing")
+            report(.missing, nil, "vaultfs.dir: missing", remedy: remedy)
         } catch {
-            report(error, nil, "vaultfs.dir")
+            report(error, nil, "vaultfs.dir", remedy: remedy)
         }
         return nil
     }
@@ -110,7 +122,8 @@ extension Verifier {
 }
 
 extension DirectoryRecord {
-    fileprivate func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
+    /// Authenticates the record.
+    func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
         let cipher = try keyRing.classCipher(protectionClass)
         do throws(FormatError) {
             return try openKeys(classCipher: cipher, vault: keyRing.vault)

@@ -18,6 +18,8 @@ struct VerifierContent {
     /// The chunks whose record is in a slot of the journal, and which slot.
     var journaled: [UInt64: Int] = [:]
     var run: DamagedRun?
+    /// Unsealed, and its last record neither verifies nor can be cut off.
+    var endsUnproven = false
 
     init(object: VerifierObject, descriptor: Descriptor, header: FileHeader, keys: FileKeys, backingSize: UInt64) {
         self.object = object

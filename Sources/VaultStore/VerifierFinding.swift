@@ -22,11 +22,14 @@ package struct VerifierFinding: Sendable, Equatable {
         /// Only a note: something that an operation cut short has left, and nothing needs.
         case leftover
 
+        /// Only a note: the daemon that has the vault changed it whenever it was looked at.
+        case busy
+
         /// True for what leaves the vault whole.
         package var isNote: Bool {
             switch self {
             case .damaged, .missing, .hiddenName, .unreadable, .unprovenTail: false
-            case .unsealed, .journaled, .leftover: true
+            case .unsealed, .journaled, .leftover, .busy: true
             }
         }
     }
@@ -45,6 +48,8 @@ package struct VerifierFinding: Sendable, Equatable {
     package let plaintextCount: UInt64?
     /// One line: what is wrong. It holds no name.
     package let message: String
+    /// What can be done about it; nil where nothing can that would not lose something.
+    package let remedy: Remedy?
 }
 
 /// What a `Verifier` has looked at so far.

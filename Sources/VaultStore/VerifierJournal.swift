@@ -86,8 +86,8 @@ extension Verifier {
         for slot in journal?.slots ?? [] {
             switch slot.state {
             case .honoured: continue
-            case .unmatched: report(.leftover, object, "slot \(slot.number): no file has its id")
-            case .inPlace: report(.leftover, object, "slot \(slot.number): its record is in place")
+            case .unmatched: report(.leftover, object, "slot \(slot.number): no file has its id", remedy: .free)
+            case .inPlace: report(.leftover, object, "slot \(slot.number): its record is in place", remedy: .free)
             case .useless: report(.leftover, object, "slot \(slot.number): its record does not verify")
             }
         }

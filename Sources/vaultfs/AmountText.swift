@@ -16,6 +16,16 @@ enum AmountText {
         return unit == "B" ? "\(Int(value)) B" : "\((value * 10).rounded() / 10) \(unit)"
     }
 
+    /// `[##########          ]  50%`
+    /// - Parameter part: 0 to 1.
+    static func bar(_ part: Double) -> String {
+        let width = 20
+        let marks = Int(part * Double(width))
+        let percent = "\(Int(part * 100))"
+        return "[" + String(repeating: "#", count: marks) + String(repeating: " ", count: width - marks) + "] "
+            + String(repeating: " ", count: 3 - percent.count) + percent + "%"
+    }
+
     /// `870 ms`
     static func milliseconds(_ time: Duration) -> String {
         "\(Int64((time / .milliseconds(1)).rounded())) ms"

@@ -19,15 +19,17 @@ enum Console {
     }
 
     /// Text on stdout, behind what was printed. Unlike `print` it says where that fails.
-    static func writeToStandardOutput(_ text: String) throws(Errno) {
+    static func write(_ text: String) throws(CommandFailure) {
         fflush(nil)
-        try writeAll(text, to: STDOUT_FILENO)
+        do throws(Errno) { try writeAll(text, to: STDOUT_FILENO) } catch {
+            throw CommandFailure(.failure, "cannot write to standard output: \(error)")
+        }
     }
 
     private static func writeAll(_ text: String, to descriptor: Int32) throws(Errno) {
         var rest = Array(text.utf8)[...]
         while !rest.isEmpty {
-            let count = rest.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+            let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
             if count < 0 && errno == EINTR { continue }
             guard count > 0 else { throw currentErrno() }
             rest = rest.dropFirst(count)

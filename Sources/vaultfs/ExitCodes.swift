@@ -18,6 +18,7 @@ enum FailureCode: Int32, CaseIterable {
     case notPurged = 9
     case lockFileExists = 10
     case incomplete = 11
+    case notKept = 12
 
     var explanation: String {
         switch self {
@@ -25,14 +26,15 @@ enum FailureCode: Int32, CaseIterable {
         case .usage: "wrong usage: unknown option, missing argument, value out of bounds"
         case .notAVault: "not a vault, or its vaultfs.json is damaged or of a newer version"
         case .wrongSecret:
-            "wrong passphrase, keyfile or recovery key, or its slot has expired, or expires and the clock was set back"
+            "wrong secret; or its slot has expired, or the clock was set back"
         case .inUse: "the vault is mounted already, or the mount is in use"
         case .mountpoint: "the mountpoint cannot be used, or nothing is mounted there"
         case .cannotMount: "FUSE is not available, or mounting failed"
-        case .damageFound: "verify found damage"
+        case .damageFound: "damage was found (verify, export --damaged, --verify), or stays"
         case .notPurged: "locked, but not everything could be purged from memory"
         case .lockFileExists: "not unlocked: a lock file exists"
-        case .incomplete: "export: some files could not be exported, the others are there"
+        case .incomplete: "import, export: some files could not be copied, the others are there"
+        case .notKept: "import, export: all is there, but not every owner, mode or attribute"
         }
     }
 

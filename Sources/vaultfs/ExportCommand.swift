@@ -8,16 +8,24 @@ internal import ViewExport
 internal import ViewFileSystem
 internal import ViewFormats
 
-/// `vaultfs export --view FORMAT SOURCE DESTINATION`
+/// `vaultfs export VAULT[:PATH] DESTINATION` and `vaultfs export --view FORMAT SOURCE DESTINATION`
 struct ExportCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "export", abstract: "Decrypt other programs' AES-CBC files to real files, without mounting.",
+        commandName: "export",
+        abstract: "Decrypt a vault, or other programs' AES-CBC files, to real files, without mounting.",
         discussion: """
-            Exports what 'vaultfs view FORMAT SOURCE' would show, with the same options. A SOURCE that is a directory is \
+            'export VAULT[:PATH] DESTINATION' decrypts a vault, or what is at PATH in it: a directory into the directory \
+            DESTINATION, which is made; a file to the file DESTINATION, or into the directory of that name. What is kept, \
+            what is skipped and the exit codes are as for 'import'. A damaged file is an error, and nothing of it is \
+            written; with --damaged what verifies is, the rest being a hole, each is listed with its ranges, and the exit \
+            code is \(FailureCode.damageFound.rawValue). The vault must not be mounted read-write.
+
+            'export --view FORMAT SOURCE DESTINATION' exports what 'vaultfs view FORMAT SOURCE' would show, with the same \
+            options. A SOURCE that is a directory is \
             exported into the directory DESTINATION, which is made; a file to the file DESTINATION, or into the directory \
             of that name. Files are readable for nobody but you, and keep their times; links are copied as links.
 
-            Interrupted, the same command goes on where it was: a file that is not whole has a name that begins with \
+            Interrupted, it goes on where it was: a file that is not whole has a name that begins with \
             .vaultfs-export-, in the directory that it belongs to. Files that are there already are kept, and never \
             replaced: one that is not of the same source, length and time is an error.
 
@@ -26,35 +34,56 @@ struct ExportCommand: ParsableCommand {
             """)
 
     @Option(name: .customLong("view"), help: ArgumentHelp("cbc-chunks, cbc, openssl or hls.", valueName: "format"))
-    var formatName: ViewFormatName
+    var formatName: ViewFormatName?
 
-    @Argument(help: "A file or a directory.")
-    var source: PathArgument
+    @Argument(help: ArgumentHelp("A vault, and what in it; of a view a file or a directory.", valueName: "source"))
+    var source: VaultPlace
 
     @Argument(help: "Where its plaintext goes.")
     var destination: PathArgument
 
-    @Flag(help: "Print JSON at the end.")
-    var json = false
+    @OptionGroup
+    var transfer: TransferArguments
+
+    @Flag(help: "Write what verifies of damaged files, and list what does not.")
+    var damaged = false
 
     @OptionGroup(title: "Format options")
     var options: ViewOptions
 
-    @OptionGroup(title: "Passphrase options")
-    var passphrase: PassphraseOptions
-
-    private var view: ViewArguments { ViewArguments(formatName: formatName, options: options) }
+    @OptionGroup(title: "Secret options")
+    var secret: SecretOptions
 
     func validate() throws {
-        try view.validate()
+        if let formatName {
+            try ViewArguments(formatName: formatName, options: options).validate()
+            let forVaults = [
+                transfer.overwrite ? "--overwrite" : nil, transfer.verify ? "--verify" : nil,
+                damaged ? "--damaged" : nil, secret.keyfile != nil ? "--keyfile" : nil,
+                secret.provider != nil ? "--provider" : nil,
+                secret.recoveryKey ? "--recovery-key" : nil,
+            ].compactMap { $0 }
+            if let option = forVaults.first { throw ValidationError("\(option) is for vaults, not for views") }
+        } else {
+            if let option = options.given.first {
+                throw ValidationError("\(option.name) is for views: give --view too")
+            }
+            if damaged && transfer.verify { throw ValidationError("only one of --damaged, --verify can be given") }
+        }
     }
 
     mutating func run() throws {
         ProcessSetup.protectMemory()
+        if let formatName { try runView(formatName) } else { try runVault() }
+    }
+
+    private mutating func runView(_ formatName: ViewFormatName) throws {
+        let (source, passphrase) = (source.whole, secret.passphrase)
         // `--key` files are named to the key store by absolute paths.
         try options.makeAbsolute()
+        let view = ViewArguments(formatName: formatName, options: options)
         try view.check(passphrase)
-        let place = try ViewPlace(try MountArguments.resolve(source.path))
+        let place = try ViewPlace(try MountArguments.resolve(source))
         try view.check(place)
         try view.check(try place.manifest())
         let target = try ExportTarget(destination.path, of: place)
@@ -62,8 +91,8 @@ struct ExportCommand: ParsableCommand {
         let secrets = try ViewSecrets(view.origin, secret: secret.count > 0 ? secret : nil, isLockable: false)
         let viewed = try view.source(place, secrets: secrets, keyFile: secret, log: Console.report)
         let report = ExportReport(
-            source: source.path, destination: destination.path, format: formatName,
-            isFile: target.name != nil, isJSON: json,
+            source: source, destination: destination.path, format: formatName,
+            isFile: target.name != nil, isJSON: transfer.json,
             survey: { ExportSurvey.size(of: viewed) })
         let interruption = try Interruption { viewed.keys.stop() }
         try withExtendedLifetime(secrets) { try export(viewed, to: target, report, interruption) }

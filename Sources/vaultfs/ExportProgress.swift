@@ -3,7 +3,6 @@ internal import ViewExport
 /// The progress bar of `export`, from its third second on, where stderr is a terminal.
 struct ExportProgress {
     private static let interval: Duration = .milliseconds(200)
-    private static let width = 20
 
     private let line = ProgressLine()
     private let started = ContinuousClock.now
@@ -37,14 +36,11 @@ struct ExportProgress {
         let done = Double(totals.bytes) + Double(totals.bytesBefore)
         let all = max(Double(total), done)
         let part = all > 0 ? done / all : 1
-        let marks = Int(part * Double(width))
-        let percent = "\(Int(part * 100))"
         let rate = seconds > 0 ? Double(totals.bytes) / seconds : 0
         let left = rate > 0 ? (all - done) / rate : .infinity
         // More than that nobody waits for.
         let time = left < 360_000 ? "  \(AmountText.time(seconds: Int(left.rounded(.up)))) left" : ""
-        return "[" + String(repeating: "#", count: marks) + String(repeating: " ", count: width - marks) + "] "
-            + String(repeating: " ", count: 3 - percent.count) + percent + "%  \(AmountText.bytes(done)) of "
-            + "\(AmountText.bytes(all))  \(AmountText.bytes(rate))/s" + time
+        return AmountText.bar(part) + "  \(AmountText.bytes(done)) of \(AmountText.bytes(all))  "
+            + "\(AmountText.bytes(rate))/s" + time
     }
 }

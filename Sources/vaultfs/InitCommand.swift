@@ -71,24 +71,27 @@ struct InitCommand: ParsableCommand {
             slots.append(SlotRequest(secret: try SlotSecret(kind: .recovery, bytes: key)))
             recoveryKey = key
         }
-        let configuration = try VaultCreation.create(at: vault.path, chunkSize: chunkSize.bytes, slots: slots)
-        try report(configuration, recoveryKey: recoveryKey.map(RecoveryKey.text))
+        let text = recoveryKey.map(RecoveryKey.text)
+        // A key that nobody has seen would open a vault that nobody may be able to open.
+        try VaultCreation.create(at: vault.path, chunkSize: chunkSize.bytes, slots: slots) {
+            (configuration) throws(VaultError) in
+            do throws(CommandFailure) {
+                if json { try Console.write(Console.json(report(configuration, recoveryKey: text))) }
+                if !json, let text { try Console.write(RecoveryKeyText.shown(text) + "\n\n") }
+            } catch {
+                throw .slotRefused("no vault was made: \(error.message)")
+            }
+        }
+        if !json { print("Made a vault in \(vault.path.shown).") }
     }
 
     private func cost() throws(FormatError) -> ScryptCost {
         try ScryptCost(logN: scryptLogn, r: ScryptCost.standard.r, p: ScryptCost.standard.p)
     }
 
-    private func report(_ configuration: VaultConfiguration, recoveryKey: String?) throws(CommandFailure) {
-        if json {
-            try Console.printJSON(
-                Report(
-                    vaultPath: vault.path.string, vaultID: configuration.vault.hex, chunkSize: configuration.chunkSize,
-                    recoveryKey: recoveryKey))
-            return
-        }
-        print("Made a vault in \(vault.path.shown).")
-        guard let recoveryKey else { return }
-        print("\n" + RecoveryKeyText.shown(recoveryKey))
+    private func report(_ configuration: VaultConfiguration, recoveryKey: String?) -> Report {
+        Report(
+            vaultPath: vault.path.string, vaultID: configuration.vault.hex, chunkSize: configuration.chunkSize,
+            recoveryKey: recoveryKey)
     }
 }

@@ -38,7 +38,12 @@ struct KdfOptions: ParsableArguments {
         guard let largest else {
             throw CommandFailure(.usage, "--kdf-time \(kdfTime) is too short: scrypt with N=2^10 takes longer here")
         }
-        Console.report("\(SlotReport.text(largest.cost)) takes \(AmountText.milliseconds(largest.time)) here")
+        let memory = "\(largest.cost.memory >> 20) MiB"
+        Console.report(
+            "\(SlotReport.text(largest.cost)) takes \(AmountText.milliseconds(largest.time)) here, and \(memory)")
+        if !largest.cost.isAtLeast(.standard) {
+            Console.report("guessing is cheaper with it than with the standard, \(SlotReport.text(.standard))")
+        }
         return largest.cost
     }
 

@@ -42,7 +42,7 @@ struct KeyProvider {
         switch answer {
         case .secret(let secret): return secret
         case .refused(let reason):
-            throw CommandFailure(.wrongSecret, "the --provider command refused: \(Console.shown(reason))")
+            throw CommandFailure(.wrongSecret, "the --provider command refused: \(EscapedText.escaped(reason))")
         }
     }
 

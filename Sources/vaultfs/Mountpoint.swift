@@ -64,7 +64,8 @@ enum Mountpoint {
         return CommandFailure(.inUse, "\(path.shown) is mounted already, from \(FilePath(bytes: entry.source).shown)")
     }
 
-    private static func checkEmptiness(_ path: FilePath) throws(CommandFailure) {
+    /// - Throws: code `mountpoint`.
+    static func checkEmptiness(_ path: FilePath) throws(CommandFailure) {
         guard let listing = path.withPlatformString({ opendir($0) }) else { throw failure(path, currentErrno()) }
         defer { closedir(listing) }
         var count = 0

@@ -26,6 +26,7 @@ struct MountpointGuard {
     /// Guards the mountpoint, and calls `mount`, which may mount over it.
     /// - Parameter log: told what of the guard could not be had.
     func mounting<Mounted>(log: (String) -> Void, _ mount: () throws -> Mounted) throws -> Mounted {
+        try check()
         try guardAnew(log: log)
         guard geteuid() != 0 else { return try mount() }
         try setMode { $0 | S_IWUSR }
@@ -33,6 +34,22 @@ struct MountpointGuard {
             do throws(CommandFailure) { try guardAnew(log: log) } catch { log(error.message) }
         }
         return try mount()
+    }
+
+    /// Once more: since the mountpoint was looked at somebody has been asked for a secret. What is guarded in it could not be
+    /// removed; and of a file system that is mounted there the guard would be on its root, not on the mountpoint.
+    private func check() throws(CommandFailure) {
+        let isMount: Bool
+        do throws(StoreError) {
+            isMount = try directory.status().st_dev != directory.status(of: Array("..".utf8)).st_dev
+        } catch {
+            throw Self.failure(path, error.errno)
+        }
+        guard !isMount else {
+            throw CommandFailure(
+                .mountpoint, "mountpoint \(path.shown) cannot be guarded: something is mounted there already")
+        }
+        try Mountpoint.checkEmptiness(path)
     }
 
     private func guardAnew(log: (String) -> Void) throws(CommandFailure) {
@@ -53,6 +70,8 @@ struct MountpointGuard {
             guard change(mode) != mode else { return }
             try retrying { fchmod(directory.fd, change(mode)) }
         } catch {
+            // Then nobody writes to it anyway.
+            if error.errno == .readOnlyFileSystem { return }
             throw Self.failure(path, error.errno)
         }
     }

@@ -35,7 +35,7 @@ struct NewSlotReport {
         guard let recoveryKey else { return }
         progress.clear()
         do throws(CommandFailure) {
-            try write(isJSON ? json(slot) : RecoveryKeyText.shown(recoveryKey) + "\n\n")
+            try Console.write(isJSON ? json(slot) : RecoveryKeyText.shown(recoveryKey) + "\n\n")
         } catch {
             throw .slotRefused("nothing was changed: the recovery key cannot be shown: \(error.message)")
         }
@@ -43,15 +43,9 @@ struct NewSlotReport {
 
     func finish(_ slot: KeySlot) throws(CommandFailure) {
         if isJSON {
-            if recoveryKey == nil { try write(json(slot)) }
+            if recoveryKey == nil { try Console.write(json(slot)) }
         } else {
             print("\(what) slot \(slot.id): \(SlotReport(slot).text).")
-        }
-    }
-
-    private func write(_ text: String) throws(CommandFailure) {
-        do throws(Errno) { try Console.writeToStandardOutput(text) } catch {
-            throw CommandFailure(.failure, "cannot write to standard output: \(error)")
         }
     }
 

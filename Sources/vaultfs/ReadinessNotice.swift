@@ -5,7 +5,8 @@ internal import Glibc
 enum ReadinessNotice {
     private static let message = Array("READY=1\n".utf8)
 
-    /// Nothing where nobody asked. It is lost where the socket has gone: the manager gives up by itself. Any thread.
+    /// Nothing where nobody asked. It is lost where the socket has gone, or nobody takes what is in it: the manager gives up by
+    /// itself, and who waited would hold up the mount. Any thread.
     static func send() {
         guard let value = getenv("NOTIFY_SOCKET") else { return }
         var name = Array(UnsafeRawBufferPointer(start: value, count: strlen(value)))
@@ -25,7 +26,7 @@ enum ReadinessNotice {
         let size = socklen_t(MemoryLayout<sa_family_t>.size + name.count)
         withUnsafePointer(to: &address) { pointer in
             pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                _ = sendto(socket, message, message.count, Int32(MSG_NOSIGNAL), $0, size)
+                _ = sendto(socket, message, message.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT), $0, size)
             }
         }
     }

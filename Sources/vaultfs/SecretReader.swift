@@ -21,6 +21,13 @@ enum SecretReader {
 
     /// Reads to the end. An empty source, or one over `limit` bytes, is refused.
     static func read(descriptor: Int32, name: String, limit: Int) throws(CommandFailure) -> WipedBytes {
+        try checked(readToEnd(descriptor, name: name, limit: limit), name: name, limit: limit)
+    }
+
+    /// At most one byte more than `limit`.
+    private static func readToEnd(
+        _ descriptor: Int32, name: String, limit: Int
+    ) throws(CommandFailure) -> WipedBytes {
         let bytes = WipedBytes(capacity: limit + 1)
         while !bytes.isFull {
             let before = bytes.count
@@ -33,7 +40,7 @@ enum SecretReader {
             }
             if bytes.count == before { break }
         }
-        return try checked(bytes, name: name, limit: limit)
+        return bytes
     }
 
     private static func checked(
@@ -94,7 +101,8 @@ enum SecretReader {
         return try read(path: FilePath(bytes: Array(place) + [UInt8(ascii: "/")] + credential), limit: textLimit)
     }
 
-    /// Runs a command with /bin/sh and returns what it prints.
+    /// Runs a command with /bin/sh and returns what it prints. It gets our standard descriptors and no others: one of those
+    /// may hold another secret.
     /// - Parameters:
     ///   - option: which gave the command, for errors.
     ///   - input: a descriptor that the command reads; nil for ours.
@@ -104,25 +112,27 @@ enum SecretReader {
         var ends: [Int32] = [-1, -1]
         guard pipe(&ends) == 0 else { throw CommandFailure(.failure, "cannot make a pipe: \(currentErrno())") }
         for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
-        defer { close(ends[0]) }
         let child: pid_t
         do throws(Errno) {
             child = try ChildProcess.spawn(
                 path: "/bin/sh", arguments: [Array("sh".utf8), Array("-c".utf8), command],
-                descriptors: [(ends[1], STDOUT_FILENO)] + (input.map { [($0, STDIN_FILENO)] } ?? []))
+                descriptors: [(ends[1], STDOUT_FILENO)] + (input.map { [($0, STDIN_FILENO)] } ?? []),
+                closesOthers: true)
         } catch {
-            close(ends[1])
+            for end in ends { close(end) }
             throw CommandFailure(.failure, "cannot run the \(option) command: \(error)")
         }
         close(ends[1])
-        let output = Result { () throws(CommandFailure) in
-            try read(descriptor: ends[0], name: "the output of the \(option) command", limit: limit)
-        }
-        // Its failure says more than the empty output that goes with it.
+        let name = "the output of the \(option) command"
+        let output = Result { () throws(CommandFailure) in try readToEnd(ends[0], name: name, limit: limit) }
+        // Who writes on, and would not end, is told that nobody reads.
+        close(ends[0])
         let outcome = ChildProcess.wait(for: child)
-        guard outcome == .exited(0) else {
+        let bytes = try output.get()
+        // Its failure says more than the empty output that goes with it.
+        guard outcome == .exited(0) || bytes.isFull else {
             throw CommandFailure(.failure, "the \(option) command \(outcome)")
         }
-        return try output.get()
+        return try checked(bytes, name: name, limit: limit)
     }
 }

@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import BackingStore
 internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
@@ -40,6 +41,9 @@ struct SlotChangeCommand: ParsableCommand {
     @Flag(help: "With --scrypt-logn or --kdf-time: also where guessing becomes cheaper than it was.")
     var allowWeaker = false
 
+    @Flag(help: "Even where every slot expires then, and nothing opens the vault after the last.")
+    var force = false
+
     @Flag(help: "Print JSON.")
     var json = false
 
@@ -67,11 +71,12 @@ struct SlotChangeCommand: ParsableCommand {
         let oldSecret = try secret.read(for: directory.configuration)
         let opened = try directory.openSlot(with: oldSecret)
         let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
+        try checkStillOpens(slot)
         let window = playWindow == nil ? slot.window : try playWindow?.window()
         if changesWindowOnly {
             let editor = SlotEditor(directory, masterKey: opened.masterKey)
             try NewSlotReport(what: "Changed", isJSON: json, recoveryKey: nil)
-                .finish(editor.change(slot, toWindow: window))
+                .finish(editor.change(slot, toWindow: window, isForced: force))
             return
         }
         let new =
@@ -82,9 +87,19 @@ struct SlotChangeCommand: ParsableCommand {
         let report = NewSlotReport(what: "Changed", isJSON: json, recoveryKey: new.recoveryKey)
         let changed = try report.whileDeriving { () throws(VaultError) in
             try SlotEditor(directory, masterKey: opened.masterKey)
-                .change(slot, to: request, onReady: report.showRecoveryKey)
+                .change(slot, to: request, isForced: force, onReady: report.showRecoveryKey)
         }
         try report.finish(changed)
+    }
+
+    /// An end that has passed is not to be kept unseen.
+    private func checkStillOpens(_ slot: KeySlot) throws(CommandFailure) {
+        if expires == nil, let past = slot.expires, past <= UtcTime.now() {
+            throw CommandFailure(.usage, "slot \(slot.id) has expired (\(past)): say --expires")
+        }
+        if playWindow == nil, let end = slot.window?.end, end <= UtcTime.secondsSinceEpoch() {
+            throw CommandFailure(.usage, "the play window of slot \(slot.id) has ended: say --play-window")
+        }
     }
 
     private var changesWindowOnly: Bool {

@@ -51,9 +51,10 @@ struct SlotRemoveCommand: ParsableCommand {
 
     private static func warning(_ removal: SlotEditor.Removal) -> String? {
         if removal.remaining.isEmpty { return "nothing opens this vault any more" }
+        guard removal.remaining.allSatisfy(\.isLimited) else { return nil }
         guard let last = removal.remaining.compactMap(\.expires).max(),
             removal.remaining.allSatisfy({ $0.expires != nil })
-        else { return nil }
+        else { return "every slot that is left expires or has a play window: then nothing opens this vault" }
         return "every slot that is left expires: after \(last) nothing opens this vault, unless a slot is added before"
     }
 }

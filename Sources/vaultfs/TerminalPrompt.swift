@@ -6,7 +6,7 @@ internal import VaultStore
 
 /// Asks for a secret on the terminal, without echo.
 enum TerminalPrompt {
-    static let otherSources = "--passfile, --extpass, --passphrase-fd or --keyfile"
+    static let otherSources = "--passfile, --extpass, --passphrase-fd, --keyring, --credential or --keyfile"
     /// The signals that end or stop the program while echo is off: the terminal is put right first.
     private static let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP]
 

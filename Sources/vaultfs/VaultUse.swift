@@ -19,8 +19,11 @@ enum VaultUse {
 
     /// Refuses at once where a daemon that is alive and well has the vault; lets one that is shutting down pass, since
     /// the mount waits for it.
+    /// - Parameter advice: what to do, of the mountpoint.
     /// - Throws: code `inUse`.
-    static func check(_ vault: VaultDirectory, sharing: VaultDirectory.Sharing) throws(CommandFailure) {
+    static func check(
+        _ vault: VaultDirectory, sharing: VaultDirectory.Sharing, advice: (String) -> String? = { _ in nil }
+    ) throws(CommandFailure) {
         do throws(VaultError) {
             try vault.lock(sharing, wait: .zero)
             vault.releaseLock()
@@ -30,7 +33,19 @@ enum VaultUse {
             throw CommandFailure(
                 .inUse,
                 "\(vault.path.shown) is mounted already\(status.readOnly ? " read-only" : ""): at \(status.mountpoint), "
-                    + "by \(user.holder)")
+                    + "by \(user.holder)" + (advice(status.mountpoint).map { ": " + $0 } ?? ""))
+        }
+    }
+
+    /// Whether a daemon that is alive and well has the vault mounted and may write it.
+    static func isMountedForWriting(_ vault: VaultDirectory) throws(CommandFailure) -> Bool {
+        do throws(VaultError) {
+            try vault.lock(.shared, wait: .zero)
+            vault.releaseLock()
+            return false
+        } catch {
+            guard case .inUse = error else { throw CommandFailure(error) }
+            return find(vault)?.status.map(isMounted) ?? false
         }
     }
 

@@ -1,18 +1,28 @@
 internal import ArgumentParser
 internal import BackingStore
 internal import SystemPackage
+internal import VaultCrypto
 internal import VaultStore
 
 /// `vaultfs verify VAULT`
 struct VerifyCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "verify", abstract: "Check every name, header, length and chunk of a vault.",
+        commandName: "verify", abstract: "Check every name, header, length and chunk of a vault, and repair it.",
         discussion: """
-            Reads the whole vault and changes nothing. The vault must not be mounted read-write.
+            Reads the whole vault and changes nothing. While it is mounted, only damage is reported, and only what is \
+            found twice; the note 'busy' names what changed at every look.
 
             Prints a line for each finding: its kind, the path, and what is wrong. The kinds 'unsealed', 'journaled' \
             and 'leftover' are notes: a crash leaves them, the next mount or use puts them right, and nothing is lost. \
             Every other finding is damage, and makes the exit code \(FailureCode.damageFound.rawValue).
+
+            With --repair, says what can be done about them, a line each, asks, does it, and verifies once more; the \
+            vault must not be mounted. It puts records of the journal in place, seals files, and ends each where its \
+            header or what is there of it says; what has lost its name it moves to lost+found in the vault's root. \
+            What does not authenticate it never deletes: damaged chunks stay, and reading them stays an error. The \
+            exit code is then 0 where no damage is left and all was done, \(FailureCode.damageFound.rawValue) where \
+            damage is left, and \(FailureCode.failure.rawValue) where only something else could not be put right. \
+            Killed at any moment, a second run goes on.
             """)
 
     /// How long to wait for a daemon that is shutting down.
@@ -24,25 +34,78 @@ struct VerifyCommand: ParsableCommand {
     @Flag(help: "Print JSON.")
     var json = false
 
+    @Flag(help: "Put right what can be, after asking.")
+    var repair = false
+
+    @Flag(help: "With --repair, do not ask.")
+    var yes = false
+
     @OptionGroup(title: "Secret options")
     var secret: SecretOptions
+
+    func validate() throws {
+        if yes && !repair { throw ValidationError("--yes goes with --repair") }
+    }
 
     func run() throws {
         ProcessSetup.protectMemory()
         ProcessSetup.raiseLimits()
+        // Not after hours of reading.
+        if repair && !yes { _ = try TerminalQuestion(otherwise: "--yes") }
         let directory = try VaultDirectory.open(vault.path)
-        try VaultUse.check(directory, sharing: .shared)
+        let sharing: VaultDirectory.Sharing = repair ? .exclusive : .shared
+        let isInUse = try !repair && VaultUse.isMountedForWriting(directory)
+        if !isInUse { try VaultUse.check(directory, sharing: sharing) }
         let masterKey = try directory.unlock(with: secret.read(for: directory.configuration))
-        try directory.lock(.shared, wait: Self.lockPatience)
-        // Only now nobody writes it.
+        if !isInUse { try directory.lock(sharing, wait: Self.lockPatience) }
+        // Only now nobody writes it, unless it is in use: then only what is found twice counts.
         let locked = try directory.reread()
-        let verifier = try Verifier(directory: locked, masterKey: masterKey)
         let report = VerifyReport(vault: vault.path, isJSON: json)
-        let totals = try verifier.run(onFinding: report.add, onProgress: report.showProgress)
-        report.finish(totals)
-        guard totals.damage == 0 else {
+        var repairable: [VerifierFinding] = []
+        let verifier = try Verifier(directory: locked, masterKey: masterKey, isInUse: isInUse)
+        let totals = try verifier.run(
+            onFinding: { finding in
+                report.add(finding)
+                if repair && finding.remedy != nil { repairable.append(finding) }
+            }, onProgress: report.showProgress)
+        report.endFindings(totals)
+        let left = repair ? try repaired(repairable, in: locked, masterKey, report) ?? totals : totals
+        report.finish()
+        guard left.damage == 0 else {
             throw CommandFailure(
-                .damageFound, "\(vault.path.shown): \(AmountText.counted(totals.damage, "finding")) of damage")
+                .damageFound,
+                "\(vault.path.shown): \(AmountText.counted(left.damage, "finding")) of damage\(repair ? " left" : "")")
         }
+        if report.failures > 0 {
+            throw CommandFailure(
+                .failure, "\(vault.path.shown): \(AmountText.counted(report.failures, "repair")) could not be made")
+        }
+    }
+
+    /// Repairs and verifies again; nil where there is nothing to repair, or it was not wanted.
+    private func repaired(
+        _ findings: [VerifierFinding], in directory: VaultDirectory, _ masterKey: SecretBytes, _ report: VerifyReport
+    ) throws -> VerifierTotals? {
+        for finding in findings { report.announce(finding) }
+        guard !findings.isEmpty, try isWanted(findings.count) else {
+            report.endRepairs(done: false, failures: [])
+            return nil
+        }
+        guard !directory.isOnReadOnlyStore else {
+            throw CommandFailure(.failure, "\(vault.path.shown): cannot repair: the store is mounted read-only")
+        }
+        let repairer = try Repairer(directory: directory, masterKey: masterKey)
+        let failures = try repairer.run(findings) { done in report.showProgress(done, of: findings.count) }
+        report.endRepairs(done: true, failures: failures)
+        let again = try Verifier(directory: directory, masterKey: masterKey)
+        let left = try again.run(onFinding: report.add, onProgress: report.showProgress)
+        report.endLeft(left)
+        return left
+    }
+
+    private func isWanted(_ count: Int) throws(CommandFailure) -> Bool {
+        if yes { return true }
+        return try TerminalQuestion(otherwise: "--yes").ask(
+            "Make \(count == 1 ? "this repair" : "these \(count) repairs")? [y/N] ")
     }
 }

@@ -15,6 +15,7 @@ final class VerifyReport {
         let offset: UInt64?
         let count: UInt64?
         let message: String
+        let remedy: String?
 
         init(_ finding: VerifierFinding) {
             kind = finding.kind.rawValue
@@ -24,6 +25,24 @@ final class VerifyReport {
             offset = finding.plaintextOffset
             count = finding.plaintextCount
             message = finding.message
+            remedy = finding.remedy?.rawValue
+        }
+    }
+
+    /// A remedy and what became of it: `reason` says why it could not be carried out.
+    private struct Repair: Encodable {
+        let remedy: String
+        let path: String
+        let backingPath: String
+        let message: String
+        let reason: String?
+
+        init(_ finding: VerifierFinding, _ remedy: Remedy, reason: String?) {
+            self.remedy = remedy.rawValue
+            path = String(decoding: finding.path, as: UTF8.self)
+            backingPath = String(decoding: finding.backingPath, as: UTF8.self)
+            message = remedy.explanation
+            self.reason = reason
         }
     }
 
@@ -35,7 +54,11 @@ final class VerifyReport {
     private let started = ContinuousClock.now
     private var nextProgress = ContinuousClock.now
     private let encoder = JSONEncoder()
+    /// In the list of JSON that is being printed.
     private var findings = 0
+    private var announced: [(VerifierFinding, Remedy)] = []
+    /// Repairs that could not be made.
+    private(set) var failures = 0
 
     init(vault: FilePath, isJSON: Bool) {
         self.vault = vault
@@ -65,15 +88,63 @@ final class VerifyReport {
                 + "\(totals.damage) damaged")
     }
 
-    func finish(_ totals: VerifierTotals) {
+    /// Ends the findings of the first look.
+    func endFindings(_ totals: VerifierTotals) {
+        end("summary", totals)
+    }
+
+    /// Says what will be done about a finding that has a remedy.
+    func announce(_ finding: VerifierFinding) {
+        guard let remedy = finding.remedy else { return }
+        announced.append((finding, remedy))
+        if !isJSON {
+            print("repair: \(Self.shownPath(finding)): \(remedy.explanation)")
+        }
+    }
+
+    /// How many repairs are made.
+    func showProgress(_ done: Int, of count: Int) {
+        guard progress.isShown, ContinuousClock.now >= nextProgress else { return }
+        nextProgress = ContinuousClock.now + Self.progressInterval
+        progress.show("\(done) of \(AmountText.counted(count, "repair"))")
+    }
+
+    /// Reports the repairs, and those that could not be made; where they were made, what is left follows.
+    func endRepairs(done: Bool, failures: [Repairer.Failure]) {
+        progress.clear()
+        self.failures = failures.count
+        if isJSON {
+            let repairs = announced.map { finding, remedy in
+                Repair(finding, remedy, reason: failures.first { $0.finding == finding }?.reason)
+            }
+            print("  \"repaired\" : \(done),\n  \"repairs\" : \(encoded(repairs)),")
+            if done { print("  \"left\" : [", terminator: "") }
+            findings = 0
+            return
+        }
+        for failure in failures { print("not repaired: \(Self.shownPath(failure.finding)): \(failure.reason)") }
+        if !done && !announced.isEmpty { print("nothing was changed") }
+        if done { print("verified again:") }
+    }
+
+    /// Ends the findings of the look after the repairs.
+    func endLeft(_ totals: VerifierTotals) {
+        end("leftSummary", totals)
+    }
+
+    private func end(_ name: String, _ totals: VerifierTotals) {
         progress.clear()
         if isJSON {
             print(findings == 0 ? "]," : "\n  ],")
-            print("  \"summary\" : \(encoded(totals)),")
-            print("  \"vaultPath\" : \(encoded(vault.string))\n}")
+            print("  \"\(name)\" : \(encoded(totals)),")
         } else {
             printSummary(totals)
         }
+    }
+
+    /// Ends the report.
+    func finish() {
+        if isJSON { print("  \"vaultPath\" : \(encoded(vault.string))\n}") }
     }
 
     private func printSummary(_ totals: VerifierTotals) {
@@ -96,10 +167,13 @@ final class VerifyReport {
 
     /// `damaged: Documents/a.txt: at byte 4096: chunk 1: tag does not verify`
     private static func line(_ finding: VerifierFinding) -> String {
-        let path = finding.path.isEmpty ? "." : FilePath(bytes: finding.path).shown
         let attribute = finding.attribute.map { ": attribute \(FilePath(bytes: $0).shown)" } ?? ""
         let offset = finding.plaintextOffset.map { ": at byte \($0)" } ?? ""
-        return "\(label(finding.kind)): \(path)\(attribute)\(offset): \(finding.message)"
+        return "\(label(finding.kind)): \(shownPath(finding))\(attribute)\(offset): \(finding.message)"
+    }
+
+    private static func shownPath(_ finding: VerifierFinding) -> String {
+        finding.path.isEmpty ? "." : FilePath(bytes: finding.path).shown
     }
 
     private static func label(_ kind: VerifierFinding.Kind) -> String {

@@ -57,7 +57,7 @@ extension ViewArguments {
 
 extension ViewOptions {
     /// The options that are not for every format, as far as they are given.
-    fileprivate var given: [(name: String, formats: Set<ViewFormatName>)] {
+    var given: [(name: String, formats: Set<ViewFormatName>)] {
         let all: [(name: String, isGiven: Bool, formats: Set<ViewFormatName>)] = [
             ("--cipher", cipher != nil, [.cbcChunks, .cbc, .openssl]),
             ("--chunk-size", chunkSize != nil, [.cbcChunks]),

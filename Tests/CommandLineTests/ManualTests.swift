@@ -8,7 +8,17 @@ import Testing
 /// The manual pages, as `scripts/package` makes them: `--help` and the sources say what has to be in them.
 @Suite(.timeLimit(.minutes(5))) struct ManualTests {
     private static let scripts = "\(Products.tests)/../scripts"
-    private static let commands = VaultFS.configuration.subcommands
+    /// Every command below `vaultfs`, with the name of its page.
+    private static let commands = below(VaultFS.self, page: "vaultfs")
+
+    private static func below(
+        _ command: any ParsableCommand.Type, page: String
+    ) -> [(command: any ParsableCommand.Type, page: String)] {
+        command.configuration.subcommands.flatMap { subcommand in
+            let name = "\(page)-\(subcommand.configuration.commandName ?? "")"
+            return [(subcommand, name)] + below(subcommand, page: name)
+        }
+    }
 
     private let directory: TemporaryDirectory
 
@@ -37,14 +47,13 @@ import Testing
     }
 
     @Test func `every command has a page, which has every option of its help`() throws {
-        let first = try page("vaultfs")
-        for command in Self.commands {
-            let name = try #require(command.configuration.commandName)
-            let text = try page("vaultfs-\(name)")
+        for (command, name) in Self.commands {
+            let text = try page(name)
+            let above = try page(name.split(separator: "-").dropLast().joined(separator: "-"))
             let options = options(VaultFS.helpMessage(for: command))
             #expect(options.contains("--help"))
             for option in options { #expect(text.contains("\n\(option)") || text.contains(", \(option)"), "\(name)") }
-            #expect(first.contains("vaultfs-\(name)(1)\n"))
+            #expect(above.contains("\(name)(1)\n"))
             #expect(!text.contains("--daemon-channel"))
         }
     }

@@ -51,8 +51,8 @@ extension MountTests {
 
         @Test("a provider that refuses, fails, or says something else")
         func refusing() throws {
-            expectFailure(
-                try open(answering("echo '{\"refused\":\"no \\u001b[31mcard\"}'")), .wrongSecret, naming: "no ")
+            let refusal = try open(answering("echo '{\"refused\":\"no \\u001b[31mcard\\u202e\"}'"))
+            expectFailure(refusal, .wrongSecret, naming: "refused: no \\u{1b}[31mcard\\u{202e}")
             expectFailure(try open(answering("exit 3")), .failure, naming: "exit code 3")
             expectFailure(try open(answering("echo nonsense")), .failure, naming: "--provider")
             expectFailure(try open(answering("exec >&-")), .wrongSecret, naming: "is empty")
@@ -61,6 +61,17 @@ extension MountTests {
             expectFailure(try open(answering("echo '\(Self.secret)'") + ["--keyfile", "/k"]), .usage)
             expectFailure(
                 try vault.vaultfs(["init", "\(vault.store.path)/new", "--provider", "true"]), .usage, naming: "init")
+        }
+
+        @Test("a command that says too much is told so, and gets no descriptor that holds another secret")
+        func commands() throws {
+            expectFailure(try open(["--extpass", "head -c 300000 /dev/zero"]), .wrongSecret, naming: "has over 65536")
+            expectFailure(try open(["--extpass", "yes"]), .wrongSecret, naming: "has over 65536")
+            // The shell opens 4 on the passphrase before vaultfs runs.
+            let launcher = ["sh", "-c", "exec \"$@\" 4<'\(vault.passfile)'", "sh"]
+            let stolen = try open(["--extpass", "cat <&4"], launcher: launcher)
+            #expect(stolen.exitCode == Failure.failure.rawValue, "\(stolen)")
+            #expect(stolen.errors.hasSuffix("vaultfs: the --extpass command failed with exit code 2\n"), "\(stolen)")
         }
 
         @Test("a systemd credential")

@@ -65,7 +65,7 @@ import VaultStore
         func change(expiresAfter seconds: Int64?) throws {
             let expires = seconds.map { UtcTime.text(secondsSinceEpoch: start + $0) }
             try SlotEditor(.open(path), masterKey: masterKey).change(
-                #require(try slot), to: SlotRequest(secret: leased, expires: expires))
+                #require(try slot), to: SlotRequest(secret: leased, expires: expires), isForced: false)
         }
     }
 
@@ -189,7 +189,7 @@ import VaultStore
         let lease = try place.lease()
         place.clocks.pass(100)
         let renewed = try SlotEditor(.open(place.path), masterKey: place.masterKey)
-            .change(#require(try place.slot), toWindow: PlayWindow(seconds: 50))
+            .change(#require(try place.slot), toWindow: PlayWindow(seconds: 50), isForced: false)
         #expect(renewed.window?.started == nil)
         #expect(!lease.hasEnded())
         #expect(lease.end?.wall == (place.start + 150) * 1000)

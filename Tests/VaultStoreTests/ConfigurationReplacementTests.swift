@@ -28,7 +28,8 @@ import VaultFormat
         let change = try directory.configuration.replacingSlot(
             1, by: SlotRequest(secret: newSecret), created: UtcTime.now(), masterKey: masterKey)
         var replacement = ConfigurationReplacement(
-            vault: directory, lock: try ConfigurationLock.take(directory, wait: .zero))
+            vault: directory, lock: try ConfigurationLock.take(directory, wait: .zero),
+            base: directory.configuration)
         replacement.before = before
         try replacement.put(change.checkedBytes(masterKey: masterKey), onReady: onReady)
     }
@@ -54,6 +55,23 @@ import VaultFormat
             try expect(new: step == .synchronize, at: vault.directory.path.appending("copy \(step)"))
         }
         try expect(new: true)
+    }
+
+    @Test func `what somebody without the lock writes into the same file meanwhile is not lost`() throws {
+        let path = vault.path.appending("vaultfs.json").string
+        let directory = try vault.open()
+        let masterKey = try directory.unlock(with: vault.secret)
+        let other = try directory.configuration.adding(
+            SlotRequest(secret: SlotVault.keyfile(3)), created: UtcTime.now(), masterKey: masterKey)
+        let bytes = try Data(other.checkedBytes(masterKey: masterKey))
+        let error = #expect(throws: VaultError.self) {
+            try change { step in
+                guard step == .readBack else { return }
+                do { try bytes.write(to: URL(fileURLWithPath: path)) } catch { Issue.record(error) }
+            }
+        }
+        #expect(error?.description.contains("somebody else has replaced vaultfs.json") == true)
+        #expect(try Data(contentsOf: URL(fileURLWithPath: path)) == bytes)
     }
 
     @Test(arguments: Step.allCases)
@@ -122,15 +140,18 @@ import VaultFormat
         throws
     {
         try #expect(
-            vault.editor().change(#require(try vault.open().configuration.slot(1)), toWindow: PlayWindow(seconds: 60))
-                .window != nil)
+            vault.editor().change(
+                #require(try vault.open().configuration.slot(1)), toWindow: PlayWindow(seconds: 60), isForced: true
+            )
+            .window != nil)
         let directory = try vault.open()
         let key = try KeyDerivation.configurationKey(
             master: directory.unlock(with: vault.secret), vault: directory.configuration.vault)
         let window = try PlayWindow(seconds: 60).seeing(UtcTime.now())
         let change = try directory.configuration.settingWindow(of: 1, to: window, configurationKey: key)
         var replacement = ConfigurationReplacement(
-            vault: directory, lock: try ConfigurationLock.take(directory, wait: .zero))
+            vault: directory, lock: try ConfigurationLock.take(directory, wait: .zero),
+            base: directory.configuration)
         var seen: [Step] = []
         replacement.before = { [vault] step in
             seen.append(step)
@@ -158,7 +179,7 @@ import VaultFormat
         }
         #expect(try note("2030-01-01T00:00:00Z").generation == 1)
         _ = try vault.editor().change(
-            #require(try vault.open().configuration.slot(1)), toWindow: PlayWindow(seconds: 60))
+            #require(try vault.open().configuration.slot(1)), toWindow: PlayWindow(seconds: 60), isForced: true)
         #expect(try note("2030-01-01T00:00:00Z").slot(1)?.window?.started == "2030-01-01T00:00:00Z")
         #expect(try note("2030-01-01T00:00:10Z").slot(1)?.window?.seen == "2030-01-01T00:00:10Z")
         #expect(try note("2030-01-01T00:00:09Z").generation == 4)

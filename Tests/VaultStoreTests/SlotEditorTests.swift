@@ -64,11 +64,28 @@ struct SlotVault {
         let vault = try SlotVault()
         let editor = try vault.editor()
         let seen = try #require(try vault.open().configuration.slot(1))
-        try editor.change(seen, to: SlotRequest(secret: SlotVault.keyfile(2)))
+        try editor.change(seen, to: SlotRequest(secret: SlotVault.keyfile(2)), isForced: false)
         let after = try vault.open().configuration
         let refusal = VaultError.slotRefused("slot 1 was changed by somebody else; nothing was changed")
-        #expect(throws: refusal) { try editor.change(seen, to: SlotRequest(secret: SlotVault.keyfile(3))) }
+        #expect(throws: refusal) {
+            try editor.change(seen, to: SlotRequest(secret: SlotVault.keyfile(3)), isForced: false)
+        }
         #expect(try vault.open().configuration == after)
+    }
+
+    @Test func `the last slot that does not expire stays so, without force`() throws {
+        let vault = try SlotVault()
+        let editor = try vault.editor()
+        let slot = try #require(try vault.open().configuration.slot(1))
+        let request = SlotRequest(secret: vault.secret, expires: "2090-01-01T00:00:00Z")
+        let error = #expect(throws: VaultError.self) { try editor.change(slot, to: request, isForced: false) }
+        #expect(error?.description.contains("after 2090-01-01T00:00:00Z nothing opens the vault") == true)
+        #expect(try vault.open().configuration.slots == [slot])
+        let forced = try editor.change(slot, to: request, isForced: true)
+        #expect(forced.expires == request.expires)
+        // It is renewed without: nothing gets worse.
+        let renewal = SlotRequest(secret: vault.secret, expires: "2091-01-01T00:00:00Z")
+        #expect(try editor.change(forced, to: renewal, isForced: false).expires == renewal.expires)
     }
 
     @Test func `the last slot stays, also the last that has not expired`() throws {

@@ -1,0 +1,42 @@
+/// What `Repairer` does about a finding, and the name of it in reports.
+package enum Remedy: String, Sendable, CaseIterable, Codable {
+    /// Put the record that the journal holds in place, then free its slot.
+    case recover
+    /// Free a slot of the journal that nothing needs.
+    case free
+    /// Cut off a record that was being appended when the daemon died, and was never acknowledged.
+    case cutTail
+    /// Cut a file that is longer than its sealed header says back to that length.
+    case cutBack
+    /// Cut off the few bytes behind the last record, in which no plaintext fits.
+    case cutRest
+    /// Vouch for the length of a file that a crash has left unsealed.
+    case seal
+    /// Vouch for the length of what is left of a sealed file that was cut, so that it can be read again.
+    case sealRest
+    /// Remove what an operation cut short has left.
+    case remove
+    /// Move what has no name any more into `lost+found`: a file, a link or a directory that authenticates itself.
+    case move
+    /// Move what a directory holds, whose record is lost, into `lost+found`; the directory goes when it is empty.
+    case empty
+    /// Make a new record for the vault's root; what the root holds has lost its names and goes into `lost+found`.
+    case renewRoot
+
+    /// One line for people: what will be done.
+    package var explanation: String {
+        switch self {
+        case .recover: "put the record that the journal holds in place"
+        case .free: "free the journal's slot"
+        case .cutTail: "cut off the last record, which was never acknowledged"
+        case .cutBack: "cut it back to the length that its header vouches for"
+        case .cutRest: "cut off the bytes that count for nothing"
+        case .seal: "seal its length"
+        case .sealRest: "seal the length of what is left, so that it can be read: what was cut off is lost"
+        case .remove: "remove it"
+        case .move: "move it to lost+found: its name is lost"
+        case .empty: "move what it holds to lost+found, for its names are lost, and remove it when it is empty"
+        case .renewRoot: "make a new record, and move what the root holds to lost+found, for its names are lost"
+        }
+    }
+}

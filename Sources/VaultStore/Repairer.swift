@@ -1,0 +1,153 @@
+internal import BackingStore
+internal import CLinux
+internal import Glibc
+internal import SystemPackage
+package import VaultCrypto
+internal import VaultFormat
+
+/// Does what the findings of a `Verifier` name as their remedies. Nothing that does not authenticate is deleted, but
+/// what vaultfs's own operations have left and what lies behind a file's end.
+///
+/// A kill at any moment leaves a vault whose findings, made anew, name what is still to be done. One thread's.
+package final class Repairer {
+    /// A remedy that could not be carried out; one line that says why.
+    package struct Failure: Sendable {
+        package let finding: VerifierFinding
+        package let reason: String
+    }
+
+    let store: Store
+    /// Opened, and made, when the first object needs it.
+    private var lostAndFound: LostAndFound?
+    private let directory: VaultDirectory
+    private var failures: [Failure] = []
+    private var onStep: (Int) -> Void = { _ in }
+    private var steps = 0
+
+    /// - Parameter directory: locked by the caller, exclusively.
+    /// - Throws: `system`, `damaged` where the journal is not one.
+    package init(directory: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
+        self.directory = directory
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+        store = try VaultError.wrapping("cannot repair", directory.path) { () throws(StoreError) in
+            try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false)
+        }
+    }
+
+    /// Carries out the remedies of `findings`, which a `Verifier` has just made of this vault.
+    /// - Parameter onStep: called after each, with how many are done.
+    /// - Returns: those that could not be carried out.
+    /// - Throws: `system` where the store cannot be made durable.
+    package func run(
+        _ findings: [VerifierFinding], onStep: @escaping (Int) -> Void = { _ in }
+    ) throws(VaultError) -> [Failure] {
+        self.onStep = onStep
+        steps = 0
+        failures = []
+        // What the findings rest on is on disk before anything that it replaces goes.
+        try synchronize()
+        // The root first, for it gets lost+found; then files where they are, since moving changes their paths.
+        each(findings, [.renewRoot]) { (_) throws(StoreError) in try LostRecord.renew(in: self.store) }
+        repairFiles(findings)
+        each(findings, [.remove]) { (finding) throws(StoreError) in try self.remove(finding) }
+        // The innermost first: an entry's path holds as long as the directories around it stay where they are.
+        each(findings.reversed(), [.move, .empty, .renewRoot]) { (finding) throws(StoreError) in
+            try self.moveAway(finding)
+        }
+        try synchronize()
+        return failures
+    }
+
+    private func synchronize() throws(VaultError) {
+        try VaultError.wrapping("cannot make durable", directory.path) { () throws(StoreError) in
+            if store.isOnFuse { return }
+            try retrying { linux_syncfs(store.root.fd) }
+        }
+    }
+
+    private func each(
+        _ findings: [VerifierFinding], _ remedies: [Remedy], _ body: (VerifierFinding) throws(StoreError) -> Void
+    ) {
+        for finding in findings {
+            guard let remedy = finding.remedy, remedies.contains(remedy) else { continue }
+            // Where the root got no record, there is no lost+found.
+            if remedy == .renewRoot, failures.contains(where: { $0.finding == finding }) { continue }
+            do throws(StoreError) {
+                try body(finding)
+            } catch {
+                failures.append(Failure(finding: finding, reason: error.reason))
+            }
+            steps += 1
+            onStep(steps)
+        }
+    }
+
+    /// Files, each once whatever was found in it, then the slots that no file needs.
+    private func repairFiles(_ findings: [VerifierFinding]) {
+        var last: [UInt8]?
+        let remedies: [Remedy] = [.recover, .cutTail, .cutBack, .cutRest, .seal, .sealRest]
+        each(findings, remedies) { (finding) throws(StoreError) in
+            // What is found in a file comes together.
+            if finding.backingPath == last { return }
+            last = finding.backingPath
+            let (parent, entry) = try self.locate(finding.backingPath)
+            let pin = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
+            guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
+            try EncryptedFile.repair(try pin.reopened(flags: O_RDONLY | O_NONBLOCK), in: self.store)
+        }
+        if findings.contains(where: { $0.remedy == .free }) {
+            JournalRecovery.run(in: store)
+            onStep(steps)
+        }
+    }
+
+    private func remove(_ finding: VerifierFinding) throws(StoreError) {
+        let (parent, entry) = try locate(finding.backingPath)
+        OpenDirectory.remove(entry, from: parent)
+        if (try? parent.status(of: entry)) != nil { throw .damaged("it holds something, and stays") }
+    }
+
+    private func moveAway(_ finding: VerifierFinding) throws(StoreError) {
+        let lostAndFound = try openLostAndFound()
+        switch finding.remedy {
+        case .renewRoot:
+            try LostContents(of: store, to: lostAndFound).moveFromRoot()
+        case .empty:
+            let (parent, entry) = try locate(finding.backingPath)
+            try LostContents(of: store, to: lostAndFound).empty(entry, in: parent)
+        default:
+            let (parent, entry) = try locate(finding.backingPath)
+            if EntryName.kind(of: entry) == .reserved {
+                try lostAndFound.keep(entry, from: parent, as: entry)
+            } else {
+                try lostAndFound.take(entry, from: parent)
+            }
+        }
+    }
+
+    private func openLostAndFound() throws(StoreError) -> LostAndFound {
+        if let lostAndFound { return lostAndFound }
+        let opened = try LostAndFound(in: store)
+        lostAndFound = opened
+        return opened
+    }
+
+    /// The directory of a backing path, from the root entry by entry, no link followed; and the last entry.
+    private func locate(_ backingPath: [UInt8]) throws(StoreError) -> (Descriptor, [UInt8]) {
+        var entries = backingPath.split(separator: UInt8(ascii: "/")).map { Array($0) }
+        guard let last = entries.popLast() else { throw .system(.invalidArgument) }
+        var directory = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+        for entry in entries { directory = try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_DIRECTORY) }
+        return (directory, last)
+    }
+}
+
+extension StoreError {
+    /// For people: the reason of damage rather than `EIO`.
+    fileprivate var reason: String {
+        switch self {
+        case .system(let errno): "\(errno)"
+        case .damaged(let reason), .crypto(let reason): reason
+        }
+    }
+}

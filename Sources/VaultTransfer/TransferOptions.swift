@@ -1,0 +1,19 @@
+package import Glibc
+
+/// What a transfer does besides copying what is not there.
+package struct TransferOptions: Sendable {
+    /// Files that differ are replaced.
+    package var isReplacing = false
+    /// What verifies of a damaged file is written, the rest being a hole.
+    package var savesDamaged = false
+    /// Nothing is written: what is there is compared with the source.
+    package var isComparing = false
+    /// A directory that is not transferred: the vault, where it lies in the source.
+    package var leftOut: stat?
+
+    package init() {}
+
+    func leavesOut(_ status: stat) -> Bool {
+        leftOut.map { $0.st_dev == status.st_dev && $0.st_ino == status.st_ino } ?? false
+    }
+}

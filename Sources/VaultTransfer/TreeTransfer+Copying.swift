@@ -1,0 +1,164 @@
+internal import BackingStore
+internal import Glibc
+internal import SystemPackage
+internal import VaultStore
+
+extension TreeTransfer {
+    /// Copies a file, link or special file, unless it is there.
+    func copy(
+        _ object: SourceObject<Source.Item>, in directory: Directory, _ workspace: Workspace
+    ) throws(TransferFailure) {
+        let existing = try existing(object, in: directory)
+        guard object.status.st_nlink > 1, directory.status != nil else {
+            return try copyFirst(object, existing, in: directory, workspace)
+        }
+        let file = HardLinks.File(object.status)
+        if let first = links.claim(file) { return try link(object, to: first, existing, in: directory) }
+        var isMade = false
+        defer { links.finish(file, at: isMade ? object.path : nil, names: Int(object.status.st_nlink)) }
+        try copyFirst(object, existing, in: directory, workspace)
+        isMade = true
+    }
+
+    func existing(
+        _ object: SourceObject<Source.Item>, in directory: Directory
+    ) throws(TransferFailure) -> Destination.Item? {
+        try writing(object.path) { () throws(StoreError) in
+            try destination.find(object.name, in: directory.destination)
+        }
+    }
+
+    private func copyFirst(
+        _ object: SourceObject<Source.Item>, _ existing: Destination.Item?, in directory: Directory,
+        _ workspace: Workspace
+    ) throws(TransferFailure) {
+        if let existing {
+            if try isComplete(existing, object, workspace) {
+                if options.savesDamaged { try surveyDamage(object, workspace) }
+                return count {
+                    $0.present += 1
+                    if object.kind == S_IFREG { $0.bytesPresent += UInt64(max(0, object.status.st_size)) }
+                }
+            }
+            guard try mayReplace(existing, object) else { throw .differs }
+        }
+        try publish(object, in: directory, isReplacing: existing != nil) { (name) throws(TransferFailure) in
+            let made = try make(object, as: name, in: directory.destination, workspace)
+            let after = try reading { () throws(StoreError) in try source.status(of: object.item) }
+            guard TransferStamp(after) == TransferStamp(object.status) else { throw .changed }
+            try keep(object.status, of: object.item, on: made, path: object.path, workspace)
+        }
+        count { totals in
+            switch object.kind {
+            case S_IFREG: totals.files += 1
+            case S_IFLNK: totals.symbolicLinks += 1
+            default: totals.specialFiles += 1
+            }
+        }
+    }
+
+    /// What has the same size and time, and yet is not complete, a former transfer has made.
+    private func mayReplace(
+        _ existing: Destination.Item, _ object: SourceObject<Source.Item>
+    ) throws(TransferFailure) -> Bool {
+        let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
+        if status.st_mode & S_IFMT == S_IFDIR { return false }
+        return options.isReplacing || TransferStamp.isSame(status, object.status)
+    }
+
+    /// Whether a former transfer has made it.
+    private func isComplete(
+        _ existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
+    ) throws(TransferFailure) -> Bool {
+        let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
+        guard TransferStamp.isSame(status, object.status) else { return false }
+        switch object.kind {
+        case S_IFREG:
+            guard (try? destination.isVouchedFor(existing, workspace)) != true else { return true }
+            // The former transfer was killed, and a power cut may have taken some of it.
+            if try difference(existing, object, workspace) != nil { return false }
+            try writing(object.path) { () throws(StoreError) in try destination.vouch(for: existing, workspace) }
+            return true
+        case S_IFLNK:
+            let target = try reading { () throws(StoreError) in try source.linkTarget(of: object.item) }
+            return (try? destination.linkTarget(of: existing)) == target
+        default: return status.st_rdev == object.status.st_rdev
+        }
+    }
+
+    /// Lets `body` make something under a temporary name, and gives it its own.
+    private func publish(
+        _ object: SourceObject<Source.Item>, in directory: Directory, isReplacing: Bool,
+        _ body: ([UInt8]) throws(TransferFailure) -> Void
+    ) throws(TransferFailure) {
+        let name = try writing(object.path) { () throws(StoreError) in try TemporaryName.make() }
+        do throws(TransferFailure) {
+            try body(name)
+            try writing(object.path) { () throws(StoreError) in
+                try destination.rename(name, to: object.name, in: directory.destination, isReplacing: isReplacing)
+            }
+        } catch {
+            // Where nothing was made there is nothing to remove.
+            try? destination.remove(name, in: directory.destination)
+            throw error
+        }
+    }
+
+    private func make(
+        _ object: SourceObject<Source.Item>, as name: [UInt8], in directory: Destination.Item,
+        _ workspace: Workspace
+    ) throws(TransferFailure) -> Destination.Item {
+        switch object.kind {
+        case S_IFREG:
+            let content = try reading { () throws(StoreError) in try source.open(object.item, workspace) }
+            let (made, file) = try writing(object.path) { () throws(StoreError) in
+                try destination.makeFile(name, in: directory)
+            }
+            try fill(file, from: content, of: object, workspace)
+            return made
+        case S_IFLNK:
+            let target = try reading { () throws(StoreError) in try source.linkTarget(of: object.item) }
+            return try writing(object.path) { () throws(StoreError) in
+                try destination.makeLink(name, to: target, in: directory)
+            }
+        default:
+            return try writing(object.path) { () throws(StoreError) in
+                try destination.makeNode(name, like: object.status, in: directory)
+            }
+        }
+    }
+
+    // MARK: Hard links
+
+    /// Gives another name to what is at a path below the destination.
+    private func link(
+        _ object: SourceObject<Source.Item>, to path: [UInt8], _ existing: Destination.Item?, in directory: Directory
+    ) throws(TransferFailure) {
+        let first = try writing(object.path) { () throws(StoreError) in try item(at: path) }
+        if let existing {
+            let (one, other) = try writing(object.path) { () throws(StoreError) in
+                (try destination.status(of: existing), try destination.status(of: first))
+            }
+            if one.st_ino == other.st_ino && one.st_dev == other.st_dev { return count { $0.present += 1 } }
+            guard try mayReplace(existing, object) else { throw .differs }
+        }
+        try publish(object, in: directory, isReplacing: existing != nil) { (name) throws(TransferFailure) in
+            try writing(object.path) { () throws(StoreError) in
+                try destination.link(first, as: name, in: directory.destination)
+            }
+        }
+        count { $0.hardLinks += 1 }
+    }
+
+    /// What is at a path below the destination's root, no link followed.
+    func item(at path: [UInt8]) throws(StoreError) -> Destination.Item {
+        guard var item = destinationRoot else { throw .system(.noSuchFileOrDirectory) }
+        for name in path.split(separator: UInt8(ascii: "/")) {
+            guard let next = try destination.find(Array(name), in: item) else {
+                throw .system(.noSuchFileOrDirectory)
+            }
+            item = next
+        }
+        return item
+    }
+}

@@ -1,0 +1,64 @@
+internal import BackingStore
+internal import Glibc
+internal import MountedFileSystem
+internal import SystemPackage
+internal import VaultStore
+
+extension TreeTransfer {
+    /// How deep directories may be inside each other: each is open at both sides.
+    private static var maximumDepth: Int { 1000 }
+
+    /// The directory at the destination, made where it is missing.
+    func enter(
+        _ object: SourceObject<Source.Item>, in directory: Directory, _ workspace: Workspace
+    ) throws(TransferFailure) -> Directory {
+        guard directory.depth < Self.maximumDepth else {
+            throw .entry("more than \(Self.maximumDepth) directories deep")
+        }
+        let existing = try writing(object.path) { () throws(StoreError) in
+            try destination.find(object.name, in: directory.destination)
+        }
+        let made: Destination.Item
+        if let existing {
+            try open(existing, for: object.path, workspace)
+            made = existing
+        } else if options.isComparing {
+            throw .entry("it is missing at the destination")
+        } else {
+            made = try writing(object.path) { () throws(StoreError) in
+                try destination.makeDirectory(object.name, in: directory.destination)
+            }
+        }
+        return Directory(
+            object.item, made, path: object.path, parent: directory, status: object.status, isNew: existing == nil)
+    }
+
+    /// Makes sure that what is there is a directory that can be written in.
+    private func open(
+        _ existing: Destination.Item, for path: [UInt8], _ workspace: Workspace
+    ) throws(TransferFailure) {
+        try writing(path) { () throws(StoreError) in
+            let status = try destination.status(of: existing)
+            guard status.st_mode & S_IFMT == S_IFDIR else { throw StoreError.system(.fileExists) }
+            // It gets its own mode again when all is in it.
+            if !options.isComparing, geteuid() != 0, status.st_mode & 0o700 != 0o700 {
+                var changes = AttributeChanges()
+                changes.mode = status.st_mode & 0o7777 | 0o700
+                try destination.change(existing, changes, workspace)
+            }
+        }
+    }
+
+    /// Removes what a transfer that was killed has left. What cannot be seen or removed stays.
+    func sweep(_ directory: Directory) {
+        guard !directory.isNew, !options.isComparing, var listing = try? destination.list(directory.destination) else {
+            return
+        }
+        while let name = try? destination.next(&listing) {
+            guard TemporaryName.isOne(name),
+                let item = try? destination.find(name, in: directory.destination), destination.isStale(item)
+            else { continue }
+            try? destination.remove(name, in: directory.destination)
+        }
+    }
+}

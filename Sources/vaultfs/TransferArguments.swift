@@ -1,0 +1,20 @@
+internal import ArgumentParser
+internal import VaultTransfer
+
+/// What `import` and `export` of a vault have in common.
+struct TransferArguments: ParsableArguments {
+    @Flag(help: "Replace files that are there and differ.")
+    var overwrite = false
+
+    @Flag(help: "Then read everything back from disk, what was there already too, and compare it with the source.")
+    var verify = false
+
+    @Flag(help: "Print JSON at the end.")
+    var json = false
+
+    var options: TransferOptions {
+        var options = TransferOptions()
+        options.isReplacing = overwrite
+        return options
+    }
+}

@@ -1,0 +1,81 @@
+import Foundation
+import TestSupport
+import Testing
+
+@testable import vaultfs
+
+extension MountTests {
+    /// `import` and `export` beside mounts: of the same vault, and of another encrypted file system.
+    @Suite(.enabled(if: Products.isRoot, "takes root")) struct Transfers {
+        private let vault: VaultUnderTest
+        private let directory: TemporaryDirectory
+
+        init() throws {
+            vault = try VaultUnderTest()
+            directory = try TemporaryDirectory(in: "/dev/shm")
+        }
+
+        private func importing(_ source: String) throws -> CommandResult {
+            try vault.vaultfs(["import", source, vault.vault, "--passfile", vault.passfile])
+        }
+
+        private func expectSame(_ one: String, _ other: String, sourceLocation: SourceLocation = #_sourceLocation)
+            throws
+        {
+            let command = ["rsync", "-aHAX", "--checksum", "--delete", "-n", "-i", "\(one)/", "\(other)/"]
+            #expect(try Command(command).run().succeeded().output == "", sourceLocation: sourceLocation)
+        }
+
+        @Test func `a mount shows what was imported, and the vault that is mounted is not written`() throws {
+            let tree = directory.appending("tree")
+            try Command([Products.python, Products.program("nasty-tree.py"), tree, "50"]).run().succeeded()
+            try importing(tree).succeeded()
+            try vault.mount()
+            try expectSame(tree, vault.mountpoint)
+            let refused = try importing(tree)
+            #expect(refused.exitCode == FailureCode.inUse.rawValue)
+            #expect(refused.errors.contains("is mounted already: at \(vault.mountpoint), by process "), "\(refused)")
+            #expect(refused.errors.hasSuffix(": copy to \(vault.mountpoint) instead, or unmount it first\n"))
+            let out = directory.appending("out")
+            let export = ["export", vault.vault, out, "--passfile", vault.passfile]
+            #expect(try vault.vaultfs(export).exitCode == FailureCode.inUse.rawValue)
+            // Who only reads does not mind another reader.
+            try vault.remount(["-o", "ro"])
+            try vault.vaultfs(export).succeeded()
+            try expectSame(tree, out)
+            try vault.unmount()
+        }
+
+        @Test func `the mount of a gocryptfs directory moves into a vault`() throws {
+            let (cipher, plain) = (directory.appending("cipher"), directory.appending("plain"))
+            try Command(["mkdir", cipher, plain]).run().succeeded()
+            let secret = try directory.write("secret", "correct horse")
+            let options = ["-q", "-passfile", secret]
+            try Command(["gocryptfs", "-init", "-scryptn", "10"] + options + [cipher]).run().succeeded()
+            try Command(["gocryptfs"] + options + [cipher, plain]).run().succeeded()
+            defer { _ = try? Command(["fusermount3", "-u", plain]).run() }
+            try Command(["mkdir", "-p", "\(plain)/letters/\(String(repeating: "n", count: 200))"]).run().succeeded()
+            try directory.write("plain/letters/to Ada", "Meet me at noon", mode: 0o640)
+            try Command(["ln", "-s", "letters/to Ada", "\(plain)/newest"]).run().succeeded()
+            try importing(plain).succeeded()
+            try vault.mount()
+            try expectSame(plain, vault.mountpoint)
+            try vault.unmount()
+        }
+
+        @Test func `an ordinary user is told what could not be kept`() throws {
+            let vault = try Setting.userOnTmpfs.vault()
+            let source = directory.appending("source")
+            try Command(["mkdir", source]).run().succeeded()
+            try vault.account.own(source)
+            try directory.write("source/foreign", "of root", mode: 0o4755)
+            let result = try vault.vaultfs(["import", source, vault.vault, "--passfile", vault.passfile])
+            #expect(result.exitCode == FailureCode.notKept.rawValue)
+            #expect(result.errors.hasSuffix("source: could not keep 1 owner\n"), "\(result)")
+            try vault.mount()
+            let mode = try vault.account.run(["stat", "-c", "%a", "\(vault.mountpoint)/foreign"]).succeeded().output
+            #expect(mode == "755\n", "what runs as its owner is not to run as another")
+            try vault.unmount()
+        }
+    }
+}

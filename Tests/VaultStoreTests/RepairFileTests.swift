@@ -1,0 +1,165 @@
+import BackingStore
+import Foundation
+import Testing
+import VaultFormat
+
+@testable import VaultStore
+
+/// Files that are damaged on disk, repaired in place (FileFormat, Store-23): afterwards a verifier finds nothing but what cannot be repaired.
+@Suite struct RepairFileTests {
+    private static let count = 10_000
+    private static let content = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ 7) }
+    private static let old = Date(timeIntervalSince1970: 1_000_000_000)
+
+    private func makeVault(isSealed: Bool = true) throws -> (VerifierVault, path: String, bytes: [UInt8]) {
+        let vault = try VerifierVault { try $0.file("f", count: Self.count, isSealed: isSealed) }
+        let path = try vault.backing("f")
+        try age(path)
+        return (vault, path, try VerifierVault.contents(path))
+    }
+
+    private func age(_ path: String) throws {
+        try FileManager.default.setAttributes([.modificationDate: Self.old], ofItemAtPath: path)
+    }
+
+    private func isOld(_ path: String) throws -> Bool {
+        try FileManager.default.attributesOfItem(atPath: path)[.modificationDate] as? Date == Self.old
+    }
+
+    @Test(arguments: [true, false])
+    func aRecordThatIsOnlyInTheJournal(_ isSealed: Bool) throws {
+        let (vault, path, bytes) = try makeVault(isSealed: isSealed)
+        try vault.fillSlot(7, file: bytes, chunk: 1, record: Array(bytes[vault.record(1, in: bytes)]))
+        try vault.edit(path) { $0[128 + 4128 + 1000] ^= 1 }
+        #expect(try vault.remedies() == ["recover f"] + (isSealed ? [] : ["seal f"]))
+        try age(path)
+        #expect(try vault.repair() == [])
+        #expect(try vault.found() == [])
+        #expect(try vault.tree() == ["f": Self.content])
+        #expect(try isOld(path))
+    }
+
+    @Test func slotsThatNothingNeeds() throws {
+        let (vault, _, bytes) = try makeVault()
+        let record = Array(bytes[vault.record(1, in: bytes)])
+        try vault.fillSlot(0, file: bytes, chunk: 1, record: record)
+        try vault.fillSlot(63, file: bytes, chunk: 0, record: record, fileID: 1)
+        #expect(try vault.remedies() == ["free vaultfs.journal", "free vaultfs.journal"])
+        #expect(try vault.repair() == [])
+        #expect(try vault.found() == [])
+        #expect(try VerifierVault.contents(try vault.backing("f")) == bytes)
+    }
+
+    /// The file that the slot may be of is there, but cannot be opened: the slot is not freed.
+    @Test func aSlotOfADamagedFileStays() throws {
+        let (vault, path, bytes) = try makeVault()
+        try vault.fillSlot(0, file: bytes, chunk: 1, record: Array(bytes[vault.record(1, in: bytes)]))
+        try vault.fillSlot(1, file: bytes, chunk: 1, record: [UInt8](repeating: 1, count: 4128), fileID: 1)
+        try vault.edit(path) { $0[30] ^= 1 }
+        let journal = try VerifierVault.contents(vault.path + "/vaultfs.journal")
+        try vault.repair()
+        #expect(try vault.found() == ["damaged f", "leftover vaultfs.journal"])
+        try vault.edit(path) { $0[30] ^= 1 }
+        #expect(try VerifierVault.contents(vault.path + "/vaultfs.journal")[..<4152] == journal[..<4152])
+    }
+
+    @Test func anUnsealedFile() throws {
+        let (vault, path, _) = try makeVault(isSealed: false)
+        #expect(try vault.remedies() == ["seal f"])
+        try age(path)
+        #expect(try vault.repair() == [])
+        #expect(try vault.found() == [])
+        #expect(try vault.tree() == ["f": Self.content])
+        #expect(try isOld(path))
+    }
+
+    /// A record that was being appended: the file ends at a page.
+    @Test func aTornTail() throws {
+        let (vault, path, _) = try makeVault(isSealed: false)
+        try vault.edit(path) { $0.removeLast($0.count - 2 * 4096) }
+        #expect(try vault.remedies() == ["cutTail f", "seal f"])
+        #expect(try vault.repair() == [])
+        #expect(try vault.found() == [])
+        #expect(try vault.tree() == ["f": Array(Self.content[..<4096])])
+    }
+
+    /// No kill leaves this: it stays, and nothing vouches for it.
+    @Test func aTailThatWasNotTorn() throws {
+        let (vault, path, _) = try makeVault(isSealed: false)
+        try vault.edit(path) { $0[$0.count - 1] ^= 1 }
+        let before = try VerifierVault.contents(path)
+        #expect(try vault.remedies() == ["- f", "- f"])
+        try vault.repair()
+        #expect(try VerifierVault.contents(path) == before)
+    }
+
+    @Test(arguments: [1, 33, 5000])
+    func aFileLongerThanSealed(_ more: Int) throws {
+        let (vault, path, bytes) = try makeVault()
+        try vault.edit(path) { $0 += [UInt8](repeating: 9, count: more) }
+        try age(path)
+        #expect(try vault.repair() == [])
+        #expect(try vault.found() == [])
+        #expect(try VerifierVault.contents(path) == bytes)
+        #expect(try isOld(path))
+    }
+
+    @Test func aFileShorterThanSealed() throws {
+        let (vault, path, _) = try makeVault()
+        try vault.edit(path) { $0.removeLast(1000) }
+        #expect(try vault.remedies() == ["sealRest f"])
+        let cut = try VerifierVault.contents(path)
+        try age(path)
+        #expect(try vault.repair() == [])
+        // The chunk that the cut went through stays, and stays an error.
+        let left = Self.count - 1000
+        #expect(try vault.found() == ["damaged f@8192+\(left - 8192)"])
+        #expect(try VerifierVault.contents(path)[128...] == cut[128...])
+        #expect(try isOld(path))
+        #expect(try vault.repair() == [])
+        try vault.write { writer in
+            let descriptor = try Descriptor(at: writer.store.root.fd, Array(vault.entry("f").utf8), flags: O_RDONLY)
+            let file = try EncryptedFile.open(descriptor, in: writer.store)
+            #expect(file.length == UInt64(left))
+            #expect(try file.get(8192) == Array(Self.content[..<8192]))
+            damage { _ = try file.get(100, at: 8192) }
+        }
+    }
+
+    @Test func aFileCutBetweenChunks() throws {
+        let (vault, path, _) = try makeVault()
+        try vault.edit(path) { $0.removeLast($0.count - (128 + 4128)) }
+        #expect(try vault.repair() == [])
+        #expect(try vault.found() == [])
+        #expect(try vault.tree() == ["f": Array(Self.content[..<4096])])
+    }
+
+    /// The cut went through the one record that the journal has: nothing is lost.
+    @Test func aCutThatTheJournalMends() throws {
+        let (vault, path, bytes) = try makeVault()
+        try vault.fillSlot(3, file: bytes, chunk: 2, record: Array(bytes[vault.record(2, in: bytes)]))
+        try vault.edit(path) { $0.removeLast(1000) }
+        #expect(try vault.repair() == [])
+        #expect(try vault.found() == [])
+        #expect(try vault.tree() == ["f": Self.content])
+    }
+
+    /// A later record in the journal is no reason to make the ones before it a gap.
+    @Test func aCutBeforeWhatTheJournalHas() throws {
+        let (vault, path, bytes) = try makeVault()
+        try vault.fillSlot(3, file: bytes, chunk: 2, record: Array(bytes[vault.record(2, in: bytes)]))
+        try vault.edit(path) { $0.removeLast($0.count - (128 + 4128)) }
+        #expect(try vault.repair() == [])
+        #expect(try vault.tree() == ["f": Array(Self.content[..<4096])])
+        #expect(try vault.found() == ["leftover vaultfs.journal"])
+    }
+
+    @Test func damagedChunksStay() throws {
+        let (vault, path, _) = try makeVault()
+        try vault.edit(path) { $0[128 + 4128 + 100] ^= 1 }
+        let before = try VerifierVault.contents(path)
+        #expect(try vault.remedies() == ["- f"])
+        #expect(try vault.repair() == [])
+        #expect(try VerifierVault.contents(path) == before)
+    }
+}

@@ -1,0 +1,85 @@
+import BackingStore
+import CLinux
+import Foundation
+import Glibc
+import SystemPackage
+import Testing
+import VaultFormat
+
+@testable import VaultStore
+
+/// What a mount would show of a vault, and repairs of it.
+extension VerifierVault {
+    /// Carries out every remedy that a verifier names; what could not be, each as `path: reason`.
+    @discardableResult
+    func repair(onStep: @escaping (Int) -> Void = { _ in }) throws -> [String] {
+        let findings = try findings().findings
+        let repairer = try Repairer(directory: VaultDirectory.open(FilePath(path)), masterKey: masterKey)
+        return try repairer.run(findings, onStep: onStep).map {
+            "\(String(decoding: $0.finding.path, as: UTF8.self)): \($0.reason)"
+        }
+    }
+
+    /// The remedies of what a verifier finds, each as `remedy path`, sorted.
+    func remedies() throws -> [String] {
+        try findings().findings.map {
+            "\($0.remedy.map(\.rawValue) ?? "-") \(String(decoding: $0.path, as: UTF8.self))"
+        }.sorted()
+    }
+
+    /// Every file by its plaintext path, with what it holds; links with their targets.
+    func tree() throws -> [String: [UInt8]] {
+        let directory = try VaultDirectory.open(FilePath(path))
+        let store = try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: true)
+        var found: [String: [UInt8]] = [:]
+        try add(
+            try Descriptor(at: directory.root.rawValue, ascii("."), flags: O_RDONLY | O_DIRECTORY), "", store, &found)
+        return found
+    }
+
+    private func add(
+        _ directory: Descriptor, _ prefix: String, _ store: Store, _ found: inout [String: [UInt8]]
+    ) throws {
+        let opened = try OpenDirectory.open(directory, isRoot: prefix.isEmpty, in: store)
+        var reader = DirectoryReader(directory)
+        while let entry = try reader.next() {
+            guard
+                let name = EntryName.decode(
+                    entry.name, sidecarBlob: opened.sidecarBlob(of: entry.name), keys: opened.keys)
+            else { continue }
+            let shown = prefix + String(decoding: name, as: UTF8.self)
+            switch try directory.status(of: entry.name).st_mode & S_IFMT {
+            case S_IFDIR:
+                let inner = try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY | O_DIRECTORY)
+                try add(inner, shown + "/", store, &found)
+            case S_IFLNK:
+                found[shown] = try OpenDirectory.linkTarget(at: directory, entry.name, in: store)
+            default:
+                let file = try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY)
+                found[shown] = try EncryptedFile.open(file, in: store).contents()
+            }
+        }
+    }
+
+    /// The id of a file as its name in `lost+found`.
+    func fileID(ofBacking path: String) throws -> String {
+        try Self.contents(path)[8..<16].reversed().map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+
+    /// Puts a record into a slot of the journal, under the id of the file unless another is given.
+    func fillSlot(_ slot: Int, file: [UInt8], chunk: UInt64, record: [UInt8], fileID: UInt64? = nil) throws {
+        let id = file[8..<16].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        let slotSize = JournalSlot.size(chunkSize: layout.chunkSize)
+        try edit(path + "/vaultfs.journal") { bytes in
+            bytes += [UInt8](repeating: 0, count: max(0, 64 * slotSize - bytes.count))
+            let place = (slot * slotSize)..<((slot + 1) * slotSize)
+            bytes.withUnsafeMutableBytes { bytes in
+                record.withUnsafeBytes { record in
+                    JournalSlot.serialized(
+                        fileID: fileID ?? id, chunkIndex: chunk, record: record,
+                        into: UnsafeMutableRawBufferPointer(rebasing: bytes[place]))
+                }
+            }
+        }
+    }
+}

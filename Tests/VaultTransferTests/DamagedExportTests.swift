@@ -1,0 +1,68 @@
+import Foundation
+import TestSupport
+import Testing
+
+@testable import vaultfs
+
+/// `vaultfs export` of a vault that is not whole.
+@Suite(.timeLimit(.minutes(5))) struct DamagedExportTests {
+    private let place: TransferPlace
+
+    /// Of four files, the second has bad chunks, the third is cut short, and the fourth has a bad header.
+    init() throws {
+        place = try TransferPlace()
+        try Command(["mkdir", place.path("tree")]).run().succeeded()
+        for (name, size) in [("a", 4_000_000), ("b", 3_000_000), ("c", 50_000), ("d", 20_000)] {
+            try place.make("tree/\(name)", size: size)
+        }
+        try place.importing("tree").run().succeeded()
+        let files = try place.backingFiles()
+        for chunk in [5, 6, 300] { try place.flip(files[1], at: 128 + UInt64(chunk) * 4128 + 100) }
+        try #require(truncate(files[2], 128 + 4 * 4128) == 0)
+        try place.flip(files[3], at: 20)
+    }
+
+    @Test func `without --damaged a damaged file is an error, and nothing of it is written`() throws {
+        let result = try place.exporting(to: "out").run()
+        #expect(result.exitCode == FailureCode.incomplete.rawValue)
+        #expect(result.errors.contains("b: chunk 5: tag does not verify"))
+        #expect(result.errors.contains("c: sealed at 50000 bytes, 16384 are there"))
+        #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("out")) == ["a"])
+    }
+
+    @Test func `with --damaged what verifies comes out, and what does not is listed`() throws {
+        // The second run finds the files there, and says the same of them.
+        for round in 1...2 {
+            let result = try place.exporting(to: "out", options: ["--damaged", "--json"]).run()
+            #expect(result.exitCode == FailureCode.damageFound.rawValue)
+            #expect(
+                result.errors.contains("b: damaged: bytes 20480-28671, 1228800-1232895: chunk 5: tag does not verify"))
+            let damage = try #require(try place.fields(result)["damage"] as? [[String: Any]])
+            let ranges = Dictionary(
+                uniqueKeysWithValues: damage.map {
+                    ($0["path"] as? String ?? "", $0["ranges"] as? [[String: Int]] ?? [])
+                })
+            #expect(
+                ranges == [
+                    "b": [["offset": 20480, "count": 8192], ["offset": 1_228_800, "count": 4096]],
+                    "c": [["offset": 16384, "count": 33616]], "d": [],
+                ], "round \(round)")
+        }
+        for (name, damaged) in [("a", []), ("b", [20480..<28672, 1_228_800..<1_232_896]), ("c", [16384..<50000])] {
+            var wanted = try Data(contentsOf: URL(fileURLWithPath: place.path("tree/\(name)")))
+            for range in damaged { wanted.replaceSubrange(range, with: Data(count: range.count)) }
+            #expect(try Data(contentsOf: URL(fileURLWithPath: place.path("out/\(name)"))) == wanted, "\(name)")
+        }
+        #expect(access(place.path("out/d"), F_OK) != 0)
+    }
+
+    @Test func `a name that does not authenticate is not passed over in silence`() throws {
+        let files = try place.backingFiles()
+        let name = (files[0] as NSString).lastPathComponent
+        let changed = (name.hasPrefix("A") ? "B" : "A") + name.dropFirst()
+        try Command(["mv", files[0], "\(place.vault.vault)/\(changed)"]).run().succeeded()
+        let result = try place.exporting(to: "out", options: ["--damaged"]).run()
+        #expect(result.exitCode == FailureCode.damageFound.rawValue)
+        #expect(result.errors.contains("1 name that did not authenticate left out"), "\(result)")
+    }
+}

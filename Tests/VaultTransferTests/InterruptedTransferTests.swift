@@ -1,0 +1,92 @@
+import Foundation
+import TestSupport
+import Testing
+
+@testable import vaultfs
+
+/// Imports and exports that end early, and go on.
+@Suite(.timeLimit(.minutes(5))) struct InterruptedTransferTests {
+    /// Kills the command at random moments, several times, and runs it to its end.
+    private func killing(_ command: Command, seed: UInt64, _ check: () throws -> Void) throws {
+        var generator = SeededGenerator(seed: seed)
+        for _ in 0..<4 {
+            let process = try command.start()
+            if process.wait(timeout: .milliseconds(Int.random(in: 20...400, using: &generator))) == nil {
+                process.kill(SIGKILL)
+                #expect(process.wait(timeout: .seconds(20)) == 128 + SIGKILL)
+            }
+            try check()
+        }
+        try command.run().succeeded()
+    }
+
+    @Test(arguments: [1, 2])
+    func `killed at any moment, import and export go on, and no file is half there`(seed: UInt64) throws {
+        let place = try TransferPlace()
+        try place.makeTree(files: 300)
+        try killing(place.importing("tree"), seed: seed) { () throws in
+            #expect(try place.damage() == [])
+        }
+        #expect(try place.damage() == [])
+        try killing(place.exporting(to: "out"), seed: seed + 100) { () throws in
+            guard access(place.path("out"), F_OK) == 0 else { return }
+            // A directory's mode and time come last.
+            let command = [
+                "rsync", "-aHAX", "--checksum", "--existing", "-n", "-i", place.path("tree") + "/",
+                place.path("out") + "/",
+            ]
+            let differing = try Command(command).run().succeeded().output.split(separator: "\n")
+            #expect(differing.filter { !$0.hasPrefix(".d") } == [])
+        }
+        try place.expectSame("tree", "out")
+    }
+
+    @Test func `what a killed import has left is gone after the next`() throws {
+        let place = try TransferPlace()
+        try place.makeTree()
+        // As if its writer had been killed.
+        try place.directory.write("tree/empty/.vaultfs-transfer-0123456789abcdef", "half")
+        try Command(["mkdir", place.path("out"), place.path("out/empty")]).run().succeeded()
+        try place.directory.write("out/empty/.vaultfs-transfer-0123456789abcdef", "half")
+        try place.importing("tree").run().succeeded()
+        try place.exporting(to: "out").run().succeeded()
+        #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("out/empty")) == [])
+    }
+
+    @Test func `a signal ends it in good order`() throws {
+        let place = try TransferPlace()
+        try Command(["mkdir", place.path("tree")]).run().succeeded()
+        try place.make("tree/large", size: 200 << 20)
+        let process = try place.importing("tree").start()
+        try poll("the import's first bytes") { try place.backingFiles().contains { sized($0) > 1 << 20 } }
+        process.kill(SIGINT)
+        #expect(process.wait(timeout: .seconds(60)) == 128 + SIGINT)
+        #expect(process.errors == "vaultfs: interrupted: the same command goes on where this one was\n")
+        #expect(try place.backingFiles() == [])
+    }
+
+    private func sized(_ path: String) -> Int {
+        var status = stat()
+        return stat(path, &status) == 0 ? status.st_size : 0
+    }
+
+    @Test("a full disk ends the import, which goes on when there is room", .enabled(if: Products.isRoot, "takes root"))
+    func fullDisk() throws {
+        let place = try TransferPlace(on: .smallTmpfs)
+        try Command(["mkdir", place.path("tree")]).run().succeeded()
+        for number in 0..<16 { try place.make("tree/\(number)", size: 1_000_000) }
+        let filler = "\((place.vault.vault as NSString).deletingLastPathComponent)/filler"
+        try Command(["sh", "-c", "head -c 15000000 /dev/zero > \(filler)"]).run().succeeded()
+        let full = try place.importing("tree").run()
+        #expect(full.exitCode == FailureCode.failure.rawValue)
+        #expect(full.errors.contains("No space left on device: the same command goes on where this one was"), "\(full)")
+        #expect(try place.damage() == [])
+        let there = try place.backingFiles()
+        #expect(there.count > 4 && there.allSatisfy { sized($0) > 1_000_000 })
+        try Command(["rm", filler]).run().succeeded()
+        let rest = try place.fields(try place.importing("tree", options: ["--json"]).run().succeeded())
+        #expect(try #require(rest["present"] as? Int) > 4)
+        try place.exporting(to: "out").run().succeeded()
+        try place.expectSame("tree", "out")
+    }
+}

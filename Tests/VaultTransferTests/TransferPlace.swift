@@ -1,0 +1,85 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// A vault, a directory for what goes in and comes out, and the two commands.
+final class TransferPlace {
+    let vault: VaultUnderTest
+    let directory: TemporaryDirectory
+
+    init(on kind: BackingStore.Kind = .tmpfs) throws {
+        vault = try VaultUnderTest(on: kind)
+        directory = try TemporaryDirectory(in: "/dev/shm")
+    }
+
+    func path(_ name: String) -> String { directory.appending(name) }
+
+    /// A tree of everything that is hard to copy, and so many small files.
+    func makeTree(_ name: String = "tree", files: Int = 0) throws {
+        try Command([Products.python, Products.program("nasty-tree.py"), path(name), "\(files)"]).run().succeeded()
+    }
+
+    func make(_ name: String, size: Int) throws {
+        try Command(["sh", "-c", "head -c \(size) /dev/urandom > \(path(name))"]).run().succeeded()
+    }
+
+    func importing(_ source: String, to inside: String = "", options: [String] = []) -> Command {
+        Command(
+            [Products.binary, "import", path(source), vault.vault + inside, "--passfile", vault.passfile] + options)
+    }
+
+    func exporting(_ inside: String = "", to destination: String, options: [String] = []) -> Command {
+        Command(
+            [Products.binary, "export", vault.vault + inside, path(destination), "--passfile", vault.passfile] + options
+        )
+    }
+
+    /// The fields of a report.
+    func fields(_ result: CommandResult) throws -> [String: Any] {
+        try #require(JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any])
+    }
+
+    /// What `verify` finds but for what a crash leaves, and what a next import removes.
+    func damage() throws -> [Substring] {
+        let result = try Command([Products.binary, "verify", vault.vault, "--passfile", vault.passfile]).run()
+        let notes = ["unsealed", "leftover", "journaled", "checked"]
+        return result.output.split(separator: "\n").filter { line in
+            !notes.contains { line.hasPrefix($0) } && !line.contains(".vaultfs-transfer-")
+        }
+    }
+
+    /// Expects the two to have the same contents, modes, owners, times, links and attributes.
+    func expectSame(_ one: String, _ other: String, sourceLocation: SourceLocation = #_sourceLocation) throws {
+        let command = ["rsync", "-aHAX", "--checksum", "--delete", "-n", "-i", path(one) + "/", path(other) + "/"]
+        let result = try Command(command).run().succeeded()
+        #expect(result.output == "", sourceLocation: sourceLocation)
+    }
+
+    /// Flips a bit of a backing file, and leaves its times as they were.
+    func flip(_ backing: String, at offset: UInt64) throws {
+        let script = """
+            import os, sys
+            path, offset = sys.argv[1], int(sys.argv[2])
+            before = os.stat(path)
+            with open(path, "r+b") as file:
+                file.seek(offset)
+                byte = file.read(1)[0]
+                file.seek(offset)
+                file.write(bytes([byte ^ 1]))
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            """
+        try Command([Products.python, "-c", script, backing, "\(offset)"]).run().succeeded()
+    }
+
+    /// The backing files in the vault's root, the largest first.
+    func backingFiles() throws -> [String] {
+        let names = try FileManager.default.contentsOfDirectory(atPath: vault.vault).filter {
+            !$0.hasPrefix("vaultfs.")
+        }
+        func size(_ path: String) -> Int {
+            var status = stat()
+            return lstat(path, &status) == 0 ? status.st_size : 0
+        }
+        return names.map { "\(vault.vault)/\($0)" }.sorted { size($0) > size($1) }
+    }
+}

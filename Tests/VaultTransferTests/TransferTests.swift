@@ -1,0 +1,176 @@
+import Foundation
+import TestSupport
+import Testing
+import VaultTransfer
+
+@testable import vaultfs
+
+/// `vaultfs import` and `vaultfs export` of vaults, through the binary.
+@Suite(.timeLimit(.minutes(5))) struct TransferTests {
+    private let place: TransferPlace
+
+    init() throws {
+        place = try TransferPlace()
+    }
+
+    @Test func `a tree comes out as it went in, and a second run has nothing to do`() throws {
+        try place.makeTree(files: 150)
+        let first = try place.fields(try place.importing("tree", options: ["--verify", "--json"]).run().succeeded())
+        #expect(first["failed"] as? Int == 0)
+        #expect(first["different"] as? Int == 0)
+        let files = try #require(first["files"] as? Int)
+        #expect(files >= 150)
+        #expect(try place.damage() == [])
+        let again = try place.fields(try place.importing("tree", options: ["--json"]).run().succeeded())
+        #expect(again["files"] as? Int == 0)
+        #expect(again["bytes"] as? Int == 0)
+        #expect(try #require(again["present"] as? Int) == (first["verified"] as? Int))
+        try place.exporting(to: "out", options: ["--verify"]).run().succeeded()
+        try place.expectSame("tree", "out")
+        let twice = try place.fields(try place.exporting(to: "out", options: ["--json"]).run().succeeded())
+        #expect(twice["files"] as? Int == 0)
+        try place.expectSame("tree", "out")
+    }
+
+    @Test func `holes stay holes on the way in and on the way out`() throws {
+        try place.makeTree()
+        try place.importing("tree").run().succeeded()
+        try place.exporting(to: "out").run().succeeded()
+        var status = stat()
+        #expect(stat(place.path("out/holes"), &status) == 0 && status.st_size == 64 << 20)
+        #expect(status.st_blocks * 512 < 4 << 20)
+        #expect(stat(place.path("out/only a hole"), &status) == 0 && status.st_size == 8 << 20 + 1)
+        // The end, which is no whole chunk, is data.
+        #expect(status.st_blocks * 512 <= 8192)
+        let size = try Command(["du", "-s", "-k", place.vault.vault]).run().succeeded().output
+        #expect(try #require(Int(size.split(separator: "\t").first ?? "")) < 12 << 10)
+    }
+
+    @Test func `a part of a vault, and a single file, go where cp would put them`() throws {
+        try place.makeTree()
+        try place.importing("tree/links", to: ":new").run().succeeded()
+        try place.importing("tree/size 4097", to: ":new").run().succeeded()
+        try place.importing("tree/size 4097", to: ":new/other name").run().succeeded()
+        try place.exporting(":/new/size 4097", to: "file").run().succeeded()
+        try Command(["mkdir", place.path("into")]).run().succeeded()
+        try place.exporting(":new/other name", to: "into").run().succeeded()
+        for copy in ["file", "into/other name"] {
+            #expect(try Command(["cmp", place.path("tree/size 4097"), place.path(copy)]).run().exitCode == 0)
+        }
+        try place.exporting(":new", to: "part").run().succeeded()
+        let names = try FileManager.default.contentsOfDirectory(atPath: place.path("part"))
+        #expect(Set(names).isSuperset(of: ["good", "dangling", "size 4097", "other name"]))
+        let missing = try place.importing("tree", to: ":no/such/directory").run()
+        #expect(missing.exitCode == FailureCode.failure.rawValue)
+        #expect(missing.errors.contains("there is no directory 'no': make it first"), "\(missing)")
+    }
+
+    @Test func `what is there and differs is kept, unless --overwrite is given`() throws {
+        try Command(["mkdir", place.path("tree")]).run().succeeded()
+        try place.directory.write("tree/file", "old")
+        try place.directory.write("tree/other", "other")
+        try place.importing("tree").run().succeeded()
+        try place.directory.write("tree/file", "newer")
+        let refused = try place.importing("tree").run()
+        #expect(refused.exitCode == FailureCode.incomplete.rawValue)
+        #expect(refused.errors.contains("file: something else is there already: --overwrite replaces files"))
+        try place.exporting(":file", to: "kept").run().succeeded()
+        #expect(try String(contentsOfFile: place.path("kept"), encoding: .utf8) == "old")
+        try place.importing("tree", options: ["--overwrite"]).run().succeeded()
+        try place.exporting(to: "out").run().succeeded()
+        try place.expectSame("tree", "out")
+    }
+
+    @Test func `links in the source are copied, not followed, and what SOURCE itself leads to is`() throws {
+        try place.makeTree("outside")
+        try Command(["mkdir", place.path("tree")]).run().succeeded()
+        try Command(["ln", "-s", place.path("outside"), place.path("tree/link")]).run().succeeded()
+        try Command(["ln", "-s", "tree", place.path("name")]).run().succeeded()
+        try place.importing("name").run().succeeded()
+        try place.exporting(to: "out").run().succeeded()
+        try place.expectSame("tree", "out")
+    }
+
+    @Test func `a file that is written to meanwhile is an error of that file alone`() throws {
+        try Command(["mkdir", place.path("tree")]).run().succeeded()
+        try place.make("tree/changing", size: 32 << 20)
+        try place.directory.write("tree/quiet", "quiet")
+        let writer = try Command(["sh", "-c", "while :; do echo x >> \(place.path("tree/changing")); done"]).start()
+        defer {
+            writer.kill(SIGKILL)
+            _ = writer.wait(timeout: .seconds(5))
+        }
+        let result = try place.importing("tree").run()
+        #expect(result.exitCode == FailureCode.incomplete.rawValue)
+        #expect(result.errors.contains("changing: it was changed while it was read"), "\(result)")
+        try place.exporting(to: "out").run().succeeded()
+        #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("out")) == ["quiet"])
+    }
+
+    @Test func `--verify notices a byte that was changed on disk`() throws {
+        try Command(["mkdir", place.path("tree")]).run().succeeded()
+        try place.make("tree/large", size: 1_000_000)
+        try place.make("tree/small", size: 1000)
+        try place.importing("tree", options: ["--verify"]).run().succeeded()
+        try place.flip(try place.backingFiles()[0], at: 500_000)
+        // Of the same size and time: taken for the same, unless it is read.
+        try place.importing("tree").run().succeeded()
+        let result = try place.importing("tree", options: ["--verify", "--json"]).run()
+        #expect(result.exitCode == FailureCode.damageFound.rawValue)
+        #expect(result.errors.contains("large: what was written cannot be read: chunk 121: tag does not verify"))
+        #expect(try place.fields(result)["different"] as? Int == 1)
+    }
+
+    @Test func `--verify notices what only has the size and time of its source`() throws {
+        try Command(["mkdir", place.path("tree")]).run().succeeded()
+        try place.directory.write("tree/file", "one")
+        try place.importing("tree").run().succeeded()
+        try place.exporting(to: "out").run().succeeded()
+        let script = "cp -a tree/file time; echo -n two > tree/file; touch -r time tree/file"
+        try Command(["env", "-C", place.directory.path, "sh", "-c", script]).run().succeeded()
+        let result = try place.importing("tree", options: ["--verify"]).run()
+        #expect(result.exitCode == FailureCode.damageFound.rawValue)
+        #expect(
+            result.errors.contains("file: what was written is not what the source holds, after byte 0"), "\(result)")
+        try Command(["cp", "-a", place.path("time"), place.path("tree/file")]).run().succeeded()
+        try place.importing("tree", options: ["--verify"]).run().succeeded()
+        try place.exporting(to: "out", options: ["--verify"]).run().succeeded()
+    }
+
+    @Test func `the vault is not copied into itself`() throws {
+        let inside = try Command(
+            [Products.binary, "import", place.vault.vault, place.vault.vault, "--passfile", place.vault.passfile]
+        ).run()
+        #expect(inside.exitCode == FailureCode.failure.rawValue)
+        #expect(inside.errors.contains("is the vault or in it"))
+        let around = try Command(
+            [
+                Products.binary, "import", (place.vault.vault as NSString).deletingLastPathComponent,
+                place.vault.vault, "--passfile", place.vault.passfile,
+            ]
+        ).run()
+        #expect(around.exitCode == FailureCode.incomplete.rawValue)
+        #expect(around.errors.contains("vault: it is the vault itself, and left out"), "\(around)")
+    }
+
+    @Test(arguments: [
+        (["--damaged", "--verify"], "only one of --damaged, --verify can be given"),
+        (["--iv-in-file"], "--iv-in-file is for views"),
+        (["--view", "cbc", "--overwrite"], "--overwrite is for vaults, not for views"),
+    ])
+    func `options that do not go together are refused`(options: [String], message: String) throws {
+        let result = try place.exporting(to: "out", options: options).run()
+        #expect(result.exitCode == FailureCode.usage.rawValue)
+        #expect(result.errors.contains(message), "\(result)")
+    }
+
+    @Test func `the bar tells how much is done, how fast, and how long it takes`() {
+        var totals = TransferTotals()
+        totals.files = 120
+        totals.bytes = 512 << 20
+        #expect(
+            TransferProgress.text(totals, of: (files: 240, bytes: 1 << 30), seconds: 4)
+                == "[##########          ]  50%  120 of 240 files  512.0 MiB  128.0 MiB/s  0:04 left")
+        #expect(TransferProgress.text(totals, of: nil, seconds: 4) == "120 files  512.0 MiB  128.0 MiB/s")
+    }
+}
