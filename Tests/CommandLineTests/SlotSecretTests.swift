@@ -55,7 +55,9 @@ import Testing
         for (options, words) in [
             (["--expires", "2020-01-01T00:00:00Z"], "2020-01-01T00:00:00Z is not in the future"),
             (["--expires", "0"], "is not in the future"), (["--expires", "2027-02-30T00:00:00Z"], "2027-02-30"),
-            (["--scrypt-logn", "9"], "logN 9"), (["--scrypt-logn", "21"], "logN 21"),
+            (["--play-window", "0"], "--play-window"), (["--play-window", "1.5s"], "--play-window"),
+            (["--play-window", "soon"], "--play-window"), (["--scrypt-logn", "9"], "logN 9"),
+            (["--scrypt-logn", "21"], "logN 21"),
             (["--scrypt-logn", "12", "--kdf-time", "1s"], "only one of"), (["--kdf-time", "long"], "long"),
         ] {
             try place.expectRefusal(2, words) { try place.slot("add", adding + options) }

@@ -104,6 +104,25 @@ struct SlotVault {
         #expect(try vault.opens(with: vault.secret))
     }
 
+    @Test func `the last slot without an end gets no window, nor an expiry beside one that has a window`() throws {
+        let vault = try SlotVault()
+        let editor = try vault.editor()
+        let (first, window) = (try #require(try vault.open().configuration.slot(1)), try PlayWindow(seconds: 60))
+        try editor.add(SlotRequest(secret: SlotVault.keyfile(2), window: window))
+        for change in [
+            { try editor.change(first, toWindow: window, isForced: false) },
+            {
+                let request = SlotRequest(secret: vault.secret, expires: "2999-01-01T00:00:00Z")
+                return try editor.change(first, to: request, isForced: false)
+            },
+        ] as [() throws -> KeySlot] {
+            let error = #expect(throws: VaultError.self) { try change() }
+            #expect(error?.description.contains("every slot would expire, and then nothing") == true)
+        }
+        #expect(try vault.open().configuration.slot(1) == first)
+        #expect(try editor.change(first, toWindow: window, isForced: true).window == window)
+    }
+
     @Test func `the last slot removed by force: nothing opens the vault, and it is a vault still`() throws {
         let vault = try SlotVault()
         #expect(try vault.editor().remove([1], isForced: true).remaining.isEmpty)
