@@ -165,7 +165,8 @@ struct LockerLoop {
     private mutating func waitForGrace() -> Bool {
         let grace = locker.options.graceMilliseconds
         locker.announce(.willLock(reasons.sorted { $0.rawValue < $1.rawValue }, graceMilliseconds: grace))
-        guard grace > 0 else { return true }
+        // What has ended goes on for nobody.
+        guard grace > 0, !reasons.contains(.expired) else { return true }
         let end = monotonicMilliseconds() + grace
         let deadline = timespec(tv_sec: end / 1000, tv_nsec: end % 1000 * 1_000_000)
         let fileSystem = locker.fileSystem
@@ -183,6 +184,8 @@ struct LockerLoop {
             }
             if isOver ?? true { break }
             look()
+            checkLease()
+            if reasons.contains(.expired) { break }
             if reasons.isEmpty {
                 locker.announce(.didUnlock)
                 return false

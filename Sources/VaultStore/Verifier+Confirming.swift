@@ -15,6 +15,8 @@ extension Verifier {
         guard isInUse else { return look() }
         let before = totals
         var last: [VerifierFinding] = []
+        // What was found at every look, whatever else changed.
+        var always: [VerifierFinding]?
         for _ in 0..<Self.mostLooks {
             totals = before
             unconfirmed = []
@@ -26,9 +28,11 @@ extension Verifier {
                 return
             }
             last = found
+            always = always?.filter(found.contains) ?? found
             usleep(useconds_t(Self.pause / .microseconds(1)))
             if !isThere() { return }
         }
+        for finding in always ?? [] { handOut(finding) }
         report(.busy, object, "it changed at every look: whether it is damaged cannot be told")
     }
 }

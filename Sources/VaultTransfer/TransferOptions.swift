@@ -8,7 +8,7 @@ package struct TransferOptions: Sendable {
     package var savesDamaged = false
     /// Nothing is written: what is there is compared with the source.
     package var isComparing = false
-    /// A directory that is not transferred: the vault, where it lies in the source.
+    /// A directory that is neither transferred nor put into: the vault, where it lies in the source or at the destination.
     package var leftOut: stat?
 
     package init() {}

@@ -40,8 +40,12 @@ extension TreeTransfer {
         try writing(path) { () throws(StoreError) in
             let status = try destination.status(of: existing)
             guard status.st_mode & S_IFMT == S_IFDIR else { throw StoreError.system(.fileExists) }
+            if options.isComparing { return }
+            guard !options.leavesOut(status) else {
+                throw StoreError.damaged("the vault itself is there, and nothing is put into it")
+            }
             // It gets its own mode again when all is in it.
-            if !options.isComparing, geteuid() != 0, status.st_mode & 0o700 != 0o700 {
+            if geteuid() != 0, status.st_mode & 0o700 != 0o700 {
                 var changes = AttributeChanges()
                 changes.mode = status.st_mode & 0o7777 | 0o700
                 try destination.change(existing, changes, workspace)

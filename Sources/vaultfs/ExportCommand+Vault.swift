@@ -21,21 +21,28 @@ extension ExportCommand {
             report: TransferReport(source: source.whole, isJSON: transfer.json), interruption: try Interruption {},
             workspaces: try session.makeWorkspaces(), whileRunning: {}, destination: destination.path)
         do {
-            try perform(run, session, path, to)
+            try perform(run, session, path, to, leavingOut: root.status())
         } catch {
             run.endIfInterrupted(error)
             throw error
         }
     }
 
-    private func perform(_ run: TransferRun, _ session: VaultSession, _ path: [[UInt8]], _ to: LocalPlace) throws {
+    private func perform(
+        _ run: TransferRun, _ session: VaultSession, _ path: [[UInt8]], _ to: LocalPlace, leavingOut vault: stat
+    ) throws {
         let (tree, local) = (try session.open(readsCutFiles: damaged), LocalTree())
         let from = try TransferTarget.source(tree, tree.root, path, shown: source.whole.shown)
         // A file that goes into a directory keeps its name.
         let target = try TransferTarget.destination(
             local, to.root, to.path, for: from.name, shown: destination.path.shown)
+        // Its files would be taken for what an earlier export has left.
+        guard try local.find(Array(VaultDirectory.configurationEntry.utf8), in: target.directory) == nil else {
+            throw CommandFailure(.failure, "\(destination.path.shown) is a vault: choose another destination")
+        }
         var options = transfer.options
         options.savesDamaged = damaged
+        options.leftOut = vault
         var totals = try run.run((tree, from), (local, target), options)
         count(hidden: tree.hiddenNames, &totals, run.report)
         try Self.synchronize(target.directory, destination.path)

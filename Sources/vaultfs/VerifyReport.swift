@@ -57,6 +57,8 @@ final class VerifyReport {
     /// In the list of JSON that is being printed.
     private var findings = 0
     private var announced: [(VerifierFinding, Remedy)] = []
+    /// What changed at every look.
+    private var untold = 0
     /// Repairs that could not be made.
     private(set) var failures = 0
 
@@ -76,6 +78,7 @@ final class VerifyReport {
             print(Self.line(finding))
         }
         findings += 1
+        if finding.kind == .busy { untold += 1 }
     }
 
     func showProgress(_ totals: VerifierTotals) {
@@ -156,8 +159,13 @@ final class VerifyReport {
         print(
             "checked \(objects.joined(separator: ", ")), \(AmountText.bytes(Double(totals.bytes))) "
                 + "in \(AmountText.counted(Int(clamping: totals.chunks), "chunk")): "
-                + (totals.damage == 0 ? "no damage" : AmountText.counted(totals.damage, "finding") + " of damage")
+                + (totals.damage == 0
+                    ? Self.cleanText(untold) : AmountText.counted(totals.damage, "finding") + " of damage")
                 + (totals.notes == 0 ? "" : ", " + AmountText.counted(totals.notes, "note")))
+    }
+
+    private static func cleanText(_ untold: Int) -> String {
+        untold == 0 ? "no damage" : "no damage where it could be told"
     }
 
     /// What is encoded holds nothing that JSON cannot say.
