@@ -69,11 +69,11 @@ import VaultFormat
         let torn = try Torn(old, isSealed: isSealed) { try $0.put(pattern(100, seed: 2), at: size - 300) }
         let range = torn.fixture.recordRange(chunk, length: size)
         for cut in [1, 16, 20, range.count / 2, range.count - 16, range.count - 1, range.count] {
+            let part = range.prefix(cut)
+            // One random byte of the two may be the same, and then nothing is torn.
+            if torn.newBytes[part] == torn.oldBytes[part] { continue }
             try torn.fixture.write(torn.oldBytes)
-            try torn.fixture.change { bytes in
-                let part = range.prefix(cut)
-                bytes.replaceSubrange(part, with: torn.newBytes[part])
-            }
+            try torn.fixture.change { $0.replaceSubrange(part, with: torn.newBytes[part]) }
             try torn.fixture.fillSlot(9, fileID: torn.fileID, chunk: chunk, record: torn.newRecord(chunk))
             #expect(try torn.outcome() == torn.new, "torn at \(cut)")
         }
