@@ -33,8 +33,9 @@ extension EncryptedFile {
 
     /// After a crash: puts the records that were being replaced in place, or, where that cannot be done, at least
     /// lets an unsealed file end where its slot says (FileFormat.md, "The journal").
-    func recoverFromJournal() throws(StoreError) {
-        let slots = store.journal.retainedSlots(of: fileID)
+    /// - Parameter last: the last chunk of which that is done.
+    func recoverFromJournal(through last: UInt64 = .max) throws(StoreError) {
+        let slots = store.journal.retainedSlots(of: fileID).filter { $0.address.chunk <= last }
         guard !slots.isEmpty else { return }
         let cipher: ChunkCipher
         do { cipher = try ChunkCipher() } catch { throw StoreError(error) }

@@ -34,12 +34,9 @@ extension EncryptedFile {
         guard header.isSealed && length < header.length else { return try open(descriptor, in: store) }
         let rest = EncryptedFile(
             store: store, reader: descriptor, writer: nil, header: header, keys: keys, length: length)
-        // Where the journal has just the record that the cut went through, nothing is lost. A later one would leave a
-        // gap before it, and in a sparse file a gap reads as zeros.
-        let firstCut = layout.chunkIndex(ofPlaintextOffset: length)
-        if store.journal.retainedSlots(of: header.fileID).allSatisfy({ $0.address.chunk <= firstCut }) {
-            try rest.recoverFromJournal()
-        }
+        // Where the journal has the record that the cut went through, that is not lost. A later one would leave a gap before
+        // it, and in a sparse file a gap reads as zeros.
+        try rest.recoverFromJournal(through: layout.chunkIndex(ofPlaintextOffset: length))
         let left = layout.plaintextLength(ofBackingSize: UInt64(clamping: try descriptor.status().st_size))
         if left < header.length { try rest.sealRest(left) }
         return try open(descriptor, in: store)

@@ -154,6 +154,19 @@ import VaultFormat
         #expect(try vault.found() == ["leftover vaultfs.journal"])
     }
 
+    /// The record that the cut went through is put in place, though there is a later one, which is not.
+    @Test func aCutThroughOneOfTwoThatTheJournalHas() throws {
+        let (vault, path, bytes) = try makeVault()
+        for chunk in [1, 2] {
+            try vault.fillSlot(
+                chunk, file: bytes, chunk: UInt64(chunk), record: Array(bytes[vault.record(UInt64(chunk), in: bytes)]))
+        }
+        try vault.edit(path) { $0.removeLast($0.count - (128 + 4128 + 1000)) }
+        #expect(try vault.repair() == [])
+        #expect(try vault.tree() == ["f": Array(Self.content[..<8192])])
+        #expect(try vault.found() == ["leftover vaultfs.journal"])
+    }
+
     @Test func damagedChunksStay() throws {
         let (vault, path, _) = try makeVault()
         try vault.edit(path) { $0[128 + 4128 + 100] ^= 1 }
