@@ -81,4 +81,13 @@ import Testing
             #expect(result.output.contains("1970-01-02"))
         }
     }
+
+    @Test func `so it does the page that is written by hand`() throws {
+        let page = "\(Products.tests)/../packaging/vaultfs-tpm2.1"
+        let result = try Command(
+            ["man", "--warnings=w", "-l", page], environment: ["LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"]
+        ).run().succeeded()
+        #expect(result.errors.isEmpty, "\(result.errors)")
+        #expect(result.output.contains("--pcrs LIST"))
+    }
 }

@@ -40,6 +40,8 @@ import Testing
         let needs = try field("Depends", of: package)
         for name in ["libc6 (>= ", "libfuse3-3 (>= ", "libssl3", "fuse3"] { #expect(needs.contains(name), "\(needs)") }
 
+        #expect(try field("Suggests", of: package) == "tpm2-tools")
+
         let listing = try Command(["dpkg-deb", "--contents", package]).run().succeeded().output
         for line in listing.split(separator: "\n") {
             #expect(line.contains(" root/root ") && !line.dropFirst(5).prefix(5).contains("w"), "\(line)")
@@ -51,7 +53,9 @@ import Testing
             set -e
             cd \(tree)/usr
             bin/vaultfs --version
-            gzip -t share/man/man1/vaultfs.1.gz share/man/man1/vaultfs-mount.1.gz share/doc/vaultfs/changelog.gz
+            sh -n bin/vaultfs-tpm2
+            test -x bin/vaultfs-tpm2
+            gzip -t share/man/man1/vaultfs.1.gz share/man/man1/vaultfs-mount.1.gz share/man/man1/vaultfs-tpm2.1.gz share/doc/vaultfs/changelog.gz
             bash -n share/bash-completion/completions/vaultfs
             grep -q '^#compdef vaultfs' share/zsh/vendor-completions/_vaultfs
             grep -q -- "-l 'guard-mountpoint'" share/fish/vendor_completions.d/vaultfs.fish

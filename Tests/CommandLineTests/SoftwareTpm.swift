@@ -1,0 +1,86 @@
+import Foundation
+import TestSupport
+
+/// A TPM 2.0 in software (swtpm), on a port of this machine, with a state of its own. Ends with this.
+final class SoftwareTpm {
+    private let directory: TemporaryDirectory
+    private let port: Int
+    private var process: RunningProcess?
+    /// Every byte that went to it and came back.
+    private let log: String
+
+    init() throws {
+        directory = try TemporaryDirectory()
+        log = directory.appending("log")
+        // The control channel is the next port; both below those that the kernel hands out.
+        for _ in 0..<20 {
+            let port = Int.random(in: 10_000..<15_000) * 2
+            if let process = try Self.start(port, state: directory.path, log: log) {
+                (self.port, self.process) = (port, process)
+                return
+            }
+        }
+        throw TestFailure("no swtpm to be had")
+    }
+
+    deinit { stop() }
+
+    /// How tpm2-tools find it.
+    var address: String { "swtpm:port=\(port)" }
+
+    /// Nil where something else has the port.
+    private static func start(_ port: Int, state: String, log: String) throws -> RunningProcess? {
+        let process = try Command(
+            [
+                "swtpm", "socket", "--tpm2", "--tpmstate", "dir=\(state)", "--log", "file=\(log),level=20",
+                "--server", "type=tcp,port=\(port)", "--ctrl", "type=tcp,port=\(port + 1)",
+                "--flags", "not-need-init,startup-clear",
+            ]
+        ).start()
+        for _ in 0..<500 {
+            if process.wait(timeout: .milliseconds(20)) != nil { return nil }
+            let probe = Command(
+                ["tpm2_getcap", "handles-transient"], environment: ["TPM2TOOLS_TCTI": "swtpm:port=\(port)"])
+            if try probe.run().exitCode == 0 { return process }
+        }
+        process.kill(SIGKILL)
+        return nil
+    }
+
+    /// Off, without a word: as when the machine crashes.
+    func stop() {
+        process?.kill(SIGKILL)
+        _ = process?.wait(timeout: .seconds(10))
+        process = nil
+    }
+
+    /// The machine starts anew: what was sealed is, PCRs begin again.
+    func restart() throws {
+        // It writes its state at each change, so nothing is lost.
+        stop()
+        process = try Self.start(port, state: directory.path, log: log)
+        if process == nil { throw TestFailure("swtpm does not start again") }
+    }
+
+    func pause() { process?.kill(SIGSTOP) }
+    func resume() { process?.kill(SIGCONT) }
+
+    /// One of tpm2-tools.
+    @discardableResult
+    func tool(_ arguments: [String]) throws -> String {
+        try Command(arguments, environment: ["TPM2TOOLS_TCTI": address]).run().succeeded().output
+    }
+
+    /// What is left in it: objects and sessions.
+    func leftovers() throws -> String {
+        try ["transient", "loaded-session", "saved-session"].map { try tool(["tpm2_getcap", "handles-\($0)"]) }.joined()
+    }
+
+    /// All bytes of its traffic so far.
+    func traffic() throws -> [UInt8] {
+        let text = try String(contentsOfFile: log, encoding: .utf8)
+        let rows = text.split(separator: "\n").filter { $0.hasPrefix(" ") }
+        let words = rows.flatMap { $0.split(separator: " ") }
+        return words.filter { $0.count == 2 }.compactMap { UInt8($0, radix: 16) }
+    }
+}
