@@ -25,11 +25,13 @@ enum SecretReader {
     }
 
     /// At most one byte more than `limit`.
+    /// - Parameter waiting: called before each read.
     private static func readToEnd(
-        _ descriptor: Int32, name: String, limit: Int
+        _ descriptor: Int32, name: String, limit: Int, waiting: () throws(CommandFailure) -> Void = {}
     ) throws(CommandFailure) -> WipedBytes {
         let bytes = WipedBytes(capacity: limit + 1)
         while !bytes.isFull {
+            try waiting()
             let before = bytes.count
             try bytes.fill { (buffer) throws(CommandFailure) in
                 do throws(StoreError) {
@@ -102,7 +104,7 @@ enum SecretReader {
     }
 
     /// Runs a command with /bin/sh and returns what it prints. It gets our standard descriptors and no others: one of those
-    /// may hold another secret.
+    /// may hold another secret. It may take as long as it likes; what it leaves behind may not.
     /// - Parameters:
     ///   - option: which gave the command, for errors.
     ///   - input: a descriptor that the command reads; nil for ours.
@@ -124,7 +126,10 @@ enum SecretReader {
         }
         close(ends[1])
         let name = "the output of the \(option) command"
-        let output = Result { () throws(CommandFailure) in try readToEnd(ends[0], name: name, limit: limit) }
+        let output = Result { () throws(CommandFailure) in
+            var patience = try OutputPatience(output: ends[0], child: child, option: option)
+            return try readToEnd(ends[0], name: name, limit: limit) { () throws(CommandFailure) in try patience.wait() }
+        }
         // Who writes on, and would not end, is told that nobody reads.
         close(ends[0])
         let outcome = ChildProcess.wait(for: child)

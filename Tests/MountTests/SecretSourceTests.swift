@@ -67,6 +67,12 @@ extension MountTests {
         func commands() throws {
             expectFailure(try open(["--extpass", "head -c 300000 /dev/zero"]), .wrongSecret, naming: "has over 65536")
             expectFailure(try open(["--extpass", "yes"]), .wrongSecret, naming: "has over 65536")
+            // Something stays behind: long enough to finish the output, or for ever.
+            let late = "{ sleep 0.2; cat '\(vault.passfile)'; } & exit 0"
+            try open(["--extpass", late]).succeeded()
+            let left = try open(["--extpass", "sleep 300 & echo $! > \(provider).pid; cat '\(vault.passfile)'"])
+            try Command(["sh", "-c", "kill $(cat \(provider).pid)"]).run().succeeded()
+            expectFailure(left, .failure, naming: "--extpass command has ended", "keeps its output open")
             // The shell opens 4 on the passphrase before vaultfs runs.
             let launcher = ["sh", "-c", "exec \"$@\" 4<'\(vault.passfile)'", "sh"]
             let stolen = try open(["--extpass", "cat <&4"], launcher: launcher)
