@@ -14,10 +14,14 @@ package final class Locker: LockObserver, Sendable {
     package typealias UnlockReply = @Sendable (Result<Bool, UnlockRefusal>) -> Void
     /// What a user gave, as the file system's `restoreKeys` takes it: of a vault, the master key that it opens.
     package typealias SecretSource = @Sendable () throws(UnlockRefusal) -> UnlockSecret
+    /// Has somebody find a secret, and returns at once; `give` takes it, whenever that is.
+    package typealias SecretWanted = @Sendable (_ give: @escaping @Sendable (@escaping SecretSource) -> Void) -> Void
 
     enum Job: Sendable {
         case lock(LockReason, LockReply)
         case unlock(SecretSource?, UnlockReply)
+        /// A secret that nobody gave who wants an unlock: it counts where nothing locks any more.
+        case restore(SecretSource)
         /// The last handle of a file was closed while its class is locked.
         case purge(inode: UInt64, forgetKeys: @Sendable () -> Void)
     }
@@ -38,6 +42,7 @@ package final class Locker: LockObserver, Sendable {
     let signs: LockSigns?
     let caches: any KernelCaches
     let logger: Logger
+    private let secretWanted: SecretWanted?
     let announce: @Sendable (LockEvent) -> Void
     let inbox = Monitor(Inbox())
     /// While a grace runs, which ends when nobody writes any more.
@@ -50,11 +55,14 @@ package final class Locker: LockObserver, Sendable {
     /// How often a mount that is used notes what time it is.
     private static let millisecondsBetweenNotes = 3_600_000
 
+    /// - Parameter secretWanted: told each time that only a secret is missing, and nobody is there to be asked for it.
     package init(
         fileSystem: any LockableFileSystem, options: LockOptions, lease: (any LeaseKeeper)? = nil,
-        caches: any KernelCaches, logger: Logger, announce: @escaping @Sendable (LockEvent) -> Void
+        caches: any KernelCaches, logger: Logger, secretWanted: SecretWanted? = nil,
+        announce: @escaping @Sendable (LockEvent) -> Void
     ) {
         self.fileSystem = fileSystem
+        self.secretWanted = secretWanted
         self.lease = lease
         self.options = options
         self.caches = caches
@@ -122,6 +130,11 @@ package final class Locker: LockObserver, Sendable {
     /// Unlocks where nothing else locks. Without `secret` only where none is needed.
     package func unlock(secret: SecretSource? = nil, reply: @escaping UnlockReply = { _ in }) {
         inbox.update { $0.jobs.append(.unlock(secret, reply)) }
+    }
+
+    /// Nothing but a secret is missing.
+    func wantSecret() {
+        secretWanted? { [weak self] secret in self?.inbox.update { $0.jobs.append(.restore(secret)) } }
     }
 
     /// Has the lock files looked at.

@@ -13,6 +13,8 @@ struct LockerLoop {
     private var limiter = UnlockLimiter()
     private var waiting: [Locker.LockReply] = []
     private var areKeysForgotten = false
+    /// Whether it was told that only a secret is missing.
+    private var isSecretWanted = false
     private var receipt: LockReceipt
 
     private var gate: LockGate { locker.fileSystem.gate }
@@ -128,6 +130,13 @@ struct LockerLoop {
             settle()
             reply(Result { () throws(UnlockRefusal) in try unlock(secret) })
             look()
+        case .restore(let secret):
+            settle()
+            guard reasons.isEmpty else { return }
+            do throws(UnlockRefusal) { _ = try unlock(secret) } catch {
+                locker.logger.error("not unlocked with the secret asked for: \(error)")
+            }
+            look()
         case .purge(let inode, let forgetKeys):
             LockSequence(locker, reasons: [], policy: areKeysForgotten ? .forget : .refuse)
                 .purge(inode: inode, forgetKeys: forgetKeys)
@@ -157,6 +166,14 @@ struct LockerLoop {
             $0.reasons = reasons
             $0.needsSecret = needsSecret
         }
+        wantSecret()
+    }
+
+    /// Tells, once, that nothing but a secret is missing.
+    private mutating func wantSecret() {
+        let isWanted = reasons.isEmpty && gate.state == .locked && needsSecret
+        if isWanted && !isSecretWanted { locker.wantSecret() }
+        isSecretWanted = isWanted
     }
 
     // MARK: Locking

@@ -1,11 +1,11 @@
-internal import BackingStore
+package import BackingStore
 internal import CLinux
 internal import Glibc
 internal import SystemPackage
 
 /// One run of a shell command whose output is wanted. One thread.
-struct CommandRun {
-    enum End: Equatable {
+package struct CommandRun {
+    package enum End: Equatable {
         case ended(ChildProcess.Outcome)
         case tooLong
         case tooMuch
@@ -13,15 +13,15 @@ struct CommandRun {
     }
 
     /// What it wrote so far, in memory that the caller wipes.
-    struct Report {
+    package struct Report {
         /// For stdout; full: it prints too much.
         let output: UnsafeMutableRawBufferPointer
         /// For stderr, `errorSize` bytes: what is beyond the first half is read and forgotten.
         let errors: UnsafeMutableRawBufferPointer
-        fileprivate(set) var outputCount = 0
-        fileprivate(set) var errorCount = 0
+        package fileprivate(set) var outputCount = 0
+        package fileprivate(set) var errorCount = 0
 
-        init(output: UnsafeMutableRawBufferPointer, errors: UnsafeMutableRawBufferPointer) {
+        package init(output: UnsafeMutableRawBufferPointer, errors: UnsafeMutableRawBufferPointer) {
             (self.output, self.errors) = (output, errors)
         }
 
@@ -29,7 +29,7 @@ struct CommandRun {
         var complaints: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: errors[..<errorCount]) }
     }
 
-    static let errorSize = 8192
+    package static let errorSize = 8192
     /// How long a killed command is waited for, in milliseconds: one in the kernel (a file of a server that does not
     /// answer, or of our own mount) may take any time.
     private static let patienceWithDead = 1000
@@ -39,10 +39,18 @@ struct CommandRun {
     private let output: Descriptor
     private let errors: Descriptor
 
-    /// Starts `/bin/sh -c command` in a session of its own, with /dev/null for stdin.
+    /// Starts `/bin/sh -c command` in a session of its own.
+    /// - Parameters:
+    ///   - environment: nil for this process's.
+    ///   - input: for its stdin; nil for /dev/null.
     /// - Throws: what pipe2(2), posix_spawn(3) or pidfd_open(2) do.
-    init(command: [UInt8], environment: [[UInt8]]) throws(StoreError) {
-        let null = Descriptor(owning: try retrying { open("/dev/null", O_RDONLY | O_CLOEXEC) })
+    package init(command: [UInt8], environment: [[UInt8]]? = nil, input: Descriptor? = nil) throws(StoreError) {
+        let source: Descriptor
+        if let input {
+            source = input
+        } else {
+            source = Descriptor(owning: try retrying { open("/dev/null", O_RDONLY | O_CLOEXEC) })
+        }
         let outputPipe = try Self.pipe()
         let errorPipe = try Self.pipe()
         do throws(Errno) {
@@ -50,7 +58,8 @@ struct CommandRun {
                 path: "/bin/sh", arguments: [[UInt8]("sh".utf8), [UInt8]("-c".utf8), command],
                 environment: environment,
                 descriptors: [
-                    (null.fd, STDIN_FILENO), (outputPipe.write.fd, STDOUT_FILENO), (errorPipe.write.fd, STDERR_FILENO),
+                    (source.fd, STDIN_FILENO), (outputPipe.write.fd, STDOUT_FILENO),
+                    (errorPipe.write.fd, STDERR_FILENO),
                 ], closesOthers: true, isSessionLeader: true)
         } catch {
             throw .system(error)
@@ -78,7 +87,7 @@ struct CommandRun {
 
     /// Reads what it writes until it ends by itself or has to be ended: then its process group is killed. When this
     /// returns the child is reaped, or will be as soon as the kernel lets it go.
-    func finish(
+    package func finish(
         within limit: Duration, stopSignal: Descriptor, _ report: inout Report
     ) throws(StoreError) -> End {
         let (seconds, attoseconds) = limit.components

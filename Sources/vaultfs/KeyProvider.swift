@@ -2,14 +2,18 @@ internal import BackingStore
 internal import CLinux
 internal import FoundationEssentials
 internal import Glibc
+internal import SystemPackage
 internal import VaultControl
 internal import VaultFormat
 internal import VaultStore
+internal import ViewFormats
 
 /// `--provider`: a program that is told of a vault and gives a secret for one of its slots, or refuses (KeyProvider).
-struct KeyProvider {
+struct KeyProvider: Sendable {
     /// The most bytes of its answer: a keyfile as base64, and what is around it.
     private static let answerLimit = SecretReader.keyfileLimit * 2
+    /// How long it may take where nobody waits for it.
+    private static let limitAhead: Duration = .seconds(30)
 
     /// For /bin/sh.
     let command: [UInt8]
@@ -33,6 +37,57 @@ struct KeyProvider {
         let request = try self.request(vault)
         let text = try SecretReader.run(
             command: command, option: "--provider", limit: Self.answerLimit, input: request.fd)
+        return try secret(in: text)
+    }
+
+    /// How a daemon asks it.
+    func asking(for vault: FilePath) -> SecretAhead.Asking {
+        { (stop) throws(CommandFailure) in try secret(ahead: vault, until: stop) }
+    }
+
+    /// The same in a daemon: without a terminal, and with an end.
+    private func secret(ahead vault: FilePath, until stop: Descriptor) throws(CommandFailure) -> SlotSecret {
+        let configuration: VaultConfiguration
+        do throws(VaultError) { configuration = try VaultDirectory.open(vault).configuration } catch {
+            throw CommandFailure(error)
+        }
+        let request = try self.request(configuration)
+        let text = WipedBytes(capacity: Self.answerLimit + 1)
+        let end: CommandRun.End
+        do throws(StoreError) { end = try run(request, until: stop, into: text) } catch {
+            throw CommandFailure(.failure, "cannot run the --provider command: \(error.errno)")
+        }
+        switch end {
+        case .ended(.exited(0)): return try secret(in: text)
+        case .ended(let outcome): throw CommandFailure(.failure, "the --provider command \(outcome)")
+        case .tooLong:
+            throw CommandFailure(.failure, "the --provider command was ended: no answer after \(Self.limitAhead)")
+        case .tooMuch:
+            throw CommandFailure(.failure, "the --provider command was ended: over \(Self.answerLimit) bytes")
+        case .cancelled: throw CommandFailure(.failure, "the --provider command was ended: the vault is unmounted")
+        }
+    }
+
+    private func run(
+        _ request: Descriptor, until stop: Descriptor, into text: WipedBytes
+    ) throws(StoreError) -> CommandRun.End {
+        let run = try CommandRun(command: command, input: request)
+        let errors = WipedBytes(capacity: CommandRun.errorSize)
+        var end = CommandRun.End.cancelled
+        try text.fill { (output) throws(StoreError) in
+            var printed = 0
+            try errors.fill { (complaints) throws(StoreError) in
+                var report = CommandRun.Report(output: output, errors: complaints)
+                defer { printed = report.outputCount }
+                end = try run.finish(within: Self.limitAhead, stopSignal: stop, &report)
+                return report.errorCount
+            }
+            return printed
+        }
+        return end
+    }
+
+    private func secret(in text: WipedBytes) throws(CommandFailure) -> SlotSecret {
         let answer: ProviderAnswer
         do throws(FormatError) {
             answer = try text.withBytes { (bytes) throws(FormatError) in try ProviderAnswer.parse(bytes) }

@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import BackingStore
 internal import Glibc
+internal import MountedFileSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
@@ -17,7 +18,7 @@ struct MountCommand: ParsableCommand {
             -o takes words as fuse(8) and mount(8) know them, separated by commas: ro, allow_other, allow_root, noexec, \
             nosuid, nodev, noatime, nonempty, fsname=NAME, …; for fstab also passfile=FILE, keyfile=FILE, extpass=CMD, \
             passphrase_fd=N, keyring=DESCRIPTION, credential=NAME, provider=CMD, cache_size=SIZE, lock_file=PATH, \
-            on_lock=POLICY, idle_lock=DURATION, grace=DURATION, no_kernel_cache, guard_mountpoint. An ordinary user's \
+            on_lock=POLICY, idle_lock=DURATION, grace=DURATION, no_kernel_cache, guard_mountpoint, prewarm. An ordinary user's \
             mounts are always nosuid and nodev.
             """)
 
@@ -30,6 +31,13 @@ struct MountCommand: ParsableCommand {
     /// The background process: the id of the slot that the secret came from.
     @Option(help: .hidden)
     var openedSlot: Int?
+
+    @Flag(
+        help: """
+            Ask the --provider again, in the background, as soon as no lock file locks any more: a vault that forgets \
+            (--on-lock forget) is then open before anybody wants it.
+            """)
+    var prewarm = false
 
     @OptionGroup
     var mount: MountArguments
@@ -45,13 +53,17 @@ struct MountCommand: ParsableCommand {
             // Everything has been checked by the process that was typed.
             ProcessSetup.closeInheritedDescriptors(above: channel)
             DaemonChild.run(
-                VaultSubject(slot: openedSlot),
+                VaultSubject(slot: openedSlot, provider: prewarm ? secret.keyProvider : nil),
                 try mount.request(
                     list, source: vault.path, mountpoint: mountpoint.path, isReadOnly: list.isReadOnly),
                 channel: DaemonChannel(descriptor: channel))
         }
         try secret.take(list)
         try mount.take(list)
+        if list.prewarms { prewarm = true }
+        if prewarm && (secret.provider == nil || mount.lock.onLock != .forget) {
+            throw CommandFailure(.usage, "--prewarm asks a --provider, where the keys are forgotten: --on-lock forget")
+        }
         let directory = try VaultDirectory.open(MountArguments.resolve(vault.path))
         let place = try Mountpoint.check(
             mountpoint.path, source: .init(vault: directory), mayBeNonEmpty: list.mayBeNonEmpty,
@@ -63,6 +75,7 @@ struct MountCommand: ParsableCommand {
         try VaultUse.check(directory, sharing: request.sharing)
         let opened = try directory.openSlot(with: secret.read(for: directory.configuration))
         try DaemonLaunch.run(
-            VaultSubject(slot: opened.slot.id), request, secret: opened.masterKey, inForeground: mount.foreground)
+            VaultSubject(slot: opened.slot.id, provider: prewarm ? secret.keyProvider : nil), request,
+            secret: opened.masterKey, inForeground: mount.foreground)
     }
 }

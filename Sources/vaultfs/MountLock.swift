@@ -19,6 +19,7 @@ final class MountLock: Sendable {
     private let watch: LockWatch?
     private let contents: MountContents
     private let logger: Logger
+    private let ahead: SecretAhead?
 
     /// Locks at once where a lock file exists: before the first request is served.
     init(
@@ -28,10 +29,15 @@ final class MountLock: Sendable {
         self.announcer = announcer
         self.logger = logger
         self.contents = contents
+        let unlockSecret = contents.unlockSecret
+        let ahead = try contents.secretAhead.map { try SecretAhead($0, logger: logger) }
+        self.ahead = ahead
         let locker = Locker(
             fileSystem: contents.fileSystem, options: request.lock, lease: contents.lease, caches: caches,
-            logger: logger
-        ) { announcer.announce($0) }
+            logger: logger,
+            secretWanted: { give in
+                ahead?.ask { secret in give { () throws(UnlockRefusal) in try unlockSecret(secret) } }
+            }, announce: { announcer.announce($0) })
         self.locker = locker
         try locker.start()
         watch = request.lock.lockFiles.isEmpty ? nil : LockWatch(request.lock.lockFiles, locker)
@@ -40,6 +46,7 @@ final class MountLock: Sendable {
     /// Ends what waits for locks and unlocks.
     func stop() {
         watch?.stop()
+        ahead?.stop()
         locker.stop()
     }
 

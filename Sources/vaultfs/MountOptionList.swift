@@ -10,6 +10,7 @@ struct MountOptionList: Equatable {
     var mayBeNonEmpty = false
     var bypassesKernelCache = false
     var guardsMountpoint = false
+    var prewarms = false
     /// The options fstab has no other place for, as texts: those of `own`.
     var ours: [String: String] = [:]
 
@@ -27,7 +28,7 @@ struct MountOptionList: Equatable {
     ]
     /// For mount(8), systemd and the kernel's defaults: nothing to do.
     private static let ignored: Set = [
-        "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group", "relatime",
+        "defaults", "auto", "noauto", "nofail", "_netdev", "nouser", "relatime",
         "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime", "silent", "loud", "iversion",
         "noiversion",
         "mand", "nomand", "symfollow", "comment",
@@ -35,6 +36,12 @@ struct MountOptionList: Equatable {
 
     /// The same with a value; `user=NAME` is what mount(8) notes of who mounted.
     private static let ignoredSettings: Set = ["comment", "user"]
+
+    /// What the words that say who may mount imply, until a later word says otherwise (mount(8)).
+    private static let implied = [
+        "user": ["noexec", "nosuid", "nodev"], "users": ["noexec", "nosuid", "nodev"],
+        "owner": ["nosuid", "nodev"], "group": ["nosuid", "nodev"],
+    ]
 
     /// - Parameter lists: the values of every `-o`: words separated by commas; `\,` is a comma inside a word.
     init(_ lists: [String]) throws(CommandFailure) {
@@ -58,10 +65,14 @@ struct MountOptionList: Equatable {
             bypassesKernelCache = true
         } else if name == "guard_mountpoint" {
             guardsMountpoint = true
+        } else if name == "prewarm" {
+            prewarms = true
         } else if name == "remount" {
             throw CommandFailure(.usage, "a mount cannot be changed: unmount it, and mount it anew")
         } else if name == "ro" || name == "rw" || Self.isForOthers(name) || Self.ignored.contains(name) {
             // ro goes on once, at the end: the last of ro and rw holds.
+        } else if let words = Self.implied[name] {
+            fuseOptions += words
         } else if Self.flags.contains(name) {
             fuseOptions.append(name)
         } else if Self.settings.contains(name) || Self.own.contains(name) {

@@ -28,6 +28,8 @@ struct MountContents: Sendable {
     let problems: @Sendable () -> [String]
     /// What the file system takes to unlock, of what a user gives for it.
     let unlockSecret: @Sendable (SlotSecret) throws(UnlockRefusal) -> UnlockSecret
+    /// Asks for a secret that nobody is there to give; nil where that is not wanted. Ended by the descriptor becoming readable.
+    var secretAhead: SecretAhead.Asking?
     /// Until when it may be used; a view's has no end.
     let lease: (any LeaseKeeper)?
     /// Kept for as long as it is mounted: a vault's flock.

@@ -45,7 +45,8 @@ struct OutputPatience {
             guard count > 0 else {
                 throw CommandFailure(
                     .failure,
-                    "the \(option) command has ended, and something it left running keeps its output open: redirect that")
+                    "the \(option) command has ended, and something it left running keeps its output open: redirect that"
+                )
             }
             deadline = monotonicMilliseconds() + Self.limit
         }

@@ -37,9 +37,11 @@ struct SecretOptions: ParsableArguments {
 
     /// The secret for a vault that is there.
     func read(for vault: VaultConfiguration) throws(CommandFailure) -> SlotSecret {
-        guard let provider else { return try read() }
-        return try KeyProvider(command: ProcessArguments.bytes(of: provider)).secret(for: vault)
+        guard let keyProvider else { return try read() }
+        return try keyProvider.secret(for: vault)
     }
+
+    var keyProvider: KeyProvider? { provider.map { KeyProvider(command: ProcessArguments.bytes(of: $0)) } }
 
     /// Whether it is read from one place, whatever the vault is, and not from the terminal.
     var hasSource: Bool { !passphrase.sources.isEmpty || keyfile != nil }

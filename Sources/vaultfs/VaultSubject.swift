@@ -15,8 +15,13 @@ struct VaultSubject: MountSubject {
 
     /// The id of the slot that was opened.
     let slot: Int
+    /// Asked again when nothing but a secret is missing (`--prewarm`).
+    let provider: KeyProvider?
 
-    var words: [[UInt8]] { [Array("mount".utf8), Array("--opened-slot=\(slot)".utf8)] }
+    var words: [[UInt8]] {
+        let ahead = provider.map { [Array("--prewarm".utf8), Array("--provider=".utf8) + $0.command] } ?? []
+        return [Array("mount".utf8), Array("--opened-slot=\(slot)".utf8)] + ahead
+    }
 
     func open(
         _ request: MountRequest, secret masterKey: SecretBytes, log: @escaping @Sendable (String) -> Void
@@ -38,6 +43,7 @@ struct VaultSubject: MountSubject {
             fileSystem: try VaultFileSystem(store: store, gate: LockGate(request.lock)), vaultID: keyRing.vault.hex,
             view: nil, problems: { [] },
             unlockSecret: { (secret) throws(UnlockRefusal) in try Self.open(path, with: secret, for: lease) },
+            secretAhead: provider?.asking(for: path),
             lease: lease, hold: directory)
     }
 

@@ -68,6 +68,7 @@ struct ViewCommand: ParsableCommand {
         }
         try passphrase.take(list)
         try mount.take(list)
+        if list.prewarms { prewarm = true }
         try options.makeAbsolute()
         try view.check(passphrase)
         let path = try ViewOptions.resolve(source.path)

@@ -14,10 +14,19 @@ import Testing
 
     @Test func `what is for mount and systemd is taken and dropped`() throws {
         let list = try MountOptionList([
-            "defaults,auto,noauto,nofail,_netdev,user,users,nouser,user=ada,owner,group,comment,comment=b,,",
+            "defaults,auto,noauto,nofail,_netdev,nouser,user=ada,comment,comment=b,,",
             "x-systemd.automount,x-gvfs-name=a,X-mount.mkdir=0700,relatime,strictatime,lazytime,nomand,iversion,loud",
         ])
         #expect(list == (try MountOptionList([])))
+    }
+
+    @Test(arguments: [
+        ("users", ["noexec", "nosuid", "nodev"]), ("exec,user", ["exec", "noexec", "nosuid", "nodev"]),
+        ("users,exec", ["noexec", "nosuid", "nodev", "exec"]), ("owner,dev", ["nosuid", "nodev", "dev"]),
+        ("group", ["nosuid", "nodev"]),
+    ])
+    func `who may mount implies what mount implies, until a later word`(words: String, passedOn: [String]) throws {
+        #expect(try MountOptionList([words]).fuseOptions == passedOn)
     }
 
     @Test(arguments: [

@@ -64,7 +64,9 @@ import Testing
         for code in FailureCode.allCases {
             #expect(text[codes.upperBound...].contains("\n\(code.rawValue)\n\(code.explanation)\n"))
         }
-        for word in MountOptionList.own.map({ $0 + "=" }) + ["no_kernel_cache", "guard_mountpoint", "nonempty"] {
+        for word in MountOptionList.own.map({ $0 + "=" }) + [
+            "no_kernel_cache", "guard_mountpoint", "nonempty", "prewarm",
+        ] {
             #expect(text.contains(word), "\(word)")
         }
     }

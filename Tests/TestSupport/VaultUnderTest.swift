@@ -26,11 +26,13 @@ package final class VaultUnderTest: MountUnderTest {
     }
 
     /// `vaultfs mount` with more arguments, under a limit of open files if given. Returns the command's result.
-    /// - Parameter launcher: what runs the command.
+    /// - Parameters:
+    ///   - opening: the options that open the vault, if not with the passphrase.
+    ///   - launcher: what runs the command.
     package func tryMount(
-        _ arguments: [String] = [], openFiles: Int? = nil, launcher: [String] = []
+        _ arguments: [String] = [], opening: [String]? = nil, openFiles: Int? = nil, launcher: [String] = []
     ) throws -> CommandResult {
-        let command = [account.binary, "mount", vault, mountpoint, "--passfile", passfile]
+        let command = [account.binary, "mount", vault, mountpoint] + (opening ?? ["--passfile", passfile])
         return try mounting(launcher + command + arguments, openFiles: openFiles)
     }
 

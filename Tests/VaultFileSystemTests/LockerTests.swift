@@ -51,6 +51,8 @@ import VaultStore
         let locker: Locker
         let caches = Caches()
         private let events: Monitor<[String]>
+        /// Who wants a secret, each time anew.
+        let wanted = Monitor<[@Sendable (@escaping Locker.SecretSource) -> Void]>([])
 
         init(
             _ policy: LockPolicy = .refuse, idleMilliseconds: Int? = nil, isLocked: Bool = false
@@ -65,14 +67,15 @@ import VaultStore
             let events = Monitor<[String]>([])
             self.events = events
             locker = Locker(
-                fileSystem: vault.system, options: options, caches: caches, logger: Logger(label: "test")
-            ) { event in
-                switch event {
-                case .didLock: events.update { $0.append("did-lock") }
-                case .didUnlock: events.update { $0.append("did-unlock") }
-                default: break
-                }
-            }
+                fileSystem: vault.system, options: options, caches: caches, logger: Logger(label: "test"),
+                secretWanted: { [wanted] give in wanted.update { $0.append(give) } },
+                announce: { event in
+                    switch event {
+                    case .didLock: events.update { $0.append("did-lock") }
+                    case .didUnlock: events.update { $0.append("did-unlock") }
+                    default: break
+                    }
+                })
             try locker.start()
         }
 
@@ -151,6 +154,56 @@ import VaultStore
         #expect(try setup.unlock(key) == .success(false))
         #expect(try setup.vault.read(handle) == pattern(5000))
         system.release(handle)
+    }
+
+    @Test("A secret is wanted once, when nothing else is missing; it does not override what locks when it is there")
+    func secretWanted() throws {
+        let setup = try Setup(.forget)
+        let key: Locker.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
+            UnlockSecret(masterKey.subrange(0..<masterKey.count))
+        }
+        /// Whoever asks last, when it has been asked so often.
+        func asked(_ count: Int) throws -> @Sendable (@escaping Locker.SecretSource) -> Void {
+            // What was done before is settled when this is answered.
+            _ = try setup.unlock()
+            #expect(setup.wanted.access { $0.count } == count)
+            return try #require(setup.wanted.access { $0.last })
+        }
+        func lockFileComesAndGoes() throws {
+            try setup.place.create()
+            setup.locker.poke()
+            try setup.place.remove()
+            setup.locker.poke()
+        }
+        try setup.place.create()
+        setup.locker.poke()
+        #expect(setup.next() == "did-lock")
+        _ = try setup.unlock()
+        #expect(setup.wanted.access { $0.isEmpty })
+        try setup.place.remove()
+        setup.locker.poke()
+        // Where there is none it stays locked, and is not asked for again.
+        try asked(1)({ () throws(UnlockRefusal) in throw .failed("none") })
+        let give = try asked(1)
+        #expect(try setup.lock(.command) == true)
+        give(key)
+        #expect(try setup.unlock() == .failure(.secretNeeded))
+        try lockFileComesAndGoes()
+        #expect(try setup.unlock() == .failure(.secretNeeded))
+        #expect(setup.wanted.access { $0.count } == 1 && setup.state == .locked)
+        #expect(try setup.unlock(key) == .success(false))
+        #expect(setup.next() == "did-unlock")
+        // The next time that a lock file has locked it and gone.
+        try setup.place.create()
+        setup.locker.poke()
+        #expect(setup.next() == "did-lock")
+        try setup.place.remove()
+        setup.locker.poke()
+        try asked(2)(key)
+        #expect(setup.next() == "did-unlock")
+        // What comes too late does nothing.
+        give(key)
+        #expect(try setup.unlock() == .success(true))
     }
 
     @Test("What was damaged while the keys were forgotten is EIO after the unlock, and works when it is mended")
