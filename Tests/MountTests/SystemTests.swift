@@ -19,6 +19,26 @@ extension MountTests {
             for _ in 1...4 { Products.countMount() }
         }
 
+        @Test(
+            "the package, installed, used by hand and from fstab, by root and by a user, and purged",
+            .enabled(if: Products.isRoot, "takes root"))
+        func package() throws {
+            let directory = try TemporaryDirectory()
+            let built = try Command(
+                [
+                    "\(Products.tests)/../scripts/package", "--binary", Products.binary, "--output", directory.path,
+                ], environment: ["DPKG_DEB_COMPRESSOR_TYPE": "none"]
+            ).run().succeeded()
+            let package = try #require(built.output.split(separator: "\n").last.map(String.init))
+            try Command(["mkdir", directory.appending("scratch")]).run().succeeded()
+            try Command(
+                ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
+                    + ["timeout", "-k", "5", "100", "bash", "\(Products.tests)/Programs/package_here.sh", package]
+                    + [directory.appending("scratch")], timeout: .seconds(120)
+            ).run().succeeded()
+            for _ in 1...5 { Products.countMount() }
+        }
+
         @Test("a service manager is told when the mount is ready", arguments: Settings.accounts)
         func readiness(setting: Setting) throws {
             let vault = try setting.vault()

@@ -1,13 +1,17 @@
 #!/bin/bash
-# package_use.sh: the installed package, used as a new user would on a Debian that has nothing else. As root, in a Debian of
-# its own.
+# package_use.sh [here]: the installed package, used as a new user would on a Debian that has nothing else. As root, in a Debian
+# of its own; "here", where that has a Swift and the package one that was built with it.
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 
-if ldd /usr/bin/vaultfs | grep -E 'swift|not found'; then exit 1; fi
-if command -v swift; then exit 1; fi
+if [ "${1:-}" != here ]; then
+    if ldd /usr/bin/vaultfs | grep -E 'swift|not found'; then exit 1; fi
+    if command -v swift; then exit 1; fi
+fi
 man vaultfs | grep -q '^EXIT STATUS'
 man vaultfs-mount | grep -q -- '--guard-mountpoint'
+man vaultfs-tpm2 | grep -q -- '--pcrs LIST'
+[[ $(vaultfs-tpm2 secret "$PWD/none" </dev/null | cat) == '{"refused":"cannot read '*'/none"}' ]]
 test -s /usr/share/bash-completion/completions/vaultfs
 
 cd "$(mktemp -d)"
