@@ -161,12 +161,19 @@ import Testing
     }
 
     @Test func `a PIN, which the TPM counts wrong ones of`() throws {
-        let pin = "file:/dev/null"
+        let pin = "hex:4142"
         let enrolling = ["vaultfs-tpm2", "enroll", "--pin", "--pcrs", "7", place.vault, sealed] + place.opening
         let opening = ["vaultfs", "slot", "list", place.vault, "--provider", "vaultfs-tpm2 secret \(sealed)"]
         var outcome = try onTerminal(["New PIN: =1234", "Once more: =1235"], enrolling)
         #expect(outcome.code == "exit 1" && outcome.errors == "vaultfs-tpm2: the two are not the same\n")
         #expect(try place.slots().count == 1 && !FileManager.default.fileExists(atPath: sealed))
+        // Interrupted, it puts the terminal right and leaves nothing (as `onTerminal` looks, and below).
+        outcome = try onTerminal(["New PIN: =\(pin)", "Once more: =^C"], enrolling)
+        #expect(outcome.code == "exit 1", "\(outcome)")
+        let asking = Array(enrolling.dropLast(2))
+        outcome = try onTerminal(["New PIN: =\(pin)", "Once more: =\(pin)", "Passphrase: =^C"], asking)
+        #expect(outcome.code != "exit 0" && !FileManager.default.fileExists(atPath: sealed), "\(outcome)")
+        try expectNothingLeft()
         outcome = try onTerminal(["New PIN: =\(pin)", "Once more: =\(pin)"], enrolling)
         #expect(outcome.code == "exit 0", "\(outcome)")
         outcome = try onTerminal(["PIN for \(sealed): =\(pin)"], opening)
