@@ -13,6 +13,8 @@ struct LockerLoop {
     private var limiter = UnlockLimiter()
     private var waiting: [Locker.LockReply] = []
     private var areKeysForgotten = false
+    /// Also those that other locks leave.
+    private var areAllKeysForgotten = false
     private var receipt: LockReceipt
 
     private var gate: LockGate { locker.fileSystem.gate }
@@ -140,8 +142,8 @@ struct LockerLoop {
             if !reasons.isEmpty && gate.state == .unlocked {
                 guard waitForGrace() else { continue }
                 lock()
-            } else if reasons.contains(.expired) && gate.state == .locked && !areKeysForgotten {
-                // Locked before by what leaves the keys.
+            } else if reasons.contains(.expired) && gate.state == .locked && !areAllKeysForgotten {
+                // Locked before by what leaves keys and classes.
                 lock()
             } else if reasons.isEmpty && gate.state == .locked && !needsSecret && areKeysBack() {
                 finishUnlock()
@@ -196,11 +198,13 @@ struct LockerLoop {
 
     private mutating func lock() {
         // An expired secret is not to open what it opened once.
-        let policy = reasons.contains(.expired) ? .forget : locker.options.policy
+        let hasExpired = reasons.contains(.expired)
+        let policy = hasExpired ? .forget : locker.options.policy
         var sequence = LockSequence(
             locker, reasons: reasons.sorted { $0.rawValue < $1.rawValue }, policy: policy)
-        receipt = sequence.run()
+        receipt = sequence.run(forgettingEverything: hasExpired)
         areKeysForgotten = areKeysForgotten || policy == .forget
+        areAllKeysForgotten = areAllKeysForgotten || hasExpired
         let (receipt, needsSecret) = (receipt, needsSecret)
         locker.publish {
             $0.since = UtcTime.now()
@@ -288,6 +292,7 @@ struct LockerLoop {
 
     private mutating func finishUnlock() {
         locker.announce(.willUnlock)
+        areAllKeysForgotten = false
         gate.noteActivity()
         gate.setExpired(false)
         gate.enter(.unlocked)
