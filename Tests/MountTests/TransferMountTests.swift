@@ -23,7 +23,9 @@ extension MountTests {
             throws
         {
             let command = ["rsync", "-aHAX", "--checksum", "--delete", "-n", "-i", "\(one)/", "\(other)/"]
-            #expect(try Command(command).run().succeeded().output == "", sourceLocation: sourceLocation)
+            let lines = try Command(command).run().succeeded().output.split(separator: "\n")
+            // The vault's own root, which was there, keeps what it is.
+            #expect(lines.filter { !$0.hasSuffix(" ./") } == [], sourceLocation: sourceLocation)
         }
 
         @Test func `a mount shows what was imported, and the vault that is mounted is not written`() throws {
@@ -37,7 +39,7 @@ extension MountTests {
             #expect(refused.errors.contains("is mounted already: at \(vault.mountpoint), by process "), "\(refused)")
             #expect(refused.errors.hasSuffix(": copy to \(vault.mountpoint) instead, or unmount it first\n"))
             let out = directory.appending("out")
-            let export = ["export", vault.vault, out, "--passfile", vault.passfile]
+            let export = ["export", vault.vault, out, "--passfile", vault.passfile, "--preserve-special"]
             #expect(try vault.vaultfs(export).exitCode == FailureCode.inUse.rawValue)
             // Who only reads does not mind another reader.
             try vault.remount(["-o", "ro"])
