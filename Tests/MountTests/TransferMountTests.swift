@@ -65,6 +65,21 @@ extension MountTests {
             try vault.unmount()
         }
 
+        @Test func `the mount of an EncFS directory moves into a vault`() throws {
+            let (cipher, plain) = (directory.appending("cipher"), directory.appending("plain"))
+            try Command(["mkdir", cipher, plain]).run().succeeded()
+            let options = ["--standard", "--extpass=cat '\(try directory.write("secret", "correct horse"))'"]
+            try Command(["encfs"] + options + [cipher, plain]).run().succeeded()
+            defer { _ = try? Command(["fusermount3", "-u", plain]).run() }
+            try Command(["mkdir", "-p", "\(plain)/letters/\(String(repeating: "n", count: 150))"]).run().succeeded()
+            try directory.write("plain/letters/to Ada", "Meet me at noon", mode: 0o640)
+            try Command(["ln", "-s", "letters/to Ada", "\(plain)/newest"]).run().succeeded()
+            try importing(plain).succeeded()
+            try vault.mount()
+            try expectSame(plain, vault.mountpoint)
+            try vault.unmount()
+        }
+
         @Test func `an ordinary user is told what could not be kept`() throws {
             let vault = try Setting.userOnTmpfs.vault()
             let source = directory.appending("source")
