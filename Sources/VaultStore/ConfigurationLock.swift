@@ -40,8 +40,8 @@ struct ConfigurationLock {
         status = try file.status()
     }
 
-    /// Gives the file that is to take its place its extended attributes, access control lists among them. Those that the system's
-    /// policy gives (`security.*`) as far as it lets them.
+    /// Gives the file that is to take its place its extended attributes, as far as the file system lets it: that a slot goes is worth
+    /// more. But not without an access control list, by which others than the mode says may be kept out.
     func copyAttributes(to other: Descriptor) throws(StoreError) {
         let (from, to) = (ExtendedAttributes(file), ExtendedAttributes(other))
         let names: [[UInt8]]
@@ -50,7 +50,7 @@ struct ConfigurationLock {
             do throws(StoreError) {
                 try to.set(name, try from.value(of: name), flags: 0)
             } catch {
-                guard name.starts(with: Array("security.".utf8)) else { throw error }
+                guard name != Array("system.posix_acl_access".utf8) else { throw error }
             }
         }
     }
