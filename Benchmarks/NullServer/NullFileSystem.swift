@@ -62,7 +62,7 @@ extension NullFileSystem: LockableFileSystem {
     func knownNames() -> [KnownName] { [] }
     func closeDirectories() {}
     func sealEverything() {}
-    func forgetKeys() -> [String] { [] }
+    func forgetKeys(everything: Bool) -> [String] { [] }
     func restoreKeys(_ secret: SecretBytes?) {}
     func detachedDirectories(all: Bool) -> [[UInt8]] { [] }
     func attachedDirectories() {}

@@ -1,11 +1,14 @@
+package import BackingStore
 package import VaultCrypto
 
 /// The right to a mount, where it may end. What it tells comes from the locker's thread, but for `noteTime`.
 package protocol LeaseKeeper: Sendable {
     /// When it ends; nil for never.
     var end: LeaseEnd? { get }
-    /// Whether it has ended: looks first whether it was renewed.
+    /// Whether it has ended: looks first whether it was renewed, shortened or taken back.
     func hasEnded() -> Bool
+    /// Readable, without waiting, when somebody may have changed it; what is read does not matter. Nil where nobody tells.
+    var changes: Descriptor? { get }
     /// Notes for later what time it is, as far as that is wanted and keys are there. Any thread.
     func noteTime()
 }

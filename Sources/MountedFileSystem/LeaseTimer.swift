@@ -4,7 +4,7 @@ internal import Glibc
 internal import Synchronization
 internal import SystemPackage
 
-/// Calls when a lease ends, and sleeps until then (timerfd_create(2)). Any thread.
+/// Calls when a lease ends or may have been changed, and sleeps until then (timerfd_create(2)). Any thread.
 ///
 /// A timer of CLOCK_REALTIME with an absolute time follows a clock that is set; that of CLOCK_BOOTTIME is there for one that
 /// is set back. Both count the time in which the machine sleeps, as the waits of a condition variable do not.
@@ -14,15 +14,18 @@ final class LeaseTimer: Sendable {
     private let waker: Descriptor
     private let thread = Mutex<BackgroundThread?>(nil)
 
-    /// - Parameter onEnd: called on the timer's thread, once for each `set`, or twice.
+    /// - Parameters:
+    ///   - changes: of the lease.
+    ///   - onEnd: called on the timer's thread, once for each `set`, or twice, and whenever `changes` are readable.
     /// - Throws: the error of timerfd_create(2), eventfd(2) or pthread_create(3).
-    init(onEnd: @escaping @Sendable () -> Void) throws(StoreError) {
+    init(changes: Descriptor?, onEnd: @escaping @Sendable () -> Void) throws(StoreError) {
         wall = Descriptor(owning: try retrying { linux_timer(CLOCK_REALTIME) })
         boot = Descriptor(owning: try retrying { linux_timer(CLOCK_BOOTTIME) })
         waker = Descriptor(owning: try retrying { linux_eventfd() })
         let (wall, boot, waker) = (wall, boot, waker)
         let made = try BackgroundThread {
-            while Self.wait(wall, boot, waker) { onEnd() }
+            let others = [wall, boot, changes].compactMap { $0 }
+            while Self.wait(for: others, or: waker) { onEnd() }
         }
         thread.withLock { $0 = made }
     }
@@ -41,13 +44,13 @@ final class LeaseTimer: Sendable {
         thread.withLock { $0.take()?.join() }
     }
 
-    /// Waits for one of the timers; false where it is stopped.
-    private static func wait(_ wall: Descriptor, _ boot: Descriptor, _ waker: Descriptor) -> Bool {
-        var entries = [waker, wall, boot].map { pollfd(fd: $0.fd, events: Int16(POLLIN), revents: 0) }
+    /// Waits until one of them can be read, and reads it; false where it is stopped.
+    private static func wait(for others: [Descriptor], or waker: Descriptor) -> Bool {
+        var entries = ([waker] + others).map { pollfd(fd: $0.fd, events: Int16(POLLIN), revents: 0) }
         while poll(&entries, nfds_t(entries.count), -1) < 0 {}
-        var count: UInt64 = 0
-        read(wall.fd, &count, 8)
-        read(boot.fd, &count, 8)
+        // An event of inotify(7) fits.
+        var buffer = [UInt8](repeating: 0, count: 4096)
+        for other in others { read(other.fd, &buffer, buffer.count) }
         return entries[0].revents == 0
     }
 }

@@ -66,9 +66,12 @@ package final class LockGate: Sendable {
     }
 
     /// What a refused request is told: `ENOKEY`, or `EKEYEXPIRED`.
-    package var refusal: StoreError { hasExpired.load(ordering: .acquiring) ? .expired : .locked }
+    package var refusal: StoreError { isExpired ? .expired : .locked }
 
-    /// Whether refusals say that the key has expired. Called by the locker alone.
+    /// Whether the right to open the vault has ended: then a lock leaves no class open.
+    package var isExpired: Bool { hasExpired.load(ordering: .acquiring) }
+
+    /// Called by the locker alone.
     func setExpired(_ expired: Bool) {
         hasExpired.store(expired, ordering: .releasing)
     }

@@ -19,7 +19,8 @@ struct LockSequence {
         receipt.reasons = reasons
     }
 
-    mutating func run() -> LockReceipt {
+    /// - Parameter everything: with the policy `forget`, also the keys that it leaves.
+    mutating func run(forgettingEverything everything: Bool) -> LockReceipt {
         let writtenBack = fileSystem.counters.writtenBackBytes.total
         // From here on requests are refused, but for dirty mapped pages that come back.
         if fileSystem.gate.state == .unlocked { fileSystem.gate.enter(.locking) }
@@ -38,7 +39,7 @@ struct LockSequence {
         step("seal") { $0.seal() }
         // With a key that may be about to go.
         locker.lease?.noteTime()
-        if receipt.policy == .forget { step("keys") { $0.forgetKeys() } }
+        if receipt.policy == .forget { step("keys") { $0.forgetKeys(everything) } }
         receipt.totalMilliseconds = Self.milliseconds(since: started)
         return receipt
     }
@@ -81,8 +82,8 @@ struct LockSequence {
         receipt.filesSealed = fileSystem.counters.filesSealed.total - before
     }
 
-    private mutating func forgetKeys() {
-        receipt.keysForgotten = fileSystem.forgetKeys()
+    private mutating func forgetKeys(_ everything: Bool) {
+        receipt.keysForgotten = fileSystem.forgetKeys(everything: everything)
         // Schedules of the keys that have just gone.
         for failure in locker.caches.wipeWorkers(waitingForAll: true) { receipt.fail(failure) }
         linux_scrub_stack()

@@ -27,7 +27,8 @@ package protocol LockableFileSystem: AnyObject, Sendable {
     /// What the keys in memory are for.
     var presentKeys: [String] { get }
     /// Wipes the keys that must not outlive a lock. Returns what they were for.
-    func forgetKeys() -> [String]
+    /// - Parameter everything: all keys.
+    func forgetKeys(everything: Bool) -> [String]
     /// Whether keys that were forgotten come back only with a secret.
     var needsSecret: Bool { get }
     /// Brings the keys back, those of what is open too. What cannot be read now is an error when it is used.

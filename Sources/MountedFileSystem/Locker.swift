@@ -84,8 +84,8 @@ package final class Locker: LockObserver, Sendable {
     package func start() throws(StoreError) {
         signs?.whenSeen { [weak self] in self?.poke() }
         fileSystem.setLockObserver(self)
-        if lease != nil {
-            let timer = try LeaseTimer { [weak self] in self?.poke() }
+        if let lease {
+            let timer = try LeaseTimer(changes: lease.changes) { [weak self] in self?.poke() }
             leaseTimer.withLock { $0 = timer }
             noteTimeLater()
         }

@@ -15,6 +15,8 @@ struct LockerLoop {
     private var areKeysForgotten = false
     /// Whether it was told that only a secret is missing.
     private var isSecretWanted = false
+    /// Also those that other locks leave.
+    private var areAllKeysForgotten = false
     private var receipt: LockReceipt
 
     private var gate: LockGate { locker.fileSystem.gate }
@@ -149,8 +151,8 @@ struct LockerLoop {
             if !reasons.isEmpty && gate.state == .unlocked {
                 guard waitForGrace() else { continue }
                 lock()
-            } else if reasons.contains(.expired) && gate.state == .locked && !areKeysForgotten {
-                // Locked before by what leaves the keys.
+            } else if reasons.contains(.expired) && gate.state == .locked && !areAllKeysForgotten {
+                // Locked before by what leaves keys and classes.
                 lock()
             } else if reasons.isEmpty && gate.state == .locked && !needsSecret && areKeysBack() {
                 finishUnlock()
@@ -213,11 +215,13 @@ struct LockerLoop {
 
     private mutating func lock() {
         // An expired secret is not to open what it opened once.
-        let policy = reasons.contains(.expired) ? .forget : locker.options.policy
+        let hasExpired = reasons.contains(.expired)
+        let policy = hasExpired ? .forget : locker.options.policy
         var sequence = LockSequence(
             locker, reasons: reasons.sorted { $0.rawValue < $1.rawValue }, policy: policy)
-        receipt = sequence.run()
+        receipt = sequence.run(forgettingEverything: hasExpired)
         areKeysForgotten = areKeysForgotten || policy == .forget
+        areAllKeysForgotten = areAllKeysForgotten || hasExpired
         let (receipt, needsSecret) = (receipt, needsSecret)
         locker.publish {
             $0.since = UtcTime.now()
@@ -305,6 +309,7 @@ struct LockerLoop {
 
     private mutating func finishUnlock() {
         locker.announce(.willUnlock)
+        areAllKeysForgotten = false
         gate.noteActivity()
         gate.setExpired(false)
         gate.enter(.unlocked)

@@ -45,11 +45,15 @@ extension VaultFileSystem {
     }
 
     private func admitWhileLocked(_ node: Node, _ access: Access) throws(StoreError) {
+        // Before the class is looked for, which may take a key that has gone.
+        if gate.isExpired { throw refusal() }
         guard isAllowedWhileLocked(try protectionClass(of: node), access, of: node) else { throw refusal() }
     }
 
     func isAllowedWhileLocked(_ protectionClass: ProtectionClass, _ access: Access, of node: Node) -> Bool {
-        switch protectionClass {
+        // The classes say what a lock leaves. The end of the right to open the vault leaves nothing.
+        if gate.isExpired { return false }
+        return switch protectionClass {
         case .complete: false
         case .unlessOpen:
             switch access {
@@ -73,8 +77,7 @@ extension VaultFileSystem {
 
     /// An entry that was found in a directory whose names may be told: whether its attributes may.
     func admitFound(_ node: Node) throws(StoreError) {
-        if gate.isUnlocked() { return }
-        guard isAllowedWhileLocked(try protectionClass(of: node), .opening, of: node) else { throw refusal() }
+        try admit(node, .opening)
     }
 
     /// The class of what a node is. One that a lock refuses is believed as it stands on disk, and needs no key; any other

@@ -96,26 +96,27 @@ extension VaultFileSystem: LockableFileSystem {
     }
 
     /// Wipes the keys that must not outlive a lock: of classes, directories, files. Returns the classes' names.
-    package func forgetKeys() -> [String] {
+    /// - Parameter everything: also those that do, for a lock that lets nothing pass.
+    package func forgetKeys(everything: Bool) -> [String] {
         let before = Set(store.keyRing.presentClasses)
-        store.keyRing.beginForgetting()
+        store.keyRing.beginForgetting(everything: everything)
         // Whoever has got a key before is still inside.
         gate.drain()
         store.keyRing.forget()
         for node in nodes.all {
-            if let removed = node.opening.withLock({ $0.removedDirectory }) { forgetKeys(of: removed) }
-            guard let file = node.openFile, !file.protectionClass.outlivesLock else { continue }
+            if let removed = node.opening.withLock({ $0.removedDirectory }) { forgetKeys(of: removed, everything) }
+            guard let file = node.openFile, everything || !file.protectionClass.outlivesLock else { continue }
             let isInUse = file.protectionClass == .unlessOpen && file.openHandles.load(ordering: .acquiring) > 0
-            if !isInUse { file.forgetKeys() }
+            if everything || !isInUse { file.forgetKeys() }
         }
-        forgetKeys(of: rootDirectory)
-        for handle in openDirectories.all { forgetKeys(of: handle.directory) }
-        for directory in directories.removeAll() { forgetKeys(of: directory) }
+        forgetKeys(of: rootDirectory, everything)
+        for handle in openDirectories.all { forgetKeys(of: handle.directory, everything) }
+        for directory in directories.removeAll() { forgetKeys(of: directory, everything) }
         return before.subtracting(store.keyRing.presentClasses).map(\.name).sorted()
     }
 
-    private func forgetKeys(of directory: OpenDirectory) {
-        if !directory.protectionClass.outlivesLock { directory.keys.forget() }
+    private func forgetKeys(of directory: OpenDirectory, _ everything: Bool) {
+        if everything || !directory.protectionClass.outlivesLock { directory.keys.forget() }
     }
 
     package var needsSecret: Bool { true }

@@ -1,4 +1,5 @@
-internal import BackingStore
+package import BackingStore
+internal import Glibc
 package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
@@ -25,6 +26,9 @@ package final class VaultLease: LeaseKeeper {
     /// What the clocks said at the mount.
     private let origin: (wall: Int64, boot: Int64)
     private let term: Mutex<Term>
+    /// Which `vaultfs.json` was looked at last; nil: look again.
+    private let lookedAt: Mutex<FileIdentity?>
+    package let changes: Descriptor?
     private let log: @Sendable (String) -> Void
 
     /// Starts the slot's window, if it has one that was not started.
@@ -40,6 +44,9 @@ package final class VaultLease: LeaseKeeper {
         (self.vault, self.keyRing, self.clock, self.log) = (vault, keyRing, clock, log)
         origin = (clock.wall(), clock.boot())
         let now = origin.wall / 1000
+        changes = Self.watch(vault)
+        // Before it is read: what comes later is found.
+        lookedAt = Mutex(FileIdentity(of: vault))
         term = Mutex(try Self.begin(slot, of: vault, configurationKey: keyRing.configurationKey, at: now))
     }
 
@@ -72,15 +79,48 @@ package final class VaultLease: LeaseKeeper {
 
     package func hasEnded() -> Bool {
         let term = term.withLock { $0 }
-        guard let end = term.end, now >= end else { return false }
+        let isOver = term.end.map { now >= $0 } ?? false
+        guard isOver || hasVaultChanged() else { return false }
         // Without the key nobody can tell who has written vaultfs.json.
-        guard !keyRing.configurationKey.isForgotten else { return true }
+        guard !keyRing.configurationKey.isForgotten else { return isOver }
         do throws(VaultError) {
-            adopt(try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now))
-            return false
+            if isOver {
+                adopt(try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now))
+                return false
+            }
+            return try lookAgain(at: term)
         } catch {
             log("\(error)")
-            return true
+            if case .inUse = error { lookedAt.withLock { $0 = nil } }
+            // Before its time, only what somebody with a key has written ends it.
+            return isOver
+        }
+    }
+
+    /// What the slot says now, before the end that was known.
+    /// - Returns: whether it has ended. One with an end has where it was removed: that was taken back. One without has not: it
+    ///   is a secret that shall open the vault no more.
+    private func lookAgain(at term: Term) throws(VaultError) -> Bool {
+        let configuration = try vault.reread(configurationKey: keyRing.configurationKey)
+        guard let slot = configuration.slot(term.slot) else {
+            if term.end != nil { log("slot \(term.slot) was removed") }
+            return term.end != nil
+        }
+        if slot.isExpired(at: now) { return true }
+        let isToStart = slot.window.map { $0.started == nil } ?? false
+        adopt(
+            isToStart
+                ? try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
+                : Term(slot: slot.id, end: slot.end, hasWindow: slot.window != nil))
+        return false
+    }
+
+    /// Whether there is another `vaultfs.json` than at the last look.
+    private func hasVaultChanged() -> Bool {
+        let current = FileIdentity(of: vault)
+        return lookedAt.withLock { known in
+            defer { known = current }
+            return known != current
         }
     }
 
@@ -103,13 +143,13 @@ package final class VaultLease: LeaseKeeper {
         var configuration = try vault.reread(configurationKey: configurationKey)
         var slot = try find(id, in: configuration)
         // Nothing is noted for a slot that does not open, least of all the time of a clock that was set back.
-        try configuration.checkLease(of: slot, at: now)
+        try slot.checkLease(at: now)
         if slot.window != nil {
             configuration = try vault.noteTime(
                 UtcTime.text(secondsSinceEpoch: now), inWindowOf: id, configurationKey: configurationKey,
                 wait: patience)
             slot = try find(id, in: configuration)
-            try configuration.checkLease(of: slot, at: now)
+            try slot.checkLease(at: now)
         }
         return Term(slot: id, end: slot.end, hasWindow: slot.window != nil)
     }

@@ -7,16 +7,18 @@ package enum Lease: Sendable, Equatable {
     case starts(until: Int64)
     /// Since then it may not be used.
     case expired(at: Int64)
-    /// The clock is before a time that the vault has seen: who set it back gains nothing.
+    /// The clock is before a time that the slot has seen: who set it back gains nothing.
     case setBack(seen: Int64)
 
-    /// What holds of a slot of `configuration`, whose MAC verifies, at `now`.
-    package init(_ slot: KeySlot, in configuration: VaultConfiguration, at now: Int64) {
+    /// What holds at `now` of a slot of a configuration whose MAC verifies.
+    ///
+    /// The times of other slots do not count: one that was made under a clock that was ahead would bar all of them.
+    package init(_ slot: KeySlot, at now: Int64) {
         guard slot.isLimited else {
             self = .valid(until: nil)
             return
         }
-        let times = configuration.slots.map(\.created) + [slot.window?.seen].compactMap { $0 }
+        let times = [slot.created, slot.window?.seen].compactMap { $0 }
         let seen = times.compactMap { Timestamp.seconds($0.utf8) }.max() ?? now
         self =
             if let end = slot.end, end <= now {

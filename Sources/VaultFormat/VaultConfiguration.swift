@@ -75,7 +75,7 @@ package struct VaultConfiguration: Sendable, Equatable {
     package func openMasterKey(
         with secret: SlotSecret, at now: Int64 = .min
     ) throws(FormatError) -> (masterKey: SecretBytes, slot: KeySlot)? {
-        let isUsable = { (slot: KeySlot) in Lease(slot, in: self, at: now).isUsable }
+        let isUsable = { (slot: KeySlot) in Lease(slot, at: now).isUsable }
         let inOrder = slots.filter(isUsable) + slots.filter { !isUsable($0) }
         for slot in inOrder where slot.kind == secret.kind {
             guard let masterKey = try slot.open(with: secret, head: headLines) else { continue }

@@ -40,6 +40,21 @@ struct ConfigurationLock {
         status = try file.status()
     }
 
+    /// Gives the file that is to take its place its extended attributes, as far as the file system lets it: that a slot goes is worth
+    /// more. But not without an access control list, by which others than the mode says may be kept out.
+    func copyAttributes(to other: Descriptor) throws(StoreError) {
+        let (from, to) = (ExtendedAttributes(file), ExtendedAttributes(other))
+        let names: [[UInt8]]
+        do throws(StoreError) { names = try from.names() } catch .system(.notSupported) { return }
+        for name in names {
+            do throws(StoreError) {
+                try to.set(name, try from.value(of: name), flags: 0)
+            } catch {
+                guard name != Array("system.posix_acl_access".utf8) else { throw error }
+            }
+        }
+    }
+
     /// Whether the name still leads to the file that is locked. What takes no lock, such as a sync client, may change that.
     func isCurrent() throws(StoreError) -> Bool {
         let named: stat

@@ -11,6 +11,8 @@ struct ConfigurationReplacement {
         case write, readBack, rename, synchronize
     }
 
+    /// Of the temporary names: of those that a mount sweeps, and of no other.
+    private static let prefix = "vaultfs.tmp.json-"
     /// How often it is written anew because a mount that sweeps what others left has removed the temporary file.
     private static let maximumTries = 5
 
@@ -26,6 +28,7 @@ struct ConfigurationReplacement {
     /// - Throws: `system`, `damaged`; `slotRefused` where somebody without the lock has replaced the file meanwhile. Where the
     ///   new file cannot be made durable it is in place, and this throws.
     func put(_ bytes: [UInt8], onReady: () throws(VaultError) -> Void) throws(VaultError) {
+        sweep()
         for attempt in 1...Self.maximumTries {
             let temporary = try write(bytes)
             do throws(VaultError) {
@@ -43,15 +46,30 @@ struct ConfigurationReplacement {
         throw .slotRefused("\(vault.path.shown): the new vaultfs.json is removed time and again; nothing was changed")
     }
 
+    /// Removes what a replacement that was killed has left: a whole configuration, with slots that may be gone since. Whoever makes
+    /// one holds the lock. What cannot be removed stays for the next.
+    private func sweep() {
+        guard
+            let root = try? Descriptor(at: vault.descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+        else { return }
+        var reader = DirectoryReader(root)
+        while let entry = try? reader.next() {
+            guard entry.name.starts(with: Array(Self.prefix.utf8)) else { continue }
+            _ = withCString(entry.name) { unlinkat(root.fd, $0, 0) }
+        }
+    }
+
     /// Makes the file under a temporary name, which it returns, and reads it back.
     private func write(_ bytes: [UInt8]) throws(VaultError) -> String {
         try wrapping("cannot replace") { () throws(StoreError) in
-            let temporary = try VaultDirectory.temporaryEntry()
+            let temporary = try Self.prefix + VaultDirectory.randomDigits()
             do throws(StoreError) {
                 try before(.write)
                 try vault.descriptor.makeFile(Array(temporary.utf8), of: bytes, like: lock.status)
                 try before(.readBack)
                 let file = try Descriptor(at: vault.descriptor.fd, Array(temporary.utf8), flags: O_RDONLY)
+                try lock.copyAttributes(to: file)
+                try file.synchronize(dataOnly: false)
                 guard try file.readToEnd(limit: bytes.count) == bytes else {
                     throw StoreError.damaged("the store does not give back what was written")
                 }
@@ -92,9 +110,11 @@ struct ConfigurationReplacement {
 
 extension VaultDirectory {
     /// A name for a file that is to be renamed: `vaultfs.tmp.` and 64 random bits.
-    static func temporaryEntry() throws(StoreError) -> String {
+    static func temporaryEntry() throws(StoreError) -> String { "vaultfs.tmp." + (try randomDigits()) }
+
+    fileprivate static func randomDigits() throws(StoreError) -> String {
         do throws(CryptoError) {
-            return "vaultfs.tmp." + String(try SecureRandom.integer(), radix: 16)
+            return String(try SecureRandom.integer(), radix: 16)
         } catch {
             throw StoreError(error)
         }

@@ -18,8 +18,12 @@ package final class KeyRing: Sendable {
     /// The key of the MAC of `vaultfs.json`, with which a mount sees that its slot was renewed, and notes the time in a play
     /// window. Forgotten with the others.
     package let configurationKey: SecretBytes
+    /// What the master key is known by: a value that only a key of this vault gives.
+    private let fingerprint: [UInt8]
     /// True from before the keys that must not outlive a lock are wiped until they are all back.
     private let isForgetting = Atomic<Bool>(false)
+    /// The same of the others, which are wiped when the right to open the vault has ended.
+    private let isForgettingAll = Atomic<Bool>(false)
 
     /// Derives the keys of the vault of `configuration` (FileFormat, Keys).
     /// - Throws: `format`, when libcrypto fails.
@@ -42,6 +46,9 @@ package final class KeyRing: Sendable {
         }
         self.classCiphers = classCiphers
         self.linkCiphers = linkCiphers
+        do throws(FormatError) { fingerprint = try Self.fingerprint(masterKey, of: vault) } catch {
+            throw .format(error)
+        }
     }
 
     /// The cipher that wraps file and directory secrets of the class.
@@ -60,19 +67,21 @@ package final class KeyRing: Sendable {
 
     /// The classes whose keys are here.
     package var presentClasses: [ProtectionClass] {
-        ProtectionClass.allCases.filter { !isForgetting.load(ordering: .acquiring) || $0.outlivesLock }
+        ProtectionClass.allCases.filter(isPresent)
     }
 
     /// From now on no request gets a key that is about to be wiped. Those that have one already are to be waited for
     /// before `forget`.
-    package func beginForgetting() {
+    /// - Parameter everything: also the keys that outlive a lock.
+    package func beginForgetting(everything: Bool = false) {
         isForgetting.store(true, ordering: .sequentiallyConsistent)
+        if everything { isForgettingAll.store(true, ordering: .sequentiallyConsistent) }
     }
 
-    /// Wipes the keys that must not outlive a lock. Nobody uses them any more.
+    /// Wipes the keys that `beginForgetting` was for. Nobody uses them any more.
     package func forget() {
         configurationKey.forget()
-        for protectionClass in ProtectionClass.allCases where !protectionClass.outlivesLock {
+        for protectionClass in ProtectionClass.allCases where !isPresent(protectionClass) {
             classCiphers[Int(protectionClass.rawValue) - 1].forget()
             linkCiphers[Int(protectionClass.rawValue) - 1].forget()
         }
@@ -83,11 +92,11 @@ package final class KeyRing: Sendable {
     ///   `vaultfs.json` in place, to have what is written from now on encrypted under a key of his.
     package func restore(masterKey: SecretBytes) throws(VaultError) {
         do throws(FormatError) {
-            guard try isOwn(masterKey) else {
+            guard try Self.fingerprint(masterKey, of: vault) == fingerprint else {
                 throw FormatError(.doesNotAuthenticate, "the slot holds the key of another vault")
             }
             configurationKey.refill(from: try KeyDerivation.configurationKey(master: masterKey, vault: vault))
-            for protectionClass in ProtectionClass.allCases where !protectionClass.outlivesLock {
+            for protectionClass in ProtectionClass.allCases where !isPresent(protectionClass) {
                 let index = Int(protectionClass.rawValue) - 1
                 try Self.rekey(
                     classCiphers[index], KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass))
@@ -98,24 +107,28 @@ package final class KeyRing: Sendable {
             throw .format(error)
         }
         isForgetting.store(false, ordering: .sequentiallyConsistent)
+        isForgettingAll.store(false, ordering: .sequentiallyConsistent)
     }
 
-    /// Whether a key that follows from the master key is one that was never wiped. AES-SIV is deterministic: equal keys
-    /// seal equally.
-    private func isOwn(_ masterKey: SecretBytes) throws(FormatError) -> Bool {
-        let kept = classCiphers[Int(ProtectionClass.none.rawValue) - 1]
-        let other = try Self.cipher(KeyDerivation.classKey(master: masterKey, vault: vault, .none))
-        let probe = vault.bytes
+    /// The vault's id sealed with a key that follows from the master key. AES-SIV is deterministic: equal keys seal equally,
+    /// and what is sealed tells nothing of them.
+    private static func fingerprint(_ masterKey: SecretBytes, of vault: VaultID) throws(FormatError) -> [UInt8] {
+        let cipher = try cipher(KeyDerivation.classKey(master: masterKey, vault: vault, .none))
         do throws(CryptoError) {
-            return try kept.seal(probe, associatedData: []) == other.seal(probe, associatedData: [])
+            return try cipher.seal(vault.bytes, associatedData: [])
         } catch {
             throw FormatError(.cryptography, "cannot compare keys: \(error)")
         }
     }
 
+    private func isPresent(_ protectionClass: ProtectionClass) -> Bool {
+        protectionClass.outlivesLock
+            ? !isForgettingAll.load(ordering: .sequentiallyConsistent)
+            : !isForgetting.load(ordering: .sequentiallyConsistent)
+    }
+
     private func checkPresent(_ protectionClass: ProtectionClass) throws(StoreError) {
-        if protectionClass.outlivesLock { return }
-        if isForgetting.load(ordering: .sequentiallyConsistent) { throw .locked }
+        guard isPresent(protectionClass) else { throw .locked }
     }
 
     private static func cipher(_ key: SecretBytes) throws(FormatError) -> SivCipher {

@@ -102,7 +102,7 @@ package struct SlotEditor {
     }
 
     /// Takes slots away.
-    /// - Parameter isForced: also where no slot is left that opens the vault now. For the last slot of all one is put that
+    /// - Parameter isForced: also where no slot is left that opens the vault for ever, or none that does now. For the last slot of all one is put that
     ///   nothing opens: the format has no vault without slots.
     /// - Throws: as `add`; `slotRefused` for an id that no slot has, and where only `isForced` would do.
     @discardableResult
@@ -128,10 +128,18 @@ package struct SlotEditor {
         }
         let remaining = current.slots.filter { !ids.contains($0.id) }
         let now = UtcTime.secondsSinceEpoch()
-        guard isForced || remaining.contains(where: { !$0.isExpired(at: now) }) else {
-            let what = remaining.isEmpty ? "the last slot" : "the last slot that has not expired"
+        // A slot with an end can make none without.
+        let hadEndless = current.slots.contains { !$0.isLimited }
+        guard isForced || remaining.contains(where: { hadEndless ? !$0.isLimited : !$0.isExpired(at: now) }) else {
+            let isEndless = hadEndless && !remaining.isEmpty
+            let what =
+                isEndless
+                ? "the last slot that does not expire"
+                : remaining.isEmpty ? "the last slot" : "the last slot that has not expired"
+            let then = isEndless ? " once the others have expired" : ""
             throw .slotRefused(
-                "not removed: without \(what) the vault can never be opened again; --force removes it all the same")
+                "not removed: without \(what) the vault can never be opened again\(then); --force removes it all the same"
+            )
         }
         return Removal(removed: current.slots.filter { ids.contains($0.id) }, remaining: remaining)
     }

@@ -43,18 +43,16 @@ extension VaultDirectory {
     }
 }
 
-extension VaultConfiguration {
+extension KeySlot {
     /// - Parameter now: seconds since 1970-01-01T00:00:00Z.
     /// - Throws: `slotExpired`, `clockSetBack` where the slot may not be used.
-    @discardableResult
-    package func checkLease(of slot: KeySlot, at now: Int64) throws(VaultError) -> Lease {
-        let lease = Lease(slot, in: self, at: now)
-        switch lease {
-        case .valid, .starts: return lease
-        case .expired(let end): throw .slotExpired(id: slot.id, expires: UtcTime.text(secondsSinceEpoch: end))
+    package func checkLease(at now: Int64) throws(VaultError) {
+        switch Lease(self, at: now) {
+        case .valid, .starts: break
+        case .expired(let end): throw .slotExpired(id: id, expires: UtcTime.text(secondsSinceEpoch: end))
         case .setBack(let seen):
             throw .clockSetBack(
-                id: slot.id, clock: UtcTime.text(secondsSinceEpoch: now), seen: UtcTime.text(secondsSinceEpoch: seen))
+                id: id, clock: UtcTime.text(secondsSinceEpoch: now), seen: UtcTime.text(secondsSinceEpoch: seen))
         }
     }
 }

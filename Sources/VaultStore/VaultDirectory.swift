@@ -143,7 +143,7 @@ extension VaultDirectory {
             throw VaultError(error, configuration: path.appending(Self.configurationEntry))
         }
         guard let opened else { throw .wrongSecret(secret.kind) }
-        try configuration.checkLease(of: opened.slot, at: now)
+        try opened.slot.checkLease(at: now)
         return opened
     }
 

@@ -22,7 +22,7 @@ package enum VaultError: Error, Equatable, Sendable {
     case noSlot(SlotKind)
     /// The secret is right, but its slot is past its date.
     case slotExpired(id: Int, expires: String)
-    /// The secret is right, but its slot expires, and the clock is before a time that the vault has seen.
+    /// The secret is right, but its slot expires, and the clock is before a time that the slot has seen.
     case clockSetBack(id: Int, clock: String, seen: String)
     /// A change of slots that is not made; why.
     case slotRefused(String)
@@ -58,7 +58,8 @@ extension VaultError: CustomStringConvertible {
         case .noSlot(.recovery): "this vault has no recovery key slot"
         case .slotExpired(let id, let expires): "slot \(id) expired at \(expires)"
         case .clockSetBack(let id, let clock, let seen):
-            "slot \(id) expires, and the clock was set back: it says \(clock), the vault has seen \(seen); set it right"
+            "slot \(id) expires, and the clock was set back: it says \(clock), the slot has seen \(seen); set it right, "
+                + "or have the slot changed with another's secret"
         case .slotRefused(let reason): reason
         case .notEmpty(let path): "directory is not empty: \(path.shown)"
         case .vaultExists(let path): "there is a vault already: \(path.shown)"

@@ -6,6 +6,9 @@ package enum TemporaryName {
     private static let prefix = Array(".vaultfs-transfer-".utf8)
     private static let digits = 16
 
+    /// Of a file in a destination that was made for a transfer which has not ended: none is drawn so.
+    static let mark = prefix + Array(String(repeating: "0", count: digits).utf8)
+
     static func make() throws(StoreError) -> [UInt8] {
         let number: UInt64
         do { number = try SecureRandom.integer() } catch { throw StoreError(error) }

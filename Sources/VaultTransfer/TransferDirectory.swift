@@ -8,8 +8,10 @@ final class TransferDirectory<SourceItem: Sendable, DestinationItem: Sendable>: 
     /// Below both roots; empty for the roots.
     let path: [UInt8]
     let parent: TransferDirectory?
-    /// What the source was when it was entered; nil where the destination is to keep its own.
+    /// What the source was when it was entered; nil where a single file of it is transferred.
     let status: stat?
+    /// A person named the destination, which was there: it keeps its owner, mode, attributes and times.
+    let keepsOwn: Bool
     /// Nothing a former transfer has left can be in it.
     let isNew: Bool
     let depth: Int
@@ -18,7 +20,7 @@ final class TransferDirectory<SourceItem: Sendable, DestinationItem: Sendable>: 
 
     init(
         _ source: SourceItem, _ destination: DestinationItem, path: [UInt8] = [], parent: TransferDirectory? = nil,
-        status: stat?, isNew: Bool
+        status: stat?, isNew: Bool, keepsOwn: Bool = false
     ) {
         self.source = source
         self.destination = destination
@@ -26,6 +28,7 @@ final class TransferDirectory<SourceItem: Sendable, DestinationItem: Sendable>: 
         self.parent = parent
         self.status = status
         self.isNew = isNew
+        self.keepsOwn = keepsOwn
         depth = (parent?.depth ?? 0) + 1
     }
 

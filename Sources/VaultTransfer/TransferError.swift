@@ -17,6 +17,8 @@ enum TransferFailure: Error {
     case damaged(String)
     case whole(TransferError)
 
+    static let isTemporary = TransferFailure.entry(
+        "not copied: so is called what an import or export has not finished; rename it if it is yours")
     static let differs = TransferFailure.entry("something else is there already: --overwrite replaces files")
     static let changed = TransferFailure.entry("it was changed while it was read")
 

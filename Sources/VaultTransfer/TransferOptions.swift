@@ -6,6 +6,9 @@ package struct TransferOptions: Sendable {
     package var isReplacing = false
     /// What verifies of a damaged file is written, the rest being a hole.
     package var savesDamaged = false
+    /// What gives whoever starts or opens it another's rights is left behind: set-user-ID and set-group-ID bits of files, file
+    /// capabilities (capabilities(7)), device nodes.
+    package var dropsSpecial = false
     /// Nothing is written: what is there is compared with the source.
     package var isComparing = false
     /// A directory that is neither transferred nor put into: the vault, where it lies in the source or at the destination.

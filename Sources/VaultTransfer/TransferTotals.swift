@@ -6,6 +6,7 @@ package struct TransferTotals: Equatable, Sendable {
         package var modes = 0
         package var times = 0
         package var attributes = 0
+        package var devices = 0
 
         package var isNothing: Bool { self == Lost() }
     }

@@ -13,11 +13,16 @@ extension TreeTransfer {
         let before = try writing(path) { () throws(StoreError) in try destination.status(of: made) }
         let isOwned = try keepOwner(status, before, on: made, path, workspace)
         // Attributes of programs take a file that can be written, and an ACL changes the mode.
-        let names = try reading { () throws(StoreError) in try source.attributeNames(of: item) }
-        var isKept = try keepAttributes(names.filter { !Self.isACL($0) }, of: item, on: made, path)
+        let all = try reading { () throws(StoreError) in try source.attributeNames(of: item) }
+        let names = options.dropsSpecial ? all.filter { $0 != Self.capabilities } : all
+        var isKept = names.count == all.count
+        if try !keepAttributes(names.filter { !Self.isACL($0) }, of: item, on: made, path) { isKept = false }
         if status.st_mode & S_IFMT != S_IFLNK {
+            // Of a directory they say whose group new files get, and no more.
+            let setsID = status.st_mode & S_IFMT != S_IFDIR && status.st_mode & 0o6000 != 0
+            if options.dropsSpecial && setsID { count { $0.lost.modes += 1 } }
             // What runs as its owner is not to run as another.
-            let mode = status.st_mode & (isOwned ? 0o7777 : 0o1777)
+            let mode = status.st_mode & (isOwned && !(options.dropsSpecial && setsID) ? 0o7777 : 0o1777)
             try keep(path, \.modes) { () throws(StoreError) in
                 var changes = AttributeChanges()
                 changes.mode = mode
@@ -34,6 +39,8 @@ extension TreeTransfer {
             try destination.change(made, changes, workspace)
         }
     }
+
+    private static var capabilities: [UInt8] { Array("security.capability".utf8) }
 
     private static func isACL(_ name: [UInt8]) -> Bool { name.starts(with: Array("system.posix_acl_".utf8)) }
 

@@ -13,7 +13,7 @@ extension TreeTransfer {
             return try copyFirst(object, existing, in: directory, workspace)
         }
         let file = HardLinks.File(object.status)
-        if let first = links.claim(file) { return try link(object, to: first, existing, in: directory) }
+        if let first = links.claim(file) { return try link(object, to: first, existing, in: directory, workspace) }
         var isMade = false
         defer { links.finish(file, at: isMade ? object.path : nil, names: Int(object.status.st_nlink)) }
         try copyFirst(object, existing, in: directory, workspace)
@@ -57,13 +57,23 @@ extension TreeTransfer {
         }
     }
 
-    /// What has the same size and time, and yet is not complete, a former transfer has made.
+    /// A file that has the same size and time, and yet is not complete, a former transfer has made: nothing else lets a file of a
+    /// vault be without a word for its length.
     private func mayReplace(
         _ existing: Destination.Item, _ object: SourceObject<Source.Item>
     ) throws(TransferFailure) -> Bool {
         let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
         if status.st_mode & S_IFMT == S_IFDIR { return false }
-        return options.isReplacing || TransferStamp.isSame(status, object.status)
+        return options.isReplacing || object.kind == S_IFREG && TransferStamp.isSame(status, object.status)
+    }
+
+    /// Whether nothing is lost where a link takes its place: a former transfer may have made each of two names a file.
+    private func mayBecomeLink(
+        _ existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
+    ) throws(TransferFailure) -> Bool {
+        guard try mayReplace(existing, object) else { return false }
+        if options.isReplacing { return true }
+        return try difference(existing, object, workspace) == nil
     }
 
     /// Whether a former transfer has made it.
@@ -132,7 +142,8 @@ extension TreeTransfer {
 
     /// Gives another name to what is at a path below the destination.
     private func link(
-        _ object: SourceObject<Source.Item>, to path: [UInt8], _ existing: Destination.Item?, in directory: Directory
+        _ object: SourceObject<Source.Item>, to path: [UInt8], _ existing: Destination.Item?, in directory: Directory,
+        _ workspace: Workspace
     ) throws(TransferFailure) {
         let first = try writing(object.path) { () throws(StoreError) in try item(at: path) }
         if let existing {
@@ -140,7 +151,7 @@ extension TreeTransfer {
                 (try destination.status(of: existing), try destination.status(of: first))
             }
             if one.st_ino == other.st_ino && one.st_dev == other.st_dev { return count { $0.present += 1 } }
-            guard try mayReplace(existing, object) else { throw .differs }
+            guard try mayBecomeLink(existing, object, workspace) else { throw .differs }
         }
         try publish(object, in: directory, isReplacing: existing != nil) { (name) throws(TransferFailure) in
             try writing(object.path) { () throws(StoreError) in

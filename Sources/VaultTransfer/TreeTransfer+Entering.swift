@@ -53,13 +53,18 @@ extension TreeTransfer {
         }
     }
 
+    /// Whether a transfer that has not ended has made the directory.
+    func isMarked(_ directory: Destination.Item) throws(StoreError) -> Bool {
+        try destination.find(TemporaryName.mark, in: directory).map(destination.isStale) ?? false
+    }
+
     /// Removes what a transfer that was killed has left. What cannot be seen or removed stays.
     func sweep(_ directory: Directory) {
         guard !directory.isNew, !options.isComparing, var listing = try? destination.list(directory.destination) else {
             return
         }
         while let name = try? destination.next(&listing) {
-            guard TemporaryName.isOne(name),
+            guard TemporaryName.isOne(name), name != TemporaryName.mark,
                 let item = try? destination.find(name, in: directory.destination), destination.isStale(item)
             else { continue }
             try? destination.remove(name, in: directory.destination)

@@ -50,7 +50,8 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
 
     /// Makes one directory what another is.
     /// - Parameters:
-    ///   - isNew: the destination was made for this.
+    ///   - isNew: the destination was made for this. One that was there keeps its owner, mode, attributes and times, unless a
+    ///     transfer that has not ended made it.
     ///   - workspaces: one for each thread.
     ///   - whileWaiting: called by this thread, several times a second.
     package func transferTree(
@@ -61,7 +62,16 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
         do throws(StoreError) { status = try source.status(of: from) } catch {
             throw .unusable(path: [], error)
         }
-        let root = Directory(from, directory, status: status, isNew: isNew)
+        let isOwn: Bool
+        do throws(StoreError) { isOwn = isNew ? true : try isMarked(directory) } catch {
+            throw .unusable(path: [], error)
+        }
+        if isNew && !options.isComparing {
+            do throws(StoreError) { _ = try destination.makeFile(TemporaryName.mark, in: directory) } catch {
+                throw .unusable(path: [], error)
+            }
+        }
+        let root = Directory(from, directory, status: status, isNew: isNew, keepsOwn: !isOwn)
         try run(.directory(root), root, workspaces, whileWaiting)
     }
 
@@ -147,7 +157,12 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
         var listing = try reading { () throws(StoreError) in try source.list(directory.source) }
         var names: [[UInt8]] = []
         while let name = try reading({ () throws(StoreError) in try source.next(&listing) }) {
-            if TemporaryName.isOne(name) { continue }
+            if TemporaryName.isOne(name) {
+                if !options.isComparing {
+                    attempt(directory.path(of: name)) { () throws(TransferFailure) in throw .isTemporary }
+                }
+                continue
+            }
             names.append(name)
             if names.count == Self.batch {
                 share(names, of: directory, workspace)
@@ -181,7 +196,9 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
     private func finish(
         _ directory: Directory, _ status: stat, _ workspace: Workspace
     ) throws(TransferFailure) {
-        if options.isComparing { return }
+        if options.isComparing || directory.keepsOwn { return }
+        // First, as that changes its time. In others there is none.
+        if directory.parent == nil { try? destination.remove(TemporaryName.mark, in: directory.destination) }
         try keep(status, of: directory.source, on: directory.destination, path: directory.path, workspace)
     }
 
@@ -197,6 +214,10 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
             name: newName, path: directory.path(of: name))
         if options.leavesOut(object.status) {
             throw .entry("it is the vault itself, and left out")
+        }
+        if options.dropsSpecial && (object.kind == S_IFCHR || object.kind == S_IFBLK) {
+            if !options.isComparing { count { $0.lost.devices += 1 } }
+            return
         }
         if object.kind == S_IFDIR {
             let inside = try enter(object, in: directory, workspace)

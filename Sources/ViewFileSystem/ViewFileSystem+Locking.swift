@@ -34,7 +34,8 @@ extension ViewFileSystem: LockableFileSystem {
         _ = directories.removeAll()
     }
 
-    package func forgetKeys() -> [String] {
+    /// - Parameter everything: makes no difference.
+    package func forgetKeys(everything: Bool) -> [String] {
         let present = presentKeys
         source.keys.forget()
         secrets.forget()

@@ -42,6 +42,7 @@ extension ExportCommand {
         }
         var options = transfer.options
         options.savesDamaged = damaged
+        options.dropsSpecial = !preserveSpecial
         options.leftOut = vault
         var totals = try run.run((tree, from), (local, target), options)
         count(hidden: tree.hiddenNames, &totals, run.report)

@@ -16,7 +16,9 @@ struct ExportCommand: ParsableCommand {
         discussion: """
             'export VAULT[:PATH] DESTINATION' decrypts a vault, or what is at PATH in it: a directory into the directory \
             DESTINATION, which is made; a file to the file DESTINATION, or into the directory of that name. What is kept, \
-            what is skipped and the exit codes are as for 'import'. A damaged file is an error, and nothing of it is \
+            what is skipped and the exit codes are as for 'import', but for set-user-ID and set-group-ID bits of files, file \
+            capabilities and devices: whoever can write to the vault's directory can make them without a key, so they are \
+            left behind, and counted, unless --preserve-special is given. A damaged file is an error, and nothing of it is \
             written; with --damaged what verifies is, the rest being a hole, each is listed with its ranges, and the exit \
             code is \(FailureCode.damageFound.rawValue). The vault must not be mounted read-write.
 
@@ -45,6 +47,12 @@ struct ExportCommand: ParsableCommand {
     @OptionGroup
     var transfer: TransferArguments
 
+    @Flag(
+        help:
+            "Also set-user-ID and set-group-ID bits, file capabilities and devices, which a vault does not authenticate."
+    )
+    var preserveSpecial = false
+
     @Flag(help: "Write what verifies of damaged files, and list what does not.")
     var damaged = false
 
@@ -59,7 +67,8 @@ struct ExportCommand: ParsableCommand {
             try ViewArguments(formatName: formatName, options: options).validate()
             let forVaults = [
                 transfer.overwrite ? "--overwrite" : nil, transfer.verify ? "--verify" : nil,
-                damaged ? "--damaged" : nil, secret.keyfile != nil ? "--keyfile" : nil,
+                damaged ? "--damaged" : nil, preserveSpecial ? "--preserve-special" : nil,
+                secret.keyfile != nil ? "--keyfile" : nil,
                 secret.provider != nil ? "--provider" : nil,
                 secret.recoveryKey ? "--recovery-key" : nil,
             ].compactMap { $0 }

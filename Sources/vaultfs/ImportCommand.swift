@@ -14,7 +14,9 @@ struct ImportCommand: ParsableCommand {
             What is in a SOURCE that is a directory goes into the vault, or into the directory PATH in it, which is made \
             if only its last name is missing. A SOURCE that is a file becomes the file PATH, or goes into the directory of \
             that name. Modes, owners, times, links, holes of 1 MiB and more and extended attributes are kept; what is not \
-            permitted is counted, and makes the exit code \(FailureCode.notKept.rawValue). Links are copied as links.
+            permitted is counted, and makes the exit code \(FailureCode.notKept.rawValue). Links are copied as links. A directory \
+            that is there and was named as the destination keeps its own owner, mode, attributes and times; directories in \
+            it get those of the source.
 
             Interrupted, the same command goes on where it was: what is there with the same type, size and time is \
             skipped, and what is not whole has a name that begins with .vaultfs-transfer-, which the next import removes. \

@@ -4,9 +4,14 @@ internal import VaultCrypto
 
 /// What a process that holds keys does first.
 enum ProcessSetup {
+    /// What ends a program that is at fault (signal(7)).
+    private static let crashSignals = [SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV]
+
     /// No core dump, no debugger, and no reading of its memory by others of the same user; room for keys where they are
     /// not swapped out. Before the first secret is read. `MemoryProtection` tells what came of it.
     static func protectMemory() {
+        // Swift's own handlers tell on stderr what is at the places that the registers hold: it may be a key, and go to a log.
+        for number in crashSignals { signal(number, SIG_DFL) }
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(coreLimit, &none)
         linux_set_not_dumpable()

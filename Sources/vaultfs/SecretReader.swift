@@ -35,7 +35,12 @@ enum SecretReader {
             let before = bytes.count
             try bytes.fill { (buffer) throws(CommandFailure) in
                 do throws(StoreError) {
-                    return try retrying { Glibc.read(descriptor, buffer.baseAddress, buffer.count) }
+                    return try retrying {
+                        // One that does not block (open(2), O_NONBLOCK) is somebody else's too, and stays so.
+                        var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+                        poll(&entry, 1, -1)
+                        return Glibc.read(descriptor, buffer.baseAddress, buffer.count)
+                    }
                 } catch {
                     throw CommandFailure(.failure, "cannot read \(name): \(error.errno)")
                 }
@@ -93,7 +98,7 @@ enum SecretReader {
 
     /// Reads a credential that systemd gave the service (systemd.exec(5), LoadCredential=).
     static func read(credential: [UInt8]) throws(CommandFailure) -> WipedBytes {
-        guard let directory = getenv("CREDENTIALS_DIRECTORY") else {
+        guard let directory = getenv("CREDENTIALS_DIRECTORY"), directory.pointee != 0 else {
             throw CommandFailure(
                 .failure,
                 "no credential '\(FilePath(bytes: credential).shown)': CREDENTIALS_DIRECTORY is not set, as it is in a service "

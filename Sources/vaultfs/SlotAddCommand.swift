@@ -9,6 +9,8 @@ struct SlotAddCommand: ParsableCommand {
         discussion: """
             Takes a secret that opens the vault, and a new one. Each is asked for on the terminal, the new passphrase \
             twice, or comes from where the options say.
+
+            With the secret of a slot that ends, no slot can be added that may open longer.
             """)
 
     @Argument(help: "The vault directory.")
@@ -48,11 +50,13 @@ struct SlotAddCommand: ParsableCommand {
         ProcessSetup.protectMemory()
         let expires = try expires?.time()
         let directory = try VaultDirectory.open(vault.path)
-        let masterKey = try directory.unlock(with: secret.read(for: directory.configuration))
+        let (masterKey, opener) = try directory.openSlot(with: secret.read(for: directory.configuration))
+        let window = try playWindow?.window()
+        try SlotAuthority(opener).checkMaking(expires: expires, window: window)
         let new = try newSecret.read()
         let request = SlotRequest(
             secret: new.secret, cost: try kdf.cost() ?? .standard, label: label?.text ?? "", expires: expires,
-            window: try playWindow?.window())
+            window: window)
         let report = NewSlotReport(what: "Added", isJSON: json, recoveryKey: new.recoveryKey)
         let slot = try report.whileDeriving { () throws(VaultError) in
             try SlotEditor(directory, masterKey: masterKey).add(request, onReady: report.showRecoveryKey)

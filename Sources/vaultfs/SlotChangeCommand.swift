@@ -15,6 +15,9 @@ struct SlotChangeCommand: ParsableCommand {
 
             Where only --play-window is given no other secret is asked for, and with an id the slot's own is not needed.
 
+            With the secret of a slot that ends, no slot can be given a later end, and none changed that may open longer: \
+            a slot is renewed with the secret of one without an end, and gets a secret anew, which may be the same.
+
             Guessing a new passphrase costs at least as much as guessing the old one did.
             """)
 
@@ -73,6 +76,8 @@ struct SlotChangeCommand: ParsableCommand {
         let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
         try checkStillOpens(slot)
         let window = playWindow == nil ? slot.window : try playWindow?.window()
+        let expires = expires == nil ? slot.expires : newExpiry
+        try SlotAuthority(opened.slot).checkChanging(slot, expires: expires, window: window)
         if changesWindowOnly {
             let editor = SlotEditor(directory, masterKey: opened.masterKey)
             try NewSlotReport(what: "Changed", isJSON: json, recoveryKey: nil)
@@ -83,7 +88,7 @@ struct SlotChangeCommand: ParsableCommand {
             keepSecret ? NewSecretOptions.Secret(secret: oldSecret, recoveryKey: nil) : try newSecret.read()
         let request = SlotRequest(
             secret: new.secret, cost: try cost(for: new.secret.kind, replacing: slot), label: label?.text ?? slot.label,
-            expires: expires == nil ? slot.expires : newExpiry, window: window)
+            expires: expires, window: window)
         let report = NewSlotReport(what: "Changed", isJSON: json, recoveryKey: new.recoveryKey)
         let changed = try report.whileDeriving { () throws(VaultError) in
             try SlotEditor(directory, masterKey: opened.masterKey)

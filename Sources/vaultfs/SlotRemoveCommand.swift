@@ -9,7 +9,10 @@ struct SlotRemoveCommand: ParsableCommand {
         discussion: """
             Whoever has a copy of vaultfs.json from before can still open that copy with the secret.
 
-            The last slot goes only with --force. In its place comes one that nothing opens, because a vault has at \
+            A mount made with a slot that has an end locks when the slot is removed; any other goes on. With the secret of a \
+            slot that ends, none can be removed that may open longer.
+
+            The last slot, and the last one without an end, goes only with --force. In its place comes one that nothing opens, because a vault has at \
             least one slot, and the vault can never be opened again, except with an older copy of vaultfs.json.
             """)
 
@@ -37,7 +40,10 @@ struct SlotRemoveCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         let directory = try VaultDirectory.open(vault.path)
-        let masterKey = try directory.unlock(with: secret.read(for: directory.configuration))
+        let (masterKey, opener) = try directory.openSlot(with: secret.read(for: directory.configuration))
+        for slot in directory.configuration.slots where ids.contains(slot.id) {
+            try SlotAuthority(opener).checkTouching(slot)
+        }
         let removal = try SlotEditor(directory, masterKey: masterKey).remove(Set(ids), isForced: force)
         if json {
             try Console.printJSON(
@@ -55,6 +61,6 @@ struct SlotRemoveCommand: ParsableCommand {
         guard let last = removal.remaining.compactMap(\.expires).max(),
             removal.remaining.allSatisfy({ $0.expires != nil })
         else { return "every slot that is left expires or has a play window: then nothing opens this vault" }
-        return "every slot that is left expires: after \(last) nothing opens this vault, unless a slot is added before"
+        return "every slot that is left expires: after \(last) nothing opens this vault"
     }
 }

@@ -9,6 +9,8 @@ enum TerminalPrompt {
     private static let otherSources =
         "--passfile, --extpass, --passphrase-fd, --keyring, --credential, --provider or --keyfile"
     private static let sourcesOfNew = "--passfile, --extpass, --passphrase-fd, --keyring, --credential or --keyfile"
+    /// The most bytes of a line that a terminal gives: what is typed beyond is lost without a word (termios(3), canonical mode).
+    private static let lineLimit = 4095
     /// The signals that end or stop the program while echo is off: the terminal is put right first.
     private static let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP]
 
@@ -51,7 +53,9 @@ enum TerminalPrompt {
             old.append(previous)
         }
         // They come only while we wait: one between looking for it and waiting would not end the wait.
-        let mask = Self.mask(SIG_BLOCK, of: signals)
+        var mask = Self.mask(SIG_BLOCK, of: signals)
+        // Also where whoever started us has blocked them: ^C is to end the program at the first prompt too.
+        for number in signals { sigdelset(&mask, number) }
         var silent = before
         silent.c_lflag &= ~tcflag_t(ECHO)
         tcsetattr(terminal, TCSAFLUSH, &silent)
@@ -101,6 +105,11 @@ enum TerminalPrompt {
             }
             if line.endsLine {
                 line.removeLast()
+                guard line.count < lineLimit else {
+                    throw CommandFailure(
+                        .wrongSecret, "a terminal takes no more than \(lineLimit - 1) bytes: use a file or a descriptor"
+                    )
+                }
                 return line
             }
             if line.count == before {

@@ -25,6 +25,7 @@ struct TransferSummary: Encodable, Sendable {
         let modes: Int
         let times: Int
         let attributes: Int
+        let devices: Int
     }
 
     let source: String
@@ -67,7 +68,8 @@ struct TransferSummary: Encodable, Sendable {
         self.seconds = seconds
         let lost = totals.lost
         notKept = NotKept(
-            owners: lost.owners, modes: lost.modes, times: lost.times, attributes: lost.attributes)
+            owners: lost.owners, modes: lost.modes, times: lost.times, attributes: lost.attributes,
+            devices: lost.devices)
         verified = compared?.files
         different = compared?.different ?? 0
         failed = totals.failures + (compared?.failures ?? 0)
@@ -95,7 +97,7 @@ struct TransferSummary: Encodable, Sendable {
     var problem: (code: FailureCode, message: String)? {
         let lost = [
             (notKept.owners, "owner"), (notKept.modes, "mode"), (notKept.times, "time"),
-            (notKept.attributes, "set of attributes"),
+            (notKept.attributes, "set of attributes"), (notKept.devices, "device"),
         ].filter { $0.0 > 0 }.map {
             AmountText.counted($0.0, $0.1, $0.1 == "set of attributes" ? "sets of attributes" : nil)
         }

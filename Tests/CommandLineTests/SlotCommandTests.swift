@@ -148,7 +148,10 @@ import Testing
             try place.slot("remove", place.opening + ["2", "--force"])
         }
         try place.slot("add", place.opening + ["--new-keyfile", place.file("keyfile"), "--expires", "1d"]).succeeded()
-        let removed = try place.slot("remove", place.opening + ["1", "--json"]).succeeded()
+        try place.expectRefusal(1, "without the last slot that does not expire") {
+            try place.slot("remove", place.opening + ["1"])
+        }
+        let removed = try place.slot("remove", place.opening + ["1", "--json", "--force"]).succeeded()
         #expect(removed.errors.contains("warning: every slot that is left expires: after 20"))
         let report = try place.fields(removed)
         #expect((report["removed"] as? [Any])?.count == 1 && (report["remaining"] as? [Any])?.count == 1)

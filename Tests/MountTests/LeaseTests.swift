@@ -38,7 +38,7 @@ extension MountTests {
                     + ["--scrypt-logn", "10"]
             ).succeeded()
             try mount()
-            let descriptor = open(file, O_RDONLY)
+            let descriptor = open(file, O_RDONLY | O_CLOEXEC)
             #expect(read(descriptor) == 0)
             try poll("the expiry") { read(descriptor) == EKEYEXPIRED }
             #expect(access(file, F_OK) != 0 && errno == EKEYEXPIRED)
@@ -55,6 +55,32 @@ extension MountTests {
             close(descriptor)
             try vault.unmount()
             expectFailure(try vault.tryMount(), .wrongSecret, naming: "slot 1 expired at")
+        }
+
+        @Test("an end that is brought forward, and the removal of a slot that has one, are noticed at once")
+        func broughtForward() throws {
+            func slot(_ action: String, _ options: [String]) throws {
+                try vault.vaultfs(["slot", action, vault.vault] + fromInput + options, input: owner).succeeded()
+            }
+            let directory = try TemporaryDirectory()
+            let guest = try directory.write("guest", String(repeating: "g", count: 40))
+            let command = ["mount", vault.vault, vault.mountpoint, "--keyfile", guest]
+            let lease = ["--new-keyfile", guest, "--expires"]
+            for change in [["change", "3"] + lease + ["1s"], ["remove", "3"]] {
+                try slot("add", lease + ["1h"])
+                try vault.mounting(
+                    [vault.account.binary] + command + ["--lock-file", "\(vault.plain)/device.lock"]
+                ).succeeded()
+                try "text".write(toFile: file, atomically: false, encoding: .utf8)
+                try vault.vaultfs(["protect", "none", file]).succeeded()
+                let descriptor = open(file, O_RDONLY | O_CLOEXEC)
+                #expect(read(descriptor) == 0)
+                try slot(change[0], Array(change[1...]))
+                try poll("the end") { read(descriptor) == EKEYEXPIRED }
+                close(descriptor)
+                try vault.unmount()
+                if change[0] == "change" { try slot("remove", ["3"]) }
+            }
         }
 
         @Test("a play window starts with the mount; a mount goes on where it was renewed, without the slot's secret")

@@ -42,7 +42,7 @@ package class MountUnderTest {
     package var environment: [String: String] { ["XDG_RUNTIME_DIR": runtime.path] }
 
     /// Runs a command that mounts, under a limit of open files if given, and remembers the daemon.
-    func mounting(_ command: [String], openFiles: Int? = nil) throws -> CommandResult {
+    package func mounting(_ command: [String], openFiles: Int? = nil) throws -> CommandResult {
         var command = command
         if let openFiles { command = ["sh", "-c", "ulimit -n \(openFiles); exec \"$@\"", "sh"] + command }
         let result = try account.run(command, environment: environment, timeout: .seconds(30))

@@ -30,6 +30,7 @@ import VaultStore
 
         var end: LeaseEnd? { state.withLock { $0.end } }
         func hasEnded() -> Bool { state.withLock { $0.hasEnded } }
+        var changes: Descriptor? { nil }
         func noteTime() { notes.add(1, ordering: .sequentiallyConsistent) }
         func set(hasEnded: Bool, end: LeaseEnd? = nil) { state.withLock { $0 = (end, hasEnded) } }
     }
@@ -87,7 +88,7 @@ import VaultStore
             let handle = try system.open(file, flags: O_RDONLY, for: vault.caller, workspace: vault.workspace)
             let receipt = try setup.expire()
             #expect(receipt.reasons == [.expired] && receipt.policy == .forget)
-            #expect(system.store.keyRing.presentClasses == [.untilFirstUnlock, .none])
+            #expect(system.store.keyRing.presentClasses == [])
             #expect(system.store.keyRing.configurationKey.isForgotten)
             #expect(setup.locker.status().reasons == [.expired])
             expect(Errno(rawValue: EKEYEXPIRED)) { _ = try vault.read(handle) }
@@ -121,12 +122,60 @@ import VaultStore
         #expect(!setup.vault.keyRing.configurationKey.isForgotten)
         let receipt = try setup.expire()
         #expect(Set(receipt.reasons) == [.expired, .lockFile] && receipt.policy == .forget)
-        #expect(setup.vault.keyRing.presentClasses == [.untilFirstUnlock, .none])
+        #expect(setup.vault.keyRing.presentClasses == [])
         try setup.place.remove()
         setup.locker.poke()
         #expect(try setup.unlock() == .failure(.secretNeeded))
         #expect(setup.vault.system.gate.state == .locked)
         expect(Errno(rawValue: EKEYEXPIRED)) { _ = try setup.vault.system.lookUp(ascii("f"), in: .root) }
+    }
+
+    @Test(
+        "After the end no class opens anything: open files and names of each are refused, and all keys are gone",
+        arguments: [false, true])
+    func allClasses(isLockedBefore: Bool) throws {
+        let setup = try Setup(.forget)
+        let (system, vault) = (setup.vault.system, setup.vault)
+        let name = ascii("user.vaultfs.class")
+        var files: [(NodeID, FileHandle)] = []
+        for text in ["unless-open", "until-first-unlock", "none"] {
+            let file = try vault.file(text, pattern(5000)).id
+            try system.setAttribute(file, name, value: ascii(text), flags: 0)
+            files.append((file, try system.open(file, flags: O_RDWR, for: vault.caller, workspace: vault.workspace)))
+        }
+        try system.setAttribute(.root, name, value: ascii("none"), flags: 0)
+        let listing = try system.openDirectory(.root)
+        if isLockedBefore {
+            setup.locker.lockAndWait()
+            for (_, handle) in files { #expect(try vault.read(handle) == pattern(5000)) }
+            _ = try setup.nextLock()
+        }
+        let receipt = try setup.expire()
+        #expect(receipt.keysForgotten.contains("none") && system.store.keyRing.presentClasses == [])
+        let expired = Errno(rawValue: EKEYEXPIRED)
+        for (file, handle) in files {
+            #expect(!handle.file.hasKeys)
+            expect(expired) { _ = try vault.read(handle) }
+            expect(expired) { try vault.write(handle, [1]) }
+            expect(expired) { _ = try system.attributes(file) }
+            expect(expired) { _ = try system.open(file, flags: O_RDONLY, for: .root, workspace: vault.workspace) }
+        }
+        expect(expired) { _ = try system.lookUp(ascii("none"), in: .root) }
+        expect(expired) { _ = try system.openDirectory(.root) }
+        expect(expired) { try system.list(listing, from: 0, withAttributes: false) { _ in true } }
+        let (masterKey, lease) = (vault.masterKey, setup.lease)
+        let outcome = try setup.unlock { () throws(UnlockRefusal) in
+            UnlockSecret(masterKey) { lease.set(hasEnded: false) }
+        }
+        #expect(outcome == .success(false))
+        #expect(system.store.keyRing.presentClasses == ProtectionClass.allCases)
+        for (_, handle) in files {
+            #expect(try vault.read(handle) == pattern(5000))
+            system.release(handle)
+        }
+        // A lock without an end leaves again what it left.
+        setup.locker.lockAndWait()
+        #expect(try vault.content("none") == pattern(5000))
     }
 
     @Test("The timer has the lease looked at when the first of its clocks gets there", arguments: [true, false])

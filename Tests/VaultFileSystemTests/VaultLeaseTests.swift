@@ -1,5 +1,6 @@
 import BackingStore
 import FoundationEssentials
+import Glibc
 import MountedFileSystem
 import Synchronization
 import SystemPackage
@@ -130,6 +131,76 @@ import VaultStore
         #expect(forgotten.hasEnded())
         try other.keyRing.restore(masterKey: other.masterKey)
         #expect(!forgotten.hasEnded())
+    }
+
+    @Test func `an end that is brought forward, or given, counts at once; one that is put off as well`() throws {
+        let place = try Place(expiresAfter: 1000)
+        let lease = try place.lease()
+        #expect(!lease.hasEnded())
+        try place.change(expiresAfter: 100)
+        #expect(!lease.hasEnded())
+        #expect(lease.end?.wall == (place.start + 100) * 1000)
+        try place.change(expiresAfter: 2000)
+        #expect(!lease.hasEnded())
+        #expect(lease.end?.wall == (place.start + 2000) * 1000)
+        place.clocks.pass(500)
+        try place.change(expiresAfter: 400)
+        #expect(lease.hasEnded())
+        let endless = try Place()
+        let other = try endless.lease()
+        #expect(!other.hasEnded() && other.end == nil)
+        try endless.change(expiresAfter: 50)
+        #expect(!other.hasEnded())
+        #expect(other.end?.wall == (endless.start + 50) * 1000)
+    }
+
+    @Test func `a window that is given while mounted begins at once, and the note of it is no change`() throws {
+        let place = try Place()
+        let lease = try place.lease()
+        place.clocks.pass(7)
+        _ = try SlotEditor(.open(place.path), masterKey: place.masterKey)
+            .change(#require(try place.slot), toWindow: PlayWindow(seconds: 50), isForced: false)
+        #expect(!lease.hasEnded())
+        #expect(lease.end?.wall == (place.start + 57) * 1000)
+        let generation = try VaultDirectory.open(place.path).configuration.generation
+        for _ in 0..<5 {
+            place.clocks.pass(1)
+            #expect(!lease.hasEnded())
+        }
+        #expect(try VaultDirectory.open(place.path).configuration.generation == generation)
+    }
+
+    @Test func `a slot with an end that is removed ends; one without, and what nobody with a key wrote, does not`()
+        throws
+    {
+        for (end, ends) in [(1000, true), (nil, false)] as [(Int64?, Bool)] {
+            let place = try Place(expiresAfter: end)
+            let lease = try place.lease()
+            let json = place.path.appending("vaultfs.json").string
+            let text = try String(contentsOfFile: json, encoding: .utf8)
+            for junk in [
+                "{}", text.replacing("\"id\": 2", with: "\"id\": 3"),
+                text.replacing("\"generation\": ", with: "\"generation\": 1"),
+            ] {
+                try Data(junk.utf8).write(to: URL(filePath: json), options: .atomic)
+                #expect(!lease.hasEnded(), "\(junk)")
+            }
+            try FileManager.default.removeItem(atPath: json)
+            #expect(!lease.hasEnded())
+            try Data(text.utf8).write(to: URL(filePath: json), options: .atomic)
+            #expect(!lease.hasEnded())
+            try SlotEditor(.open(place.path), masterKey: place.masterKey).remove([2], isForced: false)
+            #expect(lease.hasEnded() == ends)
+        }
+    }
+
+    @Test func `it is told that vaultfs.json was replaced`() throws {
+        let place = try Place(expiresAfter: 1000)
+        let changes = try #require(try place.lease().changes)
+        var entry = pollfd(fd: changes.fd, events: Int16(POLLIN), revents: 0)
+        #expect(poll(&entry, 1, 0) == 0)
+        try place.change(expiresAfter: 100)
+        #expect(poll(&entry, 1, 20_000) == 1)
     }
 
     @Test func `unlocking with another slot takes that one's lease, with its own clock`() throws {

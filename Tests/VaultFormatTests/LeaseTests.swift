@@ -23,7 +23,7 @@ import VaultCrypto
             SlotRequest(secret: secret, expires: expires, window: window), created: Self.created,
             masterKey: test.masterKey
         ).configuration
-        return Lease(try #require(configuration.slot(4)), in: configuration, at: try seconds(now))
+        return Lease(try #require(configuration.slot(4)), at: try seconds(now))
     }
 
     @Test func `times are seconds since 1970, also across leap days`() throws {
@@ -47,7 +47,7 @@ import VaultCrypto
         }
     }
 
-    @Test("Leases-1: with a clock before what the vault has seen, a slot that ends does not open")
+    @Test("Leases-1: with a clock before what it has seen, a slot that ends does not open")
     func setBack() throws {
         let end = "2026-12-01T00:00:00Z"
         let seen = try seconds(Self.created)
@@ -57,13 +57,18 @@ import VaultCrypto
         let started = PlayWindow(seconds: 3600, started: "2026-11-02T00:00:00Z", seen: "2026-11-02T00:30:00Z")
         let expected = Lease.setBack(seen: try seconds("2026-11-02T00:30:00Z"))
         #expect(try lease(window: started, at: "2026-11-02T00:29:59Z") == expected)
-        // The slot whose time has seen it need not be the one that is opened.
-        let slot = try #require(test.configuration.slot(2))
-        let later = try test.configuration.adding(
-            SlotRequest(secret: secret), created: Self.created, masterKey: test.masterKey
-        ).configuration
-        #expect(Lease(slot, in: later, at: seen - 1) == .setBack(seen: seen))
-        #expect(Lease(slot, in: test.configuration, at: seen - 1).isUsable)
+    }
+
+    @Test("Leases-1: a slot that was made under a clock far ahead bars no other")
+    func clockAhead() throws {
+        let request = SlotRequest(secret: secret, expires: "2999-01-01T00:00:00Z")
+        let configuration = try test.configuration.adding(request, created: Self.created, masterKey: test.masterKey)
+            .configuration.adding(request, created: "2099-01-01T00:00:00Z", masterKey: test.masterKey).configuration
+        let now = try seconds(Self.created)
+        #expect(Lease(try #require(configuration.slot(4)), at: now).isUsable)
+        #expect(
+            Lease(try #require(configuration.slot(5)), at: now) == .setBack(seen: try seconds("2099-01-01T00:00:00Z")))
+        #expect(try configuration.openMasterKey(with: secret, at: now)?.slot.id == 4)
     }
 
     @Test("Leases-2: a window begins with the first mount, and ends with its length or with the slot")

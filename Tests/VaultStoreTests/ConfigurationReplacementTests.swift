@@ -1,4 +1,5 @@
 import BackingStore
+import CLinux
 import Foundation
 import SystemPackage
 import Testing
@@ -198,6 +199,50 @@ import VaultFormat
         try change { _ in }
         var status = stat()
         #expect(stat(json, &status) == 0 && status.st_mode & 0o7777 == 0o640)
+    }
+
+    @Test func `extended attributes stay, an access control list among them`() throws {
+        let json = vault.path.appending("vaultfs.json").string
+        // acl(5) of rw for the owner, r for user 1234, nothing for others (linux/posix_acl_xattr.h).
+        let acl: [UInt8] = [
+            2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 0xD2, 4, 0, 0, 4, 0, 0, 0, 255, 255, 255, 255,
+            16, 0, 4, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
+        ]
+        let attributes = ["user.note": Array("mine".utf8), "system.posix_acl_access": acl]
+        for (name, value) in attributes { #expect(linux_setxattr(json, name, value, value.count, 0) == 0) }
+        try change { _ in }
+        for (name, value) in attributes {
+            var found = [UInt8](repeating: 0, count: 100)
+            let count = linux_getxattr(json, name, &found, found.count)
+            #expect(Array(found.prefix(max(0, count))) == value, "\(name)")
+        }
+        var status = stat()
+        #expect(stat(json, &status) == 0 && status.st_mode & 0o7777 == 0o640)
+    }
+
+    @Test func `what a change that was killed has left goes with the next, and nothing else does`() throws {
+        var left = ""
+        try change { [vault] step in
+            guard step == .rename else { return }
+            // As SIGKILL at this moment leaves it.
+            do {
+                left = try #require(vault.entries.first { $0.hasPrefix("vaultfs.tmp.") })
+                try FileManager.default.copyItem(
+                    atPath: vault.path.appending(left).string, toPath: vault.path.appending(left + "0").string)
+                try Data("half".utf8).write(to: URL(filePath: vault.path.appending(left + "1").string))
+            } catch { Issue.record(error) }
+        }
+        // Of a mount at work, and of nobody.
+        for name in ["vaultfs.tmp.0123456789abcdef", "vaultfs.tmp", "vaultfs.jsonx"] {
+            try Data().write(to: URL(filePath: vault.path.appending(name).string))
+        }
+        #expect(try vault.entries.contains(left + "0") && vault.entries.contains(left + "1"))
+        let directory = try vault.open()
+        try SlotEditor(directory, masterKey: directory.unlock(with: newSecret)).add(SlotRequest(secret: vault.secret))
+        #expect(
+            try vault.entries == [
+                "vaultfs.dir", "vaultfs.json", "vaultfs.jsonx", "vaultfs.tmp", "vaultfs.tmp.0123456789abcdef",
+            ])
     }
 
     @Test("the owner stays, where root changes another's vault", .enabled(if: geteuid() == 0))

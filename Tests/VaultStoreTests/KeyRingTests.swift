@@ -43,6 +43,27 @@ import VaultFormat
         #expect(try ProtectionClass.allCases.map { try seal($0) } == before)
     }
 
+    @Test("All keys are forgotten where that is asked for, and come back")
+    func forgetEverything() throws {
+        let before = try ProtectionClass.allCases.map { try seal($0) }
+        let held = try ring.classCipher(.none)
+        ring.beginForgetting(everything: true)
+        ring.forget()
+        #expect(ring.presentClasses == [])
+        for protectionClass in ProtectionClass.allCases {
+            #expect(throws: StoreError.locked) { _ = try ring.classCipher(protectionClass) }
+            #expect(throws: StoreError.locked) { _ = try ring.linkCipher(protectionClass) }
+        }
+        #expect(throws: CryptoError.keyForgotten) { _ = try held.seal([1], associatedData: []) }
+        let other = try SecretBytes.random(count: 32)
+        #expect(throws: VaultError.self) { try ring.restore(masterKey: other) }
+        #expect(ring.presentClasses == [])
+        try ring.restore(masterKey: masterKey)
+        #expect(try ProtectionClass.allCases.map { try seal($0) } == before)
+        ring.beginForgetting()
+        #expect(ring.presentClasses == [.untilFirstUnlock, .none])
+    }
+
     @Test("Another vault's master key restores nothing")
     func anotherKey() throws {
         ring.beginForgetting()

@@ -69,7 +69,7 @@ struct ViewFileSystemTests {
         #expect(throws: StoreError.locked) { try view.lookUp("f") }
         #expect(throws: StoreError.locked) { try view.system.attributes(entry.id) }
         _ = try view.system.attributes(.root)
-        #expect(view.system.forgetKeys() == ["view"])
+        #expect(view.system.forgetKeys(everything: false) == ["view"])
         view.gate.enter(.unlocked)
         #expect(throws: StoreError.locked) { try view.read(handle) }
     }
@@ -108,7 +108,7 @@ struct ViewFileSystemTests {
         #expect(opened == nil)
         let handle = try answer.wait { $0 }.get()
         view.gate.enter(.locked)
-        _ = view.system.forgetKeys()
+        _ = view.system.forgetKeys(everything: false)
         try view.system.restoreKeys(nil)
         view.gate.enter(.unlocked)
         #expect(try view.read(handle) == pattern(300))
@@ -174,7 +174,7 @@ struct ViewFileSystemTests {
     func forgottenWhileWaiting() throws {
         let slow = try SlowView()
         let answer = try slow.open(try slow.view.lookUp("f"))
-        _ = slow.view.system.forgetKeys()
+        _ = slow.view.system.forgetKeys(everything: false)
         #expect(throws: StoreError.locked) { try answer.wait { $0 }.get() }
     }
 

@@ -1,0 +1,211 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// Every place that a secret may come from, with every fault: one line, an exit code, nothing of the secret, the vault as it was.
+@Suite(.timeLimit(.minutes(5))) struct SecretFaultTests {
+    /// Where bytes come from that are to open the vault, or to open its new slot.
+    enum Source: String, CaseIterable, Sendable {
+        case passfile, descriptor, command, credential, keyfile, provider, recovery
+        case newPassfile, newDescriptor, newCommand, newKeyfile
+
+        var isNew: Bool { [.newPassfile, .newDescriptor, .newCommand, .newKeyfile].contains(self) }
+        var isKeyfile: Bool { self == .keyfile || self == .newKeyfile }
+        var isDescriptor: Bool { self == .descriptor || self == .newDescriptor }
+        var isCommand: Bool { [.command, .provider, .newCommand].contains(self) }
+        var isFile: Bool { !isDescriptor && !isCommand }
+    }
+
+    private let place: SlotPlace
+
+    init() throws { place = try SlotPlace() }
+
+    /// Opens the vault from `source`, or adds a slot with what is there.
+    /// - Parameter redirection: of the shell, for descriptor 0.
+    private func run(_ source: Source, _ path: String, redirection: String? = nil) throws -> CommandResult {
+        let options: [String] =
+            switch source {
+            case .passfile: ["--passfile", path]
+            case .descriptor: ["--passphrase-fd", "0"]
+            case .command: ["--extpass", "cat '\(path)' 2>&-"]
+            case .credential: ["--credential", (path as NSString).lastPathComponent]
+            case .keyfile: ["--keyfile", path]
+            case .provider: ["--provider", "cat '\(path)' 2>&-"]
+            case .recovery: ["--recovery-key", "--passfile", path]
+            case .newPassfile: ["--new-passfile", path]
+            case .newDescriptor: ["--new-passphrase-fd", "0"]
+            case .newCommand: ["--new-extpass", "cat '\(path)' 2>&-"]
+            case .newKeyfile: ["--new-keyfile", path]
+            }
+        let script = source.isDescriptor ? "exec \"$@\" \(redirection ?? "<'\(path)'")" : "exec \"$@\""
+        let directory = (path as NSString).deletingLastPathComponent
+        let command =
+            source.isNew
+            ? ["slot", "add", place.vault, "--scrypt-logn", "10"] + place.opening + options
+            : ["slot", "add", place.vault, "--new-keyfile", place.file("keyfile")] + options
+        return try place.run(
+            command, launcher: ["env", "CREDENTIALS_DIRECTORY=\(directory)", "sh", "-c", script, "sh"])
+    }
+
+    private func expect(
+        _ source: Source, _ exitCode: Int32, _ words: String, redirection: String? = nil, _ content: Data? = nil
+    ) throws {
+        let path = place.file("secret-\(source)")
+        if let content { try content.write(to: URL(fileURLWithPath: path)) }
+        try place.expectRefusal(exitCode, words) {
+            let result = try run(source, path, redirection: redirection)
+            if let content, content.count > 8 {
+                let said = Data((result.output + result.errors).utf8)
+                #expect(said.range(of: content.prefix(64)) == nil, "\(result)")
+            }
+            return result
+        }
+    }
+
+    @Test(arguments: Source.allCases)
+    func `one that is wrong`(source: Source) throws {
+        switch source {
+        case .keyfile:
+            let added = ["--new-keyfile", place.file("keyfile")]
+            try place.slot("add", place.opening + added).succeeded()
+            try expect(source, 4, "wrong keyfile", Data("wrong keyfile of more than 32 bytes!".utf8))
+        case .recovery:
+            try place.slot("add", place.opening + ["--new-recovery-key"]).succeeded()
+            let groups = Array(repeating: "00000000", count: 8) + ["66687aad"]
+            try expect(source, 4, "wrong recovery key", Data(groups.joined(separator: "-").utf8))
+            try expect(source, 4, "check digits disagree", Data((groups.dropLast() + ["66687aae"]).joined().utf8))
+        case .provider:
+            let text = Data("battery staple".utf8).base64EncodedString()
+            let answer = "{\"secret\":{\"kind\":\"passphrase\",\"bytes\":\"\(text)\"}}"
+            try expect(source, 4, "wrong passphrase", Data(answer.utf8))
+            try expect(source, 1, "expected {\"secret\"", Data("battery staple".utf8))
+        case .newPassfile, .newDescriptor, .newCommand, .newKeyfile: break
+        default: try expect(source, 4, "wrong passphrase", Data("battery staple".utf8))
+        }
+    }
+
+    @Test(arguments: Source.allCases)
+    func `one that is empty, or an empty line`(source: Source) throws {
+        try expect(source, 4, "is empty", Data())
+        let (exitCode, words): (Int32, String) =
+            switch source {
+            case .keyfile, .newKeyfile: (4, "a keyfile of 1 bytes is too short: at least 32")
+            case .recovery: (4, "0 digits instead of 72")
+            case .provider: (1, "the --provider command's answer")
+            default: (4, "the passphrase is empty")
+            }
+        try expect(source, exitCode, words, Data("\n".utf8))
+    }
+
+    @Test(arguments: Source.allCases)
+    func `one that is too long`(source: Source) throws {
+        let limit = source == .provider ? 16 << 20 : source.isKeyfile ? 8 << 20 : 64 << 10
+        try expect(source, 4, "has over \(limit) bytes", Data(repeating: UInt8(ascii: "s"), count: limit + 1))
+    }
+
+    @Test(arguments: Source.allCases)
+    func `one that is not UTF-8`(source: Source) throws {
+        let bytes = Data([0xFF, 0x80, 0xC3, 0x28] + Array(repeating: 0xFE, count: 40))
+        switch source {
+        case .recovery: try expect(source, 4, "not a hexadecimal digit", bytes)
+        case .provider: try expect(source, 1, "the --provider command's answer", bytes)
+        case .keyfile: try expect(source, 4, "no keyfile slot", bytes)
+        case .newPassfile, .newDescriptor, .newCommand, .newKeyfile:
+            let path = place.file("secret")
+            try bytes.write(to: URL(fileURLWithPath: path))
+            try run(source, path).succeeded()
+            #expect(try place.opens([source == .newKeyfile ? "--keyfile" : "--passfile", path]))
+        default: try expect(source, 4, "wrong passphrase", bytes)
+        }
+    }
+
+    @Test(arguments: Source.allCases)
+    func `one that is not there, or cannot be read`(source: Source) throws {
+        let option = source == .provider ? "--provider" : source.isNew ? "--new-extpass" : "--extpass"
+        if source.isDescriptor {
+            try expect(source, 4, "file descriptor 0 is empty", redirection: "<&-")
+            try expect(source, 1, "cannot read file descriptor 0: Is a directory", redirection: "</")
+            try expect(
+                source, 1, "cannot read file descriptor 0: Bad file descriptor", redirection: "0>'\(place.file("x"))'")
+        } else if source.isCommand {
+            try expect(source, 1, "the \(option) command failed with exit code 1")
+        } else {
+            try expect(source, 1, "cannot open \(place.file("secret-\(source)")): No such file or directory")
+            try Command(["mkdir", place.file("secret-\(source)")]).run().succeeded()
+            try expect(source, 1, "cannot read \(place.file("secret-\(source)")): Is a directory")
+        }
+    }
+
+    @Test(arguments: [Source.command, .provider, .newCommand])
+    func `a command that closes its output, is killed, or fails after it has spoken`(source: Source) throws {
+        let option = source == .provider ? "--provider" : source == .newCommand ? "--new-extpass" : "--extpass"
+        for (script, exitCode, words) in [
+            ("exec >&-", 4, "the output of the \(option) command is empty"),
+            ("kill -9 $$", 1, "the \(option) command was ended by signal 9"),
+            ("echo 'battery staple'; exit 7", 1, "the \(option) command failed with exit code 7"),
+            ("no-such-program 2>&-", 1, "the \(option) command failed with exit code 127"),
+        ] as [(String, Int32, String)] {
+            let opening = source == .newCommand ? place.opening : ["--new-keyfile", place.file("keyfile")]
+            try place.expectRefusal(exitCode, words) {
+                let result = try place.slot("add", opening + [option, script])
+                #expect(!result.errors.contains("battery"))
+                return result
+            }
+        }
+    }
+
+    @Test(arguments: ["--passphrase-fd", "--new-passphrase-fd"])
+    func `a pipe that does not block is waited for`(option: String) throws {
+        let script = """
+            import os, subprocess, sys, time
+            reading, writing = os.pipe()
+            os.set_blocking(reading, False)
+            child = subprocess.Popen(sys.argv[1:] + [str(reading)], pass_fds=[reading])
+            time.sleep(0.2)
+            os.write(writing, b"correct ")
+            time.sleep(0.1)
+            os.write(writing, b"horse")
+            os.close(writing)
+            sys.exit(child.wait())
+            """
+        let opening = option == "--passphrase-fd" ? ["--new-keyfile", place.file("keyfile")] : place.opening
+        try place.run(
+            ["slot", "add", place.vault, "--scrypt-logn", "10"] + opening + [option],
+            launcher: [Products.python, "-c", script]
+        ).succeeded()
+    }
+
+    @Test func `credentials are not looked for at the root`() throws {
+        for launcher in [["env", "CREDENTIALS_DIRECTORY="], ["env", "-u", "CREDENTIALS_DIRECTORY"]] {
+            try place.expectRefusal(1, "CREDENTIALS_DIRECTORY is not set") {
+                let command = ["slot", "add", place.vault, "--credential", "etc"]
+                return try place.run(command + ["--new-keyfile", place.file("keyfile")], launcher: launcher)
+            }
+        }
+    }
+
+    @Test func `on a terminal: wrong, not UTF-8, too long, and gone`() throws {
+        let before = try place.configuration
+        let (old, long) = ("Passphrase: =\(SlotPlace.passphrase)", String(repeating: "s", count: 5000))
+        for (options, answers, code, words) in [
+            ([], ["Passphrase: =é\u{85}wrong"], 4, "wrong passphrase"),
+            ([], ["Passphrase: =\(long)"], 4, "a terminal takes no more than 4094 bytes"),
+            ([], [old, "New passphrase: =\(long)"], 4, "a terminal takes no more than 4094 bytes"),
+            (["--recovery-key"], ["Recovery key: =battery"], 4, "not a hexadecimal digit"),
+            (["--recovery-key"], ["Recovery key: ="], 4, "0 digits instead of 72"),
+            (["--recovery-key"], ["Recovery key: =^D"], 4, "0 digits instead of 72"),
+            (["--recovery-key"], ["Recovery key: =\(long)"], 4, "a terminal takes no more than 4094 bytes"),
+            (["--recovery-key"], ["Recovery key: =gone"], 1, "the terminal is gone: Input/output error"),
+            (["--recovery-key"], ["Recovery key: =^C"], 130, ""),
+            ([], [old, "New passphrase: =battery staple", "The same again: =gone"], 1, "the terminal is gone"),
+        ] as [([String], [String], Int, String)] {
+            let (shown, errors) = try place.terminal("add", options, answers: answers)
+            #expect(shown.hasSuffix("exit \(code)\n") && !shown.contains("echo off"), "\(answers): \(shown)\(errors)")
+            #expect(
+                (words.isEmpty || errors.contains(words)) && errors.split(separator: "\n").count <= 1,
+                "\(answers): \(errors)")
+            for word in ["ssss", "battery", "horse"] { #expect(!(shown + errors).contains(word)) }
+        }
+        #expect(try place.configuration == before)
+    }
+}

@@ -1,0 +1,82 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// What the secret of a slot with an end may do to slots (FileFormat, Leases).
+@Suite(.timeLimit(.minutes(5))) struct SlotAuthorityTests {
+    private let place: SlotPlace
+    /// Of slot 2, which ends.
+    private let leased: [String]
+    private let new: [String]
+
+    init() throws {
+        place = try SlotPlace()
+        try place.directory.write("leased", String(repeating: "l", count: 40))
+        leased = ["--keyfile", place.file("leased")]
+        new = ["--new-keyfile", place.file("keyfile")]
+    }
+
+    private func lease(_ options: [String]) throws {
+        try place.slot("add", place.opening + ["--new-keyfile", place.file("leased")] + options).succeeded()
+    }
+
+    private func refused(_ action: String, _ options: [String]) throws {
+        for options in [options, action == "add" ? nil : options + ["--force"]].compactMap({ $0 }) {
+            try place.expectRefusal(4, "the secret is that of slot 2, which ends") {
+                try place.slot(action, leased + options)
+            }
+        }
+    }
+
+    @Test(arguments: [["--expires", "30d"], ["--play-window", "30d"], ["--expires", "30d", "--play-window", "40d"]])
+    func `a secret that ends makes nothing that may end later`(limits: [String]) throws {
+        try lease(limits)
+        for options in [
+            [], ["--expires", "31d"], ["--play-window", "1h"], ["--expires", "31d", "--play-window", "1h"],
+        ] {
+            try refused("add", new + options)
+        }
+        try refused("change", ["--keep-secret", "--play-window", "none", "--expires", "31d"])
+        for options in [["--expires", "never"], ["--play-window", "none"]] where limits[0] == options[0] {
+            try refused(
+                "change", ["--keep-secret", "--play-window", "41d"] + (limits[0] == "--expires" ? options : []))
+            if limits.count == 2 { try refused("change", ["--keep-secret"] + options) }
+        }
+        try refused("change", ["1", "--expires", "1h"] + new)
+        try refused("change", ["1"] + new)
+        try refused("remove", ["1"])
+        try refused("remove", ["1", "2"])
+        try place.slot("add", place.opening + new).succeeded()
+        try refused("remove", ["3"])
+    }
+
+    @Test func `it may do what ends with it or before, and change its own secret`() throws {
+        try lease(["--expires", "30d"])
+        try place.slot("add", leased + new + ["--expires", "29d"]).succeeded()
+        try place.slot("add", leased + new + ["--expires", "29d", "--play-window", "100d"]).succeeded()
+        try place.slot("remove", leased + ["3"]).succeeded()
+        try place.slot("change", leased + ["4", "--expires", "28d"] + new).succeeded()
+        try place.slot("change", leased + ["--keep-secret", "--label", "mine"]).succeeded()
+        try place.slot("change", leased + ["--keep-secret", "--expires", "20d"]).succeeded()
+        try refused("change", ["--keep-secret", "--expires", "21d"])
+        try place.slot("change", leased + new + ["--play-window", "1h"]).succeeded()
+        try place.slot("remove", ["--keyfile", place.file("keyfile"), "2"]).succeeded()
+        #expect(try place.slots().compactMap { $0["id"] as? Int } == [1, 4])
+    }
+
+    @Test func `a slot with a window that was not started keeps it when its secret is changed`() throws {
+        try lease(["--play-window", "30d"])
+        try place.slot("change", leased + new + ["--label", "mine"]).succeeded()
+        #expect(try place.slots()[1]["window"] != nil)
+    }
+
+    @Test func `it is renewed with a secret that has no end, and its own anew`() throws {
+        try lease(["--expires", "1d"])
+        try place.slot(
+            "change", place.opening + ["2", "--new-keyfile", place.file("leased"), "--expires", "60d"]
+        ).succeeded()
+        #expect(try place.opens(leased))
+        try place.slot("change", place.opening + ["2", "--play-window", "2d"]).succeeded()
+        #expect(try place.opens(leased))
+    }
+}

@@ -1,0 +1,54 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// What a crash tells of the memory of a process that holds secrets.
+    @Suite struct CoreDumps {
+        private let vault: VaultUnderTest
+        private let directory: TemporaryDirectory
+
+        init() throws {
+            vault = try VaultUnderTest()
+            directory = try TemporaryDirectory()
+        }
+
+        private func run(_ command: [String]) throws -> CommandResult {
+            try Command(
+                [
+                    "env", "-C", directory.path, "SWIFT_BACKTRACE=enable=yes", Products.python,
+                    Products.program("core_dump.py"),
+                ]
+                    + command
+            ).run().succeeded()
+        }
+
+        private func expectNothingTold(_ result: CommandResult, _ signal: Int32) throws {
+            #expect(result.output == "signal \(signal) core False\n", "\(result)")
+            // The daemon says that it has mounted.
+            #expect(result.errors.split(separator: "\n").allSatisfy { $0.contains("mounted /") }, "\(result)")
+            #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path) == [])
+        }
+
+        @Test("a command that crashes with a master key in memory", arguments: [SIGSEGV, SIGABRT, SIGBUS, SIGQUIT])
+        func command(signal: Int32) throws {
+            let crash = "kill -\(signal) $PPID; cat /dev/zero"
+            try expectNothingTold(
+                run([
+                    vault.account.binary, "slot", "add", vault.vault, "--passfile", vault.passfile, "--new-extpass",
+                    crash,
+                ]), signal)
+        }
+
+        @Test("the daemon", arguments: [SIGSEGV, SIGABRT])
+        func daemon(signal: Int32) throws {
+            Products.countMount()
+            try expectNothingTold(
+                run([
+                    "--mount", vault.mountpoint, "\(signal)", vault.account.binary, "mount", "--foreground",
+                    vault.vault,
+                    vault.mountpoint, "--passfile", vault.passfile, "--lock-file", "\(vault.plain)/device.lock",
+                ]), signal)
+        }
+    }
+}

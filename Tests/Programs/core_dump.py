@@ -1,0 +1,39 @@
+"""core_dump.py [--mount MOUNTPOINT SIGNAL] COMMAND...
+
+Runs a command where core dumps are allowed, in the working directory, and prints how it ended: "exit N core False" or
+"signal N core True". With --mount it is a mount in the foreground, which gets the signal once it is there.
+"""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+PATIENCE = 60
+
+
+def main():
+    words = sys.argv[1:]
+    mountpoint = number = None
+    if words[0] == "--mount":
+        mountpoint, number, words = words[1], int(words[2]), words[3:]
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    child = os.fork()
+    if child == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.execvp(words[0], words)
+    if mountpoint:
+        deadline = time.monotonic() + PATIENCE
+        while not os.path.ismount(mountpoint) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(child, number)
+    _, status = os.waitpid(child, 0)
+    if mountpoint:
+        subprocess.run(["fusermount3", "-u", "-z", mountpoint], check=False, stderr=subprocess.DEVNULL)
+    ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
+    print(ended, "core", os.WCOREDUMP(status))
+
+
+main()

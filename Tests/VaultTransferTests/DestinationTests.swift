@@ -1,0 +1,134 @@
+import Foundation
+import TestSupport
+import Testing
+
+@testable import vaultfs
+
+/// What `import` and `export` leave as it is at the destination, and what they leave behind.
+@Suite(.timeLimit(.minutes(5))) struct DestinationTests {
+    /// cap_net_raw+ep (linux/capability.h, struct vfs_cap_data).
+    private static let capability = "0x0100000200200000000000000000000000000000"
+
+    private let place: TransferPlace
+
+    init() throws {
+        place = try TransferPlace()
+        try shell("mkdir tree")
+    }
+
+    /// Runs a script in the directory of the trees.
+    @discardableResult
+    private func shell(_ script: String) throws -> String {
+        try Command(["env", "-C", place.directory.path, "sh", "-ec", script]).run().succeeded().output
+    }
+
+    private func expectRefusal(
+        _ result: CommandResult, _ name: String, sourceLocation: SourceLocation = #_sourceLocation
+    ) {
+        #expect(result.exitCode == FailureCode.incomplete.rawValue, "\(result)", sourceLocation: sourceLocation)
+        #expect(
+            result.errors.contains("\(name): something else is there already: --overwrite replaces files"), "\(result)",
+            sourceLocation: sourceLocation)
+    }
+
+    @Test func `what gives others' rights does not come out of a vault unless that is asked for`() throws {
+        try shell(
+            "printf x >tree/setuid; cp tree/setuid tree/setgid; cp tree/setuid tree/plain; mkdir tree/inherits; mkfifo tree/fifo"
+        )
+        try shell("chmod 4755 tree/setuid; chmod 2755 tree/setgid tree/inherits; chmod 1644 tree/plain")
+        var message = "could not keep 2 modes"
+        if Products.isRoot {
+            try shell(
+                "printf x >tree/able; chmod 755 tree/able; setfattr -n security.capability -v \(Self.capability) tree/able; mknod tree/null c 1 3; ln tree/null tree/too"
+            )
+            message += ", 1 set of attributes, 2 devices"
+        }
+        try place.importing("tree", options: ["--verify"]).run().succeeded()
+        let result = try place.exporting(to: "out", options: ["--verify", "--json"], dropsSpecial: true).run()
+        #expect(result.exitCode == FailureCode.notKept.rawValue)
+        #expect(result.errors.hasSuffix(": \(message)\n"), "\(result)")
+        let kept = try place.fields(result)["notKept"] as? [String: Int]
+        #expect(kept?["modes"] == 2 && kept?["devices"] == (Products.isRoot ? 2 : 0))
+        let modes = "cd out; stat -c '%a %n' fifo inherits plain setgid setuid"
+        #expect(try shell(modes) == "644 fifo\n2755 inherits\n1644 plain\n755 setgid\n755 setuid\n")
+        let able = Products.isRoot ? "able\n" : ""
+        #expect(
+            try shell("cd out; ls; getfattr -m security.capability *") == able
+                + "fifo\ninherits\nplain\nsetgid\nsetuid\n")
+        try place.exporting(to: "all").run().succeeded()
+        try place.expectSame("tree", "all")
+        // A file by itself is no other matter.
+        let one = try place.exporting(":setuid", to: "one", dropsSpecial: true).run()
+        #expect(one.exitCode == FailureCode.notKept.rawValue)
+        #expect(try shell("stat -c %a one") == "755\n")
+    }
+
+    @Test func `a destination that is there keeps its own, directories in it get the source's, a new one as well`()
+        throws
+    {
+        try shell("mkdir tree/sub out out/sub; printf x >tree/sub/file; setfattr -n user.tree -v 1 tree tree/sub")
+        try shell(
+            "setfattr -n user.own -v 1 out; setfattr -n user.own -v 1 out/sub; chmod 701 tree tree/sub; chmod 750 out out/sub"
+        )
+        try shell("touch -d 2001-01-01 tree/sub tree")
+        let look = "stat -c '%a %U %n' out; getfattr -d --absolute-names out"
+        let before = try shell(look)
+        let vault = try Command(["stat", "-c", "%a %u", place.vault.vault]).run().succeeded().output
+        try place.importing("tree").run().succeeded()
+        #expect(try Command(["stat", "-c", "%a %u", place.vault.vault]).run().succeeded().output == vault)
+        try place.exporting(to: "out").run().succeeded()
+        #expect(try shell(look) == before)
+        try place.expectSame("tree", "out")
+        try place.importing("tree", to: ":new").run().succeeded()
+        try place.exporting(":new", to: "made").run().succeeded()
+        try place.expectSame("tree", "made", withRoots: true)
+        #expect(try shell("ls -A made") == "sub\n")
+    }
+
+    @Test func `a directory that an interrupted export has made gets the source's when the next one is done`() throws {
+        try shell("chmod 711 tree; printf x >tree/file; touch -d 2001-01-01 tree")
+        try place.importing("tree", to: ":new").run().succeeded()
+        // As one that was killed leaves it.
+        try shell(
+            "mkdir -m 700 out; touch out/.vaultfs-transfer-0000000000000000 out/.vaultfs-transfer-00000000000000a0")
+        try place.exporting(":new", to: "out").run().succeeded()
+        try place.expectSame("tree", "out", withRoots: true)
+        #expect(try shell("ls -A out") == "file\n")
+    }
+
+    @Test func `what has the same time and is something else is not replaced without a word`() throws {
+        try shell("ln -s one tree/link; printf one >tree/first; ln tree/first tree/second")
+        try shell("touch -h -d 2001-01-01 tree/link tree/first")
+        if Products.isRoot { try shell("mknod tree/device c 1 3; touch -d 2001-01-01 tree/device") }
+        try place.importing("tree").run().succeeded()
+        try shell("mkdir out; ln -s other out/link; printf two >out/second; touch -h -d 2001-01-01 out/link out/second")
+        if Products.isRoot { try shell("mknod out/device c 1 5; touch -d 2001-01-01 out/device") }
+        try shell("cp -a out before")
+        let refused = try place.exporting(to: "out").run()
+        expectRefusal(refused, "link")
+        expectRefusal(refused, "second")
+        if Products.isRoot { expectRefusal(refused, "device") }
+        for name in ["link", "second"] + (Products.isRoot ? ["device"] : []) {
+            #expect(try shell("rsync -ain --checksum before/\(name) out/").isEmpty, "\(name)")
+        }
+        try place.exporting(to: "out", options: ["--overwrite"]).run().succeeded()
+        try place.expectSame("tree", "out")
+    }
+
+    @Test func `two names of which an earlier run made a file each become one`() throws {
+        try shell("printf one >tree/first; ln tree/first tree/second; mkdir out")
+        try place.importing("tree").run().succeeded()
+        try shell("cp -a tree/first out/first; cp -a tree/second out/second")
+        try place.exporting(to: "out").run().succeeded()
+        try place.expectSame("tree", "out")
+    }
+
+    @Test func `a source that is called like something unfinished is an error, not left out without a word`() throws {
+        let name = ".vaultfs-transfer-0123456789abcdef"
+        try shell("printf x >tree/file; printf x >tree/\(name); mkdir tree/.vaultfs-transfer-0000000000000000")
+        let result = try place.importing("tree", options: ["--json"]).run()
+        #expect(result.exitCode == FailureCode.incomplete.rawValue)
+        #expect(result.errors.contains("\(name): not copied: so is called what an import or export has not finished"))
+        #expect(try place.fields(result)["failed"] as? Int == 2)
+    }
+}
