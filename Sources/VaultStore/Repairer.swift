@@ -24,6 +24,7 @@ package final class Repairer {
     private var onStep: (Int) -> Void = { _ in }
     private var steps = 0
 
+    /// What has the journal's name and is none steps aside already here.
     /// - Parameter directory: locked by the caller, exclusively.
     /// - Throws: `system`, `format`.
     package init(directory: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {

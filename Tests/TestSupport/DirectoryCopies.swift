@@ -1,13 +1,9 @@
-internal import CallWatch
 import Foundation
 internal import Synchronization
 
 /// Copies of a directory, taken while something is at work on it: what a kill, or a power cut, would leave. They go with
 /// the object.
 package final class DirectoryCopies: Sendable {
-    /// Whom the calls of this process concern, by the path of their directories.
-    private static let watching = Mutex<[String: DirectoryCopies]>([:])
-
     private let directory: String
     private let taken = Mutex<(paths: [String], failure: (any Error)?)>(([], nil))
 
@@ -31,10 +27,11 @@ package final class DirectoryCopies: Sendable {
 
     /// Takes a copy before each call that `body` makes, in whatever thread, to change something in the directory.
     package func takeBeforeEachChange(_ body: () throws -> Void) throws {
-        Self.watching.withLock { $0[directory] = self }
-        call_watch_set { DirectoryCopies.willChange($0) }
-        defer { Self.watching.withLock { _ = $0.removeValue(forKey: directory) } }
-        try body()
+        let answer = { @Sendable [self] (_: Bool) -> Int32 in
+            do { try take() } catch { taken.withLock { if $0.failure == nil { $0.failure = error } } }
+            return 0
+        }
+        try CallWatcher.watch(directory, answer, during: body)
         if let failure = taken.withLock({ $0.failure }) { throw failure }
     }
 
@@ -42,14 +39,5 @@ package final class DirectoryCopies: Sendable {
     package func putBack(_ path: String) throws {
         try Command(["rm", "-rf", directory]).run().succeeded()
         try Command(["cp", "-a", path, directory]).run().succeeded()
-    }
-
-    private static func willChange(_ fd: Int32) {
-        guard let path = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\(fd)") else {
-            return
-        }
-        let found = watching.withLock { $0.first { path == $0.key || path.hasPrefix($0.key + "/") }?.value }
-        guard let found else { return }
-        do { try found.take() } catch { found.taken.withLock { if $0.failure == nil { $0.failure = error } } }
     }
 }

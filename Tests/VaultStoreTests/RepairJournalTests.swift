@@ -57,16 +57,17 @@ import VaultFormat
     }
 
     /// Of two files with one id, copies, the one that needs the slot has it.
-    @Test func theSlotThatOneOfTwoNeeds() throws {
+    @Test(arguments: [["d", "e"], ["e", "d"]]) func theSlotThatOneOfTwoNeeds(_ places: [String]) throws {
         let vault = try VerifierVault { try $0.file("f", count: 10_000, in: $0.directory("d")) }
         let path = try vault.backing("d/f")
         let bytes = try VerifierVault.contents(path)
         try vault.fillSlot(5, file: bytes, chunk: 1, record: Array(bytes[vault.record(1, in: bytes)]))
         let copy = try vault.backing("e")
         try Command(["cp", "-a", try vault.backing("d"), copy]).run().succeeded()
-        try vault.edit(path) { $0[128 + 4128 + 100] ^= 1 }
-        try vault.edit(copy + "/" + vault.entry("d/f")) { $0[30] ^= 1 }
-        #expect(try vault.found() == ["damaged e/f", "journaled d/f@4096+4096"])
+        let entry = try vault.entry("d/f")
+        try vault.edit(vault.backing(places[0]) + "/" + entry) { $0[128 + 4128 + 100] ^= 1 }
+        try vault.edit(vault.backing(places[1]) + "/" + entry) { $0[30] ^= 1 }
+        #expect(try vault.found() == ["damaged \(places[1])/f", "journaled \(places[0])/f@4096+4096"])
     }
 
     /// `Journal` takes it for one in use, and so does a verifier.

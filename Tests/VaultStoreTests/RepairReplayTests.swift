@@ -54,6 +54,26 @@ import Testing
         try replay(vault, leaving: before, atLeast: 40)
     }
 
+    /// The disk full from any call on, which is told; with space again the repair comes to its end, and nothing is lost.
+    @Test func aFullDisk() throws {
+        let vault = try VerifierVault(copying: "vault-4096")
+        let before = try contents(vault)
+        try damage(vault, isRoot: false)
+        let copies = DirectoryCopies(of: vault.path)
+        try copies.take()
+        var call = 0
+        var wasFull = true
+        while wasFull {
+            try copies.putBack(copies.paths[0])
+            wasFull = CallWatcher.fullDisk(in: vault.path, from: call) { _ = try? vault.repair() }
+            #expect(try vault.repair() == [], "full at call \(call)")
+            #expect(try vault.found() == [], "full at call \(call)")
+            #expect(try contents(vault) == before, "full at call \(call)")
+            call += 1
+        }
+        #expect(call > 20)
+    }
+
     @Test func aFileLongerThanItsHeaderSays() throws {
         let vault = try VerifierVault { try $0.file("f", count: 10_000) }
         let path = try vault.backing("f")
