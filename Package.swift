@@ -96,7 +96,10 @@ let package = Package(
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             path: "Benchmarks/Micro", swiftSettings: settings),
-        .target(name: "TestSupport", dependencies: [system], path: "Tests/TestSupport", swiftSettings: settings),
+        .target(name: "CallWatch", path: "Tests/CallWatch"),
+        .target(
+            name: "TestSupport", dependencies: ["CallWatch", system], path: "Tests/TestSupport", swiftSettings: settings
+        ),
         .testTarget(
             name: "VaultCryptoTests", dependencies: ["VaultCrypto", "CLinux", "TestSupport"], swiftSettings: settings),
         .testTarget(
@@ -140,7 +143,11 @@ let package = Package(
             ],
             swiftSettings: settings),
         .testTarget(
-            name: "VaultTransferTests", dependencies: ["vaultfs", "VaultTransfer", "TestSupport", system],
+            name: "VaultTransferTests",
+            dependencies: [
+                "vaultfs", "VaultTransfer", "VaultFileSystem", "VaultStore", "VaultFormat", "VaultCrypto",
+                "BackingStore", "TestSupport", system,
+            ],
             swiftSettings: settings),
         .testTarget(
             name: "FuseSessionTests",

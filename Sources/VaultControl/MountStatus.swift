@@ -33,7 +33,7 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package let statistics: JSONValue?
     /// What the kernel asked for, and how the daemon waited for it.
     package let requests: JSONValue?
-    /// What does not work of a view, a line each.
+    /// What does not work, a line each; of a vault nil where everything does.
     package let problems: [String]?
 
     package init(

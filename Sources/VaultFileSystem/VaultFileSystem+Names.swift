@@ -107,8 +107,10 @@ extension VaultFileSystem {
         let directory = try directory(parentNode)
         let encoded = try directory.encode(name)
         let status = try directory.status(of: encoded.entry)
+        let going = openIfJournaled(encoded.entry, status, in: directory)
         try directory.unlink(encoded)
         removed(status, parentNode, encoded.entry)
+        forgetSlots(of: going)
     }
 
     /// rmdir(2).
@@ -163,6 +165,7 @@ extension VaultFileSystem {
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
         if let target, target.st_mode & S_IFMT == S_IFDIR, flags == 0 { keepIfInUse(target) }
+        let going = target.flatMap { openIfJournaled(newEncoded.entry, $0, in: newDirectory) }
         do throws(StoreError) {
             try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
         } catch {
@@ -177,6 +180,7 @@ extension VaultFileSystem {
                 if let node = nodes.find(target) { nodes.moveName(node, from: newPlace, to: oldName) }
             } else {
                 removed(target, newNode, newEncoded.entry)
+                forgetSlots(of: going)
             }
         }
         if let node = nodes.find(source) { nodes.moveName(node, from: oldName, to: newPlace) }

@@ -86,14 +86,20 @@ extension EncryptedFile {
         let chunkSize = UInt64(layout.chunkSize)
         var chunk = plaintextOffset / chunkSize
         let count = layout.chunkCount(ofLength: length)
+        let missing = try firstMissingChunk(length)
         while chunk < count {
+            // What is not there is no hole: to read it is an error, or the journal has it.
+            if chunk >= missing { return toHole ? length : max(plaintextOffset, chunk * chunkSize) }
             let start = layout.recordOffset(ofChunk: chunk)
             let end = min(start + UInt64(layout.recordSize), layout.backingSize(ofPlaintextLength: length))
             // The next data at or after this record; a record with none is a hole.
             let data = try offset(start, linux_SEEK_DATA) ?? .max
             if data >= end {
                 if toHole { return max(plaintextOffset, chunk * chunkSize) }
-                if data == .max { return nil }
+                if data == .max {
+                    chunk = missing
+                    continue
+                }
                 chunk = (data - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize)
                 continue
             }
@@ -108,7 +114,16 @@ extension EncryptedFile {
         return toHole ? length : nil
     }
 
-    private func offset(_ from: UInt64, _ whence: Int32) throws(StoreError) -> UInt64? {
+    /// The first chunk of which the backing file, which may be shorter than the length says, does not hold everything.
+    private func firstMissingChunk(_ length: UInt64) throws(StoreError) -> UInt64 {
+        let stored = UInt64(clamping: try reader.status().st_size)
+        if stored >= layout.backingSize(ofPlaintextLength: length) { return .max }
+        return (max(stored, UInt64(ChunkLayout.headerSize)) - UInt64(ChunkLayout.headerSize))
+            / UInt64(layout.recordSize)
+    }
+
+    /// lseek(2) of the backing file; nil where it is ENXIO.
+    func offset(_ from: UInt64, _ whence: Int32) throws(StoreError) -> UInt64? {
         let found = lseek(reader.fd, off_t(from), whence)
         if found >= 0 { return UInt64(found) }
         let error = currentErrno()

@@ -26,6 +26,23 @@ extension EncryptedFile {
         try file.synchronize(dataOnly: false)
     }
 
+    /// Copies what verifies behind a sealed length to a file of `lost+found`: a header that is older than the data, put
+    /// back by somebody or by a disk, is sealed at a length that was. Before anything that opens the file may cut it.
+    static func keepTail(
+        of descriptor: Descriptor, in store: Store, _ lostAndFound: () throws(StoreError) -> LostAndFound
+    ) throws(StoreError) {
+        let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)
+        let length = store.layout.plaintextLength(ofBackingSize: backingSize)
+        guard header.isSealed && length > header.length else { return }
+        let file = EncryptedFile(
+            store: store, reader: descriptor, writer: nil, header: header, keys: keys, length: length)
+        let tail = try FileTail(of: file, from: header.length)
+        guard try tail.isThere() else { return }
+        let digits = String(header.fileID, radix: 16)
+        let name = String(repeating: "0", count: 16 - digits.count) + digits + ".tail"
+        try lostAndFound().makeFile(Array(name.utf8)) { (copy) throws(StoreError) in try tail.copy(to: copy) }
+    }
+
     /// Opens a file that may be shorter than its sealed header says: then the header is made to vouch for what is left.
     private static func openAnyLength(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
         let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)

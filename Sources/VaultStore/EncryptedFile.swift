@@ -69,6 +69,13 @@ package final class EncryptedFile: Sendable {
         writing = Mutex(WriteState(header: header, writer: writer, lastRecordIsUnproven: !header.isSealed && !isNew))
     }
 
+    deinit {
+        // Without a name it is gone now, and while it was open its slots may have been its records.
+        if !store.isReadOnly, store.journal.isHoldingRecords, let status = try? reader.status(), status.st_nlink == 0 {
+            store.journal.forget(file: fileID)
+        }
+    }
+
     /// Opens a backing file: authenticates its header and checks the sealed length.
     /// - Parameter descriptor: of a regular file, open for reading.
     /// - Throws: `.damaged` for a header that does not authenticate, a file under 128 bytes, one shorter than sealed.
@@ -138,6 +145,13 @@ package final class EncryptedFile: Sendable {
             return try parseHeader(UnsafeRawBufferPointer(bytes), keyRing: keyRing)
         }
         return (header, keys, UInt64(status.st_size))
+    }
+
+    /// The file id as the header spells it, authentic or not: 8 bytes at 8, little-endian (FileFormat.md, "The header").
+    static func unprovenFileID(of descriptor: Descriptor) throws(StoreError) -> UInt64 {
+        var start = [UInt8](repeating: 0, count: 16)
+        _ = try start.withMutableBytes { (bytes) throws(StoreError) in try descriptor.read(at: 0, into: bytes) }
+        return start[8...].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
     }
 
     /// A header's 128 bytes, authenticated.

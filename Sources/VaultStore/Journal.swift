@@ -24,38 +24,40 @@ package final class Journal: Sendable {
 
     static let entry = Array("vaultfs.journal".utf8)
     private let descriptor: Descriptor?
+    /// Why there is something and it is not read.
+    private let fault: String?
+    private let isReadOnly: Bool
     private let chunkSize: Int
     private let pool = SlotPool()
     private let retained = Mutex<[Address: [Retained]]>([:])
+    /// Told, once, when a write was refused for want of slots.
+    let onExhausted = Mutex<(@Sendable (String) -> Void)?>(nil)
     /// Spares every open file a look at the table, which is empty but after a crash.
     private let hasRetained = Atomic<Bool>(false)
 
     private var slotSize: Int { JournalSlot.size(chunkSize: chunkSize) }
 
     /// Opens the journal in the vault's root, makes and preallocates it where it may be written, and notes the slots
-    /// that are in use.
+    /// that are in use. What has its name and is no file is not opened: who only reads goes on without a journal.
+    /// - Throws: `.damaged` for that, where it may be written.
     init(root: Int32, chunkSize: Int, isReadOnly: Bool) throws(StoreError) {
         self.chunkSize = chunkSize
-        let size = JournalSlot.count * JournalSlot.size(chunkSize: chunkSize)
-        var opened: Descriptor?
-        do {
-            opened = try Descriptor(
-                at: root, Self.entry, flags: isReadOnly ? O_RDONLY | O_NONBLOCK : O_RDWR | O_CREAT | O_NONBLOCK,
-                mode: 0o600)
-        } catch .system(.noSuchFileOrDirectory) where isReadOnly {
-            opened = nil
+        self.isReadOnly = isReadOnly
+        do throws(StoreError) {
+            descriptor = isReadOnly ? try Self.openToRead(root) : try Self.openToWrite(root)
+            fault = nil
+        } catch {
+            guard isReadOnly, case .damaged(let reason) = error else { throw error }
+            descriptor = nil
+            fault = reason
         }
-        descriptor = opened
-        guard let opened else { return }
-        let status = try opened.status()
-        guard status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1 else {
-            throw .damaged("vaultfs.journal is not a regular file with one name")
-        }
-        if !isReadOnly { try giveToOwner(of: root, opened, status) }
-        if !isReadOnly && linux_fallocate(opened.fd, 0, 0, Int64(size)) != 0 {
+        guard let descriptor else { return }
+        let size = JournalSlot.journalSize(chunkSize: chunkSize)
+        if !isReadOnly { try giveToOwner(of: root, descriptor, try descriptor.status()) }
+        if !isReadOnly && linux_fallocate(descriptor.fd, 0, 0, Int64(size)) != 0 {
             // Not to be had here (full, or a store without fallocate): slots are then allocated as they are written.
         }
-        try findSlotsInUse(opened)
+        try findSlotsInUse(descriptor)
     }
 
     /// A journal that root's mount has made must not keep the vault's owner out.
@@ -90,8 +92,26 @@ package final class Journal: Sendable {
     /// How many records one batch may replace.
     func batchLimit() throws(StoreError) -> Int {
         let reach = pool.reach
-        guard reach > 0 else { throw .damaged("vaultfs.journal: every slot holds a record that does not verify") }
+        guard reach > 0 else { throw exhausted() }
         return reach
+    }
+
+    private func exhausted() -> StoreError {
+        let said = problem ?? "vaultfs.journal: too many of its slots hold records"
+        // Once is enough: programs try again.
+        onExhausted.withLock { $0.take() }?(said)
+        return .damaged(said)
+    }
+
+    /// What keeps the journal from doing its work, for people; nil where nothing does.
+    var problem: String? {
+        if let fault { return fault }
+        // Who only reads, reads them there.
+        guard isHoldingRecords, !isReadOnly else { return nil }
+        let count = JournalSlot.count - pool.reach
+        return "vaultfs.journal: \(count) of \(JournalSlot.count) slots hold records that could not be put in place"
+            + (count == JournalSlot.count ? ", and nothing can be overwritten" : "")
+            + "; unmount, and 'vaultfs verify --repair' frees them"
     }
 
     /// Puts the new records of consecutive chunks into slots; returns the slots taken, in the chunks' order by number.
@@ -104,7 +124,7 @@ package final class Journal: Sendable {
         if slots.nonzeroBitCount < count {
             // Slots were retained since `batchLimit`: never wait for more while holding some.
             pool.put(slots)
-            throw .damaged("vaultfs.journal: too many slots hold records that do not verify")
+            throw exhausted()
         }
         do {
             try fill(slots, of: descriptor, fileID: fileID, firstChunk: firstChunk, records: records, recordSize)
@@ -204,6 +224,36 @@ package final class Journal: Sendable {
             return found
         }
         if let found { release(found.reduce(0) { $0 | 1 << UInt64($1.slot) }) }
+    }
+
+    /// A retained slot as it is on disk; nil where it is not retained.
+    func contents(ofRetained slot: Int) throws(StoreError) -> [UInt8]? {
+        guard let descriptor, let found = retainedSlot(slot) else { return nil }
+        var bytes = [UInt8](repeating: 0, count: JournalSlot.recordOffset + found.slot.recordSize)
+        let count = try bytes.withMutableBytes { (buffer) throws(StoreError) -> Int in
+            try descriptor.read(at: UInt64(slot * slotSize), into: buffer)
+        }
+        return Array(bytes[..<count])
+    }
+
+    /// Frees one retained slot.
+    func free(retained slot: Int) {
+        guard let found = retainedSlot(slot) else { return }
+        retained.withLock { table in
+            table[found.address]?.removeAll { $0.slot == slot }
+            if table[found.address]?.isEmpty == true { table.removeValue(forKey: found.address) }
+            if table.isEmpty { hasRetained.store(false, ordering: .releasing) }
+        }
+        release(1 << UInt64(slot))
+    }
+
+    private func retainedSlot(_ slot: Int) -> (address: Address, slot: Retained)? {
+        retained.withLock { table in
+            for (address, slots) in table {
+                if let found = slots.first(where: { $0.slot == slot }) { return (address, found) }
+            }
+            return nil
+        }
     }
 
     /// The retained slots of one file, by chunk; a chunk's by number.

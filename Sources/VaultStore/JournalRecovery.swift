@@ -77,10 +77,7 @@ package struct JournalRecovery {
     }
 
     private mutating func recover(_ descriptor: Descriptor) throws(StoreError) {
-        var start = [UInt8](repeating: 0, count: 16)
-        _ = try start.withMutableBytes { (bytes) throws(StoreError) in try descriptor.read(at: 0, into: bytes) }
-        // The file id: 8 bytes at 8, little-endian (FileFormat.md, "The header").
-        let fileID = start[8...].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        let fileID = try EncryptedFile.unprovenFileID(of: descriptor)
         guard wanted.contains(fileID) else { return }
         // It is not gone. Where it cannot be opened or written its slots are needed on.
         wanted.remove(fileID)

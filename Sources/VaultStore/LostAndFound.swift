@@ -72,16 +72,20 @@ struct LostAndFound {
         }
         let sidecar = EntryName.kind(of: entry) == .longName ? EntryName.sidecar(of: entry) : nil
         if let sidecar { try keepCopy(of: sidecar, from: directory, as: object.name + Array(".name".utf8)) }
-        try move(entry, object, from: directory)
+        _ = try move(entry, object, from: directory)
         if let sidecar { _ = withCString(sidecar) { unlinkat(directory.fd, $0, 0) } }
     }
 
-    private func move(_ entry: [UInt8], _ object: LostObject, from directory: Descriptor) throws(StoreError) {
+    /// Returns the entry it has here.
+    private func move(
+        _ entry: [UInt8], _ object: LostObject, from directory: Descriptor
+    ) throws(StoreError) -> [UInt8] {
         for name in Self.names(object.name) {
             let newEntry = try opened.encode(name).entry
             do throws(StoreError) {
-                return try OpenDirectory.rename(
+                try OpenDirectory.rename(
                     entry, from: directory.fd, to: opened.descriptor.fd, as: newEntry, flags: linux_RENAME_NOREPLACE)
+                return newEntry
             } catch .system(.fileExists) {
                 let there = try opened.status(of: newEntry)
                 guard there.st_dev == object.status.st_dev, there.st_ino == object.status.st_ino else { continue }
@@ -90,21 +94,44 @@ struct LostAndFound {
                 _ = try withCString(entry) { (name) throws(StoreError) in
                     try retrying { unlinkat(directory.fd, name, 0) }
                 }
-                return
+                return newEntry
             }
         }
         throw .system(.fileExists)
     }
 
-    /// Keeps all that a file of vaultfs's own holds, which may not authenticate, in a file here, and removes it.
-    /// - Throws: `.damaged` where it is no regular file, or far larger than it can be: then it stays.
+    /// Keeps what has a name of vaultfs's own here, though it may not authenticate: what a file holds, or a link's target,
+    /// in a file; anything else as it is, a directory with a record of its own.
+    /// - Throws: `.damaged` for a file far larger than it can be: then it stays.
     func keep(_ entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
-        try keepCopy(of: entry, from: directory, as: name)
+        let status: stat
+        do throws(StoreError) { status = try directory.status(of: entry) } catch .system(.noSuchFileOrDirectory) {
+            return
+        }
+        switch status.st_mode & S_IFMT {
+        case S_IFREG: try keepCopy(of: entry, from: directory, as: name)
+        case S_IFLNK: try keep(try directory.linkTarget(of: entry), as: name)
+        case S_IFDIR where LostObject.find(entry, in: directory, store.keyRing) != nil:
+            return try take(entry, from: directory)
+        case S_IFDIR:
+            let moved = try move(entry, LostObject(name: name, status: status), from: directory)
+            // Only here: with its name a directory whose record is missing is one that a repair knows.
+            return try renewRecord(of: Descriptor(at: opened.descriptor.fd, moved, flags: O_RDONLY | O_DIRECTORY))
+        default:
+            _ = try move(entry, LostObject(name: name, status: status), from: directory)
+            return
+        }
         _ = withCString(entry) { unlinkat(directory.fd, $0, 0) }
     }
 
-    /// Durable when it returns; nothing where there is no such entry.
-    private func keepCopy(of entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
+    /// A directory that was never one of the vault's: what it has for a record stays in it under another name.
+    private func renewRecord(of directory: Descriptor) throws(StoreError) {
+        try LostRecord.stepAside(OpenDirectory.recordEntry, as: LostRecord.prefix, in: directory)
+        try LostRecord.make(in: directory, store)
+    }
+
+    /// Keeps what a file holds in a file here, durably; nothing where there is no such entry.
+    func keepCopy(of entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         let pin: Descriptor
         do { pin = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH) } catch .system(.noSuchFileOrDirectory)
         {
@@ -113,25 +140,67 @@ struct LostAndFound {
         guard try pin.status().st_mode & S_IFMT == S_IFREG,
             let bytes = try pin.reopened(flags: O_RDONLY | O_NONBLOCK).readToEnd(limit: Self.mostKept)
         else { throw .damaged("\(String(decoding: entry, as: UTF8.self)) is not a small regular file, and stays") }
-        let file = try makeFile(name)
-        let workspace = try Workspace(layout: store.layout)
-        var done = 0
-        while done < bytes.count {
-            done += try bytes.withBytes { (all) throws(StoreError) -> Int in
-                try file.write(
-                    UnsafeRawBufferPointer(rebasing: all[done...]), at: UInt64(done), workspace: workspace)
-            }
-        }
-        _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
-        try file.synchronize(dataOnly: false)
-        try opened.synchronizeNames()
+        try keep(bytes, as: name)
     }
 
-    private func makeFile(_ name: [UInt8]) throws(StoreError) -> EncryptedFile {
+    /// Keeps a list of what is about to be moved here, durably: lines of an entry, a tab, and its name here. One that
+    /// could never have been a name's is left out.
+    func list(_ moves: [(entry: [UInt8], name: [UInt8])], as name: [UInt8]) throws(StoreError) {
+        let spellable = Set(Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./".utf8))
+        var bytes: [UInt8] = []
+        for move in moves where move.entry.allSatisfy(spellable.contains) {
+            bytes += move.entry + [UInt8(ascii: "\t")] + move.name + [UInt8(ascii: "\n")]
+        }
+        if !bytes.isEmpty { try keep(bytes, as: name + Array(".entries".utf8)) }
+    }
+
+    /// Makes a file of these bytes, durably, unless a repair that was cut short has.
+    func keep(_ bytes: [UInt8], as name: [UInt8]) throws(StoreError) {
+        let workspace = try Workspace(layout: store.layout)
+        if try isKept(bytes, as: name, workspace) { return }
+        try makeFile(name) { (file) throws(StoreError) in
+            var done = 0
+            while done < bytes.count {
+                done += try bytes.withBytes { (all) throws(StoreError) -> Int in
+                    try file.write(
+                        UnsafeRawBufferPointer(rebasing: all[done...]), at: UInt64(done), workspace: workspace)
+                }
+            }
+        }
+    }
+
+    private func isKept(_ bytes: [UInt8], as name: [UInt8], _ workspace: Workspace) throws(StoreError) -> Bool {
+        guard
+            let descriptor = try? Descriptor(
+                at: opened.descriptor.fd, opened.encode(name).entry, flags: O_RDONLY | O_NONBLOCK),
+            let file = try? EncryptedFile.open(descriptor, in: store), file.length == UInt64(bytes.count)
+        else { return false }
+        var found = [UInt8](repeating: 0, count: bytes.count)
+        let count = try? found.withMutableBytes { (buffer) throws(StoreError) -> Int in
+            try file.read(at: 0, into: buffer, workspace: workspace)
+        }
+        guard count == bytes.count, found == bytes else { return false }
+        try file.synchronize(dataOnly: false)
+        try opened.synchronizeNames()
+        return true
+    }
+
+    /// Makes a file here, durable when this returns; where that fails there is none.
+    func makeFile(_ name: [UInt8], _ fill: (EncryptedFile) throws(StoreError) -> Void) throws(StoreError) {
         for name in Self.names(name) {
+            let file: EncryptedFile
             do throws(StoreError) {
-                return try opened.createFile(name, mode: 0o600, owner: owner)
-            } catch .system(.fileExists) {}
+                file = try opened.createFile(name, mode: 0o600, owner: owner)
+            } catch .system(.fileExists) { continue }
+            do throws(StoreError) {
+                try fill(file)
+                _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
+                try file.synchronize(dataOnly: false)
+                return try opened.synchronizeNames()
+            } catch {
+                try? opened.unlink(opened.encode(name))
+                throw error
+            }
         }
         throw .system(.fileExists)
     }

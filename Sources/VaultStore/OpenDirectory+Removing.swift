@@ -142,10 +142,13 @@ extension OpenDirectory {
     /// Removes a leftover. Best effort: a directory with more than its record in it stays.
     static func remove(_ entry: [UInt8], from directory: Descriptor) {
         if withCString(entry, { unlinkat(directory.fd, $0, 0) }) == 0 { return }
-        if let inside = try? Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY) {
-            _ = withCString(recordEntry) { unlinkat(inside.fd, $0, 0) }
-            // Where it holds anything else it stays, to be looked at.
-            _ = withCString(entry) { unlinkat(directory.fd, $0, AT_REMOVEDIR) }
+        guard let inside = try? Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_DIRECTORY) else { return }
+        var reader = DirectoryReader(inside)
+        while let found = try? reader.next() {
+            // It stays, to be looked at; and its record, without which the names in it are lost.
+            if found.name != recordEntry { return }
         }
+        _ = withCString(recordEntry) { unlinkat(inside.fd, $0, 0) }
+        _ = withCString(entry) { unlinkat(directory.fd, $0, AT_REMOVEDIR) }
     }
 }

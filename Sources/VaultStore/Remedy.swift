@@ -4,9 +4,14 @@ package enum Remedy: String, Sendable, CaseIterable, Codable {
     case recover
     /// Free a slot of the journal that nothing needs.
     case free
+    /// Keep what a slot of the journal holds, which verifies nowhere, in a file of `lost+found`, then free the slot.
+    case keepSlot
+    /// Move to `lost+found` what has the journal's name and is no file; what has other names too is replaced by a copy.
+    case clearJournal
     /// Cut off a record that was being appended when the daemon died, and was never acknowledged.
     case cutTail
-    /// Cut a file that is longer than its sealed header says back to that length.
+    /// Cut a file that is longer than its sealed header says back to that length; what verifies behind it is kept in a
+    /// file of `lost+found`.
     case cutBack
     /// Cut off the few bytes behind the last record, in which no plaintext fits.
     case cutRest
@@ -28,8 +33,11 @@ package enum Remedy: String, Sendable, CaseIterable, Codable {
         switch self {
         case .recover: "put the record that the journal holds in place"
         case .free: "free the journal's slot"
+        case .keepSlot: "keep what the journal's slot holds in lost+found, and free the slot"
+        case .clearJournal: "move what has the journal's name to lost+found, so that there can be a journal"
         case .cutTail: "cut off the last record, which was never acknowledged"
-        case .cutBack: "cut it back to the length that its header vouches for"
+        case .cutBack:
+            "cut it back to the length that its header vouches for; what verifies behind it goes to lost+found"
         case .cutRest: "cut off the bytes that count for nothing"
         case .seal: "seal its length"
         case .sealRest: "seal the length of what is left, so that it can be read: what was cut off is lost"

@@ -24,13 +24,16 @@ package final class Repairer {
     private var onStep: (Int) -> Void = { _ in }
     private var steps = 0
 
+    /// What has the journal's name and is none steps aside already here.
     /// - Parameter directory: locked by the caller, exclusively.
-    /// - Throws: `system`, `damaged` where the journal is not one.
+    /// - Throws: `system`, `format`.
     package init(directory: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
         self.directory = directory
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         store = try VaultError.wrapping("cannot repair", directory.path) { () throws(StoreError) in
-            try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false)
+            // Without a journal nothing can be written.
+            try StrayJournal.stepAside(in: directory.descriptor, chunkSize: keyRing.layout.chunkSize)
+            return try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false)
         }
     }
 
@@ -48,10 +51,22 @@ package final class Repairer {
         try synchronize()
         // The root first, for it gets lost+found; then files where they are, since moving changes their paths.
         each(findings, [.renewRoot]) { (_) throws(StoreError) in try LostRecord.renew(in: self.store) }
+        // Before files are cut, and while the journal has all it had: records behind their ends may be in it.
+        each(findings, [.cutBack]) { (finding) throws(StoreError) in
+            try EncryptedFile.keepTail(of: try self.openFile(finding), in: self.store) { () throws(StoreError) in
+                try self.openLostAndFound()
+            }
+        }
+        each(findings, [.keepSlot]) { (finding) throws(StoreError) in try self.keepSlot(finding) }
         repairFiles(findings)
         each(findings, [.remove]) { (finding) throws(StoreError) in try self.remove(finding) }
+        each(findings, [.empty]) { (finding) throws(StoreError) in
+            let (parent, entry) = try self.locate(finding.backingPath)
+            try LostContents(of: self.store, to: self.openLostAndFound()).mark(entry, in: parent)
+        }
+        listMoves(findings)
         // The innermost first: an entry's path holds as long as the directories around it stay where they are.
-        each(findings.reversed(), [.move, .empty, .renewRoot]) { (finding) throws(StoreError) in
+        each(findings.reversed(), [.move, .empty, .renewRoot, .clearJournal]) { (finding) throws(StoreError) in
             try self.moveAway(finding)
         }
         try synchronize()
@@ -71,7 +86,7 @@ package final class Repairer {
         for finding in findings {
             guard let remedy = finding.remedy, remedies.contains(remedy) else { continue }
             // Where the root got no record, there is no lost+found.
-            if remedy == .renewRoot, failures.contains(where: { $0.finding == finding }) { continue }
+            if [.renewRoot, .empty].contains(remedy), failures.contains(where: { $0.finding == finding }) { continue }
             do throws(StoreError) {
                 try body(finding)
             } catch {
@@ -90,15 +105,45 @@ package final class Repairer {
             // What is found in a file comes together.
             if finding.backingPath == last { return }
             last = finding.backingPath
-            let (parent, entry) = try self.locate(finding.backingPath)
-            let pin = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
-            guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
-            try EncryptedFile.repair(try pin.reopened(flags: O_RDONLY | O_NONBLOCK), in: self.store)
+            // Whose end could not be copied is not cut.
+            if self.failures.contains(where: { $0.finding.backingPath == last }) { return }
+            try EncryptedFile.repair(try self.openFile(finding), in: self.store)
         }
         if findings.contains(where: { $0.remedy == .free }) {
             JournalRecovery.run(in: store)
             onStep(steps)
         }
+    }
+
+    private func openFile(_ finding: VerifierFinding) throws(StoreError) -> Descriptor {
+        let (parent, entry) = try locate(finding.backingPath)
+        let pin = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
+        guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
+        return try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
+    }
+
+    /// Notes the entries that are about to be moved, by their backing paths.
+    private func listMoves(_ findings: [VerifierFinding]) {
+        let moves = findings.filter { $0.remedy == .move }
+        guard let first = moves.first else { return }
+        do throws(StoreError) {
+            var found: [(entry: [UInt8], name: [UInt8])] = []
+            for finding in moves {
+                guard let (parent, entry) = try? locate(finding.backingPath),
+                    let object = LostObject.find(entry, in: parent, store.keyRing)
+                else { continue }
+                found.append((finding.backingPath, object.name))
+            }
+            try openLostAndFound().list(found, as: Array("moved".utf8))
+        } catch {
+            failures.append(Failure(finding: first, reason: "a list of what is moved: \(error.reason)"))
+        }
+    }
+
+    private func keepSlot(_ finding: VerifierFinding) throws(StoreError) {
+        guard let slot = finding.slot, let bytes = try store.journal.contents(ofRetained: slot) else { return }
+        try openLostAndFound().keep(bytes, as: Array("journal-slot-\(slot)".utf8))
+        store.journal.free(retained: slot)
     }
 
     private func remove(_ finding: VerifierFinding) throws(StoreError) {
@@ -112,6 +157,8 @@ package final class Repairer {
         switch finding.remedy {
         case .renewRoot:
             try LostContents(of: store, to: lostAndFound).moveFromRoot()
+        case .clearJournal:
+            try LostContents(of: store, to: lostAndFound).moveStrays(StrayJournal.prefix)
         case .empty:
             let (parent, entry) = try locate(finding.backingPath)
             try LostContents(of: store, to: lostAndFound).empty(entry, in: parent)

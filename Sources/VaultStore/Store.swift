@@ -51,6 +51,23 @@ package final class Store: Sendable {
     /// True while the journal holds records that may be the good copy (after a crash).
     package var hasJournaledRecords: Bool { journal.isHoldingRecords }
 
+    /// What does not work of the store, for people, a line each.
+    package var problems: [String] { journal.problem.map { [$0] } ?? [] }
+
+    /// Tells `log` what does not work, and what will not work later.
+    package func reportProblems(to log: @escaping @Sendable (String) -> Void) {
+        for problem in problems { log(problem) }
+        journal.onExhausted.withLock { $0 = log }
+    }
+
+    /// Frees the journal's slots of a file whose last name is gone. Not while it is open: its slots may be its records.
+    package func forgetSlots(of descriptor: Descriptor) {
+        guard let status = try? descriptor.status(), status.st_nlink == 0,
+            let fileID = try? EncryptedFile.readHeader(of: descriptor, keyRing: keyRing).0.fileID
+        else { return }
+        journal.forget(file: fileID)
+    }
+
     /// A number for an open file that no other has had.
     func makeToken() -> UInt64 {
         nextToken.add(1, ordering: .relaxed).oldValue

@@ -8,10 +8,8 @@ extension Verifier {
     private static let pause: Duration = .milliseconds(200)
 
     /// Looks at something by `look`; while a daemon has the vault, until it finds nothing, or the same twice.
-    /// - Parameters:
-    ///   - object: nil for the innermost directory.
-    ///   - isThere: false once it has been removed: then nothing is found.
-    func confirmed(_ object: VerifierObject?, isThere: () -> Bool, _ look: () -> Void) {
+    /// - Parameter isThere: false once it has been removed: then nothing is found.
+    func confirmed(isThere: () -> Bool, _ look: () -> Void) {
         guard isInUse else { return look() }
         let before = totals
         var last: [VerifierFinding] = []
@@ -33,6 +31,12 @@ extension Verifier {
             if !isThere() { return }
         }
         for finding in always ?? [] { handOut(finding) }
-        report(.busy, object, "it changed at every look: whether it is damaged cannot be told")
+        // What was found last tells what it is called.
+        guard let seen = last.last else { return }
+        handOut(
+            VerifierFinding(
+                kind: .busy, path: seen.path, backingPath: seen.backingPath, attribute: nil, plaintextOffset: nil,
+                plaintextCount: nil, message: "it changed at every look: whether it is damaged cannot be told",
+                remedy: nil, slot: nil))
     }
 }

@@ -14,7 +14,7 @@ extension Verifier {
     func check(_ entry: [UInt8], in directory: VerifierFrame.Open) {
         let isThere = { (try? directory.descriptor.status(of: entry)) != nil }
         var found: VerifierObject?
-        confirmed(VerifierObject(entry: entry, shown: entry), isThere: isThere) {
+        confirmed(isThere: isThere) {
             found = look(at: entry, in: directory)
         }
         // Not while it may be looked at again: what is below confirms itself.
@@ -44,7 +44,8 @@ extension Verifier {
     }
 
     private func reportUnknown(_ object: VerifierObject) {
-        let isKept = stack.count == 1 && object.entry.starts(with: LostRecord.prefix)
+        let kept = [LostRecord.prefix, StrayJournal.prefix]
+        let isKept = stack.count == 1 && kept.contains { object.entry.starts(with: $0) }
         report(.hiddenName, object, "not one of vaultfs's own files", remedy: isKept ? .move : nil)
     }
 
@@ -53,7 +54,7 @@ extension Verifier {
         // Without keys every name is hidden, which the finding about the directory's record says.
         guard let keys = directory.keys else { return VerifierObject(entry: entry, shown: entry) }
         if let name = EntryName.decode(entry, sidecarBlob: sidecarBlob, keys: keys) {
-            return VerifierObject(entry: entry, shown: name)
+            return VerifierObject(entry: entry, shown: name, isNamed: true)
         }
         let object = VerifierObject(entry: entry, shown: entry)
         report(

@@ -20,6 +20,7 @@ extension Verifier {
                     remedy: content.endsUnproven ? nil : .seal)
             }
         } catch {
+            if case .damaged = error { giveUpSlots(of: pin) }
             report(error, object, "file")
         }
     }
@@ -54,9 +55,23 @@ extension Verifier {
         guard let indices = journal?.slots.indices else { return }
         for index in indices where journal?.slots[index].fileID == content.header.fileID {
             guard let journal else { return }
-            let state = try judge(journal.slots[index], of: journal, &content)
-            self.journal?.slots[index].state = state
+            judged(index, try judge(journal.slots[index], of: journal, &content))
         }
+    }
+
+    /// Of several files with one id each has its say.
+    private func judged(_ index: Int, _ state: VerifierJournal.Slot.State) {
+        guard let known = journal?.slots[index].state, known.rawValue < state.rawValue else { return }
+        journal?.slots[index].state = state
+    }
+
+    /// The slots of a file whose header is damaged: nothing tells any more what they hold.
+    private func giveUpSlots(of pin: Descriptor) {
+        guard let indices = journal?.slots.indices, !indices.isEmpty,
+            let descriptor = try? pin.reopened(flags: O_RDONLY | O_NONBLOCK),
+            let fileID = try? EncryptedFile.unprovenFileID(of: descriptor)
+        else { return }
+        for index in indices where journal?.slots[index].fileID == fileID { judged(index, .useless) }
     }
 
     private func judge(

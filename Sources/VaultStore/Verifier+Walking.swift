@@ -44,7 +44,7 @@ extension Verifier {
         totals.directories += 1
         var keys: DirectoryKeys?
         let isThere = { (try? descriptor.status().st_nlink) ?? 0 > 0 }
-        confirmed(nil, isThere: isThere) {
+        confirmed(isThere: isThere) {
             keys = checkRecord(of: descriptor, isRoot: last == 0)
             if let keys { checkAttributes(of: descriptor, key: keys.attributeKey, nil) }
         }
@@ -85,7 +85,7 @@ extension Verifier {
 
     /// Reports what is wrong with `vaultfs.dir`; nil where it gives no keys.
     private func checkRecord(of directory: Descriptor, isRoot: Bool) -> DirectoryKeys? {
-        let remedy: Remedy = isRoot ? .renewRoot : .empty
+        let remedy: Remedy? = isRoot ? .renewRoot : isOurs(directory) ? .empty : nil
         do throws(StoreError) {
             let record = try readRecord(of: directory)
             let keys = try record.openKeys(keyRing)
@@ -101,6 +101,35 @@ extension Verifier {
             report(error, nil, "vaultfs.dir", remedy: remedy)
         }
         return nil
+    }
+
+    /// True for a directory of the vault's, though its record may be lost: its name authenticates, or something in it does.
+    /// Any other is somebody else's, and stays as it is.
+    private func isOurs(_ directory: Descriptor) -> Bool {
+        let last = stack.count - 1
+        if stack[last].object.isNamed { return true }
+        if (try? directory.status(of: OpenDirectory.recordEntry)) != nil { return true }
+        stack[last].isForeign = stack[last - 1].isForeign || !holdsOurs(directory)
+        return !stack[last].isForeign
+    }
+
+    /// True where anything below a directory authenticates itself.
+    private func holdsOurs(_ directory: Descriptor) -> Bool {
+        let open = { (parent: Descriptor, entry: [UInt8]) in
+            (try? Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_DIRECTORY)).map { DirectoryReader($0) }
+        }
+        var readers = [open(directory, [UInt8(ascii: ".")])].compactMap { $0 }
+        while let last = readers.indices.last {
+            guard let entry = (try? readers[last].next())?.name else {
+                readers.removeLast()
+                continue
+            }
+            guard [.name, .longName].contains(EntryName.kind(of: entry)) else { continue }
+            let parent = readers[last].directory
+            if LostObject.find(entry, in: parent, keyRing) != nil { return true }
+            if let inside = open(parent, entry) { readers.append(inside) }
+        }
+        return false
     }
 
     private func readRecord(of directory: Descriptor) throws(StoreError) -> DirectoryRecord {

@@ -105,15 +105,15 @@ package final class Verifier {
     ///   - object: an entry of the directory being looked at; nil for the directory itself.
     func report(
         _ kind: VerifierFinding.Kind, _ object: VerifierObject?, _ message: String, attribute: [UInt8]? = nil,
-        at plaintextOffset: UInt64? = nil, count: UInt64? = nil, remedy: Remedy? = nil
+        at plaintextOffset: UInt64? = nil, count: UInt64? = nil, remedy: Remedy? = nil, slot: Int? = nil
     ) {
-        if isInUse && kind.isNote && kind != .busy { return }
+        if isInUse && kind.isNote { return }
         let shown = stack.dropFirst().map(\.object.shown) + (object.map { [$0.shown] } ?? [])
         let backing = stack.dropFirst().map(\.object.entry) + (object.map { [$0.entry] } ?? [])
         let finding = VerifierFinding(
             kind: kind, path: Array(shown.joined(separator: [UInt8(ascii: "/")])),
             backingPath: Array(backing.joined(separator: [UInt8(ascii: "/")])), attribute: attribute,
-            plaintextOffset: plaintextOffset, plaintextCount: count, message: message, remedy: remedy)
+            plaintextOffset: plaintextOffset, plaintextCount: count, message: message, remedy: remedy, slot: slot)
         if unconfirmed == nil { handOut(finding) } else { unconfirmed?.append(finding) }
     }
 
@@ -141,4 +141,6 @@ struct VerifierObject {
     let entry: [UInt8]
     /// The plaintext name, or the entry where that does not authenticate.
     let shown: [UInt8]
+    /// The name authenticates.
+    var isNamed = false
 }

@@ -50,6 +50,8 @@ package struct VerifierFinding: Sendable, Equatable {
     package let message: String
     /// What can be done about it; nil where nothing can that would not lose something.
     package let remedy: Remedy?
+    /// The slot of the journal that it is about, where the remedy has to know.
+    let slot: Int?
 }
 
 /// What a `Verifier` has looked at so far.

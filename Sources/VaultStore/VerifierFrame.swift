@@ -17,4 +17,6 @@ struct VerifierFrame {
     /// Where in the directory reading goes on.
     var offset: Int64 = 0
     var open: Open?
+    /// Nothing in it is of this vault.
+    var isForeign = false
 }

@@ -1,4 +1,5 @@
 internal import BackingStore
+internal import CLinux
 internal import Glibc
 internal import SystemPackage
 internal import VaultCrypto
@@ -7,16 +8,16 @@ internal import VaultFormat
 /// The slots of `vaultfs.journal` that hold something, and what has become of them. The records stay on disk.
 struct VerifierJournal {
     struct Slot {
-        /// What looking at the file has shown.
-        enum State {
+        /// What looking at the files has shown; of several with its id, what asks for most care.
+        enum State: Int {
             /// No file with this id was seen.
             case unmatched
             /// The record it stands for verifies: nothing needs the slot.
             case inPlace
-            /// It is the record.
-            case honoured
             /// Neither it nor what it stands for verifies.
             case useless
+            /// It is the record.
+            case honoured
         }
 
         let number: Int
@@ -26,7 +27,6 @@ struct VerifierJournal {
         var state = State.unmatched
     }
 
-    static let entry = Array("vaultfs.journal".utf8)
     let descriptor: Descriptor
     let chunkSize: Int
     var slots: [Slot] = []
@@ -39,8 +39,10 @@ struct VerifierJournal {
         for number in 0..<JournalSlot.count {
             let found = try bytes.withMutableBytes {
                 (bytes) throws(StoreError) -> (fileID: UInt64, chunkIndex: UInt64, recordSize: Int)? in
-                let count = try descriptor.read(at: UInt64(number * slotSize), into: bytes)
-                return JournalSlot.parse(UnsafeRawBufferPointer(rebasing: bytes[..<count]), chunkSize: chunkSize)
+                // As `Journal` sees it: one that was cut short is in use.
+                bytes.initializeMemory(as: UInt8.self, repeating: 0)
+                _ = try descriptor.read(at: UInt64(number * slotSize), into: bytes)
+                return JournalSlot.parse(UnsafeRawBufferPointer(bytes), chunkSize: chunkSize)
             }
             guard let found else { continue }
             slots.append(
@@ -63,17 +65,18 @@ struct VerifierJournal {
 extension Verifier {
     /// The journal, where there is one that can be read.
     func openJournal(_ root: Descriptor) -> VerifierJournal? {
-        let object = VerifierObject(entry: VerifierJournal.entry, shown: VerifierJournal.entry)
+        let object = VerifierObject(entry: Journal.entry, shown: Journal.entry)
         do throws(StoreError) {
-            let descriptor = try Descriptor(at: root.fd, VerifierJournal.entry, flags: O_RDONLY | O_NONBLOCK)
-            guard try descriptor.status().st_mode & S_IFMT == S_IFREG else {
-                throw StoreError.damaged("not a regular file")
+            // Pinned first: what is no regular file must not even be opened.
+            let pin = try Descriptor(at: root.fd, Journal.entry, flags: linux_O_PATH)
+            let status = try pin.status()
+            if let fault = Journal.fault(of: status) {
+                report(.damaged, object, "journal: \(fault)", remedy: .clearJournal)
             }
-            return try VerifierJournal(descriptor, chunkSize: layout.chunkSize)
+            guard status.st_mode & S_IFMT == S_IFREG else { return nil }
+            return try VerifierJournal(try pin.reopened(flags: O_RDONLY), chunkSize: layout.chunkSize)
         } catch .system(.noSuchFileOrDirectory) {
             return nil
-        } catch .system(.tooManySymbolicLinkLevels) {
-            report(.damaged, object, "journal: not a regular file")
         } catch {
             report(error, object, "journal")
         }
@@ -82,13 +85,16 @@ extension Verifier {
 
     /// Reports the slots that nothing needs, once every file has been seen.
     func reportUnusedSlots() {
-        let object = VerifierObject(entry: VerifierJournal.entry, shown: VerifierJournal.entry)
+        let object = VerifierObject(entry: Journal.entry, shown: Journal.entry)
         for slot in journal?.slots ?? [] {
             switch slot.state {
             case .honoured: continue
             case .unmatched: report(.leftover, object, "slot \(slot.number): no file has its id", remedy: .free)
             case .inPlace: report(.leftover, object, "slot \(slot.number): its record is in place", remedy: .free)
-            case .useless: report(.leftover, object, "slot \(slot.number): its record does not verify")
+            case .useless:
+                report(
+                    .leftover, object, "slot \(slot.number): its record does not verify", remedy: .keepSlot,
+                    slot: slot.number)
             }
         }
     }

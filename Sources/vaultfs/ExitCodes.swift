@@ -19,6 +19,7 @@ enum FailureCode: Int32, CaseIterable {
     case lockFileExists = 10
     case incomplete = 11
     case notKept = 12
+    case notTold = 13
 
     var explanation: String {
         switch self {
@@ -35,6 +36,7 @@ enum FailureCode: Int32, CaseIterable {
         case .lockFileExists: "not unlocked: a lock file exists"
         case .incomplete: "import, export: some files could not be copied, the others are there"
         case .notKept: "import, export: all is there, but not every owner, mode, attribute or device"
+        case .notTold: "verify of a mounted vault: no damage, but some of it changed at every look"
         }
     }
 

@@ -43,6 +43,7 @@ struct StatusReporter: Sendable {
     private func status() -> MountStatus {
         let statistics = contents.fileSystem.statistics()
         let lock = lock.status()
+        let problems = contents.problems()
         let memory = MemoryProtection(cacheIsLocked: statistics.cacheLocked)
         return MountStatus(
             version: VaultFS.version, pid: getpid(), vaultPath: request.source.string, vaultID: contents.vaultID,
@@ -52,6 +53,6 @@ struct StatusReporter: Sendable {
             uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysLocked: SecretMemory.allLocked,
             cacheLocked: statistics.cacheLocked, lock: JSONValue(encoding: lock), memory: JSONValue(encoding: memory),
             statistics: JSONValue(encoding: statistics), requests: JSONValue(encoding: session.statistics),
-            problems: contents.view == nil ? nil : contents.problems())
+            problems: contents.view == nil && problems.isEmpty ? nil : problems)
     }
 }

@@ -50,6 +50,7 @@ final class VaultSession {
     func open(readsCutFiles: Bool = false) throws -> VaultTree {
         let system = try start(isReadOnly: isReadOnly, readsCutFiles: readsCutFiles)
         self.system = system
+        system.store.reportProblems(to: Console.report)
         return VaultTree(system)
     }
 

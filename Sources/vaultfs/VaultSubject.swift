@@ -39,9 +39,11 @@ struct VaultSubject: MountSubject {
         let store = try Store(
             root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly)
         let path = request.source
+        let fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
+        // Now the journal's records are in place that can be.
+        store.reportProblems(to: log)
         return MountContents(
-            fileSystem: try VaultFileSystem(store: store, gate: LockGate(request.lock)), vaultID: keyRing.vault.hex,
-            view: nil, problems: { [] },
+            fileSystem: fileSystem, vaultID: keyRing.vault.hex, view: nil, problems: { store.problems },
             unlockSecret: { (secret) throws(UnlockRefusal) in try Self.open(path, with: secret, for: lease) },
             secretAhead: provider?.asking(for: path),
             lease: lease, hold: directory)

@@ -10,7 +10,8 @@ struct VerifyCommand: ParsableCommand {
         commandName: "verify", abstract: "Check every name, header, length and chunk of a vault, and repair it.",
         discussion: """
             Reads the whole vault and changes nothing. While it is mounted, only damage is reported, and only what is \
-            found twice; the note 'busy' names what changed at every look.
+            found twice; the note 'busy' names what changed at every look, and makes the exit code \
+            \(FailureCode.notTold.rawValue) where nothing else was found.
 
             Prints a line for each finding: its kind, the path, and what is wrong. The kinds 'unsealed', 'journaled' \
             and 'leftover' are notes: a crash leaves them, the next mount or use puts them right, and nothing is lost. \
@@ -18,7 +19,8 @@ struct VerifyCommand: ParsableCommand {
 
             With --repair, says what can be done about them, a line each, asks, does it, and verifies once more; the \
             vault must not be mounted. It puts records of the journal in place, seals files, and ends each where its \
-            header or what is there of it says; what has lost its name it moves to lost+found in the vault's root. \
+            header or what is there of it says; what has lost its name it moves to lost+found in the vault's root, with a \
+            list of the old entries, and what verifies of what it cuts off or frees it keeps there. \
             What does not authenticate it never deletes: damaged chunks stay, and reading them stays an error. The \
             exit code is then 0 where no damage is left and all was done, \(FailureCode.damageFound.rawValue) where \
             damage is left, and \(FailureCode.failure.rawValue) where only something else could not be put right. \
@@ -75,6 +77,11 @@ struct VerifyCommand: ParsableCommand {
             throw CommandFailure(
                 .damageFound,
                 "\(vault.path.shown): \(AmountText.counted(left.damage, "finding")) of damage\(repair ? " left" : "")")
+        }
+        if report.untold > 0 {
+            let what = AmountText.counted(report.untold, "object")
+            throw CommandFailure(
+                .notTold, "\(vault.path.shown): \(what) changed at every look: verify again, or when it is not mounted")
         }
         if report.failures > 0 {
             throw CommandFailure(

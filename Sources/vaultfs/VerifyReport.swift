@@ -58,7 +58,7 @@ final class VerifyReport {
     private var findings = 0
     private var announced: [(VerifierFinding, Remedy)] = []
     /// What changed at every look.
-    private var untold = 0
+    private(set) var untold = 0
     /// Repairs that could not be made.
     private(set) var failures = 0
 

@@ -13,6 +13,7 @@ enum Failure: Int32 {
     case damageFound = 8
     case notPurged = 9
     case lockFileExists = 10
+    case notTold = 13
 }
 
 /// One line on standard error that starts `vaultfs: `, in lower case and without a full stop, and the exit code.

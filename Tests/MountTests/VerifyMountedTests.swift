@@ -36,6 +36,37 @@ extension MountTests {
             }
         }
 
+        /// Another chunk is damaged at every look, and one always is.
+        @Test("what changed at every look is neither whole nor damaged: an exit code of its own")
+        func notTold() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            try vault.account.run(["sh", "-c", "head -c 400000 /dev/urandom >\(vault.mountpoint)/f"]).succeeded()
+            let script = """
+                import itertools, os, sys, time
+                largest = max((e for e in os.scandir(sys.argv[1]) if not e.name.startswith("vaultfs.")), key=lambda e: e.stat().st_size)
+                file = os.open(largest.path, os.O_RDWR)
+                def flip(chunk):
+                    place = 128 + chunk * 4128 + 100
+                    os.pwrite(file, bytes([os.pread(file, 1, place)[0] ^ 1]), place)
+                flip(0)
+                for chunk in itertools.count(1):
+                    flip(chunk % 90)
+                    flip((chunk - 1) % 90)
+                    time.sleep(0.05)
+                """
+            let flipping = try Command([Products.python, "-c", script, vault.vault]).start()
+            defer {
+                flipping.kill(SIGKILL)
+                _ = flipping.wait(timeout: .seconds(20))
+            }
+            var result = try verify(vault)
+            // It may not have begun.
+            while result.exitCode == 0 && flipping.errors.isEmpty { result = try verify(vault) }
+            #expect(result.exitCode == Failure.notTold.rawValue, "\(result)")
+            #expect(result.output.contains("busy: f: "), "\(result)")
+        }
+
         @Test("unsealed files and the journal are a daemon's work")
         func quiet() throws {
             let vault = try VaultUnderTest()

@@ -2,6 +2,7 @@ import BackingStore
 import CLinux
 import Foundation
 import SystemPackage
+import TestSupport
 import Testing
 import VaultCrypto
 import VaultFormat
@@ -44,17 +45,13 @@ import VaultFormat
 
     @Test func `whatever the moment a copy is made, it opens with the old secret or the new`() throws {
         var seen: [Step] = []
+        let copies = DirectoryCopies(of: vault.path.string)
         try change { step in
             seen.append(step)
-            let copy = vault.directory.path.appending("copy \(step)")
-            do { try FileManager.default.copyItem(atPath: vault.path.string, toPath: copy.string) } catch {
-                Issue.record(error)
-            }
+            do { try copies.take() } catch { Issue.record(error) }
         }
         #expect(seen == Step.allCases)
-        for step in seen {
-            try expect(new: step == .synchronize, at: vault.directory.path.appending("copy \(step)"))
-        }
+        for (step, copy) in zip(seen, copies.paths) { try expect(new: step == .synchronize, at: FilePath(copy)) }
         try expect(new: true)
     }
 
@@ -154,17 +151,15 @@ import VaultFormat
             vault: directory, lock: try ConfigurationLock.take(directory, wait: .zero),
             base: directory.configuration)
         var seen: [Step] = []
-        replacement.before = { [vault] step in
+        let copies = DirectoryCopies(of: vault.path.string)
+        replacement.before = { step in
             seen.append(step)
-            let copy = vault.directory.path.appending("copy \(step)")
-            do { try FileManager.default.copyItem(atPath: vault.path.string, toPath: copy.string) } catch {
-                Issue.record(error)
-            }
+            do { try copies.take() } catch { Issue.record(error) }
         }
         try replacement.put(change.checkedBytes(configurationKey: key)) {}
         #expect(seen == Step.allCases)
-        for step in seen {
-            let copy = vault.directory.path.appending("copy \(step)")
+        for (step, path) in zip(seen, copies.paths) {
+            let copy = FilePath(path)
             #expect(try vault.opens(with: vault.secret, at: copy))
             let expected = step == .synchronize ? window : try PlayWindow(seconds: 60)
             #expect(try VaultDirectory.open(copy).configuration.slot(1)?.window == expected)

@@ -207,13 +207,15 @@ import VaultFormat
         #expect(try file.contents() == [7] + content.dropFirst())
     }
 
-    @Test("Journal-1: a journal that is no regular file is refused, without a hang", .timeLimit(.minutes(5)))
+    @Test(
+        "Journal-1: a journal that is no regular file is refused, or done without, without a hang",
+        .timeLimit(.minutes(5)))
     func strangeJournal() throws {
         for make in [makeFifo, makeDirectory, makeLink] {
             let fixture = try TestStore()
             make(fixture.path + "/vaultfs.journal")
             #expect(throws: StoreError.self) { try fixture.open() }
-            #expect(throws: StoreError.self) { try fixture.open(isReadOnly: true) }
+            #expect(try fixture.open(isReadOnly: true).problems.count == 1)
         }
     }
 

@@ -1,5 +1,6 @@
 import BackingStore
 import Foundation
+import TestSupport
 import Testing
 import VaultFormat
 
@@ -50,19 +51,6 @@ import VaultFormat
         #expect(try VerifierVault.contents(try vault.backing("f")) == bytes)
     }
 
-    /// The file that the slot may be of is there, but cannot be opened: the slot is not freed.
-    @Test func aSlotOfADamagedFileStays() throws {
-        let (vault, path, bytes) = try makeVault()
-        try vault.fillSlot(0, file: bytes, chunk: 1, record: Array(bytes[vault.record(1, in: bytes)]))
-        try vault.fillSlot(1, file: bytes, chunk: 1, record: [UInt8](repeating: 1, count: 4128), fileID: 1)
-        try vault.edit(path) { $0[30] ^= 1 }
-        let journal = try VerifierVault.contents(vault.path + "/vaultfs.journal")
-        try vault.repair()
-        #expect(try vault.found() == ["damaged f", "leftover vaultfs.journal"])
-        try vault.edit(path) { $0[30] ^= 1 }
-        #expect(try VerifierVault.contents(vault.path + "/vaultfs.journal")[..<4152] == journal[..<4152])
-    }
-
     @Test func anUnsealedFile() throws {
         let (vault, path, _) = try makeVault(isSealed: false)
         #expect(try vault.remedies() == ["seal f"])
@@ -102,6 +90,70 @@ import VaultFormat
         #expect(try vault.found() == [])
         #expect(try VerifierVault.contents(path) == bytes)
         #expect(try isOld(path))
+        #expect(try vault.tree() == ["f": Self.content])
+    }
+
+    /// An older header put back, sealed when the file was shorter: what is behind that length is no garbage.
+    @Test(arguments: [(10_000, 30_000), (8192, 20_000), (0, 5000), (10_000, 10_001), (4095, 4097), (5000, 8192)])
+    func anOlderHeader(_ sealed: Int, _ count: Int) throws {
+        let (vault, path, content) = try makeOlderHeader(sealed, count)
+        let id = try vault.fileID(ofBacking: path)
+        #expect(try vault.remedies() == ["cutBack f"])
+        #expect(try vault.repair() == [])
+        #expect(try vault.found() == [])
+        #expect(
+            try vault.tree() == [
+                "f": Array(content[..<sealed]), "lost+found/\(id).tail": Array(content[sealed...]),
+            ])
+        #expect(try vault.repair() == [])
+    }
+
+    @Test func anOlderHeaderAndDamageBehindIt() throws {
+        let (vault, path, content) = try makeOlderHeader(10_000, 40_000)
+        let id = try vault.fileID(ofBacking: path)
+        for chunk in [2, 5, 6] { try vault.edit(path) { $0[128 + chunk * 4128 + 100] ^= 1 } }
+        try vault.repair()
+        var tail = content
+        for chunk in [2, 5, 6] {
+            tail.replaceSubrange((chunk * 4096)..<((chunk + 1) * 4096), with: repeatElement(0, count: 4096))
+        }
+        #expect(try vault.tree()["lost+found/\(id).tail"] == Array(tail[10_000...]))
+    }
+
+    /// The record of a chunk behind the length is in the journal only.
+    @Test func anOlderHeaderAndTheJournal() throws {
+        let (vault, path, content) = try makeOlderHeader(10_000, 30_000)
+        let bytes = try VerifierVault.contents(path)
+        try vault.fillSlot(1, file: bytes, chunk: 4, record: Array(bytes[vault.record(4, in: bytes)]))
+        try vault.edit(path) { $0[128 + 4 * 4128 + 100] ^= 1 }
+        #expect(try vault.repair() == [])
+        #expect(try vault.found() == [])
+        let id = try vault.fileID(ofBacking: path)
+        #expect(try vault.tree()["lost+found/\(id).tail"] == Array(content[10_000...]))
+    }
+
+    /// What somebody has put behind a file is nothing, however much of it there is.
+    @Test func anEndlessHoleBehindAFile() throws {
+        let (vault, path, bytes) = try makeVault()
+        try #require(truncate(path, 1 << 42) == 0)
+        #expect(try vault.repair() == [])
+        #expect(try VerifierVault.contents(path) == bytes)
+        #expect(try vault.tree() == ["f": Self.content])
+    }
+
+    private func makeOlderHeader(_ sealed: Int, _ count: Int) throws -> (VerifierVault, String, [UInt8]) {
+        let vault = try VerifierVault { try $0.file("f", count: sealed) }
+        let path = try vault.backing("f")
+        let older = try VerifierVault.contents(path)[..<128]
+        try vault.write { writer in
+            let descriptor = try Descriptor(at: writer.store.root.fd, Array(vault.entry("f").utf8), flags: O_RDONLY)
+            let file = try EncryptedFile.open(descriptor, in: writer.store)
+            try file.put(pattern(count - sealed), at: sealed)
+            writer.store.sealer.add(file)
+        }
+        let content = try #require(try vault.tree()["f"])
+        try vault.edit(path) { $0.replaceSubrange(..<128, with: older) }
+        return (vault, path, content)
     }
 
     @Test func aFileShorterThanSealed() throws {

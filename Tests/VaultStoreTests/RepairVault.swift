@@ -54,9 +54,11 @@ extension VerifierVault {
                 try add(inner, shown + "/", store, &found)
             case S_IFLNK:
                 found[shown] = try OpenDirectory.linkTarget(at: directory, entry.name, in: store)
-            default:
+            case S_IFREG:
                 let file = try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY)
-                found[shown] = try EncryptedFile.open(file, in: store).contents()
+                // Of a damaged one nothing.
+                found[shown] = (try? EncryptedFile.open(file, in: store).contents()) ?? []
+            default: break
             }
         }
     }

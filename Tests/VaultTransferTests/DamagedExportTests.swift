@@ -56,6 +56,36 @@ import Testing
         #expect(access(place.path("out/d"), F_OK) != 0)
     }
 
+    /// Cut in its data, in the hole behind, and in the data behind that.
+    @Test(arguments: [100_000, 2_000_000, 4_300_000])
+    func `what is cut off a sparse file is no hole`(size: Int) throws {
+        let script = "cd \(place.path("tree")); rm ?; head -c 200000 /dev/urandom >e; truncate -s 4200000 e; "
+        try Command(["sh", "-c", script + "head -c 200000 /dev/urandom >>e; cp e ../whole"]).run().succeeded()
+        let vault = try TransferPlace()
+        try Command(["mv", place.path("tree"), vault.path("tree")]).run().succeeded()
+        try vault.importing("tree").run().succeeded()
+        try #require(truncate(vault.backingFiles()[0], off_t(size)) == 0)
+        let result = try vault.exporting(to: "out", options: ["--damaged", "--json"]).run()
+        #expect(result.exitCode == FailureCode.damageFound.rawValue)
+        let damage = try #require(try place.fields(result)["damage"] as? [[String: Any]])
+        let first = (size - 128) / 4128 * 4096
+        #expect(damage.first?["ranges"] as? [[String: Int]] == [["offset": first, "count": 4_400_000 - first]])
+        var wanted = try Data(contentsOf: URL(fileURLWithPath: place.path("whole")))
+        wanted.replaceSubrange(first..., with: Data(count: wanted.count - first))
+        #expect(try Data(contentsOf: URL(fileURLWithPath: vault.path("out/e"))) == wanted)
+    }
+
+    @Test(arguments: ["mkfifo", "mkdir", "ln -s /dev/zero"])
+    func `without a journal that can be read it is exported all the same, and says so`(make: String) throws {
+        let journal = "\(place.vault.vault)/vaultfs.journal"
+        try Command(["sh", "-c", "rm \(journal); \(make) \(journal)"]).run().succeeded()
+        let result = try place.exporting(to: "out", options: ["--damaged"]).run()
+        #expect(result.exitCode == FailureCode.damageFound.rawValue)
+        #expect(result.errors.contains("vaultfs: vaultfs.journal is a"), "\(result)")
+        let refused = try place.importing("tree").run()
+        #expect(refused.exitCode == FailureCode.notAVault.rawValue && refused.errors.contains("verify --repair"))
+    }
+
     @Test func `a name that does not authenticate is not passed over in silence`() throws {
         let files = try place.backingFiles()
         let name = (files[0] as NSString).lastPathComponent

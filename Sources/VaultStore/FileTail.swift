@@ -1,0 +1,120 @@
+internal import BackingStore
+internal import CLinux
+internal import Glibc
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+/// What a file holds from some offset on, as far as it verifies, whatever its header says of its length. One thread's.
+final class FileTail {
+    private let file: EncryptedFile
+    /// Plaintext offset.
+    private let start: UInt64
+    private let reading: Workspace
+    private let writing: Workspace
+    /// Plaintext of one chunk of the copy, and how much of it there is.
+    private let block: UnsafeMutableRawBufferPointer
+    private var filled = 0
+    /// The chunk of the file in which the block begins.
+    private var blockChunk: UInt64?
+
+    private var layout: ChunkLayout { file.layout }
+    private var firstChunk: UInt64 { start / UInt64(layout.chunkSize) }
+    /// Where in a chunk of the file a chunk of the copy begins.
+    private var skipped: Int { Int(start % UInt64(layout.chunkSize)) }
+
+    init(of file: EncryptedFile, from start: UInt64) throws(StoreError) {
+        self.file = file
+        self.start = start
+        reading = try Workspace(layout: file.layout)
+        writing = try Workspace(layout: file.layout)
+        block = UnsafeMutableRawBufferPointer(rebasing: reading.reply[..<file.layout.chunkSize])
+    }
+
+    /// True where anything of it verifies.
+    func isThere() throws(StoreError) -> Bool {
+        var chunk = firstChunk
+        while let found = try next(from: chunk) {
+            if layout.plaintextOffset(ofChunk: found.chunk) + UInt64(found.size) > start { return true }
+            chunk = found.chunk + 1
+        }
+        return false
+    }
+
+    /// Writes it into an empty file, from its beginning on; what does not verify becomes zeros.
+    func copy(to copy: EncryptedFile) throws(StoreError) {
+        var chunk = firstChunk
+        while let found = try next(from: chunk) {
+            // Chunks of the copy begin inside chunks of the file: whole ones are written, so nothing is written twice.
+            if found.chunk > firstChunk {
+                try put(0..<min(skipped, found.size), in: found.chunk - 1, at: layout.chunkSize - skipped, copy)
+            }
+            if found.size > skipped { try put(skipped..<found.size, in: found.chunk, at: 0, copy) }
+            chunk = found.chunk + 1
+        }
+        try flush(filled, to: copy)
+    }
+
+    private func put(
+        _ range: Range<Int>, in chunk: UInt64, at position: Int, _ copy: EncryptedFile
+    ) throws(StoreError) {
+        guard !range.isEmpty else { return }
+        if chunk != blockChunk {
+            try flush(layout.chunkSize, to: copy)
+            blockChunk = chunk
+            filled = 0
+            block.initializeMemory(as: UInt8.self, repeating: 0)
+        }
+        filled = position + range.count
+        UnsafeMutableRawBufferPointer(rebasing: block[position..<filled])
+            .copyMemory(from: UnsafeRawBufferPointer(rebasing: reading.edge[range]))
+    }
+
+    private func flush(_ count: Int, to copy: EncryptedFile) throws(StoreError) {
+        guard let blockChunk else { return }
+        let offset = layout.plaintextOffset(ofChunk: blockChunk - firstChunk)
+        var done = 0
+        while done < count {
+            done += try copy.write(
+                UnsafeRawBufferPointer(rebasing: block[done..<count]), at: offset + UInt64(done), workspace: writing)
+        }
+    }
+
+    /// The next chunk that verifies, read.
+    private func next(from chunk: UInt64) throws(StoreError) -> (chunk: UInt64, size: Int)? {
+        var chunk = chunk
+        let end = layout.chunkCount(ofLength: file.length)
+        while chunk < end {
+            let size = layout.plaintextSize(ofChunk: chunk, length: file.length)
+            if try read(chunk, size) { return (chunk, size) }
+            guard let data = try nextData(after: chunk) else { return nil }
+            chunk = max(chunk + 1, data)
+        }
+        return nil
+    }
+
+    /// The first chunk after this one of which the store holds anything: holes may be as large as a file can be.
+    private func nextData(after chunk: UInt64) throws(StoreError) -> UInt64? {
+        do throws(StoreError) {
+            let data = try file.offset(layout.recordOffset(ofChunk: chunk + 1), linux_SEEK_DATA)
+            return data.map { ($0 - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize) }
+        } catch .system(.invalidArgument) {
+            return chunk + 1
+        }
+    }
+
+    private func read(_ chunk: UInt64, _ size: Int) throws(StoreError) -> Bool {
+        let record = UnsafeMutableRawBufferPointer(
+            rebasing: reading.records[..<(size + ChunkLayout.recordOverhead)])
+        let piece = UnsafeMutableRawBufferPointer(rebasing: reading.edge[..<size])
+        if try file.reader.read(at: layout.recordOffset(ofChunk: chunk), into: record) == record.count {
+            do {
+                let opened = try reading.cipher.open(
+                    UnsafeRawBufferPointer(record), firstChunkIndex: chunk, chunkSize: layout.chunkSize,
+                    keys: file.keys.chunk, into: piece)
+                if opened == 1 { return true }
+            } catch { throw StoreError(error) }
+        }
+        return try file.openFromJournal(chunk: chunk, into: piece, reading)
+    }
+}

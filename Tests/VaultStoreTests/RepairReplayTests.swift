@@ -1,0 +1,107 @@
+import BackingStore
+import Foundation
+import TestSupport
+import Testing
+
+@testable import VaultStore
+
+/// Repairs stopped before each call that changes anything: repaired from there, nothing is lost.
+@Suite(.timeLimit(.minutes(5))) struct RepairReplayTests {
+    private let manager = FileManager.default
+
+    /// All that the vault holds but what a repair notes, once each: a copy in `lost+found` may be made twice.
+    private func contents(_ vault: VerifierVault) throws -> Set<[UInt8]> {
+        let notes = ["directory-record-", ".name", "damaged", ".entries", "journal-slot-"]
+        return Set(try vault.tree().filter { file in !notes.contains { file.key.contains($0) } }.values)
+    }
+
+    /// Damages of every kind, what is left of which after a repair is only what no repair mends.
+    private func damage(_ vault: VerifierVault, isRoot: Bool) throws {
+        try manager.removeItem(atPath: vault.backing("Documents/notes") + "/vaultfs.dir")
+        try vault.edit(vault.backing("Documents") + "/vaultfs.dir") { $0[30] ^= 1 }
+        try vault.edit(vault.backing("size-1")) { $0 += [1, 2, 3] }
+        // There is a journal then.
+        try vault.write { _ in }
+        let file = try vault.backing("size-4097")
+        let bytes = try VerifierVault.contents(file)
+        try vault.fillSlot(1, file: bytes, chunk: 0, record: Array(bytes[vault.record(0, in: bytes)]))
+        try vault.edit(file) { $0[1000] ^= 1 }
+        try vault.fillSlot(2, file: bytes, chunk: 1, record: pattern(33))
+        try vault.fillSlot(3, file: bytes, chunk: 1, record: pattern(33), fileID: 1)
+        try Data().write(to: URL(filePath: vault.path + "/vaultfs.tmp.1f"))
+        try manager.moveItem(
+            atPath: vault.backing("size-15"), toPath: vault.backing("empty") + "/" + vault.entry("size-15"))
+        if isRoot { try vault.edit(vault.path + "/vaultfs.dir") { $0[30] ^= 1 } }
+    }
+
+    private func replay(_ vault: VerifierVault, leaving expected: Set<[UInt8]>, atLeast calls: Int) throws {
+        let copies = DirectoryCopies(of: vault.path)
+        try copies.takeBeforeEachChange { () throws in #expect(try vault.repair() == []) }
+        #expect(copies.paths.count >= calls)
+        #expect(try contents(vault) == expected)
+        for (call, copy) in copies.paths.enumerated() {
+            try copies.putBack(copy)
+            #expect(try vault.repair() == [], "before call \(call)")
+            #expect(try vault.found() == [], "before call \(call)")
+            #expect(try contents(vault) == expected, "before call \(call)")
+        }
+    }
+
+    @Test(arguments: [true, false]) func directoriesNamesFilesAndSlots(_ isRoot: Bool) throws {
+        let vault = try VerifierVault(copying: "vault-4096")
+        let before = try contents(vault)
+        try damage(vault, isRoot: isRoot)
+        try replay(vault, leaving: before, atLeast: 40)
+    }
+
+    /// The disk full from any call on, which is told; with space again the repair comes to its end, and nothing is lost.
+    @Test func aFullDisk() throws {
+        let vault = try VerifierVault(copying: "vault-4096")
+        let before = try contents(vault)
+        try damage(vault, isRoot: false)
+        let copies = DirectoryCopies(of: vault.path)
+        try copies.take()
+        var call = 0
+        var wasFull = true
+        while wasFull {
+            try copies.putBack(copies.paths[0])
+            wasFull = CallWatcher.fullDisk(in: vault.path, from: call) { _ = try? vault.repair() }
+            #expect(try vault.repair() == [], "full at call \(call)")
+            #expect(try vault.found() == [], "full at call \(call)")
+            #expect(try contents(vault) == before, "full at call \(call)")
+            call += 1
+        }
+        #expect(call > 20)
+    }
+
+    @Test func aFileLongerThanItsHeaderSays() throws {
+        let vault = try VerifierVault { try $0.file("f", count: 10_000) }
+        let path = try vault.backing("f")
+        let older = try VerifierVault.contents(path)[..<128]
+        try vault.write { writer in
+            let descriptor = try Descriptor(at: writer.store.root.fd, Array(vault.entry("f").utf8), flags: O_RDONLY)
+            try writer.write(30_000, to: try EncryptedFile.open(descriptor, in: writer.store), at: 10_000)
+        }
+        let whole = try #require(try vault.tree()["f"])
+        try vault.edit(path) { $0.replaceSubrange(..<128, with: older) }
+        let copies = DirectoryCopies(of: vault.path)
+        try copies.takeBeforeEachChange { () throws in #expect(try vault.repair() == []) }
+        for copy in copies.paths {
+            try copies.putBack(copy)
+            #expect(try vault.repair() == [])
+            #expect(try vault.found() == [])
+            let tree = try vault.tree()
+            // Killed while the tail was copied, a part of it stays beside the whole.
+            let file = try #require(tree["f"])
+            #expect(tree.contains { $0.key.contains(".tail") && file + $0.value == whole })
+        }
+    }
+
+    @Test func aJournalThatIsADirectory() throws {
+        let vault = try VerifierVault { try $0.file("f", count: 10_000) }
+        let before = try contents(vault)
+        try manager.removeItem(atPath: vault.path + "/vaultfs.journal")
+        try manager.createDirectory(atPath: vault.path + "/vaultfs.journal", withIntermediateDirectories: false)
+        try replay(vault, leaving: before, atLeast: 8)
+    }
+}

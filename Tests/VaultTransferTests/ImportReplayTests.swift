@@ -1,0 +1,98 @@
+import BackingStore
+import Foundation
+import Glibc
+import SystemPackage
+import TestSupport
+import Testing
+import VaultCrypto
+import VaultFileSystem
+import VaultFormat
+import VaultStore
+import VaultTransfer
+
+/// An import stopped before each call that changes anything in the vault: it opens, and imported into again all is there.
+@Suite(.timeLimit(.minutes(5))) struct ImportReplayTests {
+    private let directory: TemporaryDirectory
+    private let masterKey: SecretBytes
+    private let keyRing: KeyRing
+    private var vault: String { directory.appending("vault") }
+
+    init() throws {
+        directory = try TemporaryDirectory(in: "/dev/shm")
+        let path = FilePath(directory.appending("vault"))
+        let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
+        try VaultCreation.create(at: path, chunkSize: 4096, slots: [SlotRequest(secret: secret)])
+        let opened = try VaultDirectory.open(path)
+        masterKey = try opened.unlock(with: secret)
+        keyRing = try KeyRing(masterKey: masterKey, configuration: opened.configuration)
+        let script = """
+            set -e; mkdir -p tree/inner; cd tree; head -c 10000 /dev/urandom >file; : >empty; ln -s file link; ln file inner/other
+            truncate -s 3000000 inner/hole; printf end >>inner/hole; mkfifo fifo; printf x >$(printf %0255d 0)
+            """
+        try Command(["sh", "-c", "cd \(directory.path); \(script)"]).run().succeeded()
+    }
+
+    /// One thread: a copy is then of one moment.
+    private func transfer(isComparing: Bool = false, mayFail: Bool = false) throws -> TransferTotals {
+        let opened = try VaultDirectory.open(FilePath(vault))
+        let store = try Store(root: opened.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: isComparing)
+        let system = try VaultFileSystem(store: store)
+        let tree = VaultTree(system)
+        let source = Descriptor(owning: Glibc.open(directory.appending("tree"), O_RDONLY | O_DIRECTORY))
+        var options = TransferOptions()
+        options.isComparing = isComparing
+        let transfer = TreeTransfer(
+            from: LocalTree(), to: tree, options,
+            TransferObserver(
+                failed: { path, reason in
+                    if !mayFail { Issue.record("\(String(decoding: path, as: UTF8.self)): \(reason)") }
+                },
+                damaged: { _, _, reason in Issue.record("\(reason)") }, isStopped: { false }))
+        defer { if !isComparing { system.shutDown() } }
+        try transfer.transferTree(
+            source, into: tree.root, isNew: false, [Workspace(layout: keyRing.layout)], whileWaiting: { _ in })
+        return transfer.totals
+    }
+
+    private func findings() throws -> [VerifierFinding] {
+        var found: [VerifierFinding] = []
+        _ = try Verifier(directory: VaultDirectory.open(FilePath(vault)), masterKey: masterKey)
+            .run(onFinding: { found.append($0) })
+        return found
+    }
+
+    @Test func `whatever the moment, the next import completes it`() throws {
+        let copies = DirectoryCopies(of: vault)
+        try copies.takeBeforeEachChange { () throws in _ = try transfer() }
+        #expect(copies.paths.count > 30)
+        for (call, copy) in copies.paths.enumerated() {
+            try copies.putBack(copy)
+            try expectCompletion("before call \(call)")
+        }
+    }
+
+    /// The disk full from any call on: told, and with space again completed.
+    @Test func `a full disk, whatever the moment, leaves what the next import completes`() throws {
+        let copies = DirectoryCopies(of: vault)
+        try copies.take()
+        var call = 0
+        var wasFull = true
+        while wasFull {
+            try copies.putBack(copies.paths[0])
+            wasFull = CallWatcher.fullDisk(in: vault, from: call) { _ = try? transfer(mayFail: true) }
+            try expectCompletion("full at call \(call)")
+            call += 1
+        }
+        #expect(call > 20)
+    }
+
+    private func expectCompletion(_ when: Comment) throws {
+        // A crash leaves notes, and no damage.
+        #expect(try findings().filter { !$0.kind.isNote } == [], when)
+        let totals = try transfer()
+        #expect(totals.failures == 0 && totals.lost.isNothing, when)
+        #expect(try findings() == [], when)
+        let compared = try transfer(isComparing: true)
+        #expect(compared.different == 0 && compared.failures == 0 && compared.objects == 7, when)
+    }
+}
