@@ -30,7 +30,7 @@ package final class Repairer {
         self.directory = directory
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         store = try VaultError.wrapping("cannot repair", directory.path) { () throws(StoreError) in
-            try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false)
+            try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false, hold: directory.hold)
         }
     }
 
