@@ -20,6 +20,8 @@ package final class Locker: LockObserver, Sendable {
         case unlock(SecretSource?, UnlockReply)
         /// The last handle of a file was closed while its class is locked.
         case purge(inode: UInt64, forgetKeys: @Sendable () -> Void)
+        /// The store answers again: what a lock could not purge is purged now.
+        case lockAgain
     }
 
     struct Inbox {
@@ -122,6 +124,15 @@ package final class Locker: LockObserver, Sendable {
     /// Unlocks where nothing else locks. Without `secret` only where none is needed.
     package func unlock(secret: SecretSource? = nil, reply: @escaping UnlockReply = { _ in }) {
         inbox.update { $0.jobs.append(.unlock(secret, reply)) }
+    }
+
+    /// Has what a lock could not purge purged when the requests that wait for the store have ended.
+    func lockAgainLater() {
+        let waiting = try? BackgroundThread { [weak self, gate = fileSystem.gate] in
+            gate.drain()
+            self?.inbox.update { $0.jobs.append(.lockAgain) }
+        }
+        waiting?.detach()
     }
 
     /// Has the lock files looked at.

@@ -13,6 +13,8 @@ struct LockerLoop {
     private var limiter = UnlockLimiter()
     private var waiting: [Locker.LockReply] = []
     private var areKeysForgotten = false
+    /// Milliseconds for reading the slots and trying a secret on them.
+    private static let unlockPatience = 120_000
     private var receipt: LockReceipt
 
     private var gate: LockGate { locker.fileSystem.gate }
@@ -131,6 +133,8 @@ struct LockerLoop {
         case .purge(let inode, let forgetKeys):
             LockSequence(locker, reasons: [], policy: areKeysForgotten ? .forget : .refuse)
                 .purge(inode: inode, forgetKeys: forgetKeys)
+        case .lockAgain:
+            if gate.state == .locked { lock() }
         }
     }
 
@@ -249,11 +253,17 @@ struct LockerLoop {
         reasons.remove(.lockDirectory)
     }
 
-    private mutating func restoreKeys(_ source: Locker.SecretSource) throws(UnlockRefusal) {
+    private mutating func restoreKeys(_ source: @escaping Locker.SecretSource) throws(UnlockRefusal) {
         let wait = limiter.wait(at: .now)
         guard wait == 0 else { throw .tooManyTries(seconds: wait) }
         let secret: UnlockSecret
-        do throws(UnlockRefusal) { secret = try source() } catch {
+        do throws(UnlockRefusal) {
+            let read = withinTime(milliseconds: Self.unlockPatience) {
+                Result { () throws(UnlockRefusal) in try source() }
+            }
+            guard let read else { throw .failed("the vault's store does not answer") }
+            secret = try read.get()
+        } catch {
             if case .wrongSecret = error { limiter.failed(at: .now) }
             throw error
         }

@@ -19,6 +19,7 @@ enum FailureCode: Int32, CaseIterable {
     case lockFileExists = 10
     case incomplete = 11
     case notKept = 12
+    case notEnded = 13
 
     var explanation: String {
         switch self {
@@ -34,6 +35,7 @@ enum FailureCode: Int32, CaseIterable {
         case .notPurged: "locked, but not everything could be purged from memory"
         case .lockFileExists: "not unlocked: a lock file exists"
         case .incomplete: "import, export: some files could not be copied, the others are there"
+        case .notEnded: "unmounted, but the daemon has not ended: the vault's store does not answer, or takes long"
         case .notKept: "import, export: all is there, but not every owner, mode or attribute"
         }
     }
