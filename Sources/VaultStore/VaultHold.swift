@@ -12,7 +12,7 @@ internal import VaultCrypto
 /// open file description's lock (fcntl(2), F_OFD_SETLK), because it is of one kind with those that an NFS server takes for
 /// its clients, and an flock is not.
 package final class VaultHold: Sendable {
-    private struct State {
+    struct State {
         /// Nil where it could not be opened again.
         var file: Descriptor?
         /// Written by `claim`.
@@ -23,15 +23,15 @@ package final class VaultHold: Sendable {
     private static let entry = Array("vaultfs.lock".utf8)
     /// Milliseconds for which a look at the lock is believed.
     private static let trust = 2000
-    /// Microseconds after which a former holder on another machine has looked again, and found that it is none.
-    private static let patience: useconds_t = 5_000_000
+    /// Milliseconds after which a former holder on another machine has looked again, and found that it is none.
+    private static let patience = 5000
 
     private let root: Descriptor
     /// Whether the store is a network's, so that the lock can be lost while it is held.
     private let isRemote: Bool
-    private let state: Mutex<State>
+    let state: Mutex<State>
     /// CLOCK_BOOTTIME of the last look in milliseconds: a machine that slept has to look.
-    private let lastLook = Atomic<Int>(0)
+    let lastLook = Atomic<Int>(0)
     /// Told once, when the vault has got another holder.
     package let onLoss = Mutex<(@Sendable () -> Void)?>(nil)
 
@@ -106,7 +106,11 @@ package final class VaultHold: Sendable {
 
     /// Says that this process writes from now on; once. Where a machine that has not answered for itself had the vault, waits
     /// until it has found that out.
-    package func claim() throws(StoreError) {
+    package func claim() throws(StoreError) { try claim(patience: Self.patience) }
+
+    /// The same.
+    /// - Parameter patience: milliseconds.
+    func claim(patience: Int) throws(StoreError) {
         let former = try state.withLock { (state) throws(StoreError) -> HoldNote? in
             guard let file = state.file, state.note == nil else { return nil }
             let former = try Self.readNote(file)
@@ -118,7 +122,7 @@ package final class VaultHold: Sendable {
             return former
         }
         lastLook.store(Self.bootMilliseconds(), ordering: .releasing)
-        if isRemote, let former, !former.isOfThisMachine { usleep(Self.patience) }
+        if isRemote, let former, !former.isOfThisMachine { usleep(useconds_t(patience) * 1000) }
     }
 
     /// Before the vault is changed: makes sure that no other machine has taken it over, by a look that is at most 2 s old.

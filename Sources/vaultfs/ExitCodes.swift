@@ -35,7 +35,7 @@ enum FailureCode: Int32, CaseIterable {
         case .notPurged: "locked, but not everything could be purged from memory"
         case .lockFileExists: "not unlocked: a lock file exists"
         case .incomplete: "import, export: some files could not be copied, the others are there"
-        case .notEnded: "unmounted, but the daemon has not ended: the vault's store does not answer, or takes long"
+        case .notEnded: "unmounted, but the daemon has not ended: it waits for the store"
         case .notKept: "import, export: all is there, but not every owner, mode or attribute"
         }
     }
