@@ -97,10 +97,13 @@ struct LockSequence {
     }
 
     private mutating func dropInodes() {
-        let inodes = fileSystem.inodesToDrop()
-        receipt.inodes = inodes.count
-        let failures = bounded("pages of open files", { @Sendable [locker] in locker.caches.dropInodes(inodes) })
-        for failure in failures ?? [] { receipt.fail(failure) }
+        let drop = { @Sendable [locker, fileSystem] in
+            let inodes = fileSystem.inodesToDrop()
+            return (inodes.count, locker.caches.dropInodes(inodes))
+        }
+        guard let (count, failures) = bounded("pages of open files", drop) else { return }
+        receipt.inodes = count
+        for failure in failures { receipt.fail(failure) }
     }
 
     private mutating func wipeWorkers() {

@@ -291,7 +291,12 @@ struct LockerLoop {
 
     /// Has the kernel find the directories again that it was refused.
     private func attachDirectories() {
-        let paths = locker.fileSystem.detachedDirectories(all: receipt.names == "invalidated")
+        let isAll = receipt.names == "invalidated"
+        let paths = withinTime(milliseconds: locker.options.storePatience) { [fileSystem = locker.fileSystem] in
+            fileSystem.detachedDirectories(all: isAll)
+        }
+        // Where the store does not answer, whoever works in one finds it when he looks.
+        guard let paths else { return }
         let isDone = locker.caches.lookUp(paths) { [locker] in !locker.isToLock }
         if isDone { locker.fileSystem.attachedDirectories() }
     }

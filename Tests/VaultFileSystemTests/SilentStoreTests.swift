@@ -80,6 +80,24 @@ import Testing
         #expect(setup.locker.status().lastReceipt == second)
     }
 
+    @Test("A file that is being opened, and does not answer, keeps no lock waiting")
+    func opening() throws {
+        let setup = try Setup(.refuse)
+        let id = try setup.vault.file("file", [1, 2, 3]).id
+        let node = try setup.vault.system.nodes.node(id)
+        let (isHeld, isOpening) = (Monitor(true), Monitor(false))
+        let opening = try BackgroundThread {
+            node.opening.withLock { _ in
+                isOpening.update { $0 = true }
+                isHeld.wait { $0 ? nil : () }
+            }
+        }
+        isOpening.wait { $0 ? () : nil }
+        #expect(setup.vault.system.inodesToDrop().contains(setup.vault.system.nodes.id(of: node).rawValue))
+        isHeld.update { $0 = false }
+        opening.join()
+    }
+
     @Test("Pages that the kernel waits for: told, and dropped later; an unlock before that is not undone")
     func pages() throws {
         let setup = try Setup(.refuse)
