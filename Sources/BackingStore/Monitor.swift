@@ -84,6 +84,12 @@ package func monotonicNanoseconds() -> Int {
     return now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
+/// CLOCK_MONOTONIC so many milliseconds from now, clock_gettime(2).
+package func monotonicDeadline(inMilliseconds milliseconds: Int) -> timespec {
+    let end = monotonicMilliseconds() + milliseconds
+    return timespec(tv_sec: end / 1000, tv_nsec: end % 1000 * 1_000_000)
+}
+
 /// CLOCK_MONOTONIC `seconds` from now, clock_gettime(2).
 package func monotonicDeadline(in seconds: Int) -> timespec {
     var now = timespec()

@@ -46,6 +46,10 @@ int linux_make_immutable(int fd) {
     return ioctl(fd, FS_IOC_SETFLAGS, &flags);
 }
 
+int linux_lock_whole(int fd, int type) {
+    struct flock lock = {.l_type = (short)type, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_SETLK, &lock);
+}
 int linux_syncfs(int fd) { return syncfs(fd); }
 
 int linux_start_writing(int fd, int64_t offset, int64_t length) {

@@ -61,7 +61,10 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
     connection.pointee.want = connection.pointee.capable & UInt32(wanted)
     if let userdata {
         let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
-        if server.bypassesKernelCache { connection.pointee.want &= ~UInt32(FUSE_CAP_CACHE_SYMLINKS) }
+        // A target is asked for once; where we do not own what is mounted, another link may get the inode number.
+        if server.bypassesKernelCache || server.timeout < 60 {
+            connection.pointee.want &= ~UInt32(FUSE_CAP_CACHE_SYMLINKS)
+        }
         // Else the kernel asks for security.capability before each write.
         let message = server.worker.message
         let isOffered = linux_fuse_offers_killpriv(message.mem, message.size) != 0

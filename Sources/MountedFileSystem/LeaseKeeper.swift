@@ -7,6 +7,8 @@ package protocol LeaseKeeper: Sendable {
     var end: LeaseEnd? { get }
     /// Whether it has ended: looks first whether it was renewed, shortened or taken back.
     func hasEnded() -> Bool
+    /// The same by what is known, without a look.
+    var isOver: Bool { get }
     /// Readable, without waiting, when somebody may have changed it; what is read does not matter. Nil where nobody tells.
     var changes: Descriptor? { get }
     /// Notes for later what time it is, as far as that is wanted and keys are there. Any thread.

@@ -1,6 +1,6 @@
 package import BackingStore
 internal import CLinux
-internal import Glibc
+package import Glibc
 internal import Synchronization
 internal import SystemPackage
 
@@ -105,16 +105,24 @@ package final class LockGate: Sendable {
         if isDraining.load(ordering: .sequentiallyConsistent) { passages.update { _ in } }
     }
 
-    /// Waits until every request that is inside now has left.
-    package func drain() {
+    /// Waits until every request that is inside now has left, or until the deadline, of CLOCK_MONOTONIC.
+    /// - Returns: how many are still inside.
+    @discardableResult
+    package func drain(until deadline: timespec? = nil) -> Int {
         isDraining.store(true, ordering: .sequentiallyConsistent)
         defer { isDraining.store(false, ordering: .sequentiallyConsistent) }
         let inside = passages.update { passages in
             passages.map { ($0, $0.steps.load(ordering: .sequentiallyConsistent)) }.filter { $0.1 & 1 == 1 }
         }
-        passages.wait { _ in
-            inside.allSatisfy { $0.0.steps.load(ordering: .sequentiallyConsistent) != $0.1 } ? () : nil
+        let left = { @Sendable in
+            inside.filter { $0.0.steps.load(ordering: .sequentiallyConsistent) == $0.1 }.count
         }
+        if let deadline {
+            _ = passages.wait(until: deadline) { _ in left() == 0 ? () : nil }
+        } else {
+            passages.wait { _ in left() == 0 ? () : nil }
+        }
+        return left()
     }
 
     // MARK: Idleness

@@ -11,6 +11,12 @@ struct LockSequence {
     private let locker: Locker
     private var receipt: LockReceipt
     private let started = ContinuousClock.now
+    /// Whether something has waited for the store for longer than a lock does.
+    private var isStoreSilent = false
+    /// Milliseconds for the rest, once the store has not answered; and for making durable what was written.
+    private static let impatience = 1000
+    private static let sealPatience = 60_000
+    private static let reason = ": the vault's store does not answer; that is done when it does"
     private var fileSystem: any LockableFileSystem { locker.fileSystem }
 
     init(_ locker: Locker, reasons: [LockReason], policy: LockPolicy) {
@@ -25,21 +31,18 @@ struct LockSequence {
         // From here on requests are refused, but for dirty mapped pages that come back.
         if fileSystem.gate.state == .unlocked { fileSystem.gate.enter(.locking) }
         // A late reply would fill a cache that has been purged.
-        step("requests") { $0.fileSystem.gate.drain() }
+        step("requests") { $0.waitForRequests() }
         step("names") { $0.dropNames() }
         step("inodes") { $0.dropInodes() }
         if receipt.policy == .refuse { fileSystem.closeDirectories() }
         step("cache") { $0.receipt.cacheBytes = $0.fileSystem.cache.removeEverything() }
-        step("workers") { sequence in
-            for failure in sequence.locker.caches.wipeWorkers(waitingForAll: false) { sequence.receipt.fail(failure) }
-        }
+        step("workers") { $0.wipeWorkers() }
         fileSystem.gate.enter(.locked)
         receipt.purgeMilliseconds = Self.milliseconds(since: started)
         receipt.writtenBackBytes = fileSystem.counters.writtenBackBytes.total - writtenBack
         step("seal") { $0.seal() }
-        // With a key that may be about to go.
-        locker.lease?.noteTime()
         if receipt.policy == .forget { step("keys") { $0.forgetKeys(everything) } }
+        if isStoreSilent { locker.lockAgainLater() }
         receipt.totalMilliseconds = Self.milliseconds(since: started)
         return receipt
     }
@@ -47,8 +50,9 @@ struct LockSequence {
     /// A file whose last handle was closed while its class is locked: no other is opened before the unlock.
     func purge(inode: UInt64, forgetKeys: () -> Void) {
         guard fileSystem.gate.state == .locked else { return }
-        fileSystem.gate.drain()
-        fileSystem.sealEverything()
+        guard fileSystem.gate.drain(until: monotonicDeadline(inMilliseconds: locker.options.storePatience)) == 0,
+            withinTime(milliseconds: Self.sealPatience, { [fileSystem] in fileSystem.sealEverything() }) != nil
+        else { return locker.lockAgainLater() }
         var failures = locker.caches.dropInodes([inode])
         _ = fileSystem.cache.removeEverything()
         if receipt.policy == .forget { forgetKeys() }
@@ -58,6 +62,28 @@ struct LockSequence {
         }
     }
 
+    // MARK: A store that does not answer
+
+    /// Runs what may wait for the store; once it did not answer, only briefly. Nil, and a line in the receipt, where it has
+    /// not ended in time.
+    private mutating func bounded<Result: Sendable>(
+        milliseconds: Int? = nil, _ unpurged: String?, _ body: @escaping @Sendable () -> Result
+    ) -> Result? {
+        let patience = isStoreSilent ? Self.impatience : milliseconds ?? locker.options.storePatience
+        if let result = withinTime(milliseconds: patience, body) { return result }
+        isStoreSilent = true
+        if let unpurged { receipt.fail(unpurged + Self.reason) }
+        return nil
+    }
+
+    private mutating func waitForRequests() {
+        let deadline = monotonicDeadline(inMilliseconds: locker.options.storePatience)
+        let left = fileSystem.gate.drain(until: deadline)
+        guard left > 0 else { return }
+        isStoreSilent = true
+        receipt.fail("what \(left) requests will have read" + Self.reason)
+    }
+
     private mutating func step(_ name: String, _ body: (inout LockSequence) -> Void) {
         let begin = ContinuousClock.now
         body(&self)
@@ -65,27 +91,46 @@ struct LockSequence {
     }
 
     private mutating func dropNames() {
-        let (method, failures) = locker.caches.dropNames { fileSystem.knownNames() }
+        let drop = { @Sendable [locker, fileSystem] in locker.caches.dropNames { fileSystem.knownNames() } }
+        guard let (method, failures) = bounded("the kernel's names", drop) else { return }
         receipt.names = method
         for failure in failures { receipt.fail(failure) }
     }
 
     private mutating func dropInodes() {
-        let inodes = fileSystem.inodesToDrop()
-        receipt.inodes = inodes.count
-        for failure in locker.caches.dropInodes(inodes) { receipt.fail(failure) }
+        let drop = { @Sendable [locker, fileSystem] in
+            let inodes = fileSystem.inodesToDrop()
+            return (inodes.count, locker.caches.dropInodes(inodes))
+        }
+        guard let (count, failures) = bounded("pages of open files", drop) else { return }
+        receipt.inodes = count
+        for failure in failures { receipt.fail(failure) }
+    }
+
+    private mutating func wipeWorkers() {
+        let failures = bounded(
+            milliseconds: Self.sealPatience, "the buffers of threads",
+            { @Sendable [locker] in locker.caches.wipeWorkers(waitingForAll: false) })
+        for failure in failures ?? [] { receipt.fail(failure) }
     }
 
     private mutating func seal() {
         let before = fileSystem.counters.filesSealed.total
-        fileSystem.sealEverything()
+        // What is not sealed now reads as well.
+        _ = bounded(milliseconds: Self.sealPatience, nil) { [locker, fileSystem] in
+            fileSystem.sealEverything()
+            // With a key that may be about to go.
+            locker.lease?.noteTime()
+        }
         receipt.filesSealed = fileSystem.counters.filesSealed.total - before
     }
 
+    /// Not while a request waits: who has a key is to use it to the end.
     private mutating func forgetKeys(_ everything: Bool) {
-        receipt.keysForgotten = fileSystem.forgetKeys(everything: everything)
+        guard !isStoreSilent else { return receipt.fail("keys" + Self.reason) }
+        receipt.keysForgotten = bounded("keys", { [fileSystem] in fileSystem.forgetKeys(everything: everything) }) ?? []
         // Schedules of the keys that have just gone.
-        for failure in locker.caches.wipeWorkers(waitingForAll: true) { receipt.fail(failure) }
+        for failure in locker.caches.wipeWorkers(waitingForAll: !isStoreSilent) { receipt.fail(failure) }
         linux_scrub_stack()
     }
 

@@ -24,6 +24,8 @@ package final class Locker: LockObserver, Sendable {
         case restore(SecretSource)
         /// The last handle of a file was closed while its class is locked.
         case purge(inode: UInt64, forgetKeys: @Sendable () -> Void)
+        /// The store answers again: what a lock could not purge is purged now.
+        case lockAgain
     }
 
     struct Inbox {
@@ -107,7 +109,7 @@ package final class Locker: LockObserver, Sendable {
         inbox.update { $0.isStopping = true }
         thread.withLock { $0.take()?.join() }
         leaseTimer.withLock { $0.take() }?.stop()
-        lease?.noteTime()
+        _ = withinTime(milliseconds: options.storePatience) { [lease] in lease?.noteTime() }
     }
 
     /// Has the locker look again when the lease ends; nil: no more.
@@ -135,6 +137,15 @@ package final class Locker: LockObserver, Sendable {
     /// Nothing but a secret is missing.
     func wantSecret() {
         secretWanted? { [weak self] secret in self?.inbox.update { $0.jobs.append(.restore(secret)) } }
+    }
+
+    /// Has what a lock could not purge purged when the requests that wait for the store have ended.
+    func lockAgainLater() {
+        let waiting = try? BackgroundThread { [weak self, gate = fileSystem.gate] in
+            gate.drain()
+            self?.inbox.update { $0.jobs.append(.lockAgain) }
+        }
+        waiting?.detach()
     }
 
     /// Has the lock files looked at.

@@ -13,11 +13,13 @@ struct LockerLoop {
     private var limiter = UnlockLimiter()
     private var waiting: [Locker.LockReply] = []
     private var areKeysForgotten = false
-    /// Whether it was told that only a secret is missing.
-    private var isSecretWanted = false
     /// Also those that other locks leave.
     private var areAllKeysForgotten = false
+    /// Whether it was told that only a secret is missing.
+    private var isSecretWanted = false
     private var receipt: LockReceipt
+    /// Milliseconds for reading the slots and trying a secret on them.
+    private static let unlockPatience = 120_000
 
     private var gate: LockGate { locker.fileSystem.gate }
     private var needsSecret: Bool { areKeysForgotten && locker.fileSystem.needsSecret }
@@ -46,11 +48,17 @@ struct LockerLoop {
                 reasons.insert(.lockDirectory)
             }
             if isIdle() { reasons.insert(.idle) }
-            checkLease()
-            if inbox.isToNoteTime { noteTime() }
+            // That looks at the vault's store, for which a lock does not wait.
+            let isToLock = !reasons.isEmpty && gate.state == .unlocked
+            if !isToLock { checkLease() }
             for job in inbox.jobs { work(job) }
             settle()
+            if isToLock {
+                checkLease()
+                settle()
+            }
             watchLease()
+            if inbox.isToNoteTime { noteTime() }
             if inbox.isStopping { return }
         }
     }
@@ -102,12 +110,17 @@ struct LockerLoop {
 
     /// An end of the lease is a reason until a secret unlocks that opens a slot still.
     private mutating func checkLease() {
-        if let lease = locker.lease, !reasons.contains(.expired), lease.hasEnded() {
+        if let lease = locker.lease, !reasons.contains(.expired), hasEnded(lease) {
             locker.logger.notice("the slot that opened the vault has expired: locked")
             reasons.insert(.expired)
         }
         gate.setExpired(reasons.contains(.expired))
         watchLease()
+    }
+
+    /// Where the store does not answer, what was known counts.
+    private func hasEnded(_ lease: any LeaseKeeper) -> Bool {
+        withinTime(milliseconds: locker.options.storePatience) { lease.hasEnded() } ?? lease.isOver
     }
 
     private func watchLease() {
@@ -118,7 +131,9 @@ struct LockerLoop {
     }
 
     private func noteTime() {
-        if gate.state == .unlocked { locker.lease?.noteTime() }
+        if gate.state == .unlocked {
+            _ = withinTime(milliseconds: locker.options.storePatience) { [locker] in locker.lease?.noteTime() }
+        }
         locker.noteTimeLater()
     }
 
@@ -142,6 +157,8 @@ struct LockerLoop {
         case .purge(let inode, let forgetKeys):
             LockSequence(locker, reasons: [], policy: areKeysForgotten ? .forget : .refuse)
                 .purge(inode: inode, forgetKeys: forgetKeys)
+        case .lockAgain:
+            if gate.state == .locked { lock() }
         }
     }
 
@@ -270,11 +287,17 @@ struct LockerLoop {
         reasons.remove(.lockDirectory)
     }
 
-    private mutating func restoreKeys(_ source: Locker.SecretSource) throws(UnlockRefusal) {
+    private mutating func restoreKeys(_ source: @escaping Locker.SecretSource) throws(UnlockRefusal) {
         let wait = limiter.wait(at: .now)
         guard wait == 0 else { throw .tooManyTries(seconds: wait) }
         let secret: UnlockSecret
-        do throws(UnlockRefusal) { secret = try source() } catch {
+        do throws(UnlockRefusal) {
+            let read = withinTime(milliseconds: Self.unlockPatience) {
+                Result { () throws(UnlockRefusal) in try source() }
+            }
+            guard let read else { throw .failed("the vault's store does not answer") }
+            secret = try read.get()
+        } catch {
             if case .wrongSecret = error { limiter.failed(at: .now) }
             throw error
         }
@@ -302,7 +325,12 @@ struct LockerLoop {
 
     /// Has the kernel find the directories again that it was refused.
     private func attachDirectories() {
-        let paths = locker.fileSystem.detachedDirectories(all: receipt.names == "invalidated")
+        let isAll = receipt.names == "invalidated"
+        let paths = withinTime(milliseconds: locker.options.storePatience) { [fileSystem = locker.fileSystem] in
+            fileSystem.detachedDirectories(all: isAll)
+        }
+        // Where the store does not answer, whoever works in one finds it when he looks.
+        guard let paths else { return }
         let isDone = locker.caches.lookUp(paths) { [locker] in !locker.isToLock }
         if isDone { locker.fileSystem.attachedDirectories() }
     }

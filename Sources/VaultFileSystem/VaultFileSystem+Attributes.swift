@@ -40,7 +40,7 @@ extension VaultFileSystem {
     package func change(
         _ id: NodeID, _ changes: AttributeChanges, handle: FileHandle?, workspace: Workspace
     ) throws(StoreError) -> stat {
-        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        try store.admitChange()
         let node = try nodes.node(id)
         if let handle { try admit(handle) } else { try admit(node, .attributes) }
         if let length = changes.length { try setLength(node, length, handle, workspace) }

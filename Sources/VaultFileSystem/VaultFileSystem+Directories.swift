@@ -13,7 +13,8 @@ extension VaultFileSystem {
         let node = try nodes.node(id)
         try admit(node, .names)
         let directory = try directory(node)
-        if !store.isReadOnly { directory.sweepOnce() }
+        // Another machine's temporary files are not ours to take.
+        if (try? store.admitChange()) != nil { directory.sweepOnce() }
         let handle = DirectoryHandle(node: node, directory: try directory.reopenedForListing())
         openDirectories.insert(handle)
         return handle

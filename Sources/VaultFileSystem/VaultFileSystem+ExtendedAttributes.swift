@@ -71,7 +71,7 @@ extension VaultFileSystem {
     /// setxattr(2).
     /// - Parameter flags: XATTR_CREATE, XATTR_REPLACE.
     package func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8], flags: Int32) throws(StoreError) {
-        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        try store.admitChange()
         let node = try nodes.node(id)
         try admit(node, .attributes)
         switch namespace(of: name) {
@@ -90,7 +90,7 @@ extension VaultFileSystem {
 
     /// removexattr(2).
     package func removeAttribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) {
-        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        try store.admitChange()
         let node = try nodes.node(id)
         try admit(node, .attributes)
         switch namespace(of: name) {

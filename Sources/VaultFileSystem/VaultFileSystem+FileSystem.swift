@@ -7,7 +7,7 @@ extension Workspace: WorkerBuffers {}
 
 extension VaultFileSystem: FileSystem {
     /// While we own the vault only we change it.
-    package var cacheSeconds: Double { 60 }
+    package var cacheSeconds: Double { store.followsWriter ? 1 : 60 }
 
     package func makeWorkspace() throws(StoreError) -> Workspace {
         try Workspace(layout: store.layout)
@@ -29,9 +29,9 @@ extension VaultFileSystem: FileSystem {
 
     package func endDeferred() {}
 
-    /// Pages stay right across opens: nobody else changes the vault (and mtime tells if somebody did). A file only half
+    /// Pages stay right across opens: nobody else changes the vault (and mtime tells if somebody did), or they go. A file only half
     /// vouched for is read exactly: the rest of a page would be filled up with zeros.
     package func pageCaching(of handle: FileHandle) -> PageCaching {
-        handle.file.hasUnvouchedTail ? .bypass : .keep
+        handle.file.hasUnvouchedTail ? .bypass : store.followsWriter ? .drop : .keep
     }
 }

@@ -12,7 +12,10 @@ extension VaultFileSystem {
     func openFile(_ node: Node) throws(StoreError) -> EncryptedFile {
         guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
         return try node.opening.withLock { (state) throws(StoreError) -> EncryptedFile in
-            if let file = state.file { return file }
+            if let file = state.file {
+                if store.followsWriter { try confirm(file, node) }
+                return file
+            }
             let file = try EncryptedFile.open(try openBacking(node, flags: O_RDONLY), in: store)
             if let known = state.fileID, known != file.fileID {
                 // Another file has been put in its place behind our back, under the same inode number: this node is
@@ -23,6 +26,15 @@ extension VaultFileSystem {
             hold(file, &state, node)
             return file
         }
+    }
+
+    /// That an open file is still what its name leads to, where somebody else writes the vault.
+    private func confirm(_ file: EncryptedFile, _ node: Node) throws(StoreError) {
+        do throws(StoreError) { try file.confirm(try openBacking(node, flags: O_RDONLY)) } catch {
+            if error == .system(.staleNFSFileHandle) { nodes.disown(node) }
+            throw error
+        }
+        node.protectionClass = file.protectionClass
     }
 
     private func hold(_ file: EncryptedFile, _ state: inout Node.OpenState, _ node: Node) {
@@ -73,7 +85,7 @@ extension VaultFileSystem {
         try admit(node, .opening)
         let isTruncating = flags & O_TRUNC != 0
         let isWriting = flags & O_ACCMODE != O_RDONLY || isTruncating
-        if isWriting && store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        if isWriting { try store.admitChange() }
         let file = isTruncating ? try openTruncated(node, workspace) : try openFile(node)
         if isWriting {
             try file.prepareForWriting()
@@ -96,7 +108,7 @@ extension VaultFileSystem {
     package func create(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, flags: Int32, for caller: Caller
     ) throws(StoreError) -> (entry: NodeEntry, handle: FileHandle) {
-        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        try store.admitChange()
         let parentNode = try nodes.node(parent)
         try admit(parentNode, .names)
         let directory = try directory(parentNode)
@@ -215,5 +227,6 @@ extension VaultFileSystem {
             if let file = node.openFile { sealLater(file, of: node) }
         }
         store.sealer.sealAll()
+        store.giveUpHold()
     }
 }

@@ -35,7 +35,9 @@ extension VaultFileSystem: LockableFileSystem {
                 if known != .unlessOpen || isAllowedWhileLocked(known, .attributes, of: node) { continue }
             }
             let id = nodes.id(of: node).rawValue
-            if node.openFile != nil { open.append(id) } else { others.append(id) }
+            // One that is being opened, perhaps from a store that does not answer, is not waited for.
+            let isOpen = node.opening.withLockIfAvailable { $0.file != nil } ?? true
+            if isOpen { open.append(id) } else { others.append(id) }
         }
         return open + others
     }

@@ -77,7 +77,7 @@ extension VaultFileSystem {
     private func make(
         _ name: [UInt8], in parent: NodeID, _ body: (OpenDirectory) throws(StoreError) -> Void
     ) throws(StoreError) -> NodeEntry {
-        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        try store.admitChange()
         let parentNode = try nodes.node(parent)
         try admit(parentNode, .names)
         let directory = try directory(parentNode)
@@ -101,7 +101,7 @@ extension VaultFileSystem {
 
     /// unlink(2).
     package func unlink(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
-        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        try store.admitChange()
         let parentNode = try nodes.node(parent)
         try admit(parentNode, .names)
         let directory = try directory(parentNode)
@@ -115,7 +115,7 @@ extension VaultFileSystem {
 
     /// rmdir(2).
     package func removeDirectory(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
-        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        try store.admitChange()
         let parentNode = try nodes.node(parent)
         try admit(parentNode, .names)
         let directory = try directory(parentNode)
@@ -151,7 +151,7 @@ extension VaultFileSystem {
         _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
         for caller: Caller
     ) throws(StoreError) {
-        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        try store.admitChange()
         guard [0, linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE].contains(flags) else {
             throw .system(.invalidArgument)
         }

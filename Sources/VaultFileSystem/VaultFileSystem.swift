@@ -49,11 +49,16 @@ package final class VaultFileSystem: Sendable {
             return rootDirectory
         }
         guard node.isDirectory else { throw .system(.notDirectory) }
-        if let found = directories.find(node) { return found }
+        if let found = directories.find(node), !isToReopen(found) { return found }
         if let removed = node.opening.withLock({ $0.removedDirectory }) { return removed }
         let opened = try Self.open(try pinDirectory(node), of: node, isRoot: false, in: store)
         directories.insert(opened, for: node)
         return opened
+    }
+
+    /// Another machine may have replaced its record, or it by another.
+    private func isToReopen(_ directory: OpenDirectory) -> Bool {
+        store.followsWriter && monotonicMilliseconds() - directory.openedAt >= EncryptedFile.lookLasts
     }
 
     /// A descriptor of a directory: while keys may be wiped, without any.
@@ -104,6 +109,7 @@ package final class VaultFileSystem: Sendable {
 
     /// A backing stat as programs are to see it: the plaintext's size, and ctime as if files were not sealed.
     func plaintextAttributes(_ status: stat, of node: Node) -> stat {
+        if store.followsWriter { try? node.openFile?.follow(status) }
         var result = status
         if node.isRegularFile { result.st_ctim = node.shownChangeTime(of: status) }
         switch status.st_mode & S_IFMT {

@@ -77,9 +77,10 @@ package final class VaultLease: LeaseKeeper {
         term.withLock { $0 = new }
     }
 
+    package var isOver: Bool { term.withLock { $0 }.end.map { now >= $0 } ?? false }
+
     package func hasEnded() -> Bool {
-        let term = term.withLock { $0 }
-        let isOver = term.end.map { now >= $0 } ?? false
+        let (term, isOver) = (term.withLock { $0 }, isOver)
         guard isOver || hasVaultChanged() else { return false }
         // Without the key nobody can tell who has written vaultfs.json.
         guard !keyRing.configurationKey.isForgotten else { return isOver }

@@ -23,7 +23,7 @@ package enum EntryName {
         case sidecar
         /// Left over by an operation cut short; swept at mount.
         case temporary
-        /// `vaultfs.json`, `vaultfs.dir`, `vaultfs.journal`, and whatever else starts with `vaultfs.`.
+        /// `vaultfs.json`, `vaultfs.dir`, `vaultfs.journal`, `vaultfs.lock`, and whatever else starts with `vaultfs.`.
         case reserved
     }
 

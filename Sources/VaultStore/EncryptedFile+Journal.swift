@@ -11,9 +11,10 @@ extension EncryptedFile {
     func openFromJournal(
         chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        for (address, slots) in store.journal.retainedSlots(of: fileID) where address.chunk == chunk {
+        let journal = try store.journalForReading()
+        for (address, slots) in journal.retainedSlots(of: fileID) where address.chunk == chunk {
             for slot in slots where slot.recordSize == piece.count + ChunkLayout.recordOverhead {
-                guard let record = try store.journal.record(in: slot) else { continue }
+                guard let record = try journal.record(in: slot) else { continue }
                 if try verifies(record, chunk: chunk, into: piece, workspace.cipher) { return true }
             }
         }

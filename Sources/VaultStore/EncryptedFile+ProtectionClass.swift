@@ -14,7 +14,7 @@ extension EncryptedFile {
     /// - Throws: `EROFS`; `.damaged` where the class key does not open the wrap. Where the new header cannot be made
     ///   durable the file is of the new class, and this throws.
     package func changeClass(to newClass: ProtectionClass) throws(StoreError) {
-        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        try store.admitChange()
         let isChanged = try writing.withLock { (state) throws(StoreError) -> Bool in
             if state.header.protectionClass == newClass { return false }
             // Not `writer`: the file has not been opened for writing, so that it is neither cut back nor sealed.

@@ -17,6 +17,15 @@ extension EncryptedFile {
     package func read(
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
     ) throws(StoreError) -> Int {
+        store.followsWriter
+            ? try readFollowing(at: plaintextOffset, into: buffer, workspace: workspace)
+            : try readKnown(at: plaintextOffset, into: buffer, workspace: workspace)
+    }
+
+    /// Reads by the length that is known.
+    func readKnown(
+        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
+    ) throws(StoreError) -> Int {
         let length = self.length
         let vouched = vouchedLength.load(ordering: .acquiring)
         guard plaintextOffset < length, buffer.count > 0 else { return 0 }
@@ -27,7 +36,8 @@ extension EncryptedFile {
         let wanted = UnsafeMutableRawBufferPointer(rebasing: buffer[..<count])
         let chunkSize = UInt64(layout.chunkSize)
         let chunks = Int((plaintextOffset + UInt64(count) - 1) / chunkSize - plaintextOffset / chunkSize) + 1
-        let isCached = chunks <= Self.largestCachedRun
+        // What another machine writes is read anew each time.
+        let isCached = chunks <= Self.largestCachedRun && !store.followsWriter
         var done = 0
         while done < count {
             let offset = plaintextOffset + UInt64(done)
@@ -252,7 +262,7 @@ extension EncryptedFile {
 
     /// Counts and describes damage.
     func damaged(_ reason: String) -> StoreError {
-        store.counters.damagedReads.count()
+        if !store.followsWriter { store.counters.damagedReads.count() }
         return .damaged(reason)
     }
 }

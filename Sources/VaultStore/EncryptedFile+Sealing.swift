@@ -29,6 +29,7 @@ extension EncryptedFile {
             // What could not be sealed before a lock wiped its keys stays unsealed, which reads as well.
             guard hasKeys else { return true }
             guard state.lengthChanges == mark else { return false }
+            try store.admitChange()
             // Before the last record is read: that too moves atime.
             let before = try writer.status()
             if state.lastRecordIsUnproven {

@@ -19,6 +19,8 @@ package final class EncryptedFile: Sendable {
         var lengthChanges: UInt64 = 0
         /// Unsealed when opened: the last record may be a torn one.
         var lastRecordIsUnproven: Bool
+        /// Of the backing file when `header` was read; nil where nobody else writes it.
+        var stamp: Stamp?
     }
 
     /// Names this open file in the block cache.
@@ -37,6 +39,8 @@ package final class EncryptedFile: Sendable {
     let currentClass: Atomic<ProtectionClass>
     /// The header's sparse flag, for readers: an all-zero record reads as zeros.
     let isSparse: Atomic<Bool>
+    /// CLOCK_MONOTONIC in milliseconds of the last look at what another machine has made of it.
+    let lastLook = Atomic<Int>(0)
     /// How many handles of programs hold the file; the sealer's hold does not count.
     package let openHandles = Atomic<Int>(0)
     /// How often written data could not be made durable.
@@ -80,6 +84,10 @@ package final class EncryptedFile: Sendable {
     /// - Parameter descriptor: of a regular file, open for reading.
     /// - Throws: `.damaged` for a header that does not authenticate, a file under 128 bytes, one shorter than sealed.
     package static func open(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
+        try patiently(in: store, reader: descriptor) { () throws(StoreError) in try openOnce(descriptor, in: store) }
+    }
+
+    private static func openOnce(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
         let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)
         var length = store.layout.plaintextLength(ofBackingSize: backingSize)
         if header.isSealed && length < header.length {
@@ -175,8 +183,8 @@ package final class EncryptedFile: Sendable {
 
     /// The descriptor that can write. The first writer of a file that is longer than sealed cuts it back.
     func writer(_ state: inout WriteState) throws(StoreError) -> Descriptor {
+        try store.admitChange()
         if let writer = state.writer { return writer }
-        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
         let writer = try reader.reopened(flags: O_RDWR)
         state.writer = writer
         if hasUnvouchedTail { try cutBack(&state, writer) }

@@ -37,6 +37,12 @@ package final class Journal: Sendable {
 
     private var slotSize: Int { JournalSlot.size(chunkSize: chunkSize) }
 
+    /// A journal that holds nothing.
+    init(emptyWithChunkSize chunkSize: Int) {
+        self.chunkSize = chunkSize
+        descriptor = nil
+    }
+
     /// Opens the journal in the vault's root, makes and preallocates it where it may be written, and notes the slots
     /// that are in use. What has its name and is no file is not opened: who only reads goes on without a journal.
     /// - Throws: `.damaged` for that, where it may be written.

@@ -15,7 +15,7 @@ extension OpenDirectory {
     /// - Throws: `EROFS`; `.damaged` where the record does not authenticate. Where the new record is in place and cannot
     ///   be made durable, or the times not be put back, the directory is of the new class, and this throws.
     package func changeClass(to newClass: ProtectionClass) throws(StoreError) {
-        if store.isReadOnly { throw .system(.readOnlyFileSystem) }
+        try store.admitChange()
         // Read again: the secret is not kept in memory.
         let (bytes, status) = try Self.readRecord(of: descriptor)
         guard let rewrapped = try rewrapped(bytes, as: newClass) else { return }

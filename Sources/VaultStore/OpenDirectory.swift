@@ -17,6 +17,8 @@ package final class OpenDirectory: Sendable {
     /// Shared with all that have the directory open.
     let sharedClass: DirectoryClass
     package let store: Store
+    /// CLOCK_MONOTONIC in milliseconds.
+    package let openedAt = monotonicMilliseconds()
     let wasSwept = Atomic<Bool>(false)
 
     private init(descriptor: Descriptor, keys: DirectoryKeys, sharedClass: DirectoryClass, store: Store) {

@@ -14,9 +14,12 @@ package final class Store: Sendable {
     package let cache: BlockCache
     package let counters = Counters()
     package let isReadOnly: Bool
+    /// Another machine may be writing: what is read of the store is believed for a second at most. Read-only.
+    package let followsWriter: Bool
     /// A file shorter than it was sealed can be opened all the same: what is missing does not verify.
     package let readsCutFiles: Bool
     let journal: Journal
+    private let hold: VaultHold?
     package let sealer: Sealer
     /// The store's allocation unit in bytes: within it, a file grows without needing space.
     let blockSize: UInt64
@@ -29,14 +32,19 @@ package final class Store: Sendable {
     /// - Parameters:
     ///   - root: the vault's root directory, opened for reading; this store takes a descriptor of its own.
     ///   - cacheSize: bytes for the block cache.
+    ///   - hold: of the vault that was locked: it is claimed, if this store writes.
     package init(
-        root: FileDescriptor, keyRing: KeyRing, cacheSize: Int, isReadOnly: Bool, readsCutFiles: Bool = false
+        root: FileDescriptor, keyRing: KeyRing, cacheSize: Int, isReadOnly: Bool, readsCutFiles: Bool = false,
+        followsWriter: Bool = false, hold: VaultHold? = nil
     ) throws(StoreError) {
+        self.hold = isReadOnly ? nil : hold
+        try self.hold?.claim()
         let copy = try retrying { fcntl(root.rawValue, F_DUPFD_CLOEXEC, 3) }
         self.root = Descriptor(owning: copy)
         self.keyRing = keyRing
         self.isReadOnly = isReadOnly
         self.readsCutFiles = readsCutFiles
+        self.followsWriter = followsWriter
         layout = keyRing.layout
         cache = try BlockCache(capacity: cacheSize, blockSize: layout.chunkSize)
         var space = statvfs()
@@ -44,7 +52,10 @@ package final class Store: Sendable {
         blockSize = min(4096, max(512, UInt64(space.f_bsize)))
         isOnFuse = linux_filesystem_type(copy) == 0x6573_5546  // FUSE_SUPER_MAGIC, statfs(2)
         do { temporaryPrefix = String(try SecureRandom.integer(), radix: 16) } catch { throw StoreError(error) }
-        journal = try Journal(root: copy, chunkSize: layout.chunkSize, isReadOnly: isReadOnly)
+        journal =
+            followsWriter
+            ? Journal(emptyWithChunkSize: layout.chunkSize)
+            : try Journal(root: copy, chunkSize: layout.chunkSize, isReadOnly: isReadOnly)
         sealer = Sealer(root: self.root, usesSyncfs: !isOnFuse)
     }
 
@@ -66,6 +77,21 @@ package final class Store: Sendable {
             let fileID = try? EncryptedFile.readHeader(of: descriptor, keyRing: keyRing).0.fileID
         else { return }
         journal.forget(file: fileID)
+    }
+
+    /// Before anything is changed.
+    /// - Throws: `EROFS`; `EIO` where another machine has taken the vault over.
+    package func admitChange() throws(StoreError) {
+        if isReadOnly { throw .system(.readOnlyFileSystem) }
+        try hold?.verify()
+    }
+
+    /// Nothing will be changed any more.
+    package func giveUpHold() { hold?.release() }
+
+    /// The journal with what it holds: of another machine's writer, at this moment.
+    func journalForReading() throws(StoreError) -> Journal {
+        followsWriter ? try Journal(root: root.fd, chunkSize: layout.chunkSize, isReadOnly: true) : journal
     }
 
     /// A number for an open file that no other has had.

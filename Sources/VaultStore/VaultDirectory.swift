@@ -1,6 +1,7 @@
 internal import BackingStore
 internal import CLinux
 internal import Glibc
+internal import Synchronization
 package import SystemPackage
 package import VaultCrypto
 package import VaultFormat
@@ -26,11 +27,16 @@ package final class VaultDirectory: Sendable {
     package let isOnReadOnlyStore: Bool
     /// The root directory.
     let descriptor: Descriptor
+    private let heldLock: Mutex<VaultHold?>
+
+    /// What keeps other machines out, while the vault is locked.
+    package var hold: VaultHold? { heldLock.withLock { $0 } }
 
     /// The root directory's descriptor, open for reading.
     package var root: FileDescriptor { FileDescriptor(rawValue: descriptor.fd) }
 
-    private init(path: FilePath, descriptor: Descriptor) throws(VaultError) {
+    private init(path: FilePath, descriptor: Descriptor, hold: VaultHold? = nil) throws(VaultError) {
+        heldLock = Mutex(hold)
         self.path = path
         self.descriptor = descriptor
         configuration = try Self.readConfiguration(of: descriptor, path: path)
@@ -50,7 +56,7 @@ package final class VaultDirectory: Sendable {
     /// The same vault with its configuration read again, on the same descriptor: once locked, nobody else writes it.
     /// - Throws: as `open`.
     package func reread() throws(VaultError) -> VaultDirectory {
-        try VaultDirectory(path: path, descriptor: descriptor)
+        try VaultDirectory(path: path, descriptor: descriptor, hold: hold)
     }
 
     /// open(2) of a directory that a person named.
@@ -106,21 +112,32 @@ package final class VaultDirectory: Sendable {
 }
 
 extension VaultDirectory {
-    /// Takes the flock on the root directory; it lasts until the descriptor (and every duplicate) is closed.
+    /// Takes the flock on the root directory, and the lock that other machines see (`VaultHold`); they last until the
+    /// descriptors (and every duplicate) are closed.
     ///
-    /// Tries again for up to `wait`, because a daemon that is shutting down holds it until all is flushed.
-    /// - Throws: `inUse`, naming the holder where the kernel tells; `system`.
+    /// Tries again for up to `wait`, because a daemon that is shutting down holds them until all is flushed.
+    /// - Throws: `inUse`, naming the holder where the kernel or its note tells; `system`.
     package func lock(_ sharing: Sharing = .exclusive, wait: Duration) throws(VaultError) {
+        let deadline = ContinuousClock.now + wait
         do throws(StoreError) {
             try descriptor.lockWhole(sharing == .exclusive ? LOCK_EX : LOCK_SH, wait: wait)
         } catch {
             guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
             throw .inUse(path, VaultHolder.find(descriptor: root))
         }
+        do throws(StoreError) {
+            let hold = try VaultHold.take(root: descriptor, sharing, wait: deadline - .now)
+            heldLock.withLock { $0 = hold }
+        } catch {
+            releaseLock()
+            guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock vaultfs.lock in", path) }
+            throw .inUse(path, VaultHold.note(in: descriptor).map(VaultHolder.init))
+        }
     }
 
-    /// Gives the flock back, for a vault that was locked only to see whether it can be.
+    /// Gives the locks back, for a vault that was locked only to see whether it can be.
     package func releaseLock() {
+        heldLock.withLock { $0 = nil }
         flock(descriptor.fd, LOCK_UN)
     }
 

@@ -2,19 +2,27 @@ internal import BackingStore
 internal import Glibc
 package import SystemPackage
 
-/// The process that holds the flock on a vault's root directory.
+/// The process that has a vault locked.
 package struct VaultHolder: Equatable, Sendable, CustomStringConvertible {
     package let processID: Int32
     /// The program's name (`/proc/PID/comm`), nil where it cannot be read.
     package let command: String?
+    /// The machine's name where it is another, or may be.
+    package let host: String?
 
-    package init(processID: Int32, command: String?) {
+    package init(processID: Int32, command: String?, host: String? = nil) {
         self.processID = processID
         self.command = command
+        self.host = host
+    }
+
+    /// As a note on the store says.
+    init(_ note: HoldNote) {
+        self.init(processID: note.processID, command: nil, host: note.host)
     }
 
     package var description: String {
-        "process \(processID)" + (command.map { " (\($0))" } ?? "")
+        "process \(processID)" + (command.map { " (\($0))" } ?? "") + (host.map { " on \($0)" } ?? "")
     }
 
     /// Who holds an flock on the open directory `descriptor`, from `/proc/locks`; nil where nobody does, or where the

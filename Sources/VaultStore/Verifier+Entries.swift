@@ -6,7 +6,9 @@ internal import VaultCrypto
 internal import VaultFormat
 
 extension Verifier {
-    private static let rootEntries = ["vaultfs.dir", "vaultfs.json", "vaultfs.journal"].map { Array($0.utf8) }
+    private static let rootEntries = ["vaultfs.dir", "vaultfs.json", "vaultfs.journal", "vaultfs.lock"].map {
+        Array($0.utf8)
+    }
     /// The longest name gives 272 bytes.
     private static let largestSidecar = 272
 

@@ -20,6 +20,7 @@ enum FailureCode: Int32, CaseIterable {
     case incomplete = 11
     case notKept = 12
     case notTold = 13
+    case notEnded = 14
 
     var explanation: String {
         switch self {
@@ -37,6 +38,7 @@ enum FailureCode: Int32, CaseIterable {
         case .incomplete: "import, export: some files could not be copied, the others are there"
         case .notKept: "import, export: all is there, but not every owner, mode, attribute or device"
         case .notTold: "verify of a mounted vault: no damage, but some of it changed at every look"
+        case .notEnded: "unmounted, but the daemon has not ended: it waits for the store"
         }
     }
 

@@ -18,8 +18,8 @@ struct MountCommand: ParsableCommand {
             -o takes words as fuse(8) and mount(8) know them, separated by commas: ro, allow_other, allow_root, noexec, \
             nosuid, nodev, noatime, nonempty, fsname=NAME, …; for fstab also passfile=FILE, keyfile=FILE, extpass=CMD, \
             passphrase_fd=N, keyring=DESCRIPTION, credential=NAME, provider=CMD, cache_size=SIZE, lock_file=PATH, \
-            on_lock=POLICY, idle_lock=DURATION, grace=DURATION, no_kernel_cache, guard_mountpoint, prewarm. An ordinary user's \
-            mounts are always nosuid and nodev.
+            on_lock=POLICY, idle_lock=DURATION, grace=DURATION, shared, no_kernel_cache, guard_mountpoint, prewarm. An \
+            ordinary user's mounts are always nosuid and nodev.
             """)
 
     @Argument(help: "The vault directory.")
@@ -27,6 +27,13 @@ struct MountCommand: ParsableCommand {
 
     @Argument(help: "An empty directory.")
     var mountpoint: PathArgument
+
+    @Flag(
+        help: """
+            Read-only, beside another machine or mount that may be writing the vault: what is shown is a second old at most \
+            (and as old as the store's own caches let it be).
+            """)
+    var shared = false
 
     /// The background process: the id of the slot that the secret came from.
     @Option(help: .hidden)
@@ -54,8 +61,7 @@ struct MountCommand: ParsableCommand {
             ProcessSetup.closeInheritedDescriptors(above: channel)
             DaemonChild.run(
                 VaultSubject(slot: openedSlot, provider: prewarm ? secret.keyProvider : nil),
-                try mount.request(
-                    list, source: vault.path, mountpoint: mountpoint.path, isReadOnly: list.isReadOnly),
+                try request(list, vault.path, at: mountpoint.path),
                 channel: DaemonChannel(descriptor: channel))
         }
         try secret.take(list)
@@ -68,14 +74,23 @@ struct MountCommand: ParsableCommand {
         let place = try Mountpoint.check(
             mountpoint.path, source: .init(vault: directory), mayBeNonEmpty: list.mayBeNonEmpty,
             isGuarded: mount.guardMountpoint)
-        let request = try mount.request(
-            list, source: directory.path, mountpoint: place,
-            isReadOnly: list.isReadOnly || directory.isOnReadOnlyStore)
+        let request = try request(
+            list, directory.path, at: place, isOnReadOnlyStore: directory.isOnReadOnlyStore)
         try MountArguments.checkDevice(list)
-        try VaultUse.check(directory, sharing: request.sharing)
+        if let sharing = request.sharing { try VaultUse.check(directory, sharing: sharing) }
         let opened = try directory.openSlot(with: secret.read(for: directory.configuration))
         try DaemonLaunch.run(
             VaultSubject(slot: opened.slot.id, provider: prewarm ? secret.keyProvider : nil), request,
             secret: opened.masterKey, inForeground: mount.foreground)
+    }
+
+    private func request(
+        _ list: MountOptionList, _ source: FilePath, at place: FilePath, isOnReadOnlyStore: Bool = false
+    ) throws(CommandFailure) -> MountRequest {
+        let isShared = shared || list.isShared
+        var request = try mount.request(
+            list, source: source, mountpoint: place, isReadOnly: isShared || list.isReadOnly || isOnReadOnlyStore)
+        request.isShared = isShared
+        return request
     }
 }

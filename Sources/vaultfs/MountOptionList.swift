@@ -5,6 +5,8 @@ struct MountOptionList: Equatable {
     /// For libfuse and the kernel, in the order given.
     var fuseOptions: [String] = []
     var isReadOnly = false
+    /// Somebody else may write the vault: `ro`, too.
+    var isShared = false
     /// Others than the user who mounts are let in, which fuse.conf has to permit.
     var allowsOthers = false
     var mayBeNonEmpty = false
@@ -63,6 +65,8 @@ struct MountOptionList: Equatable {
             mayBeNonEmpty = true
         } else if name == "no_kernel_cache" {
             bypassesKernelCache = true
+        } else if name == "shared" {
+            isShared = true
         } else if name == "guard_mountpoint" {
             guardsMountpoint = true
         } else if name == "prewarm" {

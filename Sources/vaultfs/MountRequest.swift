@@ -16,13 +16,16 @@ struct MountRequest: Sendable {
     var fuseOptions: [String]
     var cacheSize: Int
     var isReadOnly: Bool
+    /// Read-only beside a writer: without a lock.
+    var isShared = false
     var lock: LockOptions
     /// Plaintext stays out of the kernel's page cache.
     var bypassesKernelCache: Bool
     /// The mountpoint is made unwritable.
     var guardsMountpoint: Bool
 
-    var sharing: VaultDirectory.Sharing { isReadOnly ? .shared : .exclusive }
+    /// How the vault is locked; nil: not at all.
+    var sharing: VaultDirectory.Sharing? { isShared ? nil : isReadOnly ? .shared : .exclusive }
 
     /// What FuseSession takes.
     var mountOptions: MountOptions {

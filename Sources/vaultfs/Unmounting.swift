@@ -14,23 +14,35 @@ enum Unmounting {
             throw error == .resourceBusy
                 ? busy(mountpoint) : CommandFailure(.failure, "cannot unmount \(mountpoint.shown): \(error)")
         }
-        let (outcome, message) = try runHelper(mountpoint)
+        let (outcome, message) = try runHelper(mountpoint, ["-u", "--"])
         guard outcome != .exited(0) else { return }
         // strerror(3)'s words, in no locale of ours.
         if message.contains("busy") { throw busy(mountpoint) }
         throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): fusermount3 \(outcome): \(message)")
     }
 
+    /// The same where it is in use, or its daemon does not answer: nobody finds it any more, and, as root, whoever waits for
+    /// the daemon gets an error. Another user's waiters get theirs when the daemon ends.
+    static func force(_ mountpoint: FilePath) throws(CommandFailure) {
+        if geteuid() == 0 {
+            // MNT_FORCE, MNT_DETACH and UMOUNT_NOFOLLOW.
+            if mountpoint.withPlatformString({ umount2($0, 1 | 2 | 8) }) == 0 { return }
+        }
+        let (outcome, message) = try runHelper(mountpoint, ["-u", "-z", "--"])
+        guard outcome != .exited(0) else { return }
+        throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): fusermount3 \(outcome): \(message)")
+    }
+
     private static func busy(_ mountpoint: FilePath) -> CommandFailure {
         CommandFailure(
             .inUse,
-            "\(mountpoint.shown) is in use: close the programs that use it ('lsof +f -- \(mountpoint.shown)' names them)"
+            "\(mountpoint.shown) is in use: close the programs that use it ('lsof +f -- \(mountpoint.shown)' names them); or --force"
         )
     }
 
     /// fusermount3's outcome, and the last line it wrote to stderr.
     private static func runHelper(
-        _ mountpoint: FilePath
+        _ mountpoint: FilePath, _ options: [String]
     ) throws(CommandFailure) -> (ChildProcess.Outcome, String) {
         var ends: [Int32] = [-1, -1]
         guard pipe(&ends) == 0 else { throw CommandFailure(.failure, "cannot make a pipe: \(currentErrno())") }
@@ -41,7 +53,7 @@ enum Unmounting {
             defer { close(ends[1]) }
             child = try ChildProcess.spawn(
                 path: helperPath(),
-                arguments: ["fusermount3", "-u", "--"].map { Array($0.utf8) } + [mountpoint.bytes],
+                arguments: (["fusermount3"] + options).map { Array($0.utf8) } + [mountpoint.bytes],
                 descriptors: [(ends[1], STDERR_FILENO)])
         } catch {
             throw CommandFailure(.cannotMount, "cannot run fusermount3: \(error); it comes with the package fuse3")

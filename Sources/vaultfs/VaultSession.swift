@@ -72,7 +72,7 @@ final class VaultSession {
     private func start(isReadOnly: Bool, readsCutFiles: Bool) throws -> VaultFileSystem {
         let store = try Store(
             root: directory.root, keyRing: keyRing, cacheSize: Self.cacheSize, isReadOnly: isReadOnly,
-            readsCutFiles: readsCutFiles)
+            readsCutFiles: readsCutFiles, hold: directory.hold)
         return try VaultFileSystem(store: store, gate: LockGate())
     }
 

@@ -1,6 +1,7 @@
 internal import BackingStore
 internal import Glibc
 internal import MountedFileSystem
+internal import Synchronization
 internal import SystemPackage
 internal import VaultControl
 internal import VaultCrypto
@@ -27,8 +28,8 @@ struct VaultSubject: MountSubject {
         _ request: MountRequest, secret masterKey: SecretBytes, log: @escaping @Sendable (String) -> Void
     ) throws -> MountContents {
         let locked = try VaultDirectory.open(request.source)
-        try locked.lock(request.sharing, wait: Self.lockPatience)
-        // Only now nobody else writes it.
+        if let sharing = request.sharing { try locked.lock(sharing, wait: Self.lockPatience) }
+        // Only now nobody else writes it, if anybody may.
         let directory = try locked.reread()
         try directory.authenticate(masterKey: masterKey)
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
@@ -37,7 +38,11 @@ struct VaultSubject: MountSubject {
         // Callers hold on to it for as long as this process serves; and every key follows from it.
         masterKey.forget()
         let store = try Store(
-            root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly)
+            root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly,
+            followsWriter: request.isShared, hold: directory.hold)
+        directory.hold?.onLoss.withLock {
+            $0 = { log("another machine has taken the vault over: nothing is written any more; unmount it") }
+        }
         let path = request.source
         let fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
         // Now the journal's records are in place that can be.

@@ -66,6 +66,7 @@ struct ViewCommand: ParsableCommand {
         if list.ours["keyfile"] != nil {
             throw CommandFailure(.usage, "mount option 'keyfile' is for vaults: give --key-file")
         }
+        if list.isShared { throw CommandFailure(.usage, "mount option 'shared' is for vaults: a view is always so") }
         try passphrase.take(list)
         try mount.take(list)
         if list.prewarms { prewarm = true }

@@ -29,6 +29,7 @@ import VaultStore
         let notes = Atomic<Int>(0)
 
         var end: LeaseEnd? { state.withLock { $0.end } }
+        var isOver: Bool { state.withLock { $0.hasEnded } }
         func hasEnded() -> Bool { state.withLock { $0.hasEnded } }
         var changes: Descriptor? { nil }
         func noteTime() { notes.add(1, ordering: .sequentiallyConsistent) }

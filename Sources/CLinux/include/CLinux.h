@@ -26,6 +26,8 @@ int linux_fallocate(int fd, int mode, int64_t offset, int64_t length);
 // FS_IMMUTABLE_FL, ioctl_iflags(2): 1 or 0; and setting it, which takes CAP_LINUX_IMMUTABLE.
 int linux_is_immutable(int fd);
 int linux_make_immutable(int fd);
+// fcntl(2), F_OFD_SETLK, over all of the file; type F_RDLCK, F_WRLCK or F_UNLCK.
+int linux_lock_whole(int fd, int type);
 int linux_syncfs(int fd);
 // sync_file_range(2), SYNC_FILE_RANGE_WRITE: the kernel begins to write these bytes out, and nobody waits.
 int linux_start_writing(int fd, int64_t offset, int64_t length);

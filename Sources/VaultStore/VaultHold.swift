@@ -1,0 +1,183 @@
+package import BackingStore
+internal import CLinux
+internal import Glibc
+package import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+
+/// What keeps other machines out of a vault: a lock on `vaultfs.lock`, and a note in it of who has it (FileFormat, The lock
+/// file). Any thread.
+///
+/// The flock on the root directory is this machine's alone: NFS and FUSE pass locks of files on, of directories none. An
+/// open file description's lock (fcntl(2), F_OFD_SETLK), because it is of one kind with those that an NFS server takes for
+/// its clients, and an flock is not.
+package final class VaultHold: Sendable {
+    struct State {
+        /// Nil where it could not be opened again.
+        var file: Descriptor?
+        /// Written by `claim`.
+        var note: HoldNote?
+        var isLost = false
+    }
+
+    private static let entry = Array("vaultfs.lock".utf8)
+    /// Milliseconds for which a look at the lock is believed.
+    private static let trust = 2000
+    /// Milliseconds after which a former holder on another machine has looked again, and found that it is none.
+    private static let patience = 5000
+
+    private let root: Descriptor
+    /// Whether the store is a network's, so that the lock can be lost while it is held.
+    private let isRemote: Bool
+    let state: Mutex<State>
+    /// CLOCK_BOOTTIME of the last look in milliseconds: a machine that slept has to look.
+    let lastLook = Atomic<Int>(0)
+    /// Told once, when the vault has got another holder.
+    package let onLoss = Mutex<(@Sendable () -> Void)?>(nil)
+
+    private init(root: Descriptor, file: Descriptor, isRemote: Bool) {
+        self.root = root
+        self.isRemote = isRemote
+        state = Mutex(State(file: file))
+    }
+
+    /// Takes the lock, tried again for up to `wait`.
+    /// - Returns: nil where there is nothing to lock: for a reader no file, for anybody a local store without locks.
+    /// - Throws: `EAGAIN` where another holds it all the while.
+    /// - Parameter isRemote: nil: as the store says.
+    static func take(
+        root: Descriptor, _ sharing: VaultDirectory.Sharing, wait: Duration, isRemote: Bool? = nil
+    ) throws(StoreError) -> VaultHold? {
+        let isRemote = isRemote ?? NetworkStore.contains(root.fd)
+        let deadline = ContinuousClock.now + wait
+        guard let file = try open(root, sharing) else { return nil }
+        while true {
+            do throws(StoreError) {
+                try lock(file, sharing == .exclusive ? F_WRLCK : F_RDLCK)
+                return VaultHold(root: root, file: file, isRemote: isRemote)
+            } catch {
+                if error != .system(.wouldBlock) {
+                    // A store that several machines write to has to have locks.
+                    if isRemote && sharing == .exclusive { throw error }
+                    return nil
+                }
+                guard ContinuousClock.now < deadline else { throw error }
+            }
+            usleep(100_000)
+        }
+    }
+
+    private static func open(_ root: Descriptor, _ sharing: VaultDirectory.Sharing) throws(StoreError) -> Descriptor? {
+        guard sharing == .exclusive else {
+            return try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+        }
+        let file = try Descriptor(at: root.fd, entry, flags: O_RDWR | O_CREAT | O_NONBLOCK, mode: 0o644)
+        let (status, owner) = (try file.status(), try root.status())
+        guard status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1 else {
+            throw .damaged("vaultfs.lock is not a regular file with one name")
+        }
+        // What root's mount has made must not keep the vault's owner out.
+        if geteuid() == 0, status.st_uid != owner.st_uid || status.st_gid != owner.st_gid {
+            try retrying { fchown(file.fd, owner.st_uid, owner.st_gid) }
+        }
+        return file
+    }
+
+    private static func lock(_ file: Descriptor, _ type: Int32) throws(StoreError) {
+        do throws(StoreError) {
+            try retrying { linux_lock_whole(file.fd, type) }
+        } catch {
+            throw error == .system(.permissionDenied) ? .system(.wouldBlock) : error
+        }
+    }
+
+    /// Whose note is there, for a message.
+    static func note(in root: Descriptor) -> HoldNote? {
+        (try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)).flatMap { try? readNote($0) }
+    }
+
+    private static func readNote(_ file: Descriptor) throws(StoreError) -> HoldNote? {
+        // Not as the page cache remembers it.
+        posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED)
+        var bytes = [UInt8](repeating: 0, count: HoldNote.maximumSize + 1)
+        let count = try bytes.withMutableBytes { (buffer) throws(StoreError) in try file.read(at: 0, into: buffer) }
+        return HoldNote(parsing: Array(bytes[..<count]))
+    }
+
+    /// Says that this process writes from now on; once. Where a machine that has not answered for itself had the vault, waits
+    /// until it has found that out.
+    package func claim() throws(StoreError) { try claim(patience: Self.patience) }
+
+    /// The same.
+    /// - Parameter patience: milliseconds.
+    func claim(patience: Int) throws(StoreError) {
+        let former = try state.withLock { (state) throws(StoreError) -> HoldNote? in
+            guard let file = state.file, state.note == nil else { return nil }
+            let former = try Self.readNote(file)
+            let note = try HoldNote.own()
+            try file.truncate(to: 0)
+            try note.bytes.withBytes { (bytes) throws(StoreError) in try file.write(bytes, at: 0) }
+            try file.synchronize(dataOnly: false)
+            state.note = note
+            return former
+        }
+        lastLook.store(Self.bootMilliseconds(), ordering: .releasing)
+        if isRemote, let former, !former.isOfThisMachine { usleep(useconds_t(patience) * 1000) }
+    }
+
+    /// Before the vault is changed: makes sure that no other machine has taken it over, by a look that is at most 2 s old.
+    /// Waits for the store as the change itself would.
+    /// - Throws: `EIO` once another has; what the store says where it does not tell.
+    package func verify() throws(StoreError) {
+        guard isRemote else { return }
+        let now = Self.bootMilliseconds()
+        if now - lastLook.load(ordering: .acquiring) < Self.trust { return }
+        try state.withLock { (state) throws(StoreError) in
+            guard !state.isLost else { throw .system(.ioError) }
+            guard try isHeld(&state) else {
+                state.isLost = true
+                onLoss.withLock { $0 }?()
+                throw .system(.ioError)
+            }
+            lastLook.store(now, ordering: .releasing)
+        }
+    }
+
+    /// Takes the lock that we hold once more: the server says whether we can have it, and the note whether anybody else had
+    /// it meanwhile.
+    private func isHeld(_ state: inout State) throws(StoreError) -> Bool {
+        guard let note = state.note else { return true }
+        if let file = state.file {
+            do throws(StoreError) { return try Self.isHeld(file, by: note) } catch {}
+        }
+        // A descriptor whose lock was lost serves no more (NFS: EIO, GlusterFS: EBADFD). Its lock, if there is one, has to
+        // go before another's is taken.
+        state.file = nil
+        guard let fresh = try Self.open(root, .exclusive) else { return false }
+        state.file = fresh
+        return try Self.isHeld(fresh, by: note)
+    }
+
+    private static func isHeld(_ file: Descriptor, by note: HoldNote) throws(StoreError) -> Bool {
+        do throws(StoreError) { try lock(file, F_WRLCK) } catch {
+            if error == .system(.wouldBlock) { return false }
+            throw error
+        }
+        return try readNote(file) == note
+    }
+
+    /// The vault is as whole as it gets: the next machine need not wait.
+    package func release() {
+        state.withLock { state in
+            if state.note != nil, !state.isLost, let file = state.file { try? file.truncate(to: 0) }
+            state.note = nil
+            state.file = nil
+        }
+    }
+
+    private static func bootMilliseconds() -> Int {
+        var now = timespec()
+        clock_gettime(CLOCK_BOOTTIME, &now)
+        return now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+    }
+}

@@ -1,0 +1,134 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// A vault on a store that other machines write, or that stops answering. Two bindfs over one directory are as two
+    /// machines whose locks the server has lost: each kernel mount keeps its own. Real servers: scripts/test-network.
+    @Suite(.timeLimit(.minutes(5))) struct Network {
+        /// A vault that is reached by way of a bindfs, which can be stopped.
+        private final class Machine {
+            let mount: VaultUnderTest
+            let store: String
+            let point: String
+            let server: RunningProcess
+
+            init(of vault: VaultUnderTest, _ name: String) throws {
+                mount = vault
+                (store, point) = ("\(vault.store.path)/\(name)", "\(vault.store.path)/\(name)-mount")
+                try Command(["mkdir", store, point]).run().succeeded()
+                server = try Command(["bindfs", "-f", vault.vault, store]).start()
+                try poll("bindfs at \(store)") { try Machine.isMounted(self.store) }
+            }
+
+            deinit {
+                server.kill(SIGCONT)
+                for path in [point, store] { _ = try? Command(["fusermount3", "-uz", path]).run() }
+                if server.wait(timeout: .seconds(5)) == nil { server.kill(SIGKILL) }
+            }
+
+            static func isMounted(_ path: String) throws -> Bool {
+                try String(contentsOfFile: "/proc/self/mounts", encoding: .utf8).contains(" \(path) fuse")
+            }
+
+            func vaultfs(_ arguments: [String], timeout: Duration = .seconds(60)) throws -> CommandResult {
+                try mount.vaultfs(arguments, timeout: timeout)
+            }
+
+            func mountVault(_ arguments: [String] = []) throws {
+                let lock = "\(mount.store.path)/device.lock"
+                try vaultfs(
+                    ["mount", store, point, "--passfile", mount.passfile, "--lock-file", lock] + arguments
+                ).succeeded()
+                Products.countMount()
+            }
+
+            func text(_ name: String) -> String? { try? String(contentsOfFile: "\(point)/\(name)", encoding: .utf8) }
+
+            func put(_ text: String, _ name: String) throws {
+                try text.write(toFile: "\(point)/\(name)", atomically: false, encoding: .utf8)
+            }
+        }
+
+        @Test(
+            "--shared beside a writer: sees what is written, renamed and removed; once another writes, the first does not"
+        )
+        func twoMachines() throws {
+            let vault = try VaultUnderTest()
+            let (first, second) = (try Machine(of: vault, "first"), try Machine(of: vault, "second"))
+            try first.mountVault()
+            try second.mountVault(["--shared"])
+            try first.put("one", "file")
+            try poll("the file") { second.text("file") == "one" }
+            try first.put("two, longer", "file")
+            try first.put("three", "new")
+            try poll("what was rewritten") { second.text("file") == "two, longer" }
+            #expect(rename("\(first.point)/new", "\(first.point)/file") == 0)
+            try poll("what was renamed") { second.text("file") == "three" }
+            unlink("\(first.point)/file")
+            try poll("the removal") { second.text("file") == nil }
+            #expect(throws: (any Error).self) { try second.put("no", "no") }
+            // The second takes over; the first finds it out by the note, within two seconds.
+            try second.vaultfs(["unmount", second.point]).succeeded()
+            try second.mountVault()
+            try second.put("mine", "mine")
+            try poll("the first's refusal") { (try? first.put("early", "early")) == nil }
+            #expect(throws: (any Error).self) { try first.put("late", "late") }
+            #expect(second.text("mine") == "mine")
+            #expect(second.text("late") == nil)
+            try second.vaultfs(["unmount", second.point]).succeeded()
+            try first.vaultfs(["unmount", first.point]).succeeded()
+            try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile]).succeeded()
+        }
+
+        @Test("A store that stops: lock and status come back, unlock too, and what was not purged is when it goes on")
+        func silence() throws {
+            let vault = try VaultUnderTest()
+            let machine = try Machine(of: vault, "store")
+            try machine.mountVault()
+            try machine.put("content", "file")
+            try machine.put("other", "other")
+            machine.server.kill(SIGSTOP)
+            let reader = try Command(["cat", "\(machine.point)/other"]).start()
+            let locked = try machine.vaultfs(["lock", machine.point])
+            #expect(locked.exitCode == 9, "\(locked)")
+            #expect(locked.errors.contains("the vault's store does not answer"), "\(locked)")
+            let status = try machine.vaultfs(["status", machine.point, "--json"]).succeeded()
+            #expect(status.output.contains("\"state\" : \"locked\""), "\(status)")
+            machine.server.kill(SIGCONT)
+            #expect(reader.wait(timeout: .seconds(20)) != nil)
+            try poll("the rest of the purge", timeout: .seconds(30)) {
+                try machine.vaultfs(["status", machine.point, "--json"]).output.contains("\"complete\" : true")
+            }
+            try machine.vaultfs(["unlock", machine.point]).succeeded()
+            #expect(machine.text("file") == "content")
+            try machine.vaultfs(["unmount", machine.point]).succeeded()
+        }
+
+        @Test(
+            "A store that stops: unmount says what it waits for; with --force nobody waits, and what was fsynced is there"
+        )
+        func forced() throws {
+            let vault = try VaultUnderTest()
+            let machine = try Machine(of: vault, "store")
+            try machine.mountVault()
+            try machine.put("content", "file")
+            try Command(["sync", "\(machine.point)/file"]).run().succeeded()
+            machine.server.kill(SIGSTOP)
+            let reader = try Command(["cat", "\(machine.point)/file", "\(machine.point)/nothing"]).start()
+            try poll("a request") { reader.wait(timeout: .milliseconds(200)) == nil }
+            let busy = try machine.vaultfs(["unmount", machine.point, "--timeout", "2"])
+            #expect([5, 13].contains(busy.exitCode), "\(busy)")
+            if busy.exitCode == 5 {
+                let forced = try machine.vaultfs(["unmount", machine.point, "--force", "--timeout", "2"])
+                #expect([0, 13].contains(forced.exitCode), "\(forced)")
+            }
+            #expect(try !Machine.isMounted(machine.point))
+            #expect(reader.wait(timeout: .seconds(20)) != nil)
+            machine.server.kill(SIGCONT)
+            try poll("the mount") { (try? machine.mountVault()) != nil }
+            #expect(machine.text("file") == "content")
+            try machine.vaultfs(["unmount", machine.point]).succeeded()
+        }
+    }
+}

@@ -1,0 +1,194 @@
+import BackingStore
+import FoundationEssentials
+import Glibc
+import MountedFileSystem
+import SystemPackage
+import Testing
+import VaultFormat
+
+@testable import VaultFileSystem
+@testable import VaultStore
+
+/// A read-only file system over a vault that another one writes.
+@Suite(.timeLimit(.minutes(5))) struct FollowingTests {
+    private let vault: MountedVault
+    private let follower: VaultFileSystem
+    private let workspace: Workspace
+
+    init() throws {
+        vault = try MountedVault()
+        let root = try FileDescriptor.open(FilePath(vault.path), .readOnly, options: .directory)
+        defer { try? root.close() }
+        let store = try Store(
+            root: root, keyRing: vault.keyRing, cacheSize: 1 << 20, isReadOnly: true, followsWriter: true)
+        follower = try VaultFileSystem(store: store)
+        workspace = try Workspace(layout: store.layout)
+    }
+
+    private func open(_ name: String) throws -> FileHandle {
+        try follower.open(
+            try follower.lookUp(ascii(name), in: .root).id, flags: O_RDONLY, for: .root, workspace: workspace)
+    }
+
+    private func read(_ handle: FileHandle, at offset: UInt64 = 0, count: Int = 1 << 17) throws -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: count)
+        let had = try bytes.withUnsafeMutableBytes {
+            try follower.read(handle, at: offset, into: $0, workspace: workspace)
+        }
+        return Array(bytes[..<had])
+    }
+
+    private func rewrite(_ name: String, _ content: [UInt8], at offset: UInt64 = 0) throws {
+        let id = try vault.system.lookUp(ascii(name), in: .root).id
+        let handle = try vault.system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
+        try vault.write(handle, content, at: offset)
+        vault.system.release(handle)
+    }
+
+    private func bytes(_ count: Int, _ seed: UInt8) -> [UInt8] {
+        (0..<count).map { UInt8(truncatingIfNeeded: $0 / 7) ^ seed }
+    }
+
+    @Test("An open file shows what is overwritten, and how long it is, sealed or not", arguments: [false, true])
+    func changes(isSealed: Bool) throws {
+        try vault.file("file", bytes(10_000, 1))
+        if isSealed { vault.system.store.sealer.sealAll() }
+        let handle = try open("file")
+        defer { follower.release(handle) }
+        #expect(try read(handle) == bytes(10_000, 1))
+        try rewrite("file", bytes(5000, 2), at: 3000)
+        #expect(try read(handle, at: 3000, count: 5000) == bytes(5000, 2))
+        try rewrite("file", bytes(9000, 3), at: 9000)
+        if isSealed { vault.system.store.sealer.sealAll() }
+        #expect(try follower.attributes(follower.nodes.id(of: handle.node)).st_size == 18_000)
+        #expect(try read(handle, at: 9000) == bytes(9000, 3))
+        #expect(follower.counters.damagedReads.total == 0)
+    }
+
+    @Test("A file that was cut short is read to its new end")
+    func shrinking() throws {
+        try vault.file("file", bytes(20_000, 1))
+        vault.system.store.sealer.sealAll()
+        let handle = try open("file")
+        defer { follower.release(handle) }
+        let id = try vault.system.lookUp(ascii("file"), in: .root).id
+        var changes = AttributeChanges()
+        changes.length = 5000
+        _ = try vault.system.change(id, changes, handle: nil, workspace: vault.workspace)
+        // Within the second for which the length is believed.
+        #expect(try read(handle) == Array(bytes(20_000, 1)[..<5000]))
+    }
+
+    @Test("A record of which half was written is read again; one that stays so is EIO, and counted once")
+    func torn() throws {
+        try vault.file("file", bytes(9000, 1))
+        let handle = try open("file")
+        defer { follower.release(handle) }
+        let file = FileHandleOnDisk(try vault.backing("file"))
+        let record = try file.read(200, count: 64)
+        try file.write([UInt8](repeating: 9, count: 64), at: 200)
+        let mending = try BackgroundThread {
+            usleep(40_000)
+            try? file.write(record, at: 200)
+        }
+        #expect(try read(handle) == bytes(9000, 1))
+        mending.join()
+        #expect(follower.counters.damagedReads.total == 0)
+        try file.write([UInt8](repeating: 9, count: 64), at: 200)
+        expect(.ioError) { _ = try read(handle) }
+        #expect(follower.counters.damagedReads.total == 1)
+    }
+
+    @Test("A record that a dead writer left half written is the one in its journal")
+    func journaled() throws {
+        try vault.file("file", bytes(9000, 1))
+        let handle = try open("file")
+        defer { follower.release(handle) }
+        let file = FileHandleOnDisk(try vault.backing("file"))
+        let recordSize = vault.keyRing.layout.recordSize
+        let record = try file.read(UInt64(ChunkLayout.headerSize), count: recordSize)
+        _ = try record.withUnsafeBytes {
+            try vault.system.store.journal.write(
+                fileID: handle.file.fileID, firstChunk: 0, records: $0, recordSize: recordSize, count: 1)
+        }
+        try file.write([UInt8](repeating: 9, count: 64), at: 200)
+        #expect(try read(handle) == bytes(9000, 1))
+        #expect(!follower.store.hasJournaledRecords)
+    }
+
+    @Test("What was replaced by a rename is stale to who opens the old, and new to who looks it up")
+    func replaced() throws {
+        try vault.file("file", bytes(9000, 1))
+        let handle = try open("file")
+        defer { follower.release(handle) }
+        try vault.file("new", bytes(7000, 2))
+        let rename = {
+            try vault.system.rename(
+                ascii("new"), in: .root, to: ascii("file"), in: .root, flags: 0, for: .root)
+        }
+        try rename()
+        let old = follower.nodes.id(of: handle.node)
+        expect(.staleNFSFileHandle) {
+            _ = try follower.open(old, flags: O_RDONLY, for: .root, workspace: workspace)
+        }
+        #expect(try read(try open("file")) == bytes(7000, 2))
+    }
+
+    @Test("Another file under the inode number of one that is open is not taken for it")
+    func reusedNumber() throws {
+        try vault.file("file", bytes(9000, 1))
+        try vault.file("other", bytes(9000, 2))
+        let handle = try open("file")
+        defer { follower.release(handle) }
+        let other = try Bytes.of(try vault.backing("other"))
+        try FileHandleOnDisk(try vault.backing("file")).write(other, at: 0)
+        let id = follower.nodes.id(of: handle.node)
+        expect(.staleNFSFileHandle) {
+            _ = try follower.open(id, flags: O_RDONLY, for: .root, workspace: workspace)
+        }
+        #expect(try read(try open("file")) == bytes(9000, 2))
+    }
+
+    @Test("Names that come and go are seen; nothing can be changed; the kernel keeps nothing for long")
+    func names() throws {
+        try vault.file("one")
+        #expect(try listed() == ["one"])
+        try vault.file("two")
+        try vault.system.unlink(ascii("one"), in: .root)
+        #expect(try listed() == ["two"])
+        expect(.readOnlyFileSystem) { _ = try follower.unlink(ascii("two"), in: .root) }
+        #expect(follower.cacheSeconds <= 1)
+        #expect(vault.system.cacheSeconds > 1)
+        let handle = try open("two")
+        defer { follower.release(handle) }
+        if case .drop = follower.pageCaching(of: handle) {} else { Issue.record("pages are kept") }
+    }
+
+    private func listed() throws -> [String] {
+        let handle = try follower.openDirectory(.root)
+        defer { follower.release(handle) }
+        var names: [String] = []
+        try follower.list(handle, from: 0, withAttributes: false) { entry in
+            names.append(String(decoding: entry.name, as: UTF8.self))
+            return true
+        }
+        return names.filter { !$0.hasPrefix(".") }
+    }
+}
+
+/// A backing file, as a writer elsewhere reaches it.
+private struct FileHandleOnDisk: Sendable {
+    private let file: Descriptor
+
+    init(_ path: String) { file = Descriptor(owning: Glibc.open(path, O_RDWR)) }
+
+    func read(_ offset: UInt64, count: Int) throws -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: count)
+        _ = try bytes.withUnsafeMutableBytes { try file.read(at: offset, into: $0) }
+        return bytes
+    }
+
+    func write(_ bytes: [UInt8], at offset: UInt64) throws {
+        try bytes.withUnsafeBytes { try file.write($0, at: offset) }
+    }
+}

@@ -1,0 +1,140 @@
+import BackingStore
+import FoundationEssentials
+import Glibc
+import LockFiles
+import Logging
+import Synchronization
+import SystemPackage
+import TestSupport
+import Testing
+
+@testable import MountedFileSystem
+@testable import VaultFileSystem
+
+/// A lock while requests wait for a store that does not answer.
+@Suite(.timeLimit(.minutes(5))) struct SilentStoreTests {
+    /// Caches of no kernel, of which one waits for the store while `isHeld`.
+    private final class Caches: KernelCaches {
+        let isHeld = Monitor(false)
+
+        func dropInodes(_ inodes: [UInt64]) -> [String] {
+            isHeld.wait { $0 ? nil : () }
+            return []
+        }
+        func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) { ("epoch", []) }
+        func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool { true }
+        func wipeWorkers(waitingForAll: Bool) -> [String] { [] }
+    }
+
+    private final class Setup {
+        let vault: MountedVault
+        let caches = Caches()
+        let locker: Locker
+        let receipts: Monitor<[LockReceipt]>
+
+        init(_ policy: LockPolicy) throws {
+            var options = LockOptions(policy: policy)
+            options.storePatience = 50
+            vault = try MountedVault(lock: options)
+            let receipts = Monitor<[LockReceipt]>([])
+            self.receipts = receipts
+            locker = Locker(
+                fileSystem: vault.system, options: options, caches: caches, logger: Logger(label: "test")
+            ) { event in
+                if case .didLock(let receipt) = event { receipts.update { $0.append(receipt) } }
+            }
+            try locker.start()
+        }
+
+        deinit { locker.stop() }
+
+        /// The next receipt that was announced.
+        func next() throws -> LockReceipt {
+            try #require(receipts.wait(until: monotonicDeadline(in: 20)) { $0.isEmpty ? nil : $0.removeFirst() })
+        }
+    }
+
+    @Test(
+        "A request that does not come back: refused at once, told what is left, and done when it does",
+        arguments: [LockPolicy.refuse, .forget])
+    func request(policy: LockPolicy) throws {
+        let setup = try Setup(policy)
+        let gate = setup.vault.system.gate
+        try setup.vault.file("file", [1, 2, 3])
+        _ = try setup.vault.content("file")
+        let passage = gate.register()
+        gate.enter(passage)
+        setup.locker.lock(.command)
+        let first = try setup.next()
+        #expect(!first.complete)
+        #expect(first.unpurged.first?.hasPrefix("what 1 requests will have read") == true, "\(first.unpurged)")
+        #expect(first.unpurged.contains { $0.hasPrefix("keys") } == (policy == .forget))
+        #expect(gate.state == .locked)
+        #expect(setup.vault.system.cache.usedSize == 0)
+        expect(Errno(rawValue: ENOKEY)) { _ = try setup.vault.content("file") }
+        #expect(setup.vault.system.presentKeys.count == 4)
+        gate.leave(passage)
+        let second = try setup.next()
+        #expect(second.complete, "\(second.unpurged)")
+        #expect(setup.vault.system.presentKeys.count == (policy == .forget ? 2 : 4))
+        #expect(setup.locker.status().lastReceipt == second)
+    }
+
+    @Test("A file that is being opened, and does not answer, keeps no lock waiting")
+    func opening() throws {
+        let setup = try Setup(.refuse)
+        let id = try setup.vault.file("file", [1, 2, 3]).id
+        let node = try setup.vault.system.nodes.node(id)
+        let (isHeld, isOpening) = (Monitor(true), Monitor(false))
+        let opening = try BackgroundThread {
+            node.opening.withLock { _ in
+                isOpening.update { $0 = true }
+                isHeld.wait { $0 ? nil : () }
+            }
+        }
+        isOpening.wait { $0 ? () : nil }
+        #expect(setup.vault.system.inodesToDrop().contains(setup.vault.system.nodes.id(of: node).rawValue))
+        isHeld.update { $0 = false }
+        opening.join()
+    }
+
+    @Test("Pages that the kernel waits for: told, and dropped later; an unlock before that is not undone")
+    func pages() throws {
+        let setup = try Setup(.refuse)
+        setup.caches.isHeld.update { $0 = true }
+        setup.locker.lock(.command)
+        let first = try setup.next()
+        #expect(!first.complete)
+        #expect(first.unpurged.first?.hasPrefix("pages of open files") == true, "\(first.unpurged)")
+        #expect(setup.vault.system.gate.state == .locked)
+        setup.caches.isHeld.update { $0 = false }
+        let unlocked = Monitor(false)
+        setup.locker.unlock(reply: { _ in unlocked.update { $0 = true } })
+        #expect(unlocked.wait(until: monotonicDeadline(in: 20)) { $0 ? () : nil } != nil)
+        #expect(setup.vault.system.gate.state == .unlocked)
+    }
+
+    @Test("A lock that meets no such request is complete, and says nothing")
+    func answering() throws {
+        let setup = try Setup(.forget)
+        setup.locker.lock(.command)
+        let receipt = try setup.next()
+        #expect(receipt.complete && receipt.unpurged.isEmpty)
+        #expect(receipt.steps.map(\.name) == ["requests", "names", "inodes", "cache", "workers", "seal", "keys"])
+    }
+
+    @Test("What does not end in time goes on by itself")
+    func bounds() {
+        let isHeld = Monitor(true)
+        let hasEnded = Monitor(false)
+        #expect(withinTime(milliseconds: 20_000) { 5 } == 5)
+        let late = withinTime(milliseconds: 20) {
+            isHeld.wait { $0 ? nil : () }
+            hasEnded.update { $0 = true }
+            return 6
+        }
+        #expect(late == nil)
+        isHeld.update { $0 = false }
+        #expect(hasEnded.wait(until: monotonicDeadline(in: 20)) { $0 ? () : nil } != nil)
+    }
+}

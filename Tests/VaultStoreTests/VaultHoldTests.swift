@@ -1,0 +1,163 @@
+import BackingStore
+import Foundation
+import Glibc
+import Synchronization
+import SystemPackage
+import Testing
+
+@testable import VaultStore
+
+/// The lock that other machines see (FileFormat, "The lock file"): whom it keeps out, and how its loss is found out.
+@Suite(.timeLimit(.minutes(5))) struct VaultHoldTests {
+    private let vault: TestStore
+    private var noteFile: String { vault.path + "/vaultfs.lock" }
+
+    init() throws { vault = try TestStore() }
+
+    private func take(
+        _ sharing: VaultDirectory.Sharing = .exclusive, isRemote: Bool = true
+    ) throws -> VaultHold? {
+        try VaultHold.take(root: vault.root, sharing, wait: .zero, isRemote: isRemote)
+    }
+
+    /// As another machine would that has got the lock.
+    private func takeOver() throws {
+        try Data(HoldNote(id: "5e", boot: "another-boot", processID: 4711, host: "elsewhere").bytes)
+            .write(to: URL(fileURLWithPath: noteFile), options: [])
+    }
+
+    /// Makes the last look too old to be believed.
+    private func age(_ hold: VaultHold) { hold.lastLook.store(0, ordering: .releasing) }
+
+    @Test("One writer at a time, and none beside readers: also where the flock on the directory is not seen")
+    func exclusion() throws {
+        var writer = try take()
+        expect(.resourceTemporarilyUnavailable) { _ = try take() }
+        expect(.resourceTemporarilyUnavailable) { _ = try take(.shared) }
+        try #require(writer).claim()
+        writer = nil
+        let readers = [try take(.shared), try take(.shared)]
+        #expect(readers.allSatisfy { $0 != nil })
+        expect(.resourceTemporarilyUnavailable) { _ = try take() }
+    }
+
+    @Test("A reader locks nothing where no writer was, and makes no file")
+    func reader() throws {
+        #expect(try take(.shared) == nil)
+        #expect(!FileManager.default.fileExists(atPath: noteFile))
+    }
+
+    @Test("The note is there from the claim to the release")
+    func note() throws {
+        let hold = try #require(try take())
+        #expect(VaultHold.note(in: vault.root) == nil)
+        try hold.claim()
+        let note = try #require(VaultHold.note(in: vault.root))
+        #expect(note.processID == getpid() && note.isOfThisMachine)
+        hold.release()
+        #expect(VaultHold.note(in: vault.root) == nil)
+        #expect(try take() != nil)
+    }
+
+    @Test("Another's note: nothing is changed any more, told once; not before the look is old, nor on a local store")
+    func loss() throws {
+        let hold = try #require(try take())
+        try hold.claim()
+        let losses = Monitor(0)
+        hold.onLoss.withLock { $0 = { losses.update { $0 += 1 } } }
+        try hold.verify()
+        age(hold)
+        try hold.verify()
+        try takeOver()
+        try hold.verify()
+        for _ in 0..<2 {
+            age(hold)
+            expect(.ioError) { try hold.verify() }
+        }
+        #expect(losses.access { $0 } == 1)
+        // The other's note stays.
+        hold.release()
+        #expect(VaultHold.note(in: vault.root)?.host == "elsewhere")
+        let local = try #require(try take(isRemote: false))
+        try local.claim()
+        try takeOver()
+        age(local)
+        try local.verify()
+    }
+
+    @Test("Another's lock is a loss, too; a store that gives the lock again to who had it is none")
+    func lockAndDescriptor() throws {
+        var hold = try take()
+        try hold?.claim()
+        let own = try #require(hold)
+        own.loseDescriptor()
+        age(own)
+        try own.verify()
+        own.loseDescriptor(reopening: false)
+        let other = try #require(try take())
+        age(own)
+        expect(.ioError) { try own.verify() }
+        withExtendedLifetime(other) {}
+        hold = nil
+    }
+
+    @Test("A writer waits out the machine that had the vault and did not give it back; one of this machine it does not")
+    func waiting() throws {
+        let hold = try #require(try take())
+        try takeOver()
+        let started = ContinuousClock.now
+        try hold.claim(patience: 60)
+        #expect(ContinuousClock.now - started >= .milliseconds(60))
+        try Data(try HoldNote.own().bytes).write(to: URL(fileURLWithPath: noteFile), options: [])
+        let next = VaultHold.note(in: vault.root)
+        #expect(next?.isOfThisMachine == true)
+    }
+
+    @Test("What changes a vault fails once it has another holder; what reads goes on")
+    func store() throws {
+        let hold = try #require(try take())
+        let store = try Store(
+            root: FileDescriptor(rawValue: vault.root.fd), keyRing: vault.keyRing, cacheSize: 1 << 20,
+            isReadOnly: false, hold: hold)
+        let file = try vault.create(in: store)
+        let workspace = try Workspace(layout: store.layout)
+        let data = [UInt8](repeating: 5, count: 10_000)
+        _ = try data.withUnsafeBytes { try file.write($0, at: 0, workspace: workspace) }
+        try takeOver()
+        age(hold)
+        expect(.ioError) { _ = try data.withUnsafeBytes { try file.write($0, at: 0, workspace: workspace) } }
+        expect(.ioError) { try file.setLength(0, workspace: workspace) }
+        expect(.ioError) { _ = try file.seal(ifStill: file.lengthMark, isDurable: false) }
+        var read = [UInt8](repeating: 0, count: data.count)
+        _ = try read.withUnsafeMutableBytes { try file.read(at: 0, into: $0, workspace: workspace) }
+        #expect(read == data)
+    }
+
+    @Test(
+        "What is no note is none",
+        arguments: [
+            "", "\n", "a b 1 c", "a b 1\n", "a b 0 c\n", "a b -1 c\n", "a b x c\n", "a  1 c\n", "a b 1 c d\n",
+            "a b 1 \u{1B}[2J\n", String(repeating: "a", count: 600) + " b 1 c\n",
+        ])
+    func malformed(text: String) {
+        #expect(HoldNote(parsing: Array(text.utf8)) == nil)
+    }
+
+    @Test("A note is read as it was written")
+    func parsing() throws {
+        let note = try HoldNote.own()
+        #expect(HoldNote(parsing: note.bytes) == note)
+        #expect(VaultHolder(note).description == "process \(getpid()) on \(note.host)")
+    }
+}
+
+extension VaultHold {
+    /// As a store does that has given the descriptor up: it serves no more, and the lock has gone with it.
+    fileprivate func loseDescriptor(reopening: Bool = true) {
+        state.withLock { $0.file = reopening ? Descriptor(owning: Glibc.open("/dev/full", O_WRONLY)) : nil }
+    }
+}
+
+private func expect(_ errno: Errno, sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void) {
+    #expect(throws: StoreError.system(errno), sourceLocation: sourceLocation, performing: body)
+}
