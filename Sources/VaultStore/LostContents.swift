@@ -18,8 +18,8 @@ struct LostContents {
     /// - Throws: `.damaged` where something stays in it: then the record stays too.
     func empty(_ entry: [UInt8], in parent: Descriptor) throws(StoreError) {
         let directory = try Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_DIRECTORY)
-        try move(try Self.entries(of: directory), from: directory)
-        let left = try Self.entries(of: directory).count { $0 != OpenDirectory.recordEntry }
+        try move(try directory.allEntries(), from: directory)
+        let left = try directory.allEntries().count { $0 != OpenDirectory.recordEntry }
         guard left == 0 else { throw Self.stay(left) }
         guard try !hasAttributes(directory) else { throw .damaged("its attributes do not authenticate, and stay") }
         let digits = Array(try LostObject.digits(of: entry).utf8)
@@ -40,11 +40,11 @@ struct LostContents {
         let pinned = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
         let root = try OpenDirectory.open(pinned, isRoot: true, in: store)
         let listing = try root.reopenedForListing().descriptor
-        try move(try Self.entries(of: listing).filter { !Self.hasName($0, in: root) }, from: listing)
-        for entry in try Self.entries(of: listing) where entry.starts(with: LostRecord.prefix) {
+        try move(try listing.allEntries().filter { !Self.hasName($0, in: root) }, from: listing)
+        for entry in try listing.allEntries() where entry.starts(with: LostRecord.prefix) {
             try lostAndFound.keep(entry, from: listing, as: entry)
         }
-        let left = try Self.entries(of: listing).count { entry in
+        let left = try listing.allEntries().count { entry in
             [.name, .longName].contains(EntryName.kind(of: entry)) && !Self.hasName(entry, in: root)
         }
         guard left == 0 else { throw Self.stay(left) }
@@ -74,15 +74,6 @@ struct LostContents {
             case .reserved: break
             }
         }
-    }
-
-    /// All there are, before any is moved: reading a directory that changes may leave some out.
-    private static func entries(of directory: Descriptor) throws(StoreError) -> [[UInt8]] {
-        var reader = DirectoryReader(
-            try Descriptor(at: directory.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY))
-        var entries: [[UInt8]] = []
-        while let entry = try reader.next() { entries.append(entry.name) }
-        return entries
     }
 
     /// The attributes' key is lost with the record: they cannot be taken along.

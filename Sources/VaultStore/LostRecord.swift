@@ -17,7 +17,8 @@ enum LostRecord {
         let record: [UInt8]
         do {
             record = try DirectoryRecord.make(
-                .complete, isRoot: true, classCipher: cipher, vault: store.keyRing.vault
+                .complete, epoch: store.keyRing.epochs.current, isRoot: true, classCipher: cipher,
+                vault: store.keyRing.vault
             ).bytes
         } catch { throw StoreError(error) }
         let entry = String(decoding: OpenDirectory.recordEntry, as: UTF8.self)

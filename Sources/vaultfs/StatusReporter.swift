@@ -42,6 +42,7 @@ struct StatusReporter: Sendable {
 
     private func status() -> MountStatus {
         let statistics = contents.fileSystem.statistics()
+        let problems = contents.view == nil && contents.problems().isEmpty ? nil : contents.problems()
         let lock = lock.status()
         let memory = MemoryProtection(cacheIsLocked: statistics.cacheLocked)
         return MountStatus(
@@ -52,6 +53,6 @@ struct StatusReporter: Sendable {
             uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysLocked: SecretMemory.allLocked,
             cacheLocked: statistics.cacheLocked, lock: JSONValue(encoding: lock), memory: JSONValue(encoding: memory),
             statistics: JSONValue(encoding: statistics), requests: JSONValue(encoding: session.statistics),
-            problems: contents.view == nil ? nil : contents.problems())
+            problems: problems)
     }
 }

@@ -26,6 +26,7 @@ struct VaultSubject: MountSubject {
         // Only now nobody else writes it.
         let directory = try locked.reread()
         try directory.authenticate(masterKey: masterKey)
+        if request.isReadOnly { try directory.checkNoRekeyStep() }
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         // Before anything is mounted: a play window may start now.
         let lease = try VaultLease(slot: slot, of: directory, keyRing: keyRing, log: log)
@@ -36,9 +37,13 @@ struct VaultSubject: MountSubject {
         let path = request.source
         return MountContents(
             fileSystem: try VaultFileSystem(store: store, gate: LockGate(request.lock)), vaultID: keyRing.vault.hex,
-            view: nil, problems: { [] },
+            view: nil, problems: { Self.problems(of: keyRing) },
             unlockSecret: { (secret) throws(UnlockRefusal) in try Self.open(path, with: secret, for: lease) },
             lease: lease, hold: directory)
+    }
+
+    private static func problems(of keyRing: KeyRing) -> [String] {
+        keyRing.epochs.previous == nil ? [] : ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"]
     }
 
     /// Opens a slot, of the configuration as it is now: a slot removed since the mount opens no more.
