@@ -53,8 +53,11 @@ struct RekeyObjects {
             default:
                 return .current
             }
-        } catch .damaged(let reason) {
-            return object.place.name(of: object.entry) == nil ? .foreign : .damaged(reason)
+        } catch {
+            if error.endsRekey { throw error }
+            guard object.place.name(of: object.entry) != nil else { return .foreign }
+            guard case .damaged(let reason) = error else { throw error }
+            return .damaged(reason)
         }
     }
 

@@ -26,7 +26,7 @@ final class RekeyPlace: Sendable {
         _ entry: [UInt8], in parent: Descriptor, path: [[UInt8]], shown: [UInt8], isNamed: Bool, keyRing: KeyRing
     ) throws(StoreError) {
         let before = try parent.status(of: entry)
-        let isClosed = before.st_mode & 0o700 != 0o700 && geteuid() != 0 && before.st_uid == geteuid()
+        let isClosed = before.st_mode & 0o700 != 0o700 && geteuid() != 0 && before.st_uid == geteuid() && isNamed
         closedMode = isClosed ? before.st_mode & 0o7777 : nil
         if isClosed {
             try withCString(entry) { (name) throws(StoreError) in

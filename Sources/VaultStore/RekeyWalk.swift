@@ -30,8 +30,8 @@ struct RekeyWalk {
     var visit: (Object) throws(StoreError) -> Void = { _ in }
     /// Called with each directory after what is in it.
     var leave: (RekeyPlace) throws(StoreError) -> Void = { _ in }
-    /// Called with what could not be read.
-    var failed: (_ shownPath: [UInt8], StoreError) throws(StoreError) -> Void
+    /// Called with what could not be read, and whether its name is one of the vault's.
+    var failed: (_ shownPath: [UInt8], _ isNamed: Bool, StoreError) throws(StoreError) -> Void
 
     func run() throws(StoreError) {
         let place = try RekeyPlace.root(root, keyRing: keyRing)
@@ -52,7 +52,7 @@ struct RekeyWalk {
             } catch .system(.noSuchFileOrDirectory) {
                 continue
             } catch {
-                try failed(place.shownPath(of: entry), error)
+                try failed(place.shownPath(of: entry), place.name(of: entry) != nil, error)
             }
             guard let inner else { continue }
             try enter(inner.place)

@@ -21,6 +21,8 @@ extension Rekeyer {
         try walk(
             enter: { [self] (place) throws(StoreError) in
                 try shared.check()
+                // Not in what is not the vault's: another vault may lie in it.
+                guard place.record != nil else { return }
                 try OpenDirectory.sweepLeftovers(of: place.descriptor, keeping: nil, includingSidecars: false)
             },
             visit: { [self] (object) throws(StoreError) in
@@ -63,10 +65,7 @@ extension Rekeyer {
                             if skipped.contains(Verifier.FileIdentity(object.status)) { return }
                             if !pool.offer(.object(object)) { worker.rekey(object, workspace) }
                         },
-                        failed: { (path, error) throws(StoreError) in
-                            if error.endsRekey { throw error }
-                            shared.take(error, about: path)
-                        })
+                        failed: shared.walkFailed)
                     do throws(StoreError) { try walk.run() } catch { shared.take(error, about: []) }
                 }
             }

@@ -17,6 +17,7 @@ package final class Rekeyer {
         private struct State {
             var totals = RekeyTotals()
             var failure: StoreError?
+            var reported: Set<[UInt8]> = []
         }
 
         private let state = Mutex(State())
@@ -35,9 +36,20 @@ package final class Rekeyer {
             state.withLock { change(&$0.totals) }
         }
 
+        /// Each path once: a tree is gone through several times.
         func problem(_ path: [UInt8], _ reason: String) {
-            count { $0.problems += 1 }
-            onProblem(path, reason)
+            let isNew = state.withLock { state in
+                guard state.reported.insert(path).inserted else { return false }
+                state.totals.problems += 1
+                return true
+            }
+            if isNew { onProblem(path, reason) }
+        }
+
+        /// What a walk could not read; of what is not the vault's nothing can be.
+        func walkFailed(_ path: [UInt8], _ isNamed: Bool, _ error: StoreError) throws(StoreError) {
+            if error.endsRekey { throw error }
+            if isNamed { take(error, about: path) }
         }
 
         /// Keeps what concerns the whole vault, the first; the rest is the problem of one object.
@@ -148,13 +160,9 @@ package final class Rekeyer {
         visit: @escaping (RekeyWalk.Object) throws(StoreError) -> Void = { _ in },
         leave: @escaping (RekeyPlace) throws(StoreError) -> Void = { _ in }
     ) throws(StoreError) {
-        let shared = self.shared
         try RekeyWalk(
             root: store.root, keyRing: store.keyRing, enter: enter, visit: visit, leave: leave,
-            failed: { (path, error) throws(StoreError) in
-                if error.endsRekey { throw error }
-                shared.take(error, about: path)
-            }
+            failed: shared.walkFailed
         ).run()
     }
 

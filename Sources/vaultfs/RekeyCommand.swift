@@ -97,9 +97,10 @@ struct RekeyCommand: ParsableCommand {
         let outcome: RekeyOutcome
         do {
             outcome = try rekeyer.run(workspaces: VaultSession.makeWorkspaces(for: vault.configuration))
-        } catch {
+        } catch let error as VaultError {
             report.clear()
-            throw error
+            guard case .system(let errno, _, _) = error, [.noSpace, .diskQuotaExceeded].contains(errno) else { throw error }
+            throw CommandFailure(.failure, "\(error.description): make room, and run it again: it goes on where it was")
         }
         try report.finish(outcome, epoch: vault.configuration.epochs.current)
         if outcome.isStopped, let signal = interruption.signal {
