@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""manual.py VAULTFS SECTIONS DIRECTORY: writes the manual pages, one for vaultfs and one for each of its commands.
+"""manual.py VAULTFS CHAPTERS DIRECTORY: writes the manual pages, one for vaultfs and one for each of its commands.
 
-Everything that the commands say of themselves (--experimental-dump-help) is theirs; SECTIONS, man(7) source, is put into
-vaultfs(1) behind it. ArgumentParser's own generate-manual loses the lists and examples of a discussion, and says "exits 0 on
-success, and >0 if an error occurs" of exit codes that are listed.
+Everything that the commands say of themselves (--experimental-dump-help) is theirs; the Markdown files in the directory
+CHAPTERS become sections of vaultfs(1) behind it (lowdown(1)). ArgumentParser's own generate-manual loses the lists and
+examples of a discussion, and says "exits 0 on success, and >0 if an error occurs" of exit codes that are listed.
 
 The date is that of SOURCE_DATE_EPOCH, seconds since 1970, else today.
 """
@@ -16,6 +16,10 @@ import sys
 import time
 
 SUMMARY_SECTION = "EXIT STATUS"
+# The chapters in the order of vaultfs(1).
+CHAPTERS = ("Locking", "Keys", "Views", "Transfer", "System", "Protection", "Recovery", "Limits", "Files")
+SEE_ALSO = (".SH SEE ALSO", ".BR fusermount3 (1),", ".BR fuse (8),", ".BR mount (8),", ".BR fstab (5)", ".PP",
+            r"Documents and examples are in \fI/usr/share/doc/vaultfs\fR.")
 
 
 def escape(text):
@@ -123,13 +127,32 @@ def see_also(path, below):
     return [r"\fB" + escape("-".join(name)) + r"\fR(1)" for name in names]
 
 
+def chapter(path):
+    """man(7) source of a Markdown file: its title is the section."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    title, _, text = text.partition("\n")
+    text = title.upper() + "\n" + text
+    # Links lead to files beside this one: SEE ALSO says where the documents are, of the others the name is enough.
+    text = re.sub(r"\[([^]]+)\]\([^)]*?([^/)]+\.md)\)", r"\1 (`\2`)", text)
+    text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)
+    roff = subprocess.run(["lowdown", "-Tman"], check=True, input=text, stdout=subprocess.PIPE, text=True, encoding="utf-8").stdout
+    for row in "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in roff).rstrip("\n").split("\n"):
+        yield row
+        if row == ".TE":
+            yield ".sp"
+
+
 def page(path, command, version, date, sections):
     name = "-".join(path)
     below = pages_below(command)
     abstract = command.get("abstract", "")
+    # The first line tells man(1) that there are tables (tbl(1)).
+    if sections:
+        yield "'\\\" t"
     yield f'.TH "{name.upper()}" 1 {date} "vaultfs {version}" "User Commands"'
     # Names are not broken at the end of a line.
-    yield from (".nh", ".ad l")
+    yield from (".nr HY 0", ".nh", ".ad l")
     yield from (".SH NAME", escape(name) + r" \- " + escape(abstract[:1].lower() + abstract[1:].rstrip(".")))
     yield from (".SH SYNOPSIS", *synopsis(path, command))
     if command.get("aliases"):
@@ -163,13 +186,13 @@ def output(*command):
 
 def main():
     if len(sys.argv) != 4:
-        sys.exit("usage: manual.py VAULTFS SECTIONS DIRECTORY")
-    binary, sections, directory = sys.argv[1:]
+        sys.exit("usage: manual.py VAULTFS CHAPTERS DIRECTORY")
+    binary, chapters, directory = sys.argv[1:]
     command = json.loads(output(binary, "--experimental-dump-help"))["command"]
     version = output(binary, "--version").strip()
     date = time.strftime("%Y-%m-%d", time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))))
-    with open(sections, encoding="ascii") as file:
-        write(directory, ["vaultfs"], command, version, date, file.read().rstrip("\n").split("\n"))
+    sections = [row for name in CHAPTERS for row in chapter(os.path.join(chapters, f"{name}.md"))]
+    write(directory, ["vaultfs"], command, version, date, [*sections, *SEE_ALSO])
 
 
 main()

@@ -6,7 +6,7 @@ internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
 
-/// The loop of a `Locker`'s thread: what locks, what unlocks (README, "What locks", "What unlocks").
+/// The loop of a `Locker`'s thread: what locks, what unlocks (Manual/Locking.md, "What locks", "What unlocks").
 struct LockerLoop {
     private let locker: Locker
     private var reasons: Set<LockReason> = []

@@ -7,7 +7,7 @@ internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// The table of classes, states and operations (README, "Locking"). What is not asked here goes on in every state: fsync,
+/// The table of classes, states and operations (Manual/Locking.md). What is not asked here goes on in every state: fsync,
 /// release, forget, statfs, which give out and change nothing.
 extension VaultFileSystem {
     /// How an operation uses an object.

@@ -25,7 +25,11 @@ package struct ScryptCost: Sendable, Equatable {
     /// Throws `invalidValue` outside the bounds.
     package init(logN: Int, r: Int, p: Int) throws(FormatError) {
         guard Self.logNRange.contains(logN), Self.rRange.contains(r), Self.pRange.contains(p) else {
-            throw FormatError(.invalidValue, "scrypt parameters logN \(logN), r \(r), p \(p) are outside the bounds")
+            throw FormatError(
+                .invalidValue,
+                """
+                scrypt parameters logN \(logN), r \(r), p \(p) are outside the bounds: logN 10 to 22, r 1 to 32, p 1 to 16
+                """)
         }
         self.init(unchecked: logN, r: r, p: p)
         guard memory <= Self.maximumMemory else {

@@ -1,4 +1,5 @@
 internal import BackingStore
+internal import CLinux
 internal import Glibc
 package import SystemPackage
 package import VaultCrypto
@@ -84,7 +85,12 @@ package final class VaultDirectory: Sendable {
             bytes = try descriptor.readToEnd(limit: JSONParser.maximumSize)
         } catch {
             switch error {
-            case .system(.noSuchFileOrDirectory): throw .notAVault(path)
+            case .system(.noSuchFileOrDirectory):
+                // With an encrypted tree, it is a vault that lost it: making another there would help nobody.
+                guard (try? Descriptor(at: root.fd, OpenDirectory.recordEntry, flags: linux_O_PATH)) == nil else {
+                    throw .damaged(file, "it is missing, and without it nothing opens the vault: put a copy of it back")
+                }
+                throw .notAVault(path)
             case .system(.tooManySymbolicLinkLevels): throw .damaged(file, "a symbolic link, which is not followed")
             case .system(let errno): throw .system(errno, "cannot read", file)
             case .damaged(let reason), .crypto(let reason): throw .damaged(file, reason)

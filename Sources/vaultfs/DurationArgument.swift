@@ -7,6 +7,8 @@ struct DurationArgument: ExpressibleByArgument, Equatable, CustomStringConvertib
     private static let units: [(suffix: String, milliseconds: Double)] = [
         ("ms", 1), ("s", 1000), ("min", 60_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("", 1000),
     ]
+    /// For messages.
+    static let form = "a time such as 90s, 5m, 2h or 30d, at most 365d"
     /// A year: more is a mistake.
     private static let longest = 365.0 * 86_400_000
 

@@ -38,17 +38,17 @@ struct LockArguments: ParsableArguments {
 
     /// What fstab can only say within `-o`.
     mutating func take(_ list: MountOptionList) throws(CommandFailure) {
-        if let text = list.ours["lock_file"] { lockFile.append(try Self.value(text, of: "lock_file")) }
-        if let text = list.ours["on_lock"] { onLock = try Self.value(text, of: "on_lock") }
+        if let text = list.ours["lock_file"] { lockFile.append(try Self.value(text, of: "lock_file", like: "a path")) }
+        if let text = list.ours["on_lock"] { onLock = try Self.value(text, of: "on_lock", like: "refuse or forget") }
         if let text = list.ours["idle_lock"] { idleLock = try Self.value(text, of: "idle_lock") as DurationArgument }
         if let text = list.ours["grace"] { grace = try Self.value(text, of: "grace") }
     }
 
     private static func value<Value: ExpressibleByArgument>(
-        _ text: String, of name: String
+        _ text: String, of name: String, like form: String = DurationArgument.form
     ) throws(CommandFailure) -> Value {
         guard let value = Value(argument: text) else {
-            throw CommandFailure(.usage, "mount option \(name)='\(text)' is not valid")
+            throw CommandFailure(.usage, "mount option \(name)='\(text)' is not valid; it takes \(form)")
         }
         return value
     }

@@ -88,7 +88,7 @@ struct MountOptionList: Equatable {
     private static func isForOthers(_ name: String) -> Bool { name.hasPrefix("x-") || name.hasPrefix("X-") }
 
     private static func unknown(_ name: String) -> CommandFailure {
-        CommandFailure(.usage, "unknown mount option '\(name)'")
+        CommandFailure(.usage, "unknown mount option '\(name)': 'man vaultfs' lists those there are")
     }
 
     private static func words(_ list: String) -> [String] {

@@ -6,12 +6,14 @@ internal import VaultStore
 
 /// Asks for a secret on the terminal, without echo.
 enum TerminalPrompt {
-    static let otherSources = "--passfile, --extpass, --passphrase-fd, --keyring, --credential or --keyfile"
+    private static let otherSources =
+        "--passfile, --extpass, --passphrase-fd, --keyring, --credential, --provider or --keyfile"
+    private static let sourcesOfNew = "--passfile, --extpass, --passphrase-fd, --keyring, --credential or --keyfile"
     /// The signals that end or stop the program while echo is off: the terminal is put right first.
     private static let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP]
 
     /// A new passphrase, asked for twice. `otherwise` are the options that would do without a terminal.
-    static func askForNew(otherwise: String = otherSources) throws(CommandFailure) -> WipedBytes {
+    static func askForNew(otherwise: String = sourcesOfNew) throws(CommandFailure) -> WipedBytes {
         let passphrase = try ask("New passphrase: ", otherwise: otherwise)
         guard !passphrase.isEmpty else { throw CommandFailure(.usage, "the passphrase is empty") }
         let again = try ask("The same again: ", otherwise: otherwise)

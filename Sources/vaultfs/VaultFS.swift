@@ -35,11 +35,28 @@ struct VaultFS: ParsableCommand {
         // So is a file that may not grow (setrlimit(2), RLIMIT_FSIZE).
         signal(SIGXFSZ, SIG_IGN)
         do {
-            var command = try parseAsRoot(ProcessArguments.current())
+            let arguments = ProcessArguments.current()
+            if let unknown = unknownCommand(arguments) { throw CommandFailure(.usage, unknown) }
+            var command = try parseAsRoot(arguments)
             try command.run()
         } catch {
             Glibc.exit(report(error))
         }
+    }
+
+    /// What to say of a misspelt command, which ArgumentParser calls an unexpected argument, as all that follows.
+    static func unknownCommand(_ arguments: [String]) -> String? {
+        var command: any ParsableCommand.Type = Self.self
+        for argument in arguments {
+            let below = command.configuration.subcommands
+            guard !below.isEmpty, argument != "help", !argument.hasPrefix("-") else { return nil }
+            guard let next = below.first(where: { $0.configuration.commandName == argument }) else {
+                let names = below.compactMap { $0.configuration.commandName }.joined(separator: ", ")
+                return "unknown command '\(argument)'; there are \(names)"
+            }
+            command = next
+        }
+        return nil
     }
 
     /// Says why on stderr, in one line; help and version, which arrive as errors too, go to stdout.

@@ -51,7 +51,25 @@ import Testing
         ("allow_other=1", "unknown mount option 'allow_other'"),
     ])
     func `what is not known is refused`(option: String, message: String) {
-        #expect(throws: CommandFailure(.usage, message)) { try MountOptionList([option]) }
+        let hint = message.hasPrefix("unknown") ? ": 'man vaultfs' lists those there are" : ""
+        #expect(throws: CommandFailure(.usage, message + hint)) { try MountOptionList([option]) }
+    }
+}
+
+@Suite struct CommandNameTests {
+    @Test func `a misspelt command is named, with those there are`() {
+        let unknown = VaultFS.unknownCommand(["moutn", "a", "b"])
+        #expect(unknown?.hasPrefix("unknown command 'moutn'; there are init, mount, ") == true)
+        let below = VaultFS.unknownCommand(["slot", "ad", "a"])
+        #expect(below == "unknown command 'ad'; there are list, add, remove, change")
+    }
+
+    @Test(arguments: [
+        ["mount", "a", "b"], ["slot", "add", "v"], ["help", "x"], ["--version"], [], ["slot"], ["slot", "--help"],
+        ["--generate-completion-script", "bash"],
+    ])
+    func `others are left to the parser`(arguments: [String]) {
+        #expect(VaultFS.unknownCommand(arguments) == nil)
     }
 }
 

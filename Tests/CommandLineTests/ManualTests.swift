@@ -27,7 +27,7 @@ import Testing
         try Command(
             [
                 Products.python, "\(Self.scripts)/manual.py", Products.binary,
-                "\(Products.tests)/../packaging/sections.man", directory.path,
+                "\(Products.tests)/../Manual", directory.path,
             ], environment: ["SOURCE_DATE_EPOCH": "86400"]
         ).run().succeeded()
     }
@@ -79,6 +79,25 @@ import Testing
             ).run().succeeded()
             #expect(result.errors.isEmpty, "\(result.errors)")
             #expect(result.output.contains("1970-01-02"))
+        }
+    }
+
+    @Test func `every chapter is in the page, and every link of the README and the chapters leads to a file`() throws {
+        let root = "\(Products.tests)/.."
+        let chapters = try FileManager.default.contentsOfDirectory(atPath: "\(root)/Manual")
+        let text = try page("vaultfs")
+        for path in ["README.md"] + chapters.map({ "Manual/\($0)" }) {
+            let source = try String(contentsOfFile: "\(root)/\(path)", encoding: .utf8)
+            for link in source.matches(of: /\]\(([^)]+)\)/).map(\.1) where !link.hasPrefix("https:") {
+                let directory = path == "README.md" ? root : "\(root)/Manual"
+                #expect(FileManager.default.fileExists(atPath: "\(directory)/\(link)"), "\(path): \(link)")
+            }
+            // The figures are no part of the manual.
+            if path.hasPrefix("Manual"), path != "Manual/Performance.md" {
+                let title = try #require(source.split(separator: "\n").first).dropFirst("# ".count)
+                let plain = title.uppercased().replacingOccurrences(of: "'", with: "\\(cq")
+                #expect(text.contains("\n\(plain)\n"), "\(path)")
+            }
         }
     }
 }

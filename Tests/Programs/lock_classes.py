@@ -1,4 +1,4 @@
-"""The table of classes × states × operations (README), on a real mount: what works while the vault is locked, what is
+"""The table of classes × states × operations (Manual/Locking.md), on a real mount: what works while the vault is locked, what is
 refused, what is left of a file that was closed.
 
 lock_classes.py --binary VAULTFS --directory DIR [--policy refuse|forget]"""

@@ -1,4 +1,4 @@
-"""Every way to lock a mount and to unlock it, the cells of the table "what unlocks what" (README), on real mounts.
+"""Every way to lock a mount and to unlock it, the cells of the table "What unlocks" (Manual/Locking.md), on real mounts.
 
 lock_triggers.py --binary VAULTFS --directory DIR [--policy refuse|forget] [CASE…]"""
 

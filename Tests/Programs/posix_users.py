@@ -130,7 +130,7 @@ def changing_owner_and_group():
 def set_bits_go_when_another_writes():
     open_to_all()
     r = []
-    # Not 02767: a setgid bit without group execution stays, by the kernel's FUSE (fuse_setattr; see the README).
+    # Not 02767: a setgid bit without group execution stays, by the kernel's FUSE (fuse_setattr; see Manual/Limits.md).
     for bits in (0o6777, 0o4766):
         for action in (lambda: os.pwrite(os.open("f", os.O_WRONLY), b"y", 0), lambda: os.truncate("f", 0),
                        lambda: os.close(os.open("f", os.O_WRONLY | os.O_TRUNC))):

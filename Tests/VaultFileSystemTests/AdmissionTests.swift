@@ -9,7 +9,7 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// The table of classes, states and operations (README, "Locking"), without a kernel.
+/// The table of classes, states and operations (Manual/Locking.md), without a kernel.
 @Suite struct AdmissionTests {
     /// What a class lets pass while the vault is locked.
     struct Row: Sendable, CustomTestStringConvertible {

@@ -14,7 +14,7 @@ import VaultStore
 @testable import MountedFileSystem
 @testable import VaultFileSystem
 
-/// What locks and what unlocks (README, "What unlocks what"), with caches of no kernel.
+/// What locks and what unlocks (Manual/Locking.md, "What unlocks"), with caches of no kernel.
 @Suite(.timeLimit(.minutes(5))) struct LockerTests {
     /// Notes what it is asked, and in which state.
     private final class Caches: KernelCaches {

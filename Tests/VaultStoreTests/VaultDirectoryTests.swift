@@ -43,6 +43,13 @@ import VaultFormat
                 == "not a vault: no vaultfs.json in \(directory.path); make one with 'vaultfs init'")
     }
 
+    @Test func `a vault that lost its configuration is not taken for a directory to make one in`() throws {
+        let directory = try VaultTestDirectory()
+        try directory.write("x", to: "vaultfs.dir")
+        let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
+        #expect(error?.description.hasSuffix("nothing opens the vault: put a copy of it back") == true)
+    }
+
     @Test(arguments: [
         ("empty", ""), ("not JSON", "hello"), ("another JSON", "{}"), ("deep", String(repeating: "[", count: 100_000)),
         ("giant", String(repeating: " ", count: 2 << 20)), ("NUL bytes", String(repeating: "\0", count: 4096)),
