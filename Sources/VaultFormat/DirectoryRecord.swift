@@ -8,15 +8,17 @@ package struct DirectoryRecord: Sendable {
 
     /// The class whose key wraps the directory secret.
     package let protectionClass: ProtectionClass
+    /// The key epoch of that key.
+    package let epoch: UInt8
     /// Whether this is the record of the vault's root. It belongs there and nowhere else: the caller checks.
     package let isRoot: Bool
-    private let bytes: [UInt8]
+    package let bytes: [UInt8]
 
     /// A record with a new secret, and its keys. `classCipher` is under the class key.
     package static func make(
-        _ protectionClass: ProtectionClass, isRoot: Bool, classCipher: SivCipher, vault: VaultID
+        _ protectionClass: ProtectionClass, epoch: UInt8 = 0, isRoot: Bool, classCipher: SivCipher, vault: VaultID
     ) throws(FormatError) -> (bytes: [UInt8], keys: DirectoryKeys) {
-        let identity = identity(protectionClass, isRoot: isRoot)
+        let identity = identity(protectionClass, epoch, isRoot: isRoot)
         let associatedData = [identity]
         let (secret, wrapped) = try cryptography("directory record: secret") { () throws(CryptoError) in
             let secret = try SecretBytes.random(count: KeyDerivation.secretSize)
@@ -25,8 +27,9 @@ package struct DirectoryRecord: Sendable {
         return (identity + wrapped, try DirectoryKeys(secret: secret, vault: vault))
     }
 
-    /// Checks the structure of exactly 64 bytes; nothing is authenticated before `openKeys` has returned.
-    package static func parse(_ bytes: [UInt8]) throws(FormatError) -> DirectoryRecord {
+    /// Checks the structure of exactly 64 bytes; nothing is authenticated before `openKeys` has returned. `epochs` are the
+    /// vault's.
+    package static func parse(_ bytes: [UInt8], epochs: KeyEpochs = .first) throws(FormatError) -> DirectoryRecord {
         guard bytes.count == size else {
             throw FormatError(.malformed, "directory record: \(bytes.count) bytes instead of \(size)")
         }
@@ -38,13 +41,14 @@ package struct DirectoryRecord: Sendable {
         guard bytes[6] & ~1 == 0 else {
             throw FormatError(.malformed, "directory record: unknown flags \(bytes[6])")
         }
-        guard bytes[7] == 0 else {
+        guard epochs.contains(bytes[7]) else {
             throw FormatError(.newerVersion, "directory record: unknown key epoch \(bytes[7])")
         }
         guard bytes[8..<identitySize].allSatisfy({ $0 == 0 }) else {
             throw FormatError(.malformed, "directory record: reserved bytes are not zero")
         }
-        return DirectoryRecord(protectionClass: protectionClass, isRoot: bytes[6] == 1, bytes: bytes)
+        return DirectoryRecord(
+            protectionClass: protectionClass, epoch: bytes[7], isRoot: bytes[6] == 1, bytes: bytes)
     }
 
     /// Unwraps the directory secret, which authenticates the record, and derives its keys.
@@ -69,13 +73,13 @@ package struct DirectoryRecord: Sendable {
 
     /// The bytes of the same record for another class: the directory secret, and so every name, and the flag stay.
     ///
-    /// `oldCipher` and `newCipher` are under the class keys. Throws `doesNotAuthenticate` where the record does not.
+    /// `oldCipher` and `newCipher` are under the class keys of the record's epoch. Throws `doesNotAuthenticate` where the record does not.
     package func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher
     ) throws(FormatError) -> [UInt8] {
         let wrapped = Array(bytes[Self.identitySize...])
         let oldAssociatedData = [Array(bytes[..<Self.identitySize])]
-        let newIdentity = Self.identity(newClass, isRoot: isRoot)
+        let newIdentity = Self.identity(newClass, epoch, isRoot: isRoot)
         return try cryptography("directory record: secret") { () throws(CryptoError) in
             let secret = try oldCipher.openSecret(wrapped, associatedData: oldAssociatedData)
             return newIdentity + (try newCipher.sealSecret(secret, associatedData: [newIdentity]))
@@ -83,7 +87,7 @@ package struct DirectoryRecord: Sendable {
     }
 
     /// Bytes 0…15.
-    private static func identity(_ protectionClass: ProtectionClass, isRoot: Bool) -> [UInt8] {
-        magic + [1, protectionClass.rawValue, isRoot ? 1 : 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    private static func identity(_ protectionClass: ProtectionClass, _ epoch: UInt8, isRoot: Bool) -> [UInt8] {
+        magic + [1, protectionClass.rawValue, isRoot ? 1 : 0, epoch, 0, 0, 0, 0, 0, 0, 0, 0]
     }
 }

@@ -20,6 +20,8 @@ package struct FileHeader: Sendable {
 
     /// The class whose key wraps the file secret.
     package let protectionClass: ProtectionClass
+    /// The key epoch of that key.
+    package let epoch: UInt8
     /// The random id of the file: the journal's name for it. Never 0 in a file that vaultfs made.
     package let fileID: UInt64
     /// The plaintext length vouched for; 0, and written as 0, unless sealed.
@@ -33,14 +35,14 @@ package struct FileHeader: Sendable {
 
     /// A header for a new, empty file: unsealed, not sparse, counter 0; and its keys. `classCipher` is under the class key.
     package static func make(
-        _ protectionClass: ProtectionClass, classCipher: SivCipher, vault: VaultID
+        _ protectionClass: ProtectionClass, epoch: UInt8 = 0, classCipher: SivCipher, vault: VaultID
     ) throws(FormatError) -> (header: FileHeader, keys: FileKeys) {
         var fileID: UInt64 = 0
         // 0 marks a free journal slot, so a file of that id could not be journaled.
         while fileID == 0 {
             fileID = try cryptography("file id") { () throws(CryptoError) in try SecureRandom.integer() }
         }
-        let identity = identity(protectionClass, fileID)
+        let identity = identity(protectionClass, epoch, fileID)
         let associatedData = [identity]
         let (secret, wrapped) = try cryptography("header: file secret") { () throws(CryptoError) in
             let secret = try SecretBytes.random(count: KeyDerivation.secretSize)
@@ -48,13 +50,19 @@ package struct FileHeader: Sendable {
         }
         let keys = try FileKeys(secret: secret, vault: vault)
         let blank = identity + wrapped + [UInt8](repeating: 0, count: size - identity.count - wrapped.count)
-        let unauthenticated = FileHeader(bytes: blank, protectionClass: protectionClass, fileID: fileID, state: (0, 0))
+        let unauthenticated = FileHeader(
+            bytes: blank, protectionClass: protectionClass, epoch: epoch, fileID: fileID, state: (0, 0))
         let bytes = try unauthenticated.serialized(keys: keys)
-        return (FileHeader(bytes: bytes, protectionClass: protectionClass, fileID: fileID, state: (0, 0)), keys)
+        let header = FileHeader(
+            bytes: bytes, protectionClass: protectionClass, epoch: epoch, fileID: fileID, state: (0, 0))
+        return (header, keys)
     }
 
-    /// Checks the structure of exactly 128 bytes; nothing is authenticated before `openKeys` has returned.
-    package static func parse(_ bytes: UnsafeRawBufferPointer) throws(FormatError) -> FileHeader {
+    /// Checks the structure of exactly 128 bytes; nothing is authenticated before `openKeys` has returned. `epochs` are
+    /// the vault's.
+    package static func parse(
+        _ bytes: UnsafeRawBufferPointer, epochs: KeyEpochs = .first
+    ) throws(FormatError) -> FileHeader {
         guard bytes.count == size else {
             throw FormatError(.malformed, "header: \(bytes.count) bytes instead of \(size)")
         }
@@ -64,7 +72,9 @@ package struct FileHeader: Sendable {
             throw FormatError(.malformed, "header: unknown protection class \(bytes[5])")
         }
         guard bytes[6] == 0 else { throw FormatError(.newerVersion, "header: unknown wrap \(bytes[6])") }
-        guard bytes[7] == 0 else { throw FormatError(.newerVersion, "header: unknown key epoch \(bytes[7])") }
+        guard epochs.contains(bytes[7]) else {
+            throw FormatError(.newerVersion, "header: unknown key epoch \(bytes[7])")
+        }
         guard bytes[reserved].allSatisfy({ $0 == 0 }) else {
             throw FormatError(.malformed, "header: reserved bytes are not zero")
         }
@@ -77,7 +87,8 @@ package struct FileHeader: Sendable {
             throw FormatError(.malformed, "header: unsealed, but with length \(state.length)")
         }
         return FileHeader(
-            bytes: Array(bytes), protectionClass: protectionClass, fileID: bytes.littleEndian64(at: 8), state: state)
+            bytes: Array(bytes), protectionClass: protectionClass, epoch: bytes[7],
+            fileID: bytes.littleEndian64(at: 8), state: state)
     }
 
     /// Unwraps the file secret, derives the keys, and verifies the MAC of the header as it was parsed.
@@ -99,21 +110,21 @@ package struct FileHeader: Sendable {
 
     /// The same header for another class: the file secret, and so all keys, stay; only what wraps it is another key.
     ///
-    /// `oldCipher` and `newCipher` are under the class keys, `keys` those of the file. The caller raises `sealCounter`.
+    /// `oldCipher` and `newCipher` are under the class keys of the header's epoch, `keys` those of the file. The caller raises `sealCounter`.
     /// Throws `doesNotAuthenticate` where `oldCipher` does not open the wrap.
     package func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher, keys: FileKeys
     ) throws(FormatError) -> FileHeader {
         let wrapped = Array(bytes[Self.wrappedSecret])
         let oldAssociatedData = [Array(bytes[..<Self.identitySize])]
-        let newIdentity = Self.identity(newClass, fileID)
+        let newIdentity = Self.identity(newClass, epoch, fileID)
         let rewrapped = try cryptography("header: file secret") { () throws(CryptoError) in
             let secret = try oldCipher.openSecret(wrapped, associatedData: oldAssociatedData)
             return try newCipher.sealSecret(secret, associatedData: [newIdentity])
         }
         var result = FileHeader(
             bytes: newIdentity + rewrapped + bytes[Self.wrappedSecret.upperBound...], protectionClass: newClass,
-            fileID: fileID, state: (0, 0))
+            epoch: epoch, fileID: fileID, state: (0, 0))
         (result.length, result.isSealed, result.isSparse) = (length, isSealed, isSparse)
         result.sealCounter = sealCounter
         result.bytes = try result.serialized(keys: keys)
@@ -130,8 +141,8 @@ package struct FileHeader: Sendable {
     }
 
     /// Bytes 0…15.
-    private static func identity(_ protectionClass: ProtectionClass, _ fileID: UInt64) -> [UInt8] {
-        var identity = magic + [1, protectionClass.rawValue, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    private static func identity(_ protectionClass: ProtectionClass, _ epoch: UInt8, _ fileID: UInt64) -> [UInt8] {
+        var identity = magic + [1, protectionClass.rawValue, 0, epoch, 0, 0, 0, 0, 0, 0, 0, 0]
         identity.storeLittleEndian64(fileID, at: 8)
         return identity
     }
@@ -146,9 +157,11 @@ package struct FileHeader: Sendable {
 
     /// `state.word` is bytes 104…111: the flags, and the counter above them.
     private init(
-        bytes: [UInt8], protectionClass: ProtectionClass, fileID: UInt64, state: (length: UInt64, word: UInt64)
+        bytes: [UInt8], protectionClass: ProtectionClass, epoch: UInt8, fileID: UInt64,
+        state: (length: UInt64, word: UInt64)
     ) {
         self.bytes = bytes
+        self.epoch = epoch
         self.protectionClass = protectionClass
         self.fileID = fileID
         length = state.length

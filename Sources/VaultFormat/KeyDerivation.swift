@@ -24,6 +24,16 @@ package enum KeyDerivation {
         try derive(master, vault, info: "vaultfs 1 config", count: 32)
     }
 
+    /// The 64-byte SIV key that the master key of the epoch before is sealed under.
+    static func previousKey(master: SecretBytes, vault: VaultID) throws(FormatError) -> SecretBytes {
+        try derive(master, vault, info: "vaultfs 1 previous", count: 64)
+    }
+
+    /// The 64-byte SIV key of `vaultfs.rekey`.
+    package static func intentKey(master: SecretBytes, vault: VaultID) throws(FormatError) -> SecretBytes {
+        try derive(master, vault, info: "vaultfs 1 rekey", count: 64)
+    }
+
     /// HKDF-SHA256 of `secret`, salted with the vault's id.
     static func derive(
         _ secret: SecretBytes, _ vault: VaultID, info: String, count: Int

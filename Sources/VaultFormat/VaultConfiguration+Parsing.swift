@@ -24,23 +24,35 @@ extension VaultConfiguration {
             throw FormatError(.malformed, "\(place): chunkSize \(chunkSize) is not a power of two")
         }
         let generation = try members.takeInteger("generation")
+        let epoch = features.contains(epochsFeature) ? try parseEpoch(&members) : nil
         let slots = try parseSlots(try members.takeArray("slots"), features: features)
-        guard Self.features(of: slots) == features else {
+        guard Self.features(of: slots, epoch: epoch) == features else {
             throw FormatError(.malformed, "\(place): feature leases without a slot that has a window")
         }
         let mac = try members.takeBytes("mac", count: 32)
         try members.refuseRest()
         return VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: features, generation: generation, slots: slots,
-            mac: mac)
+            vault: vault, chunkSize: chunkSize, features: features, generation: generation, epoch: epoch,
+            slots: slots, mac: mac)
     }
 
     private static func parseFeatures(_ values: [StrictJSON]) throws(FormatError) -> [String] {
-        let known = StrictJSON.string(Array(leasesFeature.utf8))
-        let unknown = values.filter { $0 != known }
+        let known = [epochsFeature, leasesFeature]
+        let unknown = values.filter { value in !known.contains { value == .string(Array($0.utf8)) } }
         guard unknown.isEmpty else { throw newer("features \(try names(of: unknown))") }
-        guard values.count <= 1 else { throw FormatError(.malformed, "\(place): feature leases twice") }
-        return values.map { _ in leasesFeature }
+        let features = known.filter { values.contains(.string(Array($0.utf8))) }
+        guard values.count == features.count else { throw FormatError(.malformed, "\(place): a feature twice") }
+        return features
+    }
+
+    private static func parseEpoch(_ members: inout JSONMembers) throws(FormatError) -> KeyEpoch {
+        let number = try members.takeInteger("epoch", in: 1...Int(KeyEpoch.maximum))
+        guard members.peek("previous") == .null else {
+            return KeyEpoch(
+                number: UInt8(number), previous: try members.takeBytes("previous", count: KeyEpoch.sealedSize))
+        }
+        _ = try members.take("previous")
+        return KeyEpoch(number: UInt8(number), previous: nil)
     }
 
     private static func parseSlots(
@@ -52,7 +64,7 @@ extension VaultConfiguration {
         var slots: [KeySlot] = []
         for (index, value) in values.enumerated() {
             var members = try JSONMembers(value, place: "\(place): slot at \(index)")
-            let slot = try parseSlot(&members, mayHaveWindow: !features.isEmpty)
+            let slot = try parseSlot(&members, mayHaveWindow: features.contains(leasesFeature))
             guard !slots.contains(where: { $0.id == slot.id }) else {
                 throw FormatError(.malformed, "\(place): slot id \(slot.id) is not unique")
             }

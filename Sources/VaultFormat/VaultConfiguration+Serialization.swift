@@ -9,7 +9,7 @@ extension VaultConfiguration {
               "vault": "\(vault.hex)",
               "chunkSize": \(chunkSize),
               "features": [\(featureList)],
-              "generation": \(generation),
+              "generation": \(generation),\(epoch.map(Self.text) ?? "")
               "slots": [
             \(slots.map(Self.text).joined(separator: ",\n"))
               ],
@@ -18,6 +18,15 @@ extension VaultConfiguration {
 
             """
         return Array(text.utf8)
+    }
+
+    private static func text(of epoch: KeyEpoch) -> String {
+        let previous = epoch.previous.map { quoted(KdfParameters.text($0)) } ?? "null"
+        return """
+
+              "epoch": \(epoch.number),
+              "previous": \(previous),
+            """
     }
 
     private static func text(of slot: KeySlot) -> String {

@@ -90,8 +90,8 @@ extension VaultConfiguration {
     private func replacing(slots: [KeySlot], key: SecretBytes) throws(FormatError) -> VaultConfiguration {
         guard generation < UInt64.max else { throw FormatError(.invalidValue, "vaultfs.json: no generation is left") }
         return try VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: Self.features(of: slots), generation: generation + 1,
-            slots: slots.sorted { $0.id < $1.id }, mac: []
+            vault: vault, chunkSize: chunkSize, features: Self.features(of: slots, epoch: epoch),
+            generation: generation + 1, epoch: epoch, slots: slots.sorted { $0.id < $1.id }, mac: []
         ).signed(configurationKey: key)
     }
 }

@@ -9,14 +9,18 @@ package struct VaultConfiguration: Sendable, Equatable {
     /// The feature of a vault in which a slot has a window. Late: it may come and go while there are slots, so it is left out
     /// of the head lines that they are sealed with.
     static let leasesFeature = "leases"
+    /// The feature of a vault that was rekeyed.
+    static let epochsFeature = "epochs"
 
     package let vault: VaultID
     /// Plaintext bytes of a chunk: a power of two in 4096…1048576.
     package let chunkSize: Int
-    /// Format features in use: none, or `leasesFeature`.
+    /// Format features in use, sorted.
     package let features: [String]
     /// Grows by one at every write of the file.
     package let generation: UInt64
+    /// Nil in a vault that was never rekeyed.
+    package let epoch: KeyEpoch?
     /// By rising id; 1…64 of them.
     package let slots: [KeySlot]
     /// 32 bytes over everything above, under a key from the master key.
@@ -48,7 +52,8 @@ package struct VaultConfiguration: Sendable, Equatable {
                     id: index + 1, request: request, created: created, masterKey: masterKey, head: head))
         }
         return try VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: features(of: slots), generation: 1, slots: slots, mac: []
+            vault: vault, chunkSize: chunkSize, features: features(of: slots, epoch: nil), generation: 1, epoch: nil,
+            slots: slots, mac: []
         ).signed(configurationKey: KeyDerivation.configurationKey(master: masterKey, vault: vault))
     }
 
@@ -58,15 +63,26 @@ package struct VaultConfiguration: Sendable, Equatable {
         }
     }
 
-    static func features(of slots: [KeySlot]) -> [String] {
-        slots.contains { $0.window != nil } ? [leasesFeature] : []
+    static func features(of slots: [KeySlot], epoch: KeyEpoch?) -> [String] {
+        (epoch == nil ? [] : [epochsFeature]) + (slots.contains { $0.window != nil } ? [leasesFeature] : [])
+    }
+
+    /// The key epochs that the vault's objects may be of.
+    package var epochs: KeyEpochs { epoch?.epochs ?? .first }
+
+    /// Whether a rekey was begun and is not finished.
+    package var isRekeying: Bool { epoch?.previous != nil }
+
+    /// The master key of the epoch before, while a rekey is unfinished. Throws `doesNotAuthenticate`.
+    package func previousMasterKey(masterKey: SecretBytes) throws(FormatError) -> SecretBytes? {
+        try epoch?.openPrevious(master: masterKey, vault: vault, head: headLines)
     }
 
     /// The same under the MAC that it should have.
     func signed(configurationKey: SecretBytes) throws(FormatError) -> VaultConfiguration {
         VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: features, generation: generation, slots: slots,
-            mac: try expectedMac(key: configurationKey))
+            vault: vault, chunkSize: chunkSize, features: features, generation: generation, epoch: epoch,
+            slots: slots, mac: try expectedMac(key: configurationKey))
     }
 
     /// Tries `secret` on every slot of its kind, those that may not be used at `now` last: a secret may have a newer slot. Nil:
@@ -103,7 +119,8 @@ package struct VaultConfiguration: Sendable, Equatable {
     }
 
     private func expectedMac(key: SecretBytes) throws(FormatError) -> [UInt8] {
-        let lines = ["generation \(generation)"] + slots.sorted { $0.id < $1.id }.map(\.canonicalText)
+        let epochLines = epoch?.canonicalLines ?? []
+        let lines = ["generation \(generation)"] + epochLines + slots.sorted { $0.id < $1.id }.map(\.canonicalText)
         let head = Self.headLines(vault: vault, chunkSize: chunkSize, features: features)
         let text = head + lines.map { $0 + "\n" }.joined()
         return try cryptography("vaultfs.json: mac") { () throws(CryptoError) in
@@ -112,9 +129,12 @@ package struct VaultConfiguration: Sendable, Equatable {
     }
 
     /// What every slot is sealed with: without late features, which slots that are there already cannot follow.
-    var headLines: String { Self.headLines(vault: vault, chunkSize: chunkSize, features: []) }
+    var headLines: String {
+        Self.headLines(
+            vault: vault, chunkSize: chunkSize, features: features.filter { $0 != Self.leasesFeature })
+    }
 
-    private static func headLines(vault: VaultID, chunkSize: Int, features: [String]) -> String {
+    static func headLines(vault: VaultID, chunkSize: Int, features: [String]) -> String {
         let featureList = features.isEmpty ? "-" : features.sorted().joined(separator: ",")
         return "vaultfs 1\nvault \(vault.hex)\nchunk \(chunkSize)\nfeatures \(featureList)\n"
     }

@@ -37,8 +37,12 @@ extension OpenDirectory {
             guard keys.isForgotten else { return (protectionClass, ()) }
             let bytes = try Self.readRecord(of: descriptor).bytes
             let record: DirectoryRecord
-            do throws(FormatError) { record = try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
-            let cipher = try store.keyRing.classCipher(record.protectionClass)
+            do throws(FormatError) {
+                record = try DirectoryRecord.parse(bytes, epochs: store.keyRing.epochs)
+            } catch {
+                throw StoreError(error)
+            }
+            let cipher = try store.keyRing.classCipher(record.protectionClass, epoch: record.epoch)
             do throws(FormatError) {
                 try record.restore(keys, classCipher: cipher, vault: store.keyRing.vault)
             } catch {

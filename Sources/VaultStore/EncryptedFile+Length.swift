@@ -170,7 +170,7 @@ extension EncryptedFile {
     }
 
     /// True where the chunk's record is all zero in a sparse file: then it can be cut as it is.
-    private func isHole(_ chunk: UInt64, _ isSparse: Bool, _ workspace: Workspace) throws(StoreError) -> Bool {
+    func isHole(_ chunk: UInt64, _ isSparse: Bool, _ workspace: Workspace) throws(StoreError) -> Bool {
         guard isSparse else { return false }
         let n = layout.plaintextSize(ofChunk: chunk, length: length)
         let record = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<(n + ChunkLayout.recordOverhead)])

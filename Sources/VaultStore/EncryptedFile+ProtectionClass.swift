@@ -35,8 +35,8 @@ extension EncryptedFile {
         _ state: inout WriteState, _ writer: Descriptor, _ newClass: ProtectionClass
     ) throws(StoreError) {
         let oldHeader = state.header
-        let oldCipher = try store.keyRing.classCipher(oldHeader.protectionClass)
-        let newCipher = try store.keyRing.classCipher(newClass)
+        let oldCipher = try store.keyRing.classCipher(oldHeader.protectionClass, epoch: oldHeader.epoch)
+        let newCipher = try store.keyRing.classCipher(newClass, epoch: oldHeader.epoch)
         do {
             state.header = try oldHeader.rewrapped(as: newClass, from: oldCipher, to: newCipher, keys: keys)
         } catch { throw StoreError(error) }

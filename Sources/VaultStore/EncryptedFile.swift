@@ -124,7 +124,8 @@ package final class EncryptedFile: Sendable {
     ) throws(StoreError) -> EncryptedFile {
         do {
             let cipher = try store.keyRing.classCipher(protectionClass)
-            let made = try FileHeader.make(protectionClass, classCipher: cipher, vault: store.keyRing.vault)
+            let made = try FileHeader.make(
+                protectionClass, epoch: store.keyRing.epochs.current, classCipher: cipher, vault: store.keyRing.vault)
             let bytes = try made.header.serialized(keys: made.keys)
             try bytes.withBytes { (bytes) throws(StoreError) in try descriptor.write(bytes, at: 0) }
             return EncryptedFile(
@@ -167,8 +168,10 @@ package final class EncryptedFile: Sendable {
         _ bytes: UnsafeRawBufferPointer, keyRing: KeyRing
     ) throws(StoreError) -> (FileHeader, FileKeys) {
         let header: FileHeader
-        do throws(FormatError) { header = try FileHeader.parse(bytes) } catch { throw StoreError(error) }
-        let cipher = try keyRing.classCipher(header.protectionClass)
+        do throws(FormatError) { header = try FileHeader.parse(bytes, epochs: keyRing.epochs) } catch {
+            throw StoreError(error)
+        }
+        let cipher = try keyRing.classCipher(header.protectionClass, epoch: header.epoch)
         do throws(FormatError) {
             return (header, try header.openKeys(classCipher: cipher, vault: keyRing.vault))
         } catch {

@@ -40,7 +40,7 @@ package final class Journal: Sendable {
     /// A journal that holds nothing.
     init(emptyWithChunkSize chunkSize: Int) {
         self.chunkSize = chunkSize
-        descriptor = nil
+        (descriptor, fault, isReadOnly) = (nil, nil, true)
     }
 
     /// Opens the journal in the vault's root, makes and preallocates it where it may be written, and notes the slots

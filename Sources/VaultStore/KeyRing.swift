@@ -1,68 +1,101 @@
 package import BackingStore
-internal import CLinux
-internal import Glibc
 internal import Synchronization
-internal import SystemPackage
 package import VaultCrypto
 package import VaultFormat
 
-/// The keys of a vault: for each protection class, the cipher that wraps its secrets and the one of its links.
+/// The keys of a vault: for each protection class, the cipher that wraps its secrets and the one of its links; of two key
+/// epochs while a rekey is unfinished.
 ///
 /// The master key is used to derive them and not kept. Any thread.
 package final class KeyRing: Sendable {
     package let vault: VaultID
     package let layout: ChunkLayout
-    /// By raw value of the class, from 1.
-    private let classCiphers: [SivCipher]
-    private let linkCiphers: [SivCipher]
+    /// What the vault's objects may be of; what is made is of the current one.
+    package let epochs: KeyEpochs
+    private let current: EpochKeys
+    private let previous: EpochKeys?
+    /// Of `vaultfs.rekey`, where there may be one.
+    let intentCipher: SivCipher?
     /// The key of the MAC of `vaultfs.json`, with which a mount sees that its slot was renewed, and notes the time in a play
     /// window. Forgotten with the others.
     package let configurationKey: SecretBytes
     /// What the master key is known by: a value that only a key of this vault gives.
     private let fingerprint: [UInt8]
+    /// What the previous master key is opened from again after a lock: it depends on nothing that may change meanwhile.
+    private let configuration: VaultConfiguration
     /// True from before the keys that must not outlive a lock are wiped until they are all back.
     private let isForgetting = Atomic<Bool>(false)
     /// The same of the others, which are wiped when the right to open the vault has ended.
     private let isForgettingAll = Atomic<Bool>(false)
 
     /// Derives the keys of the vault of `configuration` (FileFormat, Keys).
-    /// - Throws: `format`, when libcrypto fails.
+    /// - Throws: `format`, when libcrypto fails, and where the key of the previous epoch does not authenticate.
     package init(masterKey: SecretBytes, configuration: VaultConfiguration) throws(VaultError) {
         vault = configuration.vault
         layout = ChunkLayout(chunkSize: configuration.chunkSize)
-        var classCiphers: [SivCipher] = []
-        var linkCiphers: [SivCipher] = []
+        epochs = configuration.epochs
+        self.configuration = configuration
         do throws(FormatError) {
             configurationKey = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
-            for (index, protectionClass) in ProtectionClass.allCases.enumerated() {
-                precondition(Int(protectionClass.rawValue) == index + 1, "internal error: order of protection classes")
-                classCiphers.append(
-                    try Self.cipher(KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass)))
-                linkCiphers.append(
-                    try Self.cipher(KeyDerivation.linkKey(master: masterKey, vault: vault, protectionClass)))
+            fingerprint = try Self.fingerprint(masterKey, of: vault)
+            current = try EpochKeys(epoch: configuration.epochs.current, masterKey: masterKey, vault: vault)
+            guard let epoch = configuration.epochs.previous,
+                let previousKey = try configuration.previousMasterKey(masterKey: masterKey)
+            else {
+                previous = nil
+                intentCipher = nil
+                return
             }
+            defer { previousKey.forget() }
+            previous = try EpochKeys(epoch: epoch, masterKey: previousKey, vault: vault)
+            intentCipher = try .under(KeyDerivation.intentKey(master: masterKey, vault: vault))
         } catch {
             throw .format(error)
         }
-        self.classCiphers = classCiphers
-        self.linkCiphers = linkCiphers
-        do throws(FormatError) { fingerprint = try Self.fingerprint(masterKey, of: vault) } catch {
-            throw .format(error)
-        }
     }
 
-    /// The cipher that wraps file and directory secrets of the class.
+    /// The cipher that wraps file and directory secrets of the class in what is made now.
     /// - Throws: `.locked` where its key is forgotten.
     package func classCipher(_ protectionClass: ProtectionClass) throws(StoreError) -> SivCipher {
         try checkPresent(protectionClass)
-        return classCiphers[Int(protectionClass.rawValue) - 1]
+        return current.classCipher(protectionClass)
     }
 
-    /// The cipher of the symbolic links of the class.
+    /// The cipher that wraps file and directory secrets of the class in what is of `epoch`.
+    /// - Throws: `.locked` where its key is forgotten; `.damaged` for an epoch that the vault has not.
+    package func classCipher(_ protectionClass: ProtectionClass, epoch: UInt8) throws(StoreError) -> SivCipher {
+        try checkPresent(protectionClass)
+        if epoch == current.epoch { return current.classCipher(protectionClass) }
+        guard let previous, epoch == previous.epoch else { throw .damaged("unknown key epoch \(epoch)") }
+        return previous.classCipher(protectionClass)
+    }
+
+    /// The cipher of the symbolic links of the class that are made now.
     /// - Throws: `.locked` where its key is forgotten.
     package func linkCipher(_ protectionClass: ProtectionClass) throws(StoreError) -> SivCipher {
         try checkPresent(protectionClass)
-        return linkCiphers[Int(protectionClass.rawValue) - 1]
+        return current.linkCipher(protectionClass)
+    }
+
+    /// The target of a symbolic link as it is stored, and whether it is of the current epoch: it carries none, and
+    /// authenticates under one of the keys.
+    /// - Throws: `.locked`; `.damaged`.
+    package func linkTarget(
+        ofStored stored: [UInt8]
+    ) throws(StoreError) -> (target: [UInt8], class: ProtectionClass, isCurrent: Bool) {
+        guard let protectionClass = LinkTarget.protectionClass(ofStored: stored) else {
+            throw .damaged("link target: no protection class")
+        }
+        try checkPresent(protectionClass)
+        do throws(FormatError) {
+            let target = try LinkTarget.decode(stored, linkCipher: current.linkCipher(protectionClass))
+            return (target, protectionClass, true)
+        } catch {
+            guard let previous, error.kind == .doesNotAuthenticate,
+                let target = try? LinkTarget.decode(stored, linkCipher: previous.linkCipher(protectionClass))
+            else { throw StoreError(error) }
+            return (target, protectionClass, false)
+        }
     }
 
     /// The classes whose keys are here.
@@ -81,10 +114,11 @@ package final class KeyRing: Sendable {
     /// Wipes the keys that `beginForgetting` was for. Nobody uses them any more.
     package func forget() {
         configurationKey.forget()
-        for protectionClass in ProtectionClass.allCases where !isPresent(protectionClass) {
-            classCiphers[Int(protectionClass.rawValue) - 1].forget()
-            linkCiphers[Int(protectionClass.rawValue) - 1].forget()
-        }
+        // Whoever opened the vault for writing has finished what it was for.
+        intentCipher?.forget()
+        let gone = absentClasses
+        current.forget(gone)
+        previous?.forget(gone)
     }
 
     /// Derives the wiped keys again. Then requests get them again.
@@ -96,12 +130,11 @@ package final class KeyRing: Sendable {
                 throw FormatError(.doesNotAuthenticate, "the slot holds the key of another vault")
             }
             configurationKey.refill(from: try KeyDerivation.configurationKey(master: masterKey, vault: vault))
-            for protectionClass in ProtectionClass.allCases where !isPresent(protectionClass) {
-                let index = Int(protectionClass.rawValue) - 1
-                try Self.rekey(
-                    classCiphers[index], KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass))
-                try Self.rekey(
-                    linkCiphers[index], KeyDerivation.linkKey(master: masterKey, vault: vault, protectionClass))
+            let gone = absentClasses
+            try current.restore(gone, masterKey: masterKey)
+            if let previous, let previousKey = try configuration.previousMasterKey(masterKey: masterKey) {
+                defer { previousKey.forget() }
+                try previous.restore(gone, masterKey: previousKey)
             }
         } catch {
             throw .format(error)
@@ -113,13 +146,15 @@ package final class KeyRing: Sendable {
     /// The vault's id sealed with a key that follows from the master key. AES-SIV is deterministic: equal keys seal equally,
     /// and what is sealed tells nothing of them.
     private static func fingerprint(_ masterKey: SecretBytes, of vault: VaultID) throws(FormatError) -> [UInt8] {
-        let cipher = try cipher(KeyDerivation.classKey(master: masterKey, vault: vault, .none))
+        let cipher = try SivCipher.under(KeyDerivation.classKey(master: masterKey, vault: vault, .none))
         do throws(CryptoError) {
             return try cipher.seal(vault.bytes, associatedData: [])
         } catch {
             throw FormatError(.cryptography, "cannot compare keys: \(error)")
         }
     }
+
+    private var absentClasses: [ProtectionClass] { ProtectionClass.allCases.filter { !isPresent($0) } }
 
     private func isPresent(_ protectionClass: ProtectionClass) -> Bool {
         protectionClass.outlivesLock
@@ -129,22 +164,6 @@ package final class KeyRing: Sendable {
 
     private func checkPresent(_ protectionClass: ProtectionClass) throws(StoreError) {
         guard isPresent(protectionClass) else { throw .locked }
-    }
-
-    private static func cipher(_ key: SecretBytes) throws(FormatError) -> SivCipher {
-        do throws(CryptoError) {
-            return try SivCipher(key: key)
-        } catch {
-            throw FormatError(.cryptography, "cannot set up AES-SIV: \(error)")
-        }
-    }
-
-    private static func rekey(_ cipher: SivCipher, _ key: SecretBytes) throws(FormatError) {
-        do throws(CryptoError) {
-            try cipher.rekey(key)
-        } catch {
-            throw FormatError(.cryptography, "cannot set up AES-SIV: \(error)")
-        }
     }
 }
 

@@ -30,10 +30,10 @@ struct LostContents {
     func empty(_ entry: [UInt8], in parent: Descriptor) throws(StoreError) {
         let directory = try Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_DIRECTORY)
         let digits = Array(try LostObject.digits(of: entry).utf8)
-        let entries = try Self.entries(of: directory)
+        let entries = try directory.allEntries()
         try list(entries, in: directory, as: Array("directory-".utf8) + digits)
         try move(entries, from: directory)
-        let left = try Self.entries(of: directory).count { $0 != OpenDirectory.recordEntry }
+        let left = try directory.allEntries().count { $0 != OpenDirectory.recordEntry }
         guard left == 0 else { throw Self.stay(left) }
         guard try !hasAttributes(directory) else { throw .damaged("its attributes do not authenticate, and stay") }
         try lostAndFound.synchronize()
@@ -61,7 +61,7 @@ struct LostContents {
     /// True where the record is of this vault: one that is lost is not, so it is the one that `mark` has made.
     private func isMarked(_ directory: Descriptor) -> Bool {
         guard let bytes = try? OpenDirectory.readRecord(of: directory).bytes,
-            let record = try? DirectoryRecord.parse(bytes), !record.isRoot
+            let record = try? DirectoryRecord.parse(bytes, epochs: store.keyRing.epochs), !record.isRoot
         else { return false }
         return (try? record.openKeys(store.keyRing)) != nil
     }
@@ -84,11 +84,11 @@ struct LostContents {
         let pinned = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
         let root = try OpenDirectory.open(pinned, isRoot: true, in: store)
         let listing = try root.reopenedForListing().descriptor
-        let nameless = try Self.entries(of: listing).filter { !Self.hasName($0, in: root) }
+        let nameless = try listing.allEntries().filter { !Self.hasName($0, in: root) }
         try list(nameless, in: listing, as: Array("root".utf8))
         try move(nameless, from: listing)
         try moveStrays(LostRecord.prefix)
-        let left = try Self.entries(of: listing).count { entry in
+        let left = try listing.allEntries().count { entry in
             [.name, .longName].contains(EntryName.kind(of: entry)) && !Self.hasName(entry, in: root)
         }
         guard left == 0 else { throw Self.stay(left) }
@@ -97,7 +97,7 @@ struct LostContents {
     /// Moves what stepped aside in the root, under names that begin with `prefix`.
     func moveStrays(_ prefix: [UInt8]) throws(StoreError) {
         let root = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        for entry in try Self.entries(of: root) where entry.starts(with: prefix) {
+        for entry in try root.allEntries() where entry.starts(with: prefix) {
             try lostAndFound.keep(entry, from: root, as: entry)
         }
     }
@@ -126,15 +126,6 @@ struct LostContents {
             case .reserved: break
             }
         }
-    }
-
-    /// All there are, before any is moved: reading a directory that changes may leave some out.
-    private static func entries(of directory: Descriptor) throws(StoreError) -> [[UInt8]] {
-        var reader = DirectoryReader(
-            try Descriptor(at: directory.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY))
-        var entries: [[UInt8]] = []
-        while let entry = try reader.next() { entries.append(entry.name) }
-        return entries
     }
 
     /// The attributes' key is lost with the record: they cannot be taken along.

@@ -35,14 +35,11 @@ struct LostObject {
             let opened = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
             let bytes = try OpenDirectory.readRecord(of: opened).bytes
             let record: DirectoryRecord
-            do { record = try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
+            do { record = try DirectoryRecord.parse(bytes, epochs: keyRing.epochs) } catch { throw StoreError(error) }
             _ = try record.openKeys(keyRing)
             return record.isRoot ? nil : "directory-\(try digits(of: entry))"
         case S_IFLNK:
-            let stored = try directory.linkTarget(of: entry)
-            guard let protectionClass = LinkTarget.protectionClass(ofStored: stored) else { return nil }
-            let cipher = try keyRing.linkCipher(protectionClass)
-            do { _ = try LinkTarget.decode(stored, linkCipher: cipher) } catch { throw StoreError(error) }
+            _ = try keyRing.linkTarget(ofStored: try directory.linkTarget(of: entry))
             return "link-\(try digits(of: entry))"
         default:
             return nil

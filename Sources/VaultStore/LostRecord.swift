@@ -22,7 +22,8 @@ enum LostRecord {
         let record: [UInt8]
         do {
             record = try DirectoryRecord.make(
-                .complete, isRoot: isRoot, classCipher: cipher, vault: store.keyRing.vault
+                .complete, epoch: store.keyRing.epochs.current, isRoot: isRoot, classCipher: cipher,
+                vault: store.keyRing.vault
             ).bytes
         } catch { throw StoreError(error) }
         let entry = String(decoding: OpenDirectory.recordEntry, as: UTF8.self)

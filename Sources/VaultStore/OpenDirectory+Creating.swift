@@ -164,7 +164,8 @@ extension OpenDirectory {
         let bytes: [UInt8]
         do {
             bytes = try DirectoryRecord.make(
-                protectionClass, isRoot: false, classCipher: cipher, vault: store.keyRing.vault
+                protectionClass, epoch: store.keyRing.epochs.current, isRoot: false, classCipher: cipher,
+                vault: store.keyRing.vault
             ).bytes
         } catch { throw StoreError(error) }
         let record = try Descriptor(

@@ -40,10 +40,10 @@ extension OpenDirectory {
     /// The record for the new class; nil where it is of that class.
     private func rewrapped(_ bytes: [UInt8], as newClass: ProtectionClass) throws(StoreError) -> [UInt8]? {
         let record: DirectoryRecord
-        do { record = try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
+        do { record = try DirectoryRecord.parse(bytes, epochs: store.keyRing.epochs) } catch { throw StoreError(error) }
         if record.protectionClass == newClass { return nil }
-        let oldCipher = try store.keyRing.classCipher(record.protectionClass)
-        let newCipher = try store.keyRing.classCipher(newClass)
+        let oldCipher = try store.keyRing.classCipher(record.protectionClass, epoch: record.epoch)
+        let newCipher = try store.keyRing.classCipher(newClass, epoch: record.epoch)
         do { return try record.rewrapped(as: newClass, from: oldCipher, to: newCipher) } catch {
             throw StoreError(error)
         }

@@ -118,15 +118,16 @@ extension OpenDirectory {
     }
 
     /// Removes `vaultfs.tmp.*` that is not this mount's, and sidecars without an entry.
-    private static func sweepLeftovers(
-        of directory: Descriptor, keeping prefix: String, includingSidecars: Bool
+    /// - Parameter prefix: nil where nothing of this mount's is there.
+    static func sweepLeftovers(
+        of directory: Descriptor, keeping prefix: String?, includingSidecars: Bool
     ) throws(StoreError) {
-        let ours = EntryName.temporary(prefix)
+        let ours = prefix.map { EntryName.temporary($0) }
         var leftovers: [[UInt8]] = []
         var reader = DirectoryReader(directory)
         while let found = try reader.next() {
             switch EntryName.kind(of: found.name) {
-            case .temporary where !found.name.starts(with: ours): leftovers.append(found.name)
+            case .temporary where ours.map({ !found.name.starts(with: $0) }) ?? true: leftovers.append(found.name)
             case .sidecar where includingSidecars:
                 var status = stat()
                 let entry = Array(found.name.dropLast(".name".utf8.count))

@@ -39,22 +39,17 @@ package final class OpenDirectory: Sendable {
         let keys = try sharedClass.update { () throws(StoreError) -> (ProtectionClass, DirectoryKeys) in
             let record: DirectoryRecord
             let bytes = try readRecord(of: descriptor).bytes
-            do throws(FormatError) { record = try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
+            do throws(FormatError) {
+                record = try DirectoryRecord.parse(bytes, epochs: store.keyRing.epochs)
+            } catch {
+                throw StoreError(error)
+            }
             guard record.isRoot == isRoot else {
                 throw .damaged("vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
             }
-            return (record.protectionClass, try openKeys(record, in: store))
+            return (record.protectionClass, try record.openKeys(store.keyRing))
         }
         return OpenDirectory(descriptor: descriptor, keys: keys, sharedClass: sharedClass, store: store)
-    }
-
-    private static func openKeys(_ record: DirectoryRecord, in store: Store) throws(StoreError) -> DirectoryKeys {
-        let cipher = try store.keyRing.classCipher(record.protectionClass)
-        do throws(FormatError) {
-            return try record.openKeys(classCipher: cipher, vault: store.keyRing.vault)
-        } catch {
-            throw StoreError(error)
-        }
     }
 
     /// The record's 64 bytes, and what stat(2) gives of it.
@@ -99,10 +94,22 @@ package final class OpenDirectory: Sendable {
     }
 
     /// What a long name's sidecar holds; nil where there is none to be read.
-    package func sidecarBlob(of entry: [UInt8]) -> [UInt8]? {
+    package func sidecarBlob(of entry: [UInt8]) -> [UInt8]? { descriptor.sidecarBlob(of: entry) }
+
+    /// The plaintext target of a symbolic link in the directory `directory`.
+    package static func linkTarget(
+        at directory: Descriptor, _ entry: [UInt8], in store: Store
+    ) throws(StoreError) -> [UInt8] {
+        try store.keyRing.linkTarget(ofStored: try directory.linkTarget(of: entry)).target
+    }
+}
+
+extension Descriptor {
+    /// What a long name's sidecar holds; nil where there is none to be read.
+    func sidecarBlob(of entry: [UInt8]) -> [UInt8]? {
         guard
             let file = try? Descriptor(
-                at: descriptor.fd, EntryName.sidecar(of: entry), flags: O_RDONLY | O_NONBLOCK)
+                at: fd, EntryName.sidecar(of: entry), flags: O_RDONLY | O_NONBLOCK)
         else { return nil }
         // The longest name gives 272 bytes; whatever is longer does not authenticate.
         var bytes = [UInt8](repeating: 0, count: 512)
@@ -112,21 +119,5 @@ package final class OpenDirectory: Sendable {
             }) ?? 0
         bytes.removeLast(bytes.count - count)
         return bytes
-    }
-
-    /// The plaintext target of a symbolic link in the directory `directory`.
-    package static func linkTarget(
-        at directory: Descriptor, _ entry: [UInt8], in store: Store
-    ) throws(StoreError) -> [UInt8] {
-        let stored = try directory.linkTarget(of: entry)
-        guard let protectionClass = LinkTarget.protectionClass(ofStored: stored) else {
-            throw .damaged("link target: no class")
-        }
-        let cipher = try store.keyRing.linkCipher(protectionClass)
-        do throws(FormatError) {
-            return try LinkTarget.decode(stored, linkCipher: cipher)
-        } catch {
-            throw StoreError(error)
-        }
     }
 }

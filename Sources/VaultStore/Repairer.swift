@@ -188,13 +188,3 @@ package final class Repairer {
         return (directory, last)
     }
 }
-
-extension StoreError {
-    /// For people: the reason of damage rather than `EIO`.
-    fileprivate var reason: String {
-        switch self {
-        case .system(let errno): "\(errno)"
-        case .damaged(let reason), .crypto(let reason): reason
-        }
-    }
-}

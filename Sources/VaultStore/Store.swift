@@ -52,6 +52,14 @@ package final class Store: Sendable {
         blockSize = min(4096, max(512, UInt64(space.f_bsize)))
         isOnFuse = linux_filesystem_type(copy) == 0x6573_5546  // FUSE_SUPER_MAGIC, statfs(2)
         do { temporaryPrefix = String(try SecureRandom.integer(), radix: 16) } catch { throw StoreError(error) }
+        if isReadOnly {
+            if keyRing.intentCipher != nil, try RekeyIntentFile.isThere(in: self.root) {
+                throw .damaged("vaultfs.rekey: a step of a rekey is half done")
+            }
+        } else {
+            // Before anything is looked up, made or swept.
+            try RekeyIntentFile(root: self.root, keyRing: keyRing)?.rollForward()
+        }
         journal =
             followsWriter
             ? Journal(emptyWithChunkSize: layout.chunkSize)

@@ -26,6 +26,8 @@ package enum VaultError: Error, Equatable, Sendable {
     case clockSetBack(id: Int, clock: String, seen: String)
     /// A change of slots that is not made; why.
     case slotRefused(String)
+    /// A rekey was killed in the middle of a step, which has to be finished before anything can be read.
+    case halfRekeyed(FilePath)
     /// A vault is to be made where there are files already.
     case notEmpty(FilePath)
     /// A vault is to be made where there is one.
@@ -61,6 +63,9 @@ extension VaultError: CustomStringConvertible {
             "slot \(id) expires, and the clock was set back: it says \(clock), the slot has seen \(seen); set it right, "
                 + "or have the slot changed with another's secret"
         case .slotRefused(let reason): reason
+        case .halfRekeyed(let path):
+            "\(path.shown): a rekey was killed in the middle of a step: run 'vaultfs rekey' to go on with it, or mount it "
+                + "for writing"
         case .notEmpty(let path): "directory is not empty: \(path.shown)"
         case .vaultExists(let path): "there is a vault already: \(path.shown)"
         case .system(let errno, let operation, let path): "\(operation) \(path.shown): \(errno)"

@@ -132,14 +132,10 @@ extension Verifier {
             return try retrying { readlinkat(pin.fd, "", bytes, size) }
         }
         stored.removeLast(size - count)
-        guard let protectionClass = LinkTarget.protectionClass(ofStored: stored) else {
-            return report(.damaged, object, "link target: no protection class")
-        }
-        let cipher = try keyRing.linkCipher(protectionClass)
-        do throws(FormatError) {
-            _ = try LinkTarget.decode(stored, linkCipher: cipher)
-        } catch {
-            report(.damaged, object, error.reason)
+        do throws(StoreError) {
+            _ = try keyRing.linkTarget(ofStored: stored)
+        } catch .damaged(let reason) {
+            report(.damaged, object, reason)
         }
     }
 

@@ -135,7 +135,7 @@ extension Verifier {
     private func readRecord(of directory: Descriptor) throws(StoreError) -> DirectoryRecord {
         let bytes = try readSmallFile(
             Array("vaultfs.dir".utf8), of: directory, limit: DirectoryRecord.size)
-        do { return try DirectoryRecord.parse(bytes) } catch { throw StoreError(error) }
+        do { return try DirectoryRecord.parse(bytes, epochs: keyRing.epochs) } catch { throw StoreError(error) }
     }
 
     /// All of a file of at most `limit` bytes that is vaultfs's own.
@@ -153,7 +153,7 @@ extension Verifier {
 extension DirectoryRecord {
     /// Authenticates the record.
     func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
-        let cipher = try keyRing.classCipher(protectionClass)
+        let cipher = try keyRing.classCipher(protectionClass, epoch: epoch)
         do throws(FormatError) {
             return try openKeys(classCipher: cipher, vault: keyRing.vault)
         } catch {

@@ -51,6 +51,7 @@ package final class Verifier {
     /// - Throws: `damaged` where the MAC does not verify; `system`, `format` where memory or libcrypto fail.
     package init(directory: VaultDirectory, masterKey: SecretBytes, isInUse: Bool = false) throws(VaultError) {
         try directory.authenticate(masterKey: masterKey)
+        try directory.checkNoRekeyStep()
         self.directory = directory
         self.isInUse = isInUse
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)

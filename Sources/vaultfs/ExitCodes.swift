@@ -32,7 +32,7 @@ enum FailureCode: Int32, CaseIterable {
         case .inUse: "the vault is mounted already, or the mount is in use"
         case .mountpoint: "the mountpoint cannot be used, or nothing is mounted there"
         case .cannotMount: "FUSE is not available, or mounting failed"
-        case .damageFound: "damage was found (verify, export --damaged, --verify), or stays"
+        case .damageFound: "damage was found (verify, export --damaged, --verify, rekey), or stays"
         case .notPurged: "locked, but not everything could be purged from memory"
         case .lockFileExists: "not unlocked: a lock file exists"
         case .incomplete: "import, export: some files could not be copied, the others are there"
@@ -66,7 +66,7 @@ struct CommandFailure: Error, Equatable {
             case .notFound, .notADirectory: .notAVault
             case .inUse: .inUse
             case .wrongSecret, .noSlot, .slotExpired, .clockSetBack: .wrongSecret
-            case .slotRefused, .notEmpty, .vaultExists, .system: .failure
+            case .slotRefused, .halfRekeyed, .notEmpty, .vaultExists, .system: .failure
             case .format(let error): error.kind == .invalidValue ? .usage : .failure
             }
         self.init(code, error.description)

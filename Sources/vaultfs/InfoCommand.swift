@@ -49,6 +49,9 @@ private struct VaultReport: Encodable {
     let chunkSize: Int
     let features: [String]
     let generation: UInt64
+    /// How often it was rekeyed.
+    let epoch: Int
+    let rekeyUnfinished: Bool
     let slots: [SlotReport]
     let mounted: Mount?
 
@@ -59,6 +62,8 @@ private struct VaultReport: Encodable {
         chunkSize = configuration.chunkSize
         features = configuration.features
         generation = configuration.generation
+        epoch = Int(configuration.epochs.current)
+        rekeyUnfinished = configuration.isRekeying
         slots = configuration.slots.map(SlotReport.init)
         mounted = user.map { user in
             Mount(pid: user.holder.processID, command: user.holder.command, mountpoint: user.status?.mountpoint)
@@ -71,6 +76,11 @@ private struct VaultReport: Encodable {
         Console.printField("id", vaultID)
         Console.printField("chunk size", "\(chunkSize) bytes")
         Console.printField("features", features.isEmpty ? "none" : features.joined(separator: ", "))
+        if epoch > 0 {
+            Console.printField(
+                "rekeyed",
+                AmountText.counted(epoch, "time") + (rekeyUnfinished ? ", unfinished: run 'vaultfs rekey' again" : ""))
+        }
         for slot in slots {
             Console.printField("slot \(slot.id)", slot.text)
         }

@@ -26,6 +26,7 @@ struct SlotListCommand: ParsableCommand {
     private struct Report: Encodable {
         let vaultPath: String
         let isAuthenticated: Bool
+        let rekeyUnfinished: Bool
         let slots: [SlotReport]
     }
 
@@ -38,12 +39,15 @@ struct SlotListCommand: ParsableCommand {
         if json {
             let slots = directory.configuration.slots.map(SlotReport.init)
             try Console.printJSON(
-                Report(vaultPath: vault.path.string, isAuthenticated: isAuthenticated, slots: slots))
+                Report(
+                    vaultPath: vault.path.string, isAuthenticated: isAuthenticated,
+                    rekeyUnfinished: directory.configuration.isRekeying, slots: slots))
             return
         }
         for slot in directory.configuration.slots {
             print("\(slot.id)  \(SlotReport(slot).text)\(slot.isExpired(at: now) ? " (has expired)" : "")")
         }
+        if directory.configuration.isRekeying { print("A rekey is unfinished: run 'vaultfs rekey' again.") }
         if !isAuthenticated { print("Not authenticated: with a secret (--passfile …) it is checked.") }
     }
 }

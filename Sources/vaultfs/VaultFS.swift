@@ -21,6 +21,7 @@ struct VaultFS: ParsableCommand {
         subcommands: [
             InitCommand.self, MountCommand.self, ViewCommand.self, UnmountCommand.self, LockCommand.self,
             UnlockCommand.self, StatusCommand.self, EventsCommand.self, ProtectCommand.self, SlotCommand.self,
+            RekeyCommand.self,
             InfoCommand.self, BenchCommand.self, VerifyCommand.self, ImportCommand.self, ExportCommand.self,
         ])
 

@@ -39,6 +39,7 @@ final class VaultSession {
         try vault.lock(sharing, wait: Self.lockPatience)
         // Only now nobody else writes it.
         directory = try vault.reread()
+        if isReadOnly { try directory.checkNoRekeyStep() }
         try directory.authenticate(masterKey: masterKey)
         keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         // A play window begins, as with a mount.
@@ -78,9 +79,14 @@ final class VaultSession {
 
     /// One for each core.
     func makeWorkspaces() throws(StoreError) -> [Workspace] {
+        try Self.makeWorkspaces(for: directory.configuration)
+    }
+
+    static func makeWorkspaces(for configuration: VaultConfiguration) throws(StoreError) -> [Workspace] {
+        let layout = ChunkLayout(chunkSize: configuration.chunkSize)
         let cores = max(1, min(16, sysconf(Int32(_SC_NPROCESSORS_ONLN))))
         var workspaces: [Workspace] = []
-        for _ in 0..<cores { workspaces.append(try Workspace(layout: keyRing.layout)) }
+        for _ in 0..<cores { workspaces.append(try Workspace(layout: layout)) }
         return workspaces
     }
 

@@ -32,6 +32,7 @@ struct VaultSubject: MountSubject {
         // Only now nobody else writes it, if anybody may.
         let directory = try locked.reread()
         try directory.authenticate(masterKey: masterKey)
+        if request.isReadOnly { try directory.checkNoRekeyStep() }
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         // Before anything is mounted: a play window may start now.
         let lease = try VaultLease(slot: slot, of: directory, keyRing: keyRing, log: log)
@@ -48,10 +49,15 @@ struct VaultSubject: MountSubject {
         // Now the journal's records are in place that can be.
         store.reportProblems(to: log)
         return MountContents(
-            fileSystem: fileSystem, vaultID: keyRing.vault.hex, view: nil, problems: { store.problems },
+            fileSystem: fileSystem, vaultID: keyRing.vault.hex, view: nil,
+            problems: { store.problems + Self.problems(of: keyRing) },
             unlockSecret: { (secret) throws(UnlockRefusal) in try Self.open(path, with: secret, for: lease) },
             secretAhead: provider?.asking(for: path),
             lease: lease, hold: directory)
+    }
+
+    private static func problems(of keyRing: KeyRing) -> [String] {
+        keyRing.epochs.previous == nil ? [] : ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"]
     }
 
     /// Opens a slot, of the configuration as it is now: a slot removed since the mount opens no more.

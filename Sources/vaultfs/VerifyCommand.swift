@@ -2,6 +2,7 @@ internal import ArgumentParser
 internal import BackingStore
 internal import SystemPackage
 internal import VaultCrypto
+internal import VaultFormat
 internal import VaultStore
 
 /// `vaultfs verify VAULT`
@@ -62,6 +63,7 @@ struct VerifyCommand: ParsableCommand {
         if !isInUse { try directory.lock(sharing, wait: Self.lockPatience) }
         // Only now nobody writes it, unless it is in use: then only what is found twice counts.
         let locked = try directory.reread()
+        if repair && !locked.isOnReadOnlyStore { try locked.finishRekeyStep(masterKey: masterKey) }
         let report = VerifyReport(vault: vault.path, isJSON: json)
         var repairable: [VerifierFinding] = []
         let verifier = try Verifier(directory: locked, masterKey: masterKey, isInUse: isInUse)
@@ -72,7 +74,7 @@ struct VerifyCommand: ParsableCommand {
             }, onProgress: report.showProgress)
         report.endFindings(totals)
         let left = repair ? try repaired(repairable, in: locked, masterKey, report) ?? totals : totals
-        report.finish()
+        report.finish(isRekeying: locked.configuration.isRekeying)
         guard left.damage == 0 else {
             throw CommandFailure(
                 .damageFound,

@@ -146,8 +146,12 @@ final class VerifyReport {
     }
 
     /// Ends the report.
-    func finish() {
-        if isJSON { print("  \"vaultPath\" : \(encoded(vault.string))\n}") }
+    func finish(isRekeying: Bool) {
+        if isJSON {
+            print("  \"rekeyUnfinished\" : \(isRekeying),\n  \"vaultPath\" : \(encoded(vault.string))\n}")
+        } else if isRekeying {
+            print("a rekey is unfinished: run 'vaultfs rekey' again")
+        }
     }
 
     private func printSummary(_ totals: VerifierTotals) {

@@ -105,7 +105,10 @@ class Configuration:
                            parse_float=_refuse, parse_constant=_refuse)
         except ValueError as error:
             raise Damage(f"vaultfs.json: {error}") from None
-        _shape(j, ["format", "version", "vault", "chunkSize", "features", "generation", "slots", "mac"], "the file")
+        features = j.get("features")
+        has_epochs = isinstance(features, list) and "epochs" in features
+        members = ["format", "version", "vault", "chunkSize", "features", "generation", "slots", "mac"]
+        _shape(j, members + (["epoch", "previous"] if has_epochs else []), "the file")
         if j["format"] != "vaultfs" or j["version"] != 1 or type(j["version"]) is not int:
             raise Damage(f"vaultfs.json: format {j['format']!r} version {j['version']!r}")
         self.id_hex = _match(j["vault"], "[0-9a-f]{32}", "vault")
@@ -113,14 +116,23 @@ class Configuration:
         self.chunk_size = _integer(j["chunkSize"], "chunkSize", 4096, 1 << 20)
         if self.chunk_size & (self.chunk_size - 1):
             raise Damage(f"vaultfs.json: chunkSize {self.chunk_size} is not a power of two")
-        if j["features"] not in ([], ["leases"]):
-            raise Damage(f"vaultfs.json: unknown features {j['features']!r}")
-        self.features = j["features"]
+        if not isinstance(features, list) or any(f not in ("epochs", "leases") for f in features) \
+                or len(set(features)) != len(features):
+            raise Damage(f"vaultfs.json: unknown features {features!r}")
+        self.features = sorted(features)
+        has_leases = "leases" in features
+        self.epoch, self.previous = 0, None
+        if has_epochs:
+            self.epoch = _integer(j["epoch"], "epoch", 1, 255)
+            if j["previous"] is not None:
+                self.previous = un_b64u(_match(j["previous"], ".*", "previous").encode(), "vaultfs.json: previous")
+                if len(self.previous) != 48:
+                    raise Damage("vaultfs.json: previous is not 48 bytes")
         self.generation = _integer(j["generation"], "generation", 0, 2**64 - 1)
         if not isinstance(j["slots"], list) or len(j["slots"]) > 64:
             raise Damage("vaultfs.json: slots is not a list of at most 64")
-        self.slots = sorted((self._slot(s, self.features != []) for s in j["slots"]), key=lambda s: s["id"])
-        if any(s.get("window") for s in self.slots) != (self.features != []):
+        self.slots = sorted((self._slot(s, has_leases) for s in j["slots"]), key=lambda s: s["id"])
+        if any(s.get("window") for s in self.slots) != has_leases:
             raise Damage("vaultfs.json: feature leases without a window")
         if len({s["id"] for s in self.slots}) != len(self.slots):
             raise Damage("vaultfs.json: a slot id twice")
@@ -171,6 +183,10 @@ class Configuration:
     def _window_text(w):
         return f" window {w['seconds']},{w['started'] or '-'},{w['seen'] or '-'}" if w else ""
 
+    def sealing_head(self):
+        """Of what is sealed under a key: without late features."""
+        return self.head([f for f in self.features if f != "leases"])
+
     def head(self, features=()):
         names = ",".join(features) or "-"
         return f"vaultfs 1\nvault {self.id_hex}\nchunk {self.chunk_size}\nfeatures {names}\n".encode()
@@ -186,7 +202,7 @@ class Configuration:
                                      maxmem=(1 << 30) + (64 << 20), dklen=64)
             else:
                 kek = hkdf(secret, salt, "vaultfs 1 kek", 64)
-            bound = self.head() + f"slot {s['id']} {s['kind']} {s['expires'] or '-'}\n".encode()
+            bound = self.sealing_head() + f"slot {s['id']} {s['kind']} {s['expires'] or '-'}\n".encode()
             try:
                 master = siv_open(kek, [bound], un_b64u(s["sealed"].encode(), "sealed"), "slot")
             except Damage:
@@ -197,6 +213,9 @@ class Configuration:
 
     def _check_mac(self, master):
         message = self.head(self.features) + f"generation {self.generation}\n".encode()
+        if "epochs" in self.features:
+            previous = b64u(self.previous).decode() if self.previous else "-"
+            message += f"epoch {self.epoch}\nprevious {previous}\n".encode()
         for s in self.slots:
             kdf = s["kdf"]
             shown = f"hkdf-sha256,{kdf['salt']}"
@@ -221,13 +240,21 @@ def recovery_secret(text):
 
 
 class Keys:
-    """Class and link keys of an open vault."""
+    """Class and link keys of an open vault, by key epoch: two of them while a rekey is unfinished."""
 
     def __init__(self, configuration, master):
         self.vault = configuration.id
         self.chunk_size = configuration.chunk_size
-        self.of_class = {c: hkdf(master, self.vault, f"vaultfs 1 class {c}", 64) for c in CLASSES}
-        self.of_links = {c: hkdf(master, self.vault, f"vaultfs 1 links {c}", 64) for c in CLASSES}
+        self.epoch = configuration.epoch
+        masters = {configuration.epoch: master}
+        if configuration.previous is not None:
+            bound = configuration.sealing_head() + f"previous {configuration.epoch - 1}\n".encode()
+            key = hkdf(master, self.vault, "vaultfs 1 previous", 64)
+            masters[configuration.epoch - 1] = siv_open(key, [bound], configuration.previous, "previous")
+        self.of_class = {e: {c: hkdf(m, self.vault, f"vaultfs 1 class {c}", 64) for c in CLASSES}
+                         for e, m in masters.items()}
+        self.of_links = {e: {c: hkdf(m, self.vault, f"vaultfs 1 links {c}", 64) for c in CLASSES}
+                         for e, m in masters.items()}
 
 
 # Files -------------------------------------------------------------------------------------------------------------
@@ -237,7 +264,8 @@ class FileHeader:
 
     def __init__(self, data, keys):
         magic, version, self.protection_class, wrap, epoch, self.file_id = struct.unpack_from("<4sBBBB8s", data)
-        if magic != b"VFSF" or version != 1 or self.protection_class not in CLASSES or wrap or epoch:
+        if magic != b"VFSF" or version != 1 or self.protection_class not in CLASSES or wrap \
+                or epoch not in keys.of_class:
             raise Damage("header: magic, version, class, wrap or epoch")
         if any(data[64:96]):
             raise Damage("header: reserved bytes are not zero")
@@ -247,7 +275,7 @@ class FileHeader:
         self.sealed, self.sparse = bool(flags & 1), bool(flags & 2)
         if not self.sealed and self.length:
             raise Damage("header: a length, and not sealed")
-        secret = siv_open(keys.of_class[self.protection_class], [data[:16]], data[16:64], "header: file secret")
+        secret = siv_open(keys.of_class[epoch][self.protection_class], [data[:16]], data[16:64], "header: file secret")
         derived = hkdf(secret, keys.vault, "vaultfs 1 file", 176)
         self.cipher_key, self.mac_key, self.mac_r = derived[:32], derived[32:64], derived[64:80]
         self.xattr_key = derived[112:176]
@@ -311,11 +339,12 @@ class DirectoryRecord:
         if len(data) != 64:
             raise Damage(f"vaultfs.dir: {len(data)} bytes, not 64")
         magic, version, self.protection_class, flags, epoch = struct.unpack_from("<4sBBBB", data)
-        if magic != b"VFSD" or version != 1 or self.protection_class not in CLASSES or epoch or any(data[8:16]):
+        if magic != b"VFSD" or version != 1 or self.protection_class not in CLASSES \
+                or epoch not in keys.of_class or any(data[8:16]):
             raise Damage("vaultfs.dir: magic, version, class, epoch or reserved bytes")
         if flags != (1 if is_root else 0):
             raise Damage(f"vaultfs.dir: flags {flags:#x}")
-        secret = siv_open(keys.of_class[self.protection_class], [data[:16]], data[16:], "vaultfs.dir: secret")
+        secret = siv_open(keys.of_class[epoch][self.protection_class], [data[:16]], data[16:], "vaultfs.dir: secret")
         derived = hkdf(secret, keys.vault, "vaultfs 1 directory", 128)
         self.name_key, self.xattr_key = derived[:64], derived[64:]
 
@@ -349,8 +378,14 @@ def open_link(stored, keys):
         raise Damage("link: too short")
     if 3 * (len(stored) - 1) // 4 - 32 != len(data) - 32:
         raise Damage("link: size rule")
-    target = siv_open(keys.of_links[protection_class], [b"link", data[:16]], data[16:], "link target")
-    return protection_class, target
+    for epoch in sorted(keys.of_links):
+        try:
+            key = keys.of_links[epoch][protection_class]
+            return protection_class, siv_open(key, [b"link", data[:16]], data[16:], "link target")
+        except Damage:
+            if epoch == keys.epoch:
+                raise
+    raise Damage("link target: no epoch")
 
 
 def open_attribute(stored_name, value, key):

@@ -41,6 +41,8 @@ class Reader:
         configuration = Configuration(read_whole(os.path.join(root, b"vaultfs.json")))
         self.keys = configuration.open(*options.secret)
         self.chunk_size = self.keys.chunk_size
+        if configuration.previous is not None and os.path.lexists(os.path.join(root, b"vaultfs.rekey")):
+            raise Damage("vaultfs.rekey: a step of a rekey is half done")
         try:
             self.journal = Journal(read_whole(os.path.join(root, b"vaultfs.journal")), self.chunk_size)
         except FileNotFoundError:

@@ -1,8 +1,7 @@
-internal import BackingStore
 internal import Glibc
 
 /// Work that threads share, the newest first, so that a tree is gone through in depth and little of it waits. Any thread.
-final class WorkPool<Work: Sendable>: Sendable {
+package final class WorkPool<Work: Sendable>: Sendable {
     private struct State {
         var waiting: [Work] = []
         /// How many threads are at work; it ends when none is and nothing waits.
@@ -16,8 +15,10 @@ final class WorkPool<Work: Sendable>: Sendable {
 
     private let state = Monitor(State())
 
+    package init() {}
+
     /// False where enough waits.
-    func offer(_ work: Work) -> Bool {
+    package func offer(_ work: Work) -> Bool {
         let accepted = state.access { state in
             guard state.waiting.count < Self.capacity else { return false }
             state.waiting.append(work)
@@ -28,7 +29,7 @@ final class WorkPool<Work: Sendable>: Sendable {
     }
 
     /// Lets what waits be.
-    func stop() {
+    package func stop() {
         state.update { $0.isStopped = true }
     }
 
@@ -36,7 +37,7 @@ final class WorkPool<Work: Sendable>: Sendable {
     /// - Parameters:
     ///   - bodies: one thread each.
     ///   - whileWaiting: called by this thread, several times a second.
-    func run(
+    package func run(
         _ first: Work, _ bodies: [@Sendable (Work) -> Void], whileWaiting: () -> Void
     ) throws(StoreError) {
         state.update { state in

@@ -1,0 +1,12 @@
+/// Which key epochs the objects of a vault may be of (FileFormat, Epochs).
+package struct KeyEpochs: Sendable, Equatable {
+    /// Of a vault that was never rekeyed.
+    package static let first = KeyEpochs(current: 0, previous: nil)
+
+    /// What new objects are of.
+    package let current: UInt8
+    /// The one before, while a rekey is unfinished.
+    package let previous: UInt8?
+
+    package func contains(_ epoch: UInt8) -> Bool { epoch == current || epoch == previous }
+}

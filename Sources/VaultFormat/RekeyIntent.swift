@@ -1,0 +1,180 @@
+package import VaultCrypto
+
+/// `vaultfs.rekey`, in the vault's root: a step of a rekey that takes more than one system call, written before it begins, so
+/// that whoever opens the vault next can finish it (FileFormat, Rekeying).
+package enum RekeyIntent: Sendable, Equatable {
+    case directory(Directory)
+    case links(Links)
+
+    /// A directory whose secret changes: its names, its attributes and its record.
+    package struct Directory: Sendable, Equatable {
+        /// From the root, the entries that lead to it; none for the root.
+        package var path: [[UInt8]]
+        package var oldRecord: [UInt8]
+        package var newRecord: [UInt8]
+        /// Of the directory: atime and mtime, in seconds and nanoseconds, which stay.
+        package var times: [UInt64]
+        /// The directory's own attributes as they are to be stored.
+        package var attributes: [Attribute]
+
+        package init(
+            path: [[UInt8]], oldRecord: [UInt8], newRecord: [UInt8], times: [UInt64], attributes: [Attribute]
+        ) {
+            self.path = path
+            self.oldRecord = oldRecord
+            self.newRecord = newRecord
+            self.times = times
+            self.attributes = attributes
+        }
+    }
+
+    package struct Attribute: Sendable, Equatable {
+        package var name: [UInt8]
+        package var value: [UInt8]
+
+        package init(name: [UInt8], value: [UInt8]) {
+            self.name = name
+            self.value = value
+        }
+    }
+
+    /// A file or symbolic link with several names, each of which is to lead to the new object.
+    package struct Links: Sendable, Equatable {
+        /// What the old object is known by, wherever it was copied.
+        package var old: Identity
+        /// The entry in the root that leads to the new object.
+        package var temporary: [UInt8]
+        /// Each from the root, the entries that lead to a name.
+        package var paths: [[[UInt8]]]
+
+        package init(old: Identity, temporary: [UInt8], paths: [[[UInt8]]]) {
+            self.old = old
+            self.temporary = temporary
+            self.paths = paths
+        }
+    }
+
+    package enum Identity: Sendable, Equatable {
+        /// The id in its header.
+        case file(UInt64)
+        /// The target as it is stored, which no other link has.
+        case link([UInt8])
+    }
+
+    /// More than any that is written: what is larger is not read.
+    package static let maximumSize = 1 << 26
+    private static let magic: [UInt8] = Array("VFSK".utf8)
+    private static let headSize = 8
+    private static let timesSize = 32
+
+    /// The bytes of the file. `cipher` is under the intent key of `epoch`.
+    package func serialized(epoch: UInt8, cipher: SivCipher) throws(FormatError) -> [UInt8] {
+        let (kind, fields) = encoded
+        let head = Self.magic + [1, kind, 0, epoch]
+        var body: [UInt8] = []
+        for field in fields {
+            var size = [UInt8](repeating: 0, count: 8)
+            size.storeLittleEndian64(UInt64(field.count), at: 0)
+            body += size + field
+        }
+        let sealed = try cryptography("vaultfs.rekey") { [body] () throws(CryptoError) in
+            try cipher.seal(body, associatedData: [head])
+        }
+        return head + sealed
+    }
+
+    /// Authenticates and reads the file. Throws `malformed`, `newerVersion`, `doesNotAuthenticate`.
+    package static func parse(_ bytes: [UInt8], epoch: UInt8, cipher: SivCipher) throws(FormatError) -> RekeyIntent {
+        guard bytes.count > headSize, bytes.count <= maximumSize, bytes.starts(with: magic) else {
+            throw FormatError(.malformed, "vaultfs.rekey: no magic")
+        }
+        guard bytes[4] == 1 else { throw FormatError(.newerVersion, "vaultfs.rekey: unknown version \(bytes[4])") }
+        guard bytes[6] == 0, bytes[7] == epoch else {
+            throw FormatError(.malformed, "vaultfs.rekey: of key epoch \(bytes[7]), not \(epoch)")
+        }
+        let body = try cryptography("vaultfs.rekey") { () throws(CryptoError) in
+            try cipher.open(Array(bytes[headSize...]), associatedData: [Array(bytes[..<headSize])])
+        }
+        guard let fields = fields(of: body), let intent = decoded(kind: bytes[5], fields) else {
+            throw FormatError(.malformed, "vaultfs.rekey: not laid out as the format says")
+        }
+        return intent
+    }
+
+    private var encoded: (kind: UInt8, fields: [[UInt8]]) {
+        switch self {
+        case .directory(let step):
+            var times = [UInt8](repeating: 0, count: Self.timesSize)
+            for (index, part) in step.times.prefix(4).enumerated() { times.storeLittleEndian64(part, at: index * 8) }
+            let attributes = step.attributes.flatMap { [$0.name, $0.value] }
+            return (1, [step.oldRecord, step.newRecord, times, Self.joined(step.path)] + attributes)
+        case .links(let step):
+            let paths = step.paths.map(Self.joined)
+            switch step.old {
+            case .file(let id):
+                var bytes = [UInt8](repeating: 0, count: 8)
+                bytes.storeLittleEndian64(id, at: 0)
+                return (2, [bytes, step.temporary] + paths)
+            case .link(let stored):
+                return (3, [stored, step.temporary] + paths)
+            }
+        }
+    }
+
+    private static func decoded(kind: UInt8, _ fields: [[UInt8]]) -> RekeyIntent? {
+        if kind == 1 { return directory(fields).map { .directory($0) } }
+        guard fields.count >= 3, EntryName.kind(of: fields[1]) == .temporary, isEntry(fields[1]) else { return nil }
+        let paths = fields[2...].compactMap { split($0) }.filter { !$0.isEmpty }
+        guard paths.count == fields.count - 2 else { return nil }
+        switch kind {
+        case 2:
+            guard fields[0].count == 8 else { return nil }
+            let id = fields[0].withUnsafeBytes { $0.littleEndian64(at: 0) }
+            return .links(Links(old: .file(id), temporary: fields[1], paths: paths))
+        case 3:
+            return .links(Links(old: .link(fields[0]), temporary: fields[1], paths: paths))
+        default: return nil
+        }
+    }
+
+    private static func directory(_ fields: [[UInt8]]) -> Directory? {
+        guard fields.count >= 4, fields.count % 2 == 0, fields[0].count == DirectoryRecord.size,
+            fields[1].count == DirectoryRecord.size, fields[2].count == timesSize, let path = split(fields[3])
+        else { return nil }
+        let times = fields[2].withUnsafeBytes { bytes in (0..<4).map { bytes.littleEndian64(at: $0 * 8) } }
+        let attributes = stride(from: 4, to: fields.count, by: 2).map {
+            Attribute(name: fields[$0], value: fields[$0 + 1])
+        }
+        guard attributes.allSatisfy({ !$0.name.contains(0) }) else { return nil }
+        return Directory(
+            path: path, oldRecord: fields[0], newRecord: fields[1], times: times, attributes: attributes)
+    }
+
+    private static func fields(of body: [UInt8]) -> [[UInt8]]? {
+        var fields: [[UInt8]] = []
+        var position = 0
+        while position < body.count {
+            guard body.count - position >= 8 else { return nil }
+            let size = body.withUnsafeBytes { $0.littleEndian64(at: position) }
+            position += 8
+            guard let size = Int(exactly: size), size <= body.count - position else { return nil }
+            fields.append(Array(body[position..<(position + size)]))
+            position += size
+        }
+        return fields
+    }
+
+    private static func joined(_ path: [[UInt8]]) -> [UInt8] { Array(path.joined(separator: [UInt8(ascii: "/")])) }
+
+    private static func split(_ path: [UInt8]) -> [[UInt8]]? {
+        if path.isEmpty { return [] }
+        let entries = path.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).map { Array($0) }
+        return entries.allSatisfy(isEntry) ? entries : nil
+    }
+
+    /// Whether it can be one entry of a directory, and not the way out of it.
+    private static func isEntry(_ entry: [UInt8]) -> Bool {
+        (1...EntryName.maximumLength).contains(entry.count) && !entry.contains(0) && !entry.contains(UInt8(ascii: "/"))
+            && entry != Array(".".utf8) && entry != Array("..".utf8)
+    }
+}

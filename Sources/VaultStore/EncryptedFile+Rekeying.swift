@@ -1,0 +1,99 @@
+internal import BackingStore
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+extension EncryptedFile {
+    /// Copies all that this file holds into an empty file with keys of its own, holes as holes. The copy is sealed, and the
+    /// caller makes it durable before it gets a name.
+    /// - Parameter onBytes: called with the size of each piece; what it throws ends the copy.
+    /// - Throws: `.damaged` where anything of it does not verify.
+    func copyContents(
+        to copy: EncryptedFile, _ workspace: Workspace, onBytes: (UInt64) throws(StoreError) -> Void
+    ) throws(StoreError) {
+        if isSparse.load(ordering: .acquiring) {
+            try copy.writing.withLock { (state) throws(StoreError) in
+                let writer = try copy.writer(&state)
+                try copy.beSparse(&state, writer)
+            }
+        }
+        var offset: UInt64 = 0
+        while let data = try seek(from: offset, toHole: false) {
+            try copy.skip(to: data)
+            let end = try seek(from: data, toHole: true) ?? length
+            try copyData(data..<end, to: copy, workspace, onBytes)
+            offset = end
+        }
+        try copy.skip(to: length)
+        try copy.sealNew()
+    }
+
+    private func copyData(
+        _ range: Range<UInt64>, to copy: EncryptedFile, _ workspace: Workspace,
+        _ onBytes: (UInt64) throws(StoreError) -> Void
+    ) throws(StoreError) {
+        var offset = range.lowerBound
+        while offset < range.upperBound {
+            let size = Int(min(UInt64(workspace.reply.count), range.upperBound - offset))
+            let piece = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[..<size])
+            guard try read(at: offset, into: piece, workspace: workspace) == size else {
+                throw damaged("it ends before its length")
+            }
+            try copyPiece(UnsafeRawBufferPointer(piece), at: offset, to: copy, workspace)
+            offset += UInt64(size)
+            try onBytes(UInt64(size))
+        }
+    }
+
+    /// Chunks whose records are zeros stay holes, also where the store does not tell of them.
+    private func copyPiece(
+        _ piece: UnsafeRawBufferPointer, at offset: UInt64, to copy: EncryptedFile, _ workspace: Workspace
+    ) throws(StoreError) {
+        let chunkSize = layout.chunkSize
+        var start = 0
+        var position = 0
+        while position < piece.count {
+            let end = min(position + chunkSize, piece.count)
+            let chunk = (offset + UInt64(position)) / UInt64(chunkSize)
+            if piece[position..<end].allSatisfy({ $0 == 0 }),
+                try isHole(chunk, isSparse.load(ordering: .acquiring), workspace)
+            {
+                try copy.append(UnsafeRawBufferPointer(rebasing: piece[start..<position]), workspace)
+                try copy.skip(to: offset + UInt64(end))
+                start = end
+            }
+            position = end
+        }
+        try copy.append(UnsafeRawBufferPointer(rebasing: piece[start...]), workspace)
+    }
+
+    /// Behind its end, which is that of a chunk.
+    private func append(_ bytes: UnsafeRawBufferPointer, _ workspace: Workspace) throws(StoreError) {
+        var done = 0
+        while done < bytes.count {
+            done += try write(UnsafeRawBufferPointer(rebasing: bytes[done...]), at: length, workspace: workspace)
+        }
+    }
+
+    /// A hole from its end, which is that of a chunk, to `newLength`.
+    private func skip(to newLength: UInt64) throws(StoreError) {
+        guard newLength > length else { return }
+        try writing.withLock { (state) throws(StoreError) in
+            try writer(&state).truncate(to: layout.backingSize(ofPlaintextLength: newLength))
+            setLength(&state, newLength)
+        }
+    }
+
+    /// Seals a file that nobody can see yet.
+    private func sealNew() throws(StoreError) {
+        try writing.withLock { (state) throws(StoreError) in
+            let writer = try writer(&state)
+            state.header.isSealed = true
+            state.header.length = length
+            try writeHeader(&state, writer)
+        }
+    }
+}

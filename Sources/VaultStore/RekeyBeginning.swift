@@ -1,0 +1,65 @@
+internal import BackingStore
+internal import SystemPackage
+package import VaultCrypto
+package import VaultFormat
+
+/// The first step of a rekey: one replacement of `vaultfs.json`, from which on what is made is of the next key epoch.
+package enum RekeyBeginning {
+    /// How long to wait for another process that changes slots.
+    static let patience: Duration = .seconds(60)
+
+    /// Refuses where the vault cannot be rekeyed, without changing anything.
+    /// - Parameters:
+    ///   - slot: the one that is kept.
+    ///   - isForced: also where no slot without an end is kept.
+    /// - Throws: `slotRefused`.
+    package static func check(
+        _ vault: VaultDirectory, keeping slot: KeySlot, isForced: Bool
+    ) throws(VaultError) {
+        guard !vault.isOnReadOnlyStore else {
+            throw .slotRefused("\(vault.path.shown) cannot be rekeyed: its file system is read-only")
+        }
+        guard (vault.configuration.epoch?.number ?? 0) < KeyEpoch.maximum else {
+            throw .slotRefused(
+                "\(vault.path.shown) was rekeyed \(KeyEpoch.maximum) times, which is all there are: export it, and "
+                    + "import it into a new vault")
+        }
+        if slot.isLimited && !isForced {
+            throw .slotRefused(
+                "slot \(slot.id) would be the only one, and it has an end: use a secret of a slot without, or --force")
+        }
+    }
+
+    /// Begins, with a new master key. What fails leaves all as it was.
+    /// - Parameters:
+    ///   - vault: locked by the caller, exclusively, and read since.
+    ///   - slot: the one slot that is kept, and `secret`, which opens it.
+    /// - Returns: the new master key.
+    /// - Throws: `inUse`, `slotRefused`, `damaged`, `system`, `format`.
+    package static func begin(
+        _ vault: VaultDirectory, keeping slot: KeySlot, secret: SlotSecret, masterKey: SecretBytes,
+        created: String = UtcTime.now()
+    ) throws(VaultError) -> SecretBytes {
+        let lock = try ConfigurationLock.take(vault, wait: patience)
+        defer { withExtendedLifetime(lock) {} }
+        // Only now nobody else replaces it.
+        let current = try vault.reread()
+        try current.authenticate(masterKey: masterKey)
+        guard current.configuration.slot(slot.id) == slot else {
+            throw .slotRefused("slot \(slot.id) was changed by somebody else; nothing was changed")
+        }
+        let newMaster: SecretBytes
+        do throws(CryptoError) {
+            newMaster = try SecretBytes.random(count: KeyDerivation.secretSize)
+        } catch {
+            throw .format(FormatError(.cryptography, "cannot draw a master key: \(error)"))
+        }
+        let bytes = try SlotEditor.wrapping { () throws(FormatError) in
+            try current.configuration.beginningEpoch(
+                keeping: slot, secret: secret, created: created, masterKey: masterKey, newMaster: newMaster
+            ).checkedBytes(masterKey: newMaster)
+        }
+        try ConfigurationReplacement(vault: vault, lock: lock, base: current.configuration).put(bytes) {}
+        return newMaster
+    }
+}

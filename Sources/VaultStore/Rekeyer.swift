@@ -1,0 +1,207 @@
+internal import BackingStore
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+package import VaultCrypto
+internal import VaultFormat
+
+/// Goes on with a rekey that was begun: encrypts everything of the previous key epoch anew, and then has the vault forget its
+/// key (FileFormat, Rekeying).
+///
+/// Whatever ends it, and whenever, the vault opens with the same secret, shows the same tree, and a next run goes on. One
+/// thread's; files are worked on by as many threads as there are workspaces.
+package final class Rekeyer {
+    /// Shared by the threads.
+    final class Shared: Sendable {
+        private struct State {
+            var totals = RekeyTotals()
+            var failure: StoreError?
+            var reported: Set<[UInt8]> = []
+        }
+
+        private let state = Mutex(State())
+        private let isStopped: @Sendable () -> Bool
+        private let onProblem: @Sendable ([UInt8], String) -> Void
+
+        init(isStopped: @escaping @Sendable () -> Bool, onProblem: @escaping @Sendable ([UInt8], String) -> Void) {
+            self.isStopped = isStopped
+            self.onProblem = onProblem
+        }
+
+        var totals: RekeyTotals { state.withLock { $0.totals } }
+        var failure: StoreError? { state.withLock { $0.failure } }
+
+        func count(_ change: (inout RekeyTotals) -> Void) {
+            state.withLock { change(&$0.totals) }
+        }
+
+        /// Each path once: a tree is gone through several times.
+        func problem(_ path: [UInt8], _ reason: String) {
+            let isNew = state.withLock { state in
+                guard state.reported.insert(path).inserted else { return false }
+                state.totals.problems += 1
+                return true
+            }
+            if isNew { onProblem(path, reason) }
+        }
+
+        /// What a walk could not read; of what is not the vault's nothing can be.
+        func walkFailed(_ path: [UInt8], _ isNamed: Bool, _ error: StoreError) throws(StoreError) {
+            if error.endsRekey { throw error }
+            if isNamed { take(error, about: path) }
+        }
+
+        /// Keeps what concerns the whole vault, the first; the rest is the problem of one object.
+        func take(_ error: StoreError, about path: [UInt8]) {
+            if error.endsRekey {
+                state.withLock { if $0.failure == nil { $0.failure = error } }
+            } else {
+                problem(path, error.reason)
+            }
+        }
+
+        /// - Throws: what ended the work, by another thread too.
+        func check() throws(StoreError) {
+            if let failure { throw failure }
+            if isStopped() { throw Rekeyer.stopped }
+        }
+    }
+
+    /// What is thrown where it was asked to stop.
+    static let stopped = StoreError.system(.canceled)
+
+    let store: Store
+    let shared: Shared
+    let objects: RekeyObjects
+    let intents: RekeyIntentFile
+    let before: RekeyHook
+    private let directory: VaultDirectory
+    private let masterKey: SecretBytes
+    private let rootStatus: stat
+    /// How much there is to do.
+    package internal(set) var survey = RekeySurvey()
+    /// Called by this thread now and then.
+    package var onProgress: (RekeyTotals) -> Void = { _ in }
+
+    /// Does first what was left half done.
+    /// - Parameters:
+    ///   - directory: locked by the caller, exclusively, and read since.
+    ///   - isStopped: asked often; a step under way is finished.
+    ///   - onProblem: gets what has to stay under the old key, and why. Both on any thread.
+    /// - Throws: `system`, `format`, `damaged`.
+    package convenience init(
+        directory: VaultDirectory, masterKey: SecretBytes, isStopped: @escaping @Sendable () -> Bool,
+        onProblem: @escaping @Sendable (_ shownPath: [UInt8], _ reason: String) -> Void
+    ) throws(VaultError) {
+        try self.init(
+            directory: directory, masterKey: masterKey, before: { _ in }, isStopped: isStopped, onProblem: onProblem)
+    }
+
+    init(
+        directory: VaultDirectory, masterKey: SecretBytes, before: @escaping RekeyHook,
+        isStopped: @escaping @Sendable () -> Bool = { false },
+        onProblem: @escaping @Sendable ([UInt8], String) -> Void = { _, _ in }
+    ) throws(VaultError) {
+        try directory.authenticate(masterKey: masterKey)
+        self.directory = directory
+        self.masterKey = masterKey
+        self.before = before
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+        (rootStatus, store) = try VaultError.wrapping("cannot rekey", directory.path) { () throws(StoreError) in
+            (
+                try directory.descriptor.status(),
+                try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false)
+            )
+        }
+        shared = Shared(isStopped: isStopped, onProblem: onProblem)
+        objects = RekeyObjects(store: store, before: before)
+        guard let intents = RekeyIntentFile(root: store.root, keyRing: keyRing, before: before) else {
+            throw .slotRefused("\(directory.path.shown): no rekey was begun")
+        }
+        self.intents = intents
+    }
+
+    var totals: RekeyTotals { shared.totals }
+
+    /// Goes on to the end, or as far as it gets.
+    /// - Parameter workspaces: one for each thread.
+    /// - Throws: `system`, where the store can take no more, such as `ENOSPC`; `damaged`.
+    package func run(workspaces: [Workspace]) throws(VaultError) -> RekeyOutcome {
+        defer { restoreRootTimes() }
+        do throws(StoreError) {
+            let sets = try lookAround()
+            try rekeyLinkSets(sets, workspaces)
+            try rekeyFiles(except: sets, workspaces)
+            restoreRootTimes()
+            try rekeyDirectories()
+            try synchronize()
+            guard try isComplete() else { return RekeyOutcome(totals: totals, isFinished: false, isStopped: false) }
+            try before(.finish)
+        } catch {
+            if error == Self.stopped { return RekeyOutcome(totals: totals, isFinished: false, isStopped: true) }
+            switch error {
+            case .system(let errno): throw .system(errno, "cannot rekey", directory.path)
+            case .damaged(let reason), .crypto(let reason): throw .damaged(directory.path, reason)
+            }
+        }
+        try finish()
+        return RekeyOutcome(totals: totals, isFinished: true, isStopped: false)
+    }
+
+    private func restoreRootTimes() {
+        // Best effort: what was made and removed in the root has moved them.
+        futimens(directory.descriptor.fd, [rootStatus.st_atim, rootStatus.st_mtim])
+    }
+
+    /// A walk whose failures are an object's problem, but for those that end everything.
+    func walk(
+        enter: @escaping (RekeyPlace) throws(StoreError) -> Void = { _ in },
+        visit: @escaping (RekeyWalk.Object) throws(StoreError) -> Void = { _ in },
+        leave: @escaping (RekeyPlace) throws(StoreError) -> Void = { _ in }
+    ) throws(StoreError) {
+        try RekeyWalk(
+            root: store.root, keyRing: store.keyRing, enter: enter, visit: visit, leave: leave,
+            failed: shared.walkFailed
+        ).run()
+    }
+
+    /// All that was done is on disk before the old key goes.
+    private func synchronize() throws(StoreError) {
+        guard store.isOnFuse else {
+            try retrying { linux_syncfs(store.root.fd) }
+            return
+        }
+        try walk(enter: { (place) throws(StoreError) in try place.descriptor.synchronize(dataOnly: false) })
+    }
+
+    private func finish() throws(VaultError) {
+        let lock = try ConfigurationLock.take(directory, wait: RekeyBeginning.patience)
+        defer { withExtendedLifetime(lock) {} }
+        let current = try directory.reread().configuration
+        let bytes = try SlotEditor.wrapping { () throws(FormatError) in
+            try current.finishingEpoch(masterKey: masterKey).checkedBytes(masterKey: masterKey)
+        }
+        try ConfigurationReplacement(vault: directory, lock: lock, base: current).put(bytes) {}
+    }
+}
+
+extension StoreError {
+    /// Whether it concerns every object to come as well.
+    var endsRekey: Bool {
+        switch self {
+        case .system(let errno):
+            [.noSpace, .diskQuotaExceeded, .readOnlyFileSystem, .noMemory, .tooManyOpenFiles, .canceled].contains(errno)
+        case .damaged: false
+        case .crypto: true
+        }
+    }
+
+    /// For people: the reason of damage rather than `EIO`.
+    var reason: String {
+        switch self {
+        case .system(let errno): "\(errno)"
+        case .damaged(let reason), .crypto(let reason): reason
+        }
+    }
+}

@@ -1,0 +1,69 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// `vaultfs rekey`, and what the mount and the independent reader make of it.
+    @Suite(.timeLimit(.minutes(5))) struct Rekeying {
+        /// The size of the largest temporary file in the vault's root.
+        private static func temporarySize(_ vault: String) throws -> Int {
+            try FileManager.default.contentsOfDirectory(atPath: vault).filter { $0.hasPrefix("vaultfs.tmp.") }.map {
+                var status = stat()
+                return stat("\(vault)/\($0)", &status) == 0 ? Int(status.st_size) : 0
+            }.max() ?? 0
+        }
+
+        private static func expectTree(_ vault: VaultUnderTest, _ listing: String, _ what: String) throws {
+            let byReader = try vault.read(["--require-sealed", "--xattrs"])
+            #expect(byReader.exitCode == 0, "\(byReader.errors)")
+            expectSameLines(Readers.withoutClass(byReader.output) + "\n", as: listing, what)
+        }
+
+        @Test("killed in the middle, mounted and written, it goes on to the end", arguments: Settings.accounts)
+        func killed(setting: Setting) throws {
+            // Few chunks: the independent reader is slow.
+            let vault = try setting.vault(arguments: ["--chunk-size", "65536"])
+            let secret = ["--passfile", vault.passfile]
+            try vault.vaultfs(
+                ["slot", "add", vault.vault, "--new-passphrase-fd", "0", "--scrypt-logn", "10"] + secret, input: "other"
+            ).succeeded()
+            try vault.mount()
+            try vault.account.program("workload.py", [vault.mountpoint, "100"]).succeeded()
+            try vault.account.run(["dd", "if=/dev/urandom", "of=\(vault.mountpoint)/large", "bs=1M", "count=64"])
+                .succeeded()
+            let before = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded().output
+            let rekey = ["rekey", vault.vault, "--yes"] + secret
+            let refused = try vault.vaultfs(rekey)
+            #expect(refused.exitCode == 5 && refused.errors.contains("unmount it first"), "\(refused)")
+            try vault.unmount()
+
+            let running = try vault.account.command([vault.account.binary] + rekey).start()
+            try poll("the large file to be half done") { try Self.temporarySize(vault.vault) > 1 << 20 }
+            running.kill(SIGKILL)
+            #expect(running.wait(timeout: .seconds(20)) == 128 + SIGKILL)
+            #expect(try vault.vaultfs(["info", vault.vault]).succeeded().output.contains("unfinished"))
+            try Self.expectTree(vault, before, "the reader, in the middle")
+            expectFailure(
+                try vault.vaultfs(["verify", vault.vault, "--passphrase-fd", "0"], input: "other"), .wrongSecret)
+
+            try vault.mount()
+            let status = try vault.vaultfs(["status", vault.mountpoint]).succeeded().output
+            #expect(status.contains("a rekey is unfinished"))
+            let meanwhile = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded().output
+            expectSameLines(meanwhile, as: before, "the mount, in the middle")
+            let change =
+                "cd \(vault.mountpoint) && echo more >>large && mkdir new && echo made >new/file && mv new/file new/name"
+            try vault.account.run(["sh", "-c", change]).succeeded()
+            let written = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded().output
+            try vault.unmount()
+
+            let end = try vault.vaultfs(rekey + ["--json"]).succeeded()
+            #expect(end.output.contains("\"finished\" : true"), "\(end)")
+            try Self.expectTree(vault, written, "the reader, at the end")
+            #expect(try !vault.vaultfs(["info", vault.vault]).succeeded().output.contains("unfinished"))
+            try vault.mount()
+            let after = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded().output
+            expectSameLines(after, as: written, "the mount, at the end")
+        }
+    }
+}

@@ -1,0 +1,188 @@
+import BackingStore
+import Foundation
+import Glibc
+import Synchronization
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultStore
+
+/// A rekey that is ended at every step: the vault opens with the secret, nothing is lost, and a next run ends it
+/// (FileFormat: Store-26, Store-27, Store-28).
+@Suite(.timeLimit(.minutes(5))) struct RekeyCrashTests {
+    /// But for the times of directories, in which entries were replaced.
+    private func withoutDirectoryTimes(_ tree: [String: RekeyVault.Shown]) -> [String: RekeyVault.Shown] {
+        tree.mapValues { shown in
+            var shown = shown
+            if shown.kind == S_IFDIR { shown.modified = [] }
+            return shown
+        }
+    }
+
+    @Test("Store-27: whatever the moment a copy is made, it shows the whole tree, and is rekeyed to the end")
+    func copies() throws {
+        let vault = try RekeyVault()
+        let copies = vault.path + ".copies"
+        defer { try? FileManager.default.removeItem(atPath: copies) }
+        try FileManager.default.createDirectory(atPath: copies, withIntermediateDirectories: false)
+        let before = withoutDirectoryTimes(try RekeyVault.tree(at: vault.path))
+        let path = vault.path
+        let seen = Mutex<[RekeyPoint]>([])
+        let outcome = try RekeyVault.rekey(
+            path, threads: 1,
+            before: { point in
+                seen.withLock { seen in
+                    do { try RekeyVault.copy(path, to: copies + "/\(seen.count)") } catch { Issue.record(error) }
+                    seen.append(point)
+                }
+            })
+        #expect(outcome.isFinished)
+        let points = seen.withLock { $0 }
+        #expect(Set(points) == Set(RekeyPoint.allCases))
+        for (number, point) in points.enumerated() {
+            let copy = copies + "/\(number)"
+            let isHalfDone = FileManager.default.fileExists(atPath: copy + "/vaultfs.rekey")
+            if isHalfDone {
+                #expect(throws: StoreError.self) { try RekeyVault.tree(at: copy, isReadOnly: true) }
+                #expect(throws: VaultError.halfRekeyed(FilePath(copy))) { try RekeyVault.notes(copy) }
+            }
+            // A rekey syncs much: a third of them go on to the end, the first at each point among them.
+            let isFirst = points.firstIndex(of: point) == number
+            if number % 3 > 0 || isFirst && number % 2 == 0 {
+                let found = withoutDirectoryTimes(try RekeyVault.tree(at: copy, isReadOnly: !isHalfDone))
+                #expect(found == before, "\(number) \(point)")
+                let notes = try RekeyVault.notes(copy)
+                #expect(notes.allSatisfy { $0.hasPrefix("leftover") }, "\(number) \(point) \(notes)")
+            }
+            if number % 3 == 0 || isFirst {
+                #expect(try RekeyVault.rekey(copy).isFinished, "\(number) \(point)")
+                #expect(try withoutDirectoryTimes(RekeyVault.tree(at: copy)) == before, "\(number) \(point)")
+                #expect(try RekeyVault.notes(copy).isEmpty, "\(number) \(point)")
+            }
+            try FileManager.default.removeItem(atPath: copy)
+        }
+    }
+
+    @Test(
+        "a step that fails for want of space ends the rekey; the vault is whole, and the next goes on",
+        arguments: RekeyPoint.allCases)
+    func fullDisk(at point: RekeyPoint) throws {
+        let vault = try RekeyVault()
+        let before = withoutDirectoryTimes(try RekeyVault.tree(at: vault.path))
+        for skipped in [0, 2] {
+            let left = Mutex(skipped)
+            var failure: VaultError?
+            do {
+                try RekeyVault.rekey(
+                    vault.path, threads: 1,
+                    before: { (now) throws(StoreError) in
+                        let isNow = left.withLock { left in
+                            if now == point { left -= 1 }
+                            return now == point && left < 0
+                        }
+                        if isNow { throw .system(.noSpace) }
+                    })
+            } catch let error as VaultError {
+                failure = error
+            }
+            // The second time there may be fewer of it left.
+            let isExpected = failure?.description.contains("No space left on device")
+            #expect(isExpected == true || (isExpected == nil && skipped > 0))
+            #expect(try withoutDirectoryTimes(RekeyVault.tree(at: vault.path)) == before)
+            #expect(try RekeyVault.notes(vault.path).allSatisfy { $0.hasPrefix("leftover vaultfs.long") })
+            if failure == nil || point == .finish { break }
+        }
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try withoutDirectoryTimes(RekeyVault.tree(at: vault.path)) == before)
+    }
+
+    @Test(
+        "ENOSPC: on a disk that is full it ends with one error, and goes on when there is room",
+        .enabled(if: geteuid() == 0))
+    func smallDisk() throws {
+        let disk = try SmallDisk(size: 4 << 20)
+        let path = disk.path + "/vault"
+        let vault = try RekeyVault { writer in
+            for number in 0..<20 { try writer.file("\(number)" + RekeyVault.long, count: 20_000) }
+        }
+        try FileManager.default.copyItem(atPath: vault.path, toPath: path)
+        let before = withoutDirectoryTimes(try RekeyVault.tree(at: path))
+        try RekeyVault.begin(path)
+        for space in [0, 8192, 40_960, 200_000, 300_000] {
+            let filler = try disk.fill(leaving: space)
+            let error = #expect(throws: VaultError.self) { try RekeyVault.rekey(path, threads: 2) }
+            #expect(error?.description.contains("No space left on device") == true)
+            try filler.descriptor.truncate(to: 0)
+            #expect(!FileManager.default.fileExists(atPath: path + "/vaultfs.rekey"))
+            #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
+            #expect(try RekeyVault.notes(path).isEmpty)
+        }
+        #expect(try RekeyVault.rekey(path).isFinished)
+        #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
+    }
+
+    @Test("a vaultfs.rekey that is damaged or forged is refused, and never followed")
+    func forged() throws {
+        let vault = try RekeyVault()
+        let before = withoutDirectoryTimes(try RekeyVault.tree(at: vault.path))
+        let path = vault.path
+        let kept = Mutex<[UInt8]>([])
+        #expect(throws: VaultError.self) {
+            try RekeyVault.rekey(
+                path, threads: 1,
+                before: { (now) throws(StoreError) in
+                    guard now == .writeRecord else { return }
+                    kept.withLock { $0 = (try? VerifierVault.contents(path + "/vaultfs.rekey")) ?? [] }
+                    throw .system(.ioError)
+                })
+        }
+        let intent = kept.withLock { $0 }
+        #expect(intent.count > 250)
+        let file = URL(filePath: path + "/vaultfs.rekey")
+        let listing = try vault.vault.everything().sorted()
+        for position in [0, 4, 5, 7, 8, 30, intent.count - 1] {
+            var forged = intent
+            forged[position] ^= 1
+            try Data(forged).write(to: file)
+            #expect(throws: StoreError.self) { try RekeyVault.tree(at: path) }
+            #expect(try vault.vault.everything().sorted() == listing)
+        }
+        for other in [[], ascii("VFSK"), Array(intent.dropLast())] {
+            try Data(other).write(to: file)
+            #expect(throws: StoreError.self) { try RekeyVault.tree(at: path) }
+        }
+        try FileManager.default.removeItem(at: file)
+        try FileManager.default.createSymbolicLink(atPath: file.path, withDestinationPath: "/etc/passwd")
+        #expect(throws: StoreError.self) { try RekeyVault.tree(at: path) }
+        try FileManager.default.removeItem(at: file)
+        try Data(intent).write(to: file)
+        #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
+        // Put there once more, with nothing left to do, or for a directory that has another record since.
+        try Data(intent).write(to: file)
+        #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
+        #expect(try RekeyVault.rekey(path).isFinished)
+        try Data(intent).write(to: file)
+        #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
+    }
+
+    @Test("the journal's one good copy of a record gets into the new file, and its slot is freed")
+    func journal() throws {
+        let vault = try RekeyVault()
+        let backing = try vault.vault.backing("chunk")
+        let bytes = try VerifierVault.contents(backing)
+        let range = vault.vault.record(0, in: bytes)
+        try vault.vault.fillSlot(5, file: bytes, chunk: 0, record: Array(bytes[range]))
+        try vault.vault.edit(backing) { $0[range.lowerBound + 30] ^= 1 }
+        let one = try VerifierVault.contents(vault.vault.backing("one"))
+        try vault.vault.fillSlot(6, file: one, chunk: 9, record: [UInt8](repeating: 3, count: 40))
+        let before = try #require(try? RekeyVault.tree(at: vault.path, isReadOnly: true)["chunk"]?.contents)
+        #expect(before.count == 4096)
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try RekeyVault.tree(at: vault.path)["chunk"]?.contents == before)
+        let slotSize = JournalSlot.size(chunkSize: 4096)
+        let journal = try VerifierVault.contents(vault.path + "/vaultfs.journal")
+        for slot in 0..<64 { #expect(journal[(slot * slotSize)..<(slot * slotSize + 8)].allSatisfy { $0 == 0 }) }
+    }
+}

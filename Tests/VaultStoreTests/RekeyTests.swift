@@ -1,0 +1,205 @@
+import BackingStore
+import Foundation
+import Glibc
+import Synchronization
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultStore
+
+/// A whole rekey: everything is there afterwards, and nothing under the old key (FileFormat, Rekeying).
+@Suite(.timeLimit(.minutes(5))) struct RekeyTests {
+    @Test("a tree of every kind is the same afterwards, and is under the next epoch alone", arguments: [1, 3])
+    func whole(threads: Int) throws {
+        let vault = try RekeyVault()
+        try vault.addForeign()
+        let before = try RekeyVault.tree(at: vault.path)
+        let findings = try RekeyVault.notes(vault.path)
+        #expect(before["sparse"]?.hasHoles == true && before["more"]?.names.count == 3)
+        let outcome = try RekeyVault.rekey(vault.path, threads: threads)
+        #expect(outcome.isFinished && outcome.totals.problems == 0)
+        #expect(try RekeyVault.tree(at: vault.path) == before)
+        #expect(try RekeyVault.notes(vault.path).count == findings.count)
+        let configuration = try VaultDirectory.open(FilePath(vault.path)).configuration
+        #expect(configuration.epochs.current == 1 && !configuration.isRekeying)
+        #expect(configuration.features == ["epochs"])
+        #expect(try Data(contentsOf: URL(filePath: vault.path + "/foreign.txt")) == Data([1, 2, 3]))
+        try RekeyVault.rekey(vault.path)
+        #expect(try RekeyVault.tree(at: vault.path) == before)
+        #expect(try VaultDirectory.open(FilePath(vault.path)).configuration.epochs.current == 2)
+    }
+
+    @Test("Store-28: nothing is left that the old keys open: no secret, name, link, attribute or record")
+    func nothingOld() throws {
+        let vault = try RekeyVault()
+        let copy = vault.path + ".old"
+        defer { try? FileManager.default.removeItem(atPath: copy) }
+        try RekeyVault.copy(vault.path, to: copy)
+        let old = vault.vault.keyRing
+        let oldRoot = try vault.vault.keys(ofDirectory: vault.path)
+        let oldPieces = try Set(pieces(copy))
+        #expect(oldPieces.count > 20)
+        try RekeyVault.rekey(vault.path)
+        #expect(try oldPieces.isDisjoint(with: pieces(vault.path)))
+        for path in try vault.vault.everything() {
+            let entry = Array(URL(filePath: path).lastPathComponent.utf8)
+            #expect(EntryName.decode(entry, sidecarBlob: nil, keys: oldRoot) == nil)
+            if let target = try? FileManager.default.destinationOfSymbolicLink(atPath: path) {
+                #expect(throws: StoreError.self) { _ = try old.linkTarget(ofStored: Array(target.utf8)) }
+                continue
+            }
+            guard let bytes = try? VerifierVault.contents(path), bytes.starts(with: ascii("VFS")) else { continue }
+            #expect(bytes[7] == 1)
+            for protectionClass in ProtectionClass.allCases {
+                #expect(throws: CryptoError.doesNotAuthenticate) {
+                    try old.classCipher(protectionClass).open(
+                        Array(bytes[16..<64]), associatedData: [Array(bytes[..<16])])
+                }
+            }
+        }
+        // Whoever kept the old vaultfs.json has a master key that this vault has forgotten.
+        let kept = try RekeyVault.open(copy).masterKey
+        let configuration = try VaultDirectory.open(FilePath(vault.path)).configuration
+        #expect(!configuration.authenticates(masterKey: kept))
+    }
+
+    /// What every object is known by on disk: names, targets, wrapped secrets, the first record, attributes.
+    private func pieces(_ path: String) throws -> [[UInt8]] {
+        var pieces: [[UInt8]] = []
+        for entry in try FileManager.default.subpathsOfDirectory(atPath: path) {
+            let name = URL(filePath: entry).lastPathComponent
+            if !name.hasPrefix("vaultfs.") || name.hasPrefix("vaultfs.long") { pieces.append(ascii(name)) }
+            if name == "vaultfs.json" || name == "vaultfs.journal" { continue }
+            if let target = try? FileManager.default.destinationOfSymbolicLink(atPath: path + "/" + entry) {
+                pieces.append(ascii(target))
+                continue
+            }
+            let fd = Glibc.open(path + "/" + entry, O_RDONLY | O_NONBLOCK)
+            guard fd >= 0 else { continue }
+            let object = Descriptor(owning: fd)
+            for stored in try ExtendedAttributes(object).names() where stored.starts(with: ascii("user.vaultfs.")) {
+                pieces += [stored, try ExtendedAttributes(object).value(of: stored)]
+            }
+            guard let bytes = try? VerifierVault.contents(path + "/" + entry), bytes.count >= 64 else { continue }
+            pieces.append(Array(bytes[16..<64]))
+            if bytes.count > 160 { pieces.append(Array(bytes[128..<160])) }
+        }
+        return pieces.filter { !$0.allSatisfy { $0 == 0 } }
+    }
+
+    @Test("what is given to it stays: owners, times, modes, access lists, attributes that are not ours")
+    func metadata() throws {
+        let vault = try RekeyVault()
+        let backing = try vault.vault.backing("outer/inner/attributed")
+        // Version 2, of the owner, a user, the group, the mask and others (acl_xattr in linux/posix_acl_xattr.h).
+        let entries: [(UInt16, UInt16, UInt32)] = [
+            (1, 7, .max), (2, 6, 1234), (4, 5, .max), (0x10, 7, .max), (0x20, 1, .max),
+        ]
+        var list: [UInt8] = [2, 0, 0, 0]
+        for (tag, rights, id) in entries {
+            for part in [tag, rights] { list += [UInt8(part & 0xFF), UInt8(part >> 8)] }
+            list += (0..<4).map { UInt8(truncatingIfNeeded: id >> (8 * $0)) }
+        }
+        let attributes = ExtendedAttributes(Descriptor(owning: Glibc.open(backing, O_RDONLY)))
+        let hasLists = (try? attributes.set(ascii("system.posix_acl_access"), list, flags: 0)) != nil
+        if geteuid() == 0 {
+            #expect(chown(backing, 123, 456) == 0 && chmod(backing, 0o6751) == 0)
+            try attributes.set(ascii("trusted.mine"), [1], flags: 0)
+            #expect(lchown(try vault.vault.backing("link"), 77, 88) == 0)
+        }
+        var status = stat()
+        #expect(stat(backing, &status) == 0)
+        let before = try RekeyVault.tree(at: vault.path)
+        try RekeyVault.rekey(vault.path)
+        let after = try RekeyVault.tree(at: vault.path)
+        #expect(after == before)
+        #expect(
+            !hasLists || after["outer/inner/attributed"]?.attributes["system.posix_acl_access"]?.count == list.count)
+    }
+
+    @Test("Epochs-3: a vault whose rekey is unfinished is read and written: new objects are of the new epoch")
+    func unfinished() throws {
+        let vault = try RekeyVault()
+        let before = try RekeyVault.tree(at: vault.path)
+        try RekeyVault.begin(vault.path)
+        #expect(try RekeyVault.tree(at: vault.path, isReadOnly: true) == before)
+        let (directory, masterKey, _) = try RekeyVault.open(vault.path)
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+        try withExtendedLifetime(directory) {
+            let writer = try VerifierVaultWriter(directory, keyRing)
+            try writer.file("made meanwhile", count: 5000)
+            let made = try writer.directory("directory made meanwhile")
+            try made.makeLink(ascii("link"), target: ascii("elsewhere"), owner: nil)
+            let entry = try writer.root.encode(ascii("chunk")).entry
+            let old = try EncryptedFile.open(
+                Descriptor(at: writer.root.descriptor.fd, entry, flags: O_RDONLY), in: writer.store)
+            try writer.write(3, to: old, at: 100_000)
+            try old.changeClass(to: .none)
+            writer.store.sealer.sealAll()
+        }
+        let written = try RekeyVault.tree(at: vault.path, isReadOnly: true)
+        #expect(written["chunk"]?.contents.count == 100_003 && written["made meanwhile"]?.contents.count == 5000)
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try RekeyVault.tree(at: vault.path) == written)
+        // A lock forgets the keys of both, and they come back.
+        #expect(keyRing.epochs.current == 1 && keyRing.epochs.previous == 0)
+        keyRing.beginForgetting()
+        keyRing.forget()
+        #expect(throws: StoreError.locked) { _ = try keyRing.classCipher(.complete, epoch: 0) }
+        try keyRing.restore(masterKey: masterKey)
+        for epoch: UInt8 in [0, 1] {
+            _ = try keyRing.classCipher(.complete, epoch: epoch).seal([1], associatedData: [])
+        }
+        #expect(throws: StoreError.self) { _ = try keyRing.classCipher(.complete, epoch: 2) }
+    }
+
+    @Test("a damaged file stays under the old key, is named, and keeps the rekey unfinished until it is gone")
+    func damaged() throws {
+        let vault = try RekeyVault()
+        let backing = try vault.vault.backing("more")
+        try vault.vault.edit(backing) { $0[128 + 4128 + 20] ^= 1 }
+        let hurt = try vault.vault.backing("class1/file")
+        try vault.vault.edit(hurt) { $0[20] ^= 1 }
+        let problems = Mutex<Set<String>>([])
+        let outcome = try RekeyVault.rekey(
+            vault.path, onProblem: { path, _ in problems.withLock { _ = $0.insert(path) } })
+        let found = problems.withLock { $0 }
+        // One of its three names.
+        #expect(found.count == 2 && found.contains("class1/file") && !outcome.isFinished)
+        #expect(try VaultDirectory.open(FilePath(vault.path)).configuration.isRekeying)
+        #expect(try !RekeyVault.rekey(vault.path).isFinished)
+        let tree = try #require(try? RekeyVault.notes(vault.path))
+        #expect(tree.contains { $0.hasPrefix("damaged") })
+        for path in try vault.vault.everything() {
+            guard let bytes = try? VerifierVault.contents(path), bytes.starts(with: ascii("VFSF")) else { continue }
+            if bytes[7] == 0 { unlink(path) }
+        }
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+    }
+
+    @Test("asked to stop it stops, and goes on")
+    func stopping() throws {
+        let vault = try RekeyVault()
+        let before = try RekeyVault.tree(at: vault.path)
+        var runs = 0
+        while true {
+            let calls = Mutex(0)
+            let patience = 20 * (runs + 1)
+            let outcome = try RekeyVault.rekey(
+                vault.path, threads: 1,
+                isStopped: {
+                    calls.withLock { calls in
+                        calls += 1
+                        return calls > patience
+                    }
+                })
+            #expect(outcome.isStopped != outcome.isFinished)
+            #expect(try RekeyVault.tree(at: vault.path, isReadOnly: true) == before)
+            runs += 1
+            if outcome.isFinished || runs > 100 { break }
+        }
+        #expect(runs > 1 && runs < 100)
+    }
+}
