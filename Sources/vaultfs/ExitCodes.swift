@@ -28,7 +28,7 @@ enum FailureCode: Int32, CaseIterable {
         case .usage: "wrong usage: unknown option, missing argument, value out of bounds"
         case .notAVault: "not a vault, or its vaultfs.json is damaged or of a newer version"
         case .wrongSecret:
-            "wrong secret; or its slot has expired, the clock was set back, or it may not change slots that end later"
+            "wrong secret; its slot has expired or ends too soon; clock set back"
         case .inUse: "the vault is mounted already, or the mount is in use"
         case .mountpoint: "the mountpoint cannot be used, or nothing is mounted there"
         case .cannotMount: "FUSE is not available, or mounting failed"
@@ -36,8 +36,8 @@ enum FailureCode: Int32, CaseIterable {
         case .notPurged: "locked, but not everything could be purged from memory"
         case .lockFileExists: "not unlocked: a lock file exists"
         case .incomplete: "import, export: some files could not be copied, the others are there"
-        case .notKept: "import, export: all is there, but not every owner, mode, attribute or device"
-        case .notTold: "verify of a mounted vault: no damage, but some of it changed at every look"
+        case .notKept: "import, export: not every owner, mode, attribute or device was kept"
+        case .notTold: "verify of a mounted vault: no damage, but some of it always changed"
         case .notEnded: "unmounted, but the daemon has not ended: it waits for the store"
         }
     }
