@@ -139,7 +139,7 @@ import VaultFormat
                 })
         }
         let intent = kept.withLock { $0 }
-        #expect(intent.count > 250)
+        try #require(intent.count > 250)
         let file = URL(filePath: path + "/vaultfs.rekey")
         let listing = try vault.vault.everything().sorted()
         for position in [0, 4, 5, 7, 8, 30, intent.count - 1] {
