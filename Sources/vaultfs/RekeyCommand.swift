@@ -99,7 +99,9 @@ struct RekeyCommand: ParsableCommand {
             outcome = try rekeyer.run(workspaces: VaultSession.makeWorkspaces(for: vault.configuration))
         } catch let error as VaultError {
             report.clear()
-            guard case .system(let errno, _, _) = error, [.noSpace, .diskQuotaExceeded].contains(errno) else { throw error }
+            guard case .system(let errno, _, _) = error, [.noSpace, .diskQuotaExceeded].contains(errno) else {
+                throw error
+            }
             throw CommandFailure(.failure, "\(error.description): make room, and run it again: it goes on where it was")
         }
         try report.finish(outcome, epoch: vault.configuration.epochs.current)

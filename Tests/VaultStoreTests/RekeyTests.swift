@@ -26,6 +26,7 @@ import VaultFormat
         #expect(configuration.epochs.current == 1 && !configuration.isRekeying)
         #expect(configuration.features == ["epochs"])
         #expect(try Data(contentsOf: URL(filePath: vault.path + "/foreign.txt")) == Data([1, 2, 3]))
+        #expect(try Data(contentsOf: URL(filePath: vault.path + "/lost+found/vaultfs.tmp.1")) == Data([4]))
         try RekeyVault.rekey(vault.path)
         #expect(try RekeyVault.tree(at: vault.path) == before)
         #expect(try VaultDirectory.open(FilePath(vault.path)).configuration.epochs.current == 2)

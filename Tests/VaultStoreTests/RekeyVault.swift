@@ -38,6 +38,8 @@ final class RekeyVault {
         try Data([1, 2, 3]).write(to: URL(filePath: path + "/foreign.txt"))
         try FileManager.default.createDirectory(atPath: path + "/lost+found", withIntermediateDirectories: false)
         try Data([UInt8](repeating: 9, count: 500)).write(to: URL(filePath: path + "/lost+found/inside"))
+        // Of another vault, which lies in this one.
+        try Data([4]).write(to: URL(filePath: path + "/lost+found/vaultfs.tmp.1"))
         #expect(truncate(try vault.backing("stump"), 100) == 0)
     }
 
