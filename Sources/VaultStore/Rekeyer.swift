@@ -111,7 +111,7 @@ package final class Rekeyer {
         (rootStatus, store) = try VaultError.wrapping("cannot rekey", directory.path) { () throws(StoreError) in
             (
                 try directory.descriptor.status(),
-                try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false)
+                try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false, hold: directory.hold)
             )
         }
         shared = Shared(isStopped: isStopped, onProblem: onProblem)

@@ -33,7 +33,8 @@ package final class Repairer {
         store = try VaultError.wrapping("cannot repair", directory.path) { () throws(StoreError) in
             // Without a journal nothing can be written.
             try StrayJournal.stepAside(in: directory.descriptor, chunkSize: keyRing.layout.chunkSize)
-            return try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false, hold: directory.hold)
+            return try Store(
+                root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false, hold: directory.hold)
         }
     }
 

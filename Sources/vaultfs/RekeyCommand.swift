@@ -74,8 +74,10 @@ struct RekeyCommand: ParsableCommand {
         _ vault: VaultDirectory, keeping slot: KeySlot, _ secret: SlotSecret, _ masterKey: SecretBytes,
         _ report: RekeyReport
     ) throws -> SecretBytes {
-        try RekeyBeginning.check(vault, keeping: slot, isForced: force)
+        let authority = SlotAuthority(slot)
         let going = vault.configuration.slots.filter { $0.id != slot.id }
+        for other in going { try authority.checkTouching(other) }
+        try RekeyBeginning.check(vault, keeping: slot, isForced: force)
         report.announce(going, keeping: slot)
         if !yes, !going.isEmpty {
             let slots = going.count == 1 ? "this slot" : "these \(going.count) slots"

@@ -50,6 +50,15 @@ import Testing
         try refused("remove", ["3"])
     }
 
+    @Test func `nor does it rekey, which would take the others away`() throws {
+        try lease(["--expires", "30d"])
+        for options in [["--yes"], ["--yes", "--force"]] {
+            try place.expectRefusal(4, "the secret is that of slot 2, which ends") {
+                try place.run(["rekey", place.vault] + leased + options)
+            }
+        }
+    }
+
     @Test func `it may do what ends with it or before, and change its own secret`() throws {
         try lease(["--expires", "30d"])
         try place.slot("add", leased + new + ["--expires", "29d"]).succeeded()
