@@ -53,9 +53,11 @@ import Testing
     @Test func `nor does it rekey, which would take the others away`() throws {
         try lease(["--expires", "30d"])
         for options in [["--yes"], ["--yes", "--force"]] {
-            try place.expectRefusal(4, "the secret is that of slot 2, which ends") {
-                try place.run(["rekey", place.vault] + leased + options)
-            }
+            let before = try place.configuration
+            let result = try place.run(["rekey", place.vault] + leased + options)
+            #expect(result.exitCode == 4)
+            #expect(result.errors.hasPrefix("vaultfs: the secret is that of slot 2, which ends"))
+            #expect(try place.configuration == before)
         }
     }
 
