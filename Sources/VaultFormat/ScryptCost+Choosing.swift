@@ -9,6 +9,11 @@ extension ScryptCost {
         return allowingWeaker && asked != nil ? new : old
     }
 
+    /// The cost of a slot that nobody asked one for: the standard, or that of the passphrase that is costliest to guess.
+    package static func beside(_ others: [ScryptCost]) -> ScryptCost {
+        others.reduce(.standard) { $1.isAtLeast($0) ? $1 : $0 }
+    }
+
     /// The largest cost of a new slot whose derivation takes at most `limit` on this machine, and how long that is; nil where
     /// the least of them takes longer. Takes less than twice as long as `limit`.
     /// - Parameter measure: how long a derivation takes.

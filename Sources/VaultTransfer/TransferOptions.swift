@@ -4,6 +4,8 @@ package import Glibc
 package struct TransferOptions: Sendable {
     /// Files that differ are replaced.
     package var isReplacing = false
+    /// What differs in its content alone is found, and replaced with the others: not its time, but every byte tells.
+    package var looksAtContents = false
     /// What verifies of a damaged file is written, the rest being a hole.
     package var savesDamaged = false
     /// What gives whoever starts or opens it another's rights is left behind: set-user-ID and set-group-ID bits of files, file

@@ -56,7 +56,7 @@ extension TreeTransfer {
             guard had == count, Self.isSame(wanted, found, count) else {
                 let after = try reading { () throws(StoreError) in try source.status(of: object.item) }
                 guard TransferStamp(after) == TransferStamp(object.status) else { throw .changed }
-                return "what was written is not what the source holds, after byte \(offset)"
+                return "its content is not that of the source, after byte \(offset)"
             }
             if count == 0 { return nil }
             if options.isComparing { self.count { $0.bytes += UInt64(count) } }

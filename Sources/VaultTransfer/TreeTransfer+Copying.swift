@@ -84,9 +84,11 @@ extension TreeTransfer {
         guard TransferStamp.isSame(status, object.status) else { return false }
         switch object.kind {
         case S_IFREG:
-            guard (try? destination.isVouchedFor(existing, workspace)) != true else { return true }
+            let isVouchedFor = (try? destination.isVouchedFor(existing, workspace)) == true
+            if isVouchedFor && !options.looksAtContents { return true }
             // The former transfer was killed, and a power cut may have taken some of it.
             if try difference(existing, object, workspace) != nil { return false }
+            if isVouchedFor { return true }
             try writing(object.path) { () throws(StoreError) in try destination.vouch(for: existing, workspace) }
             return true
         case S_IFLNK:

@@ -19,8 +19,8 @@ enum FailureCode: Int32, CaseIterable {
     case lockFileExists = 10
     case incomplete = 11
     case notKept = 12
-    case notTold = 13
-    case notEnded = 14
+    case notEnded = 13
+    case notTold = 14
 
     var explanation: String {
         switch self {
@@ -37,8 +37,8 @@ enum FailureCode: Int32, CaseIterable {
         case .lockFileExists: "not unlocked: a lock file exists"
         case .incomplete: "import, export: some files could not be copied, the others are there"
         case .notKept: "import, export: not every owner, mode, attribute or device was kept"
-        case .notTold: "verify of a mounted vault: no damage, but some of it always changed"
         case .notEnded: "unmounted, but the daemon has not ended: it waits for the store"
+        case .notTold: "verify of a mounted vault: no damage, but some of it always changed"
         }
     }
 

@@ -55,12 +55,24 @@ struct SlotAddCommand: ParsableCommand {
         try SlotAuthority(opener).checkMaking(expires: expires, window: window)
         let new = try newSecret.read()
         let request = SlotRequest(
-            secret: new.secret, cost: try kdf.cost() ?? .standard, label: label?.text ?? "", expires: expires,
+            secret: new.secret, cost: try cost(for: new.secret.kind, beside: directory.configuration.slots), label: label?.text ?? "", expires: expires,
             window: window)
         let report = NewSlotReport(what: "Added", isJSON: json, recoveryKey: new.recoveryKey)
         let slot = try report.whileDeriving { () throws(VaultError) in
             try SlotEditor(directory, masterKey: masterKey).add(request, onReady: report.showRecoveryKey)
         }
         try report.finish(slot)
+    }
+
+    /// Says on stderr where another passphrase of the vault costs more.
+    private func cost(for kind: SlotKind, beside slots: [KeySlot]) throws -> ScryptCost {
+        guard kind == .passphrase else { return .standard }
+        let others = slots.compactMap(\.kdf.cost)
+        guard let asked = try kdf.cost() else { return .beside(others) }
+        if let costlier = others.first(where: { !asked.isAtLeast($0) }) {
+            Console.report(
+                "guessing is cheaper now: \(SlotReport.text(asked)), the vault has \(SlotReport.text(costlier))")
+        }
+        return asked
     }
 }

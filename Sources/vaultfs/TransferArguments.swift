@@ -3,7 +3,7 @@ internal import VaultTransfer
 
 /// What `import` and `export` of a vault have in common.
 struct TransferArguments: ParsableArguments {
-    @Flag(help: "Replace files that are there and differ.")
+    @Flag(help: "Replace files that are there and differ; with --verify, also where only their contents do.")
     var overwrite = false
 
     @Flag(help: "Then read everything back from disk, what was there already too, and compare it with the source.")
@@ -15,6 +15,7 @@ struct TransferArguments: ParsableArguments {
     var options: TransferOptions {
         var options = TransferOptions()
         options.isReplacing = overwrite
+        options.looksAtContents = overwrite && verify
         return options
     }
 }

@@ -1,6 +1,7 @@
 import Foundation
 import TestSupport
 import Testing
+import VaultFormat
 
 /// `vaultfs slot`, through the binary.
 @Suite(.timeLimit(.minutes(5))) struct SlotCommandTests {
@@ -111,6 +112,18 @@ import Testing
         try place.expectRefusal(1, "there is no slot 7") {
             try place.slot("change", place.opening + ["7", "--new-keyfile", place.file("keyfile")])
         }
+    }
+
+    @Test func `nor does it by another slot`() throws {
+        try place.slot("change", place.opening + ["--keep-secret", "--scrypt-logn", "12"]).succeeded()
+        let new = place.opening + ["--new-passfile", place.file("new")]
+        let weaker = try place.slot("add", new + ["--scrypt-logn", "11"]).succeeded()
+        #expect(
+            weaker.errors.contains("guessing is cheaper now: scrypt N=2^11 r=8 p=1, the vault has scrypt N=2^12 r=8 p=1"))
+        #expect(try place.slot("add", new + ["--scrypt-logn", "12"]).succeeded().errors == "")
+        let costly = try ScryptCost(logN: 19, r: 8, p: 1)
+        #expect(ScryptCost.beside([try ScryptCost(logN: 12, r: 8, p: 1), costly]) == costly)
+        #expect(ScryptCost.beside([]) == .standard)
     }
 
     @Test func `guessing gets no cheaper without a word`() throws {

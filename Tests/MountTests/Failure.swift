@@ -13,7 +13,8 @@ enum Failure: Int32 {
     case damageFound = 8
     case notPurged = 9
     case lockFileExists = 10
-    case notTold = 13
+    case notEnded = 13
+    case notTold = 14
 }
 
 /// One line on standard error that starts `vaultfs: `, in lower case and without a full stop, and the exit code.

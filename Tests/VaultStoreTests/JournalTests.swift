@@ -233,9 +233,11 @@ import VaultFormat
         bytes.replaceSubrange(range.prefix(cut), with: record.prefix(cut))
         try fixture.write(bytes)
         try fixture.fillSlot(1, fileID: file.fileID, chunk: 1, record: record)
+        // Once in 256 the first byte of an IV is zero too.
+        let isHole = record.prefix(cut).allSatisfy { $0 == 0 }
         for isReadOnly in [true, false] {
             let read = try fixture.reopen(in: try fixture.open(isReadOnly: isReadOnly)).get(Self.c, at: Self.c)
-            #expect(read == (cut == 0 ? [UInt8](repeating: 0, count: Self.c) : pattern(Self.c)))
+            #expect(read == (isHole ? [UInt8](repeating: 0, count: Self.c) : pattern(Self.c)))
         }
     }
 

@@ -131,7 +131,11 @@ import VaultTransfer
         let result = try place.importing("tree", options: ["--verify"]).run()
         #expect(result.exitCode == FailureCode.damageFound.rawValue)
         #expect(
-            result.errors.contains("file: what was written is not what the source holds, after byte 0"), "\(result)")
+            result.errors.contains("file: its content is not that of the source, after byte 0"), "\(result)")
+        let replaced = try place.importing("tree", options: ["--verify", "--overwrite", "--json"]).run().succeeded()
+        #expect(try place.fields(replaced)["files"] as? Int == 1)
+        let again = try place.importing("tree", options: ["--verify", "--overwrite", "--json"]).run().succeeded()
+        #expect(try place.fields(again)["files"] as? Int == 0)
         try Command(["cp", "-a", place.path("time"), place.path("tree/file")]).run().succeeded()
         try place.importing("tree", options: ["--verify"]).run().succeeded()
         try place.exporting(to: "out", options: ["--verify"]).run().succeeded()
