@@ -55,8 +55,8 @@ struct SlotAddCommand: ParsableCommand {
         try SlotAuthority(opener).checkMaking(expires: expires, window: window)
         let new = try newSecret.read()
         let request = SlotRequest(
-            secret: new.secret, cost: try cost(for: new.secret.kind, beside: directory.configuration.slots), label: label?.text ?? "", expires: expires,
-            window: window)
+            secret: new.secret, cost: try cost(for: new.secret.kind, beside: directory.configuration.slots),
+            label: label?.text ?? "", expires: expires, window: window)
         let report = NewSlotReport(what: "Added", isJSON: json, recoveryKey: new.recoveryKey)
         let slot = try report.whileDeriving { () throws(VaultError) in
             try SlotEditor(directory, masterKey: masterKey).add(request, onReady: report.showRecoveryKey)
