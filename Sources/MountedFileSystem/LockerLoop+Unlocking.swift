@@ -1,6 +1,7 @@
 internal import BackingStore
 internal import LockFiles
 internal import Logging
+internal import SystemPackage
 internal import VaultCrypto
 
 extension LockerLoop {

@@ -3,8 +3,6 @@ internal import Glibc
 internal import LockFiles
 internal import Logging
 internal import Synchronization
-internal import SystemPackage
-internal import VaultCrypto
 
 /// The loop of a `Locker`'s thread: what locks, what unlocks (Manual/Locking.md, "What locks", "What unlocks").
 struct LockerLoop {
