@@ -14,7 +14,8 @@ struct RekeyCommand: ParsableCommand {
             Draws a new master key, and encrypts every file, name, link and attribute anew, with new keys for each. \
             Whoever had a secret of this vault, a copy of vaultfs.json or the master key itself can read nothing of what \
             is in the vault then. He can still read what he copied before: backups, snapshots and free blocks of the disk \
-            hold old ciphertext, which stays under the old key.
+            hold old ciphertext, which stays under the old key. Copies of vaultfs.json and backups from before open nothing \
+            of what is in the vault then: make new ones. An old backup is of use as a whole.
 
             The secret that is given opens the vault afterwards; every other slot goes, because it cannot be sealed anew \
             without its secret. They are listed before anything is changed; add them again with 'vaultfs slot add'.

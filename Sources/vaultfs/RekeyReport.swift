@@ -103,8 +103,9 @@ final class RekeyReport: Sendable {
         let end = outcome.isFinished ? "nothing is left under the old key" : "the rekey is not finished"
         let slots =
             outcome.isFinished && !removed.isEmpty ? "\nSlots that went are added again with 'vaultfs slot add'." : ""
+        let copies = outcome.isFinished ? "\nCopies of the old vaultfs.json are of no use here: make a new one." : ""
         return "Rekeyed \(objects.joined(separator: ", ")), \(AmountText.bytes(Double(totals.bytes)))\(rate): \(end)."
-            + slots
+            + slots + copies
     }
 
     /// Why the command fails where the rekey is not finished.
