@@ -101,6 +101,15 @@ import Testing
         hold = nil
     }
 
+    @Test("What is given back is not another's note, also where nobody has looked since")
+    func releaseAfterLoss() throws {
+        let hold = try #require(try take())
+        try hold.claim()
+        try takeOver()
+        hold.release()
+        #expect(VaultHold.note(in: vault.root)?.host == "elsewhere")
+    }
+
     @Test("A writer waits out the machine that had the vault and did not give it back; one of this machine it does not")
     func waiting() throws {
         let hold = try #require(try take())
