@@ -119,8 +119,7 @@ struct LostContents {
             case .name, .longName:
                 do throws(StoreError) { try lostAndFound.take(entry, from: directory) } catch .damaged {}
             case .sidecar:
-                let owner = Array(entry.dropLast(".name".utf8.count))
-                if (try? directory.status(of: owner)) == nil { OpenDirectory.remove(entry, from: directory) }
+                if directory.isSidecarOrphaned(entry) { OpenDirectory.remove(entry, from: directory) }
             case .temporary:
                 OpenDirectory.remove(entry, from: directory)
             case .reserved: break

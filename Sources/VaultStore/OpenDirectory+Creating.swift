@@ -181,9 +181,7 @@ extension OpenDirectory {
     }
 
     func changeMode(of entry: [UInt8], to mode: mode_t) throws(StoreError) {
-        try withCString(entry) { (name) throws(StoreError) in
-            _ = try retrying { fchmodat(descriptor.fd, name, mode, 0) }
-        }
+        try Descriptor(at: descriptor.fd, entry, flags: linux_O_PATH).changePinnedMode(to: mode)
     }
 
     /// Removes a temporary directory with nothing but its record in it.

@@ -129,10 +129,7 @@ extension OpenDirectory {
             switch EntryName.kind(of: found.name) {
             case .temporary where ours.map({ !found.name.starts(with: $0) }) ?? true: leftovers.append(found.name)
             case .sidecar where includingSidecars:
-                var status = stat()
-                let entry = Array(found.name.dropLast(".name".utf8.count))
-                let missing = withCString(entry) { fstatat(directory.fd, $0, &status, AT_SYMLINK_NOFOLLOW) } != 0
-                if missing { leftovers.append(found.name) }
+                if directory.isSidecarOrphaned(found.name) { leftovers.append(found.name) }
             default: break
             }
         }
@@ -151,5 +148,17 @@ extension OpenDirectory {
         }
         _ = withCString(recordEntry) { unlinkat(inside.fd, $0, 0) }
         _ = withCString(entry) { unlinkat(directory.fd, $0, AT_REMOVEDIR) }
+    }
+}
+
+extension Descriptor {
+    /// Whether the entry of a sidecar in this directory is known to be gone: where that cannot be told it is not.
+    func isSidecarOrphaned(_ sidecar: [UInt8]) -> Bool {
+        do throws(StoreError) {
+            _ = try status(of: Array(sidecar.dropLast(".name".utf8.count)))
+            return false
+        } catch {
+            return error == .system(.noSuchFileOrDirectory)
+        }
     }
 }

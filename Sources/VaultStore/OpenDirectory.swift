@@ -126,16 +126,22 @@ package final class OpenDirectory: Sendable {
 extension Descriptor {
     /// What a long name's sidecar holds; nil where there is none to be read.
     func sidecarBlob(of entry: [UInt8]) -> [UInt8]? {
-        guard
-            let file = try? Descriptor(
-                at: fd, EntryName.sidecar(of: entry), flags: O_RDONLY | O_NONBLOCK)
-        else { return nil }
+        do throws(StoreError) { return try readSidecar(of: entry) } catch { return nil }
+    }
+
+    /// What a long name's sidecar holds; nil where there is none.
+    func readSidecar(of entry: [UInt8]) throws(StoreError) -> [UInt8]? {
+        let file: Descriptor
+        do throws(StoreError) {
+            file = try Descriptor(at: fd, EntryName.sidecar(of: entry), flags: O_RDONLY | O_NONBLOCK)
+        } catch .system(.noSuchFileOrDirectory) {
+            return nil
+        }
         // The longest name gives 272 bytes; whatever is longer does not authenticate.
         var bytes = [UInt8](repeating: 0, count: 512)
-        let count =
-            (try? bytes.withMutableBytes { (buffer) throws(StoreError) -> Int in
-                try file.read(at: 0, into: buffer)
-            }) ?? 0
+        let count = try bytes.withMutableBytes { (buffer) throws(StoreError) -> Int in
+            try file.read(at: 0, into: buffer)
+        }
         bytes.removeLast(bytes.count - count)
         return bytes
     }

@@ -43,13 +43,11 @@ package struct Owner: Sendable {
     func apply(toEntry entry: [UInt8], in directory: Int32) throws(StoreError) {
         var parent = stat()
         try retrying { fstatat(directory, "", &parent, linux_AT_EMPTY_PATH) }
-        try withCString(entry) { (name) throws(StoreError) in
-            var made = stat()
-            try retrying { fstatat(directory, name, &made, AT_SYMLINK_NOFOLLOW) }
-            try retrying { fchownat(directory, name, uid, group(in: parent, made: made), AT_SYMLINK_NOFOLLOW) }
-            if made.st_mode & S_IFMT != S_IFLNK && made.st_mode & (S_ISUID | S_ISGID) != 0 {
-                try retrying { fchmodat(directory, name, made.st_mode & 0o7777, 0) }
-            }
+        let pin = try Descriptor(at: directory, entry, flags: linux_O_PATH)
+        let made = try pin.status()
+        try retrying { fchownat(pin.fd, "", uid, group(in: parent, made: made), linux_AT_EMPTY_PATH) }
+        if made.st_mode & S_IFMT != S_IFLNK && made.st_mode & (S_ISUID | S_ISGID) != 0 {
+            try pin.changePinnedMode(to: made.st_mode & 0o7777)
         }
     }
 }

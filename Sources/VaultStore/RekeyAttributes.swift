@@ -18,20 +18,21 @@ enum RekeyAttributes {
         let attributes = ExtendedAttributes(object)
         let own = try names(of: attributes).filter { $0.starts(with: ownPrefix) }
         guard !own.isEmpty else { return [] }
-        let codecs: (old: AttributeCodec, new: AttributeCodec)
+        var found: [RekeyIntent.Attribute] = []
+        for stored in own { found.append(RekeyIntent.Attribute(name: stored, value: try attributes.value(of: stored))) }
+        return try encrypted(found, from: oldKey, to: newKey)
+    }
+
+    /// Attributes as they are stored under one key, as they are to be under another.
+    static func encrypted(
+        _ attributes: [RekeyIntent.Attribute], from oldKey: SecretBytes, to newKey: SecretBytes
+    ) throws(StoreError) -> [RekeyIntent.Attribute] {
+        var result: [RekeyIntent.Attribute] = []
         do throws(FormatError) {
-            codecs = (try AttributeCodec(key: oldKey), try AttributeCodec(key: newKey))
+            let (old, new) = (try AttributeCodec(key: oldKey), try AttributeCodec(key: newKey))
+            for attribute in attributes { result.append(try encrypted(attribute.name, attribute.value, old, new)) }
         } catch {
             throw StoreError(error)
-        }
-        var result: [RekeyIntent.Attribute] = []
-        for stored in own {
-            let value = try attributes.value(of: stored)
-            do throws(FormatError) {
-                result.append(try encrypted(stored, value, codecs.old, codecs.new))
-            } catch {
-                throw StoreError(error)
-            }
         }
         return result
     }

@@ -5,12 +5,22 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// Gives a directory another secret: its names, its attributes, and then its record. It may be done any number of times, and
-/// goes on from wherever it was stopped.
+/// Gives a directory another secret: its names, its attributes, and then its record. Or, where that fails, its old one back.
+/// Either may be done any number of times, and goes on from wherever it or the other was stopped.
 struct RekeyDirectoryStep {
     private struct Renaming {
         let entry: [UInt8]
         let encoded: EntryName.Encoded
+    }
+
+    /// From which record to which.
+    private struct Change {
+        let oldKeys: DirectoryKeys
+        let newKeys: DirectoryKeys
+        let newRecord: [UInt8]
+        let attributes: [RekeyIntent.Attribute]
+        /// Going back: what cannot be done stays as a leftover, where nothing is lost with it.
+        let isUndoing: Bool
     }
 
     private let step: RekeyIntent.Directory
@@ -26,17 +36,39 @@ struct RekeyDirectoryStep {
     }
 
     func perform() throws(StoreError) {
-        let directory = try root.directory(at: step.path)
+        let (old, new) = (try keys(step.oldRecord), try keys(step.newRecord))
+        try make(
+            Change(
+                oldKeys: old, newKeys: new, newRecord: step.newRecord, attributes: step.attributes, isUndoing: false))
+    }
+
+    /// Gives the directory all that it had under the old record.
+    func undo() throws(StoreError) {
+        let (old, new) = (try keys(step.oldRecord), try keys(step.newRecord))
+        let attributes = try RekeyAttributes.encrypted(
+            step.attributes, from: new.attributeKey, to: old.attributeKey)
+        try make(
+            Change(oldKeys: new, newKeys: old, newRecord: step.oldRecord, attributes: attributes, isUndoing: true))
+    }
+
+    private func make(_ change: Change) throws(StoreError) {
+        let directory = try RekeyPlace.at(step.path, from: root, keyRing: keyRing)
+        try withExtendedLifetime(directory) { () throws(StoreError) in try make(change, in: directory.descriptor) }
+    }
+
+    private func make(_ change: Change, in directory: Descriptor) throws(StoreError) {
         let (record, status) = try OpenDirectory.readRecord(of: directory)
         guard record == step.oldRecord || record == step.newRecord else {
             throw .damaged("vaultfs.rekey: the directory has another record")
         }
-        let (old, new) = (try keys(step.oldRecord), try keys(step.newRecord))
-        try rename(try renamings(in: directory, old, new), in: directory)
-        try removeSidecars(in: directory)
-        try replaceAttributes(of: directory, old)
-        if record != step.newRecord { try replaceRecord(of: directory, like: status) }
-        try retrying { futimens(directory.fd, [time(0), time(2)]) }
+        let renamings = try renamings(change, in: directory)
+        try writeSidecars(of: renamings, in: directory)
+        try rename(renamings, in: directory)
+        try removeSidecars(change, in: directory)
+        try replaceAttributes(change, of: directory)
+        if record != change.newRecord { try replaceRecord(change, of: directory, like: status) }
+        // Best effort: another's directory keeps the times of the change.
+        futimens(directory.fd, [time(0), time(2)])
         try directory.synchronize(dataOnly: false)
     }
 
@@ -53,28 +85,42 @@ struct RekeyDirectoryStep {
         timespec(tv_sec: Int(truncatingIfNeeded: step.times[index]), tv_nsec: Int(clamping: step.times[index + 1]))
     }
 
-    /// The entries whose names authenticate under the old secret; others are of the new one, or of nobody's. Sidecars of the
-    /// new ones are durable when this returns.
-    private func renamings(
-        in directory: Descriptor, _ old: DirectoryKeys, _ new: DirectoryKeys
-    ) throws(StoreError) -> [Renaming] {
+    /// The entries whose names authenticate under the old secret; others are of the new one, or of nobody's.
+    /// - Throws: `.damaged` for an entry that is the vault's and has lost its name: it would not get it back.
+    private func renamings(_ change: Change, in directory: Descriptor) throws(StoreError) -> [Renaming] {
+        let names = RekeyNames(directory: directory, keyRing: keyRing)
         var renamings: [Renaming] = []
-        var hasSidecars = false
-        for entry in try directory.allEntries() {
-            let kind = EntryName.kind(of: entry)
-            guard kind == .name || kind == .longName else { continue }
-            let blob = kind == .longName ? directory.sidecarBlob(of: entry) : nil
-            guard let name = EntryName.decode(entry, sidecarBlob: blob, keys: old) else { continue }
-            let encoded: EntryName.Encoded
-            do throws(FormatError) { encoded = try EntryName.encode(name, keys: new) } catch { throw StoreError(error) }
-            if let blob = encoded.sidecarBlob {
-                try writeSidecar(of: encoded.entry, blob, insteadOf: entry, in: directory)
-                hasSidecars = true
+        for entry in try directory.allEntries() where RekeyNames.isObject(entry) {
+            let found: (name: [UInt8], key: Int)?
+            do throws(StoreError) {
+                found = try names.name(of: entry, under: [change.oldKeys, change.newKeys])
+            } catch .damaged(let reason) {
+                guard change.isUndoing else { throw .damaged(reason) }
+                // It was not given another name either.
+                continue
             }
-            renamings.append(Renaming(entry: entry, encoded: encoded))
+            guard let found, found.key == 0 else { continue }
+            do throws(FormatError) {
+                renamings.append(
+                    Renaming(entry: entry, encoded: try EntryName.encode(found.name, keys: change.newKeys)))
+            } catch {
+                throw StoreError(error)
+            }
+        }
+        return renamings
+    }
+
+    /// They are durable when this returns.
+    private func writeSidecars(of renamings: [Renaming], in directory: Descriptor) throws(StoreError) {
+        var hasSidecars = false
+        for renaming in renamings {
+            guard let blob = renaming.encoded.sidecarBlob else { continue }
+            hasSidecars = true
+            // One that was written before, by this step or by what it undoes.
+            if directory.sidecarBlob(of: renaming.encoded.entry) == blob { continue }
+            try writeSidecar(of: renaming.encoded.entry, blob, insteadOf: renaming.entry, in: directory)
         }
         if hasSidecars { try directory.synchronize(dataOnly: false) }
-        return renamings
     }
 
     private func writeSidecar(
@@ -102,47 +148,57 @@ struct RekeyDirectoryStep {
                     flags: linux_RENAME_NOREPLACE)
             } catch .system(.fileExists) {
                 // Nobody but who knows the new secret can have made it: it is a copy, and what is here stays for 'verify'.
+            } catch .system(let errno) where !StoreError.system(errno).endsRekey {
+                throw .damaged("\(RekeyNames.shown(renaming.entry)) cannot be renamed: \(errno)")
             }
         }
         // No sidecar goes before its entry has gone for good.
         if !renamings.isEmpty { try directory.synchronize(dataOnly: false) }
     }
 
-    private func removeSidecars(in directory: Descriptor) throws(StoreError) {
+    private func removeSidecars(_ change: Change, in directory: Descriptor) throws(StoreError) {
         for entry in try directory.allEntries() where EntryName.kind(of: entry) == .sidecar {
-            let owner = Array(entry.dropLast(".name".utf8.count))
+            guard directory.isSidecarOrphaned(entry) else { continue }
+            try before(.removeSidecar)
             do throws(StoreError) {
-                _ = try directory.status(of: owner)
-            } catch .system(.noSuchFileOrDirectory) {
-                try before(.removeSidecar)
-                _ = withCString(entry) { unlinkat(directory.fd, $0, 0) }
+                try withCString(entry) { (name) throws(StoreError) in
+                    _ = try retrying { unlinkat(directory.fd, name, 0) }
+                }
+            } catch {
+                if !change.isUndoing { throw error }
             }
         }
     }
 
     /// The old ones go first: there may be no room for both. The intent holds what is to be set.
-    private func replaceAttributes(of directory: Descriptor, _ old: DirectoryKeys) throws(StoreError) {
-        guard !step.attributes.isEmpty else { return }
+    private func replaceAttributes(_ change: Change, of directory: Descriptor) throws(StoreError) {
+        guard !change.attributes.isEmpty else { return }
         let attributes = ExtendedAttributes(directory)
         let codec: AttributeCodec
-        do throws(FormatError) { codec = try AttributeCodec(key: old.attributeKey) } catch { throw StoreError(error) }
+        do throws(FormatError) { codec = try AttributeCodec(key: change.oldKeys.attributeKey) } catch {
+            throw StoreError(error)
+        }
         for stored in try attributes.names() where codec.name(ofStored: stored) != nil {
             try before(.removeAttribute)
             try attributes.remove(stored)
         }
-        for attribute in step.attributes {
+        for attribute in change.attributes {
+            // Undoing, it may be there still, in a directory that nothing can be set on.
+            if (try? attributes.value(of: attribute.name)) == attribute.value { continue }
             try before(.setAttribute)
             try attributes.set(attribute.name, attribute.value, flags: 0)
         }
     }
 
-    private func replaceRecord(of directory: Descriptor, like status: stat) throws(StoreError) {
+    private func replaceRecord(
+        _ change: Change, of directory: Descriptor, like status: stat
+    ) throws(StoreError) {
         let temporary = Array(try VaultDirectory.temporaryEntry().utf8)
         try before(.writeRecord)
         do throws(StoreError) {
             // The names and attributes before the record by which they are read.
             try directory.synchronize(dataOnly: false)
-            try directory.makeFile(temporary, of: step.newRecord, like: status)
+            try directory.makeFile(temporary, of: change.newRecord, like: status)
             try before(.placeRecord)
             try OpenDirectory.rename(
                 temporary, from: directory.fd, to: directory.fd, as: OpenDirectory.recordEntry, flags: 0)

@@ -36,23 +36,48 @@ struct RekeyIntentFile {
         }
     }
 
-    /// Does the step that was begun and not ended, where there is one.
-    /// - Throws: `.damaged` for a file that does not authenticate, which is never followed.
+    /// Does the step that was begun and not ended, where there is one; where that cannot be done, undoes it.
+    /// - Throws: `.damaged` for a file that does not authenticate, which is never followed, and where it can be neither done
+    ///   nor undone: then it is there still.
     func rollForward() throws(StoreError) {
         guard let intent = try read() else { return }
-        try perform(intent)
-        try end(intent)
+        // The next rekey tries again what was undone, and says of what it is.
+        _ = try settle(intent)
     }
 
     /// Writes down what is to be done, does it, and forgets it.
     /// - Parameter space: bytes that it may take: where there are not so many, nothing is begun.
-    /// - Throws: `ENOSPC` before anything is changed.
+    /// - Throws: `ENOSPC` before anything is changed. Whatever else: all was undone, unless the file is there.
     func carryOut(_ intent: RekeyIntent, space: Int = 0) throws(StoreError) {
         let reserve = try reserve(space + Self.leastSpace)
         defer { _ = withCString(reserve) { unlinkat(root.fd, $0, 0) } }
-        try write(intent)
-        try perform(intent)
+        do throws(StoreError) { try write(intent) } catch {
+            // Nothing was begun.
+            _ = withCString(Self.entry) { unlinkat(root.fd, $0, 0) }
+            throw error
+        }
+        if let failure = try settle(intent) { throw failure }
+    }
+
+    /// Does the step, or undoes it, and forgets it. The file stays until one of them is done wholly: a kill leaves what
+    /// either can go on with.
+    /// - Returns: why it was undone.
+    private func settle(_ intent: RekeyIntent) throws(StoreError) -> StoreError? {
+        var failure: StoreError?
+        do throws(StoreError) {
+            try perform(intent)
+        } catch {
+            // Going back would meet the same: no space, no memory.
+            if error.endsRekey { throw error }
+            failure = error
+            do throws(StoreError) { try undo(intent) } catch let second {
+                throw .damaged(
+                    "vaultfs.rekey: a step in \(intent.shownPlace) can neither be done (\(error.reason)) nor undone "
+                        + "(\(second.reason))")
+            }
+        }
         try end(intent)
+        return failure
     }
 
     /// Makes a file that takes the space, so that a step which is under way does not run out of it.
@@ -86,6 +111,12 @@ struct RekeyIntentFile {
             if case .links(let step) = intent, step.temporary == entry { continue }
             _ = withCString(entry) { unlinkat(root.fd, $0, 0) }
         }
+    }
+
+    /// What a reader is told, which must not read the vault: what is half done, and where.
+    func refusal() -> StoreError {
+        let place = (try? read()).flatMap { $0 }.map { " in \($0.shownPlace)" } ?? ""
+        return .damaged("vaultfs.rekey: a step of a rekey\(place) is half done: it is ended by an opening for writing")
     }
 
     private func read() throws(StoreError) -> RekeyIntent? {
@@ -132,7 +163,14 @@ struct RekeyIntentFile {
     private func attempt(_ intent: RekeyIntent) throws(StoreError) {
         switch intent {
         case .directory(let step): try RekeyDirectoryStep(step, root: root, keyRing: keyRing, before: before).perform()
-        case .links(let step): try RekeyLinksStep(step, root: root, before: before).perform()
+        case .links(let step): try RekeyLinksStep(step, root: root, keyRing: keyRing, before: before).perform()
+        }
+    }
+
+    private func undo(_ intent: RekeyIntent) throws(StoreError) {
+        switch intent {
+        case .directory(let step): try RekeyDirectoryStep(step, root: root, keyRing: keyRing, before: before).undo()
+        case .links(let step): try RekeyLinksStep(step, root: root, keyRing: keyRing, before: before).undo()
         }
     }
 
@@ -147,14 +185,19 @@ struct RekeyIntentFile {
     }
 }
 
-extension Descriptor {
-    /// The directory that a path of entries leads to from this one, no link followed.
-    func directory(at path: some Sequence<[UInt8]>) throws(StoreError) -> Descriptor {
-        var directory = try Descriptor(at: fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        for entry in path { directory = try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_DIRECTORY) }
-        return directory
+extension RekeyIntent {
+    /// The backing directory, or one of them, that is being changed, for messages.
+    fileprivate var shownPlace: String {
+        let path: [[UInt8]] =
+            switch self {
+            case .directory(let step): step.path
+            case .links(let step): step.paths.first?.dropLast() ?? []
+            }
+        return path.isEmpty ? "the vault's root" : path.map(RekeyNames.shown).joined(separator: "/")
     }
+}
 
+extension Descriptor {
     /// All entries of this directory but `.` and `..`, before any is changed: reading one that changes may leave some out.
     func allEntries() throws(StoreError) -> [[UInt8]] {
         var reader = DirectoryReader(try Descriptor(at: fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY))

@@ -5,30 +5,69 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// Has every name of a file or symbolic link lead to the object that takes its place. It may be done any number of times.
+/// Has every name of a file or symbolic link lead to the object that takes its place. Or, where that fails, to the old one
+/// again. Either may be done any number of times.
 struct RekeyLinksStep {
+    private struct Name {
+        let entry: [UInt8]
+        let directory: Descriptor
+        /// Keeps a directory that is closed to its owner open.
+        var place: RekeyPlace?
+    }
+
     private let step: RekeyIntent.Links
     private let root: Descriptor
+    private let keyRing: KeyRing
     private let before: RekeyHook
 
-    init(_ step: RekeyIntent.Links, root: Descriptor, before: @escaping RekeyHook) {
+    init(_ step: RekeyIntent.Links, root: Descriptor, keyRing: KeyRing, before: @escaping RekeyHook) {
         self.step = step
         self.root = root
+        self.keyRing = keyRing
         self.before = before
     }
 
     func perform() throws(StoreError) {
+        let new = Name(entry: step.temporary, directory: root)
         for path in step.paths {
-            guard let entry = path.last, let directory = try parent(of: path) else { continue }
-            guard try isOld(entry, in: directory) else { continue }
-            try replace(entry, in: directory)
+            guard let name = try name(at: path), try isOld(name.entry, in: name.directory) else { continue }
+            try replace(name, by: new)
         }
     }
 
-    /// Nil where somebody has removed it meanwhile.
-    private func parent(of path: [[UInt8]]) throws(StoreError) -> Descriptor? {
+    /// Has the names that lead to the new object lead to the old one again.
+    func undo() throws(StoreError) {
+        let new: stat
+        do throws(StoreError) { new = try root.status(of: step.temporary) } catch .system(.noSuchFileOrDirectory) {
+            // What it was can no longer be told; each name leads to a whole object.
+            return
+        }
+        // Paths, not descriptors: there may be more than a process can have open.
+        var replaced: [[[UInt8]]] = []
+        var old: Name?
+        for path in step.paths {
+            guard let name = try name(at: path) else { continue }
+            if try isOld(name.entry, in: name.directory) {
+                old = name
+            } else if let status = try? name.directory.status(of: name.entry),
+                status.st_dev == new.st_dev, status.st_ino == new.st_ino
+            {
+                replaced.append(path)
+            }
+        }
+        // Where every name leads to the new object there is nothing that could not be done.
+        guard let old else { return }
+        for path in replaced {
+            if let name = try name(at: path) { try replace(name, by: old) }
+        }
+    }
+
+    /// Nil where somebody has removed its directory meanwhile.
+    private func name(at path: [[UInt8]]) throws(StoreError) -> Name? {
+        guard let entry = path.last else { return nil }
         do throws(StoreError) {
-            return try root.directory(at: path.dropLast())
+            let place = try RekeyPlace.at(path.dropLast(), from: root, keyRing: keyRing)
+            return Name(entry: entry, directory: place.descriptor, place: place)
         } catch .system(.noSuchFileOrDirectory) {
             return nil
         }
@@ -44,19 +83,20 @@ struct RekeyLinksStep {
             return status.st_mode & S_IFMT == S_IFLNK ? try directory.linkTarget(of: entry) == stored : false
         case .file(let id):
             guard status.st_mode & S_IFMT == S_IFREG else { return false }
-            let file = try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+            let file = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH).reopenedForReading()
             return try RekeyClaim(of: file)?.fileID == id
         }
     }
 
-    private func replace(_ entry: [UInt8], in directory: Descriptor) throws(StoreError) {
+    private func replace(_ name: Name, by object: Name) throws(StoreError) {
+        let directory = name.directory
         let times = try directory.status()
         let temporary = Array(try VaultDirectory.temporaryEntry().utf8)
         try before(.linkName)
         do throws(StoreError) {
-            try withCString(step.temporary) { (new) throws(StoreError) in
-                try withCString(temporary) { (name) throws(StoreError) in
-                    _ = try retrying { linkat(root.fd, new, directory.fd, name, 0) }
+            try withCString(object.entry) { (existing) throws(StoreError) in
+                try withCString(temporary) { (new) throws(StoreError) in
+                    _ = try retrying { linkat(object.directory.fd, existing, directory.fd, new, 0) }
                 }
             }
         } catch .system(.noSuchFileOrDirectory) {
@@ -64,12 +104,13 @@ struct RekeyLinksStep {
         }
         do throws(StoreError) {
             try before(.renameLink)
-            try OpenDirectory.rename(temporary, from: directory.fd, to: directory.fd, as: entry, flags: 0)
+            try OpenDirectory.rename(temporary, from: directory.fd, to: directory.fd, as: name.entry, flags: 0)
         } catch {
             _ = withCString(temporary) { unlinkat(directory.fd, $0, 0) }
             throw error
         }
-        try retrying { futimens(directory.fd, [times.st_atim, times.st_mtim]) }
+        // Best effort: another's directory keeps the times of the change.
+        futimens(directory.fd, [times.st_atim, times.st_mtim])
         // Before the intent goes.
         try directory.synchronize(dataOnly: false)
     }

@@ -43,7 +43,7 @@ struct RekeyObjects {
         do throws(StoreError) {
             switch object.status.st_mode & S_IFMT {
             case S_IFREG where object.status.st_size >= off_t(FileHeader.size):
-                let reader = try object.pin.reopened(flags: O_RDONLY | O_NONBLOCK)
+                let reader = try object.pin.reopenedForReading()
                 let header = try EncryptedFile.readHeader(of: reader, keyRing: keyRing).0
                 return header.epoch == keyRing.epochs.current ? .current : .previousFile(reader, header)
             case S_IFLNK:

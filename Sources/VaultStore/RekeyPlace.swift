@@ -1,4 +1,5 @@
 internal import BackingStore
+internal import CLinux
 internal import Glibc
 internal import Synchronization
 internal import SystemPackage
@@ -25,15 +26,18 @@ final class RekeyPlace: Sendable {
     private init(
         _ entry: [UInt8], in parent: Descriptor, path: [[UInt8]], shown: [UInt8], isNamed: Bool, keyRing: KeyRing
     ) throws(StoreError) {
-        let before = try parent.status(of: entry)
+        // Pinned: the mode of what was looked at is changed, and nothing else.
+        let pin = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
+        let before = try pin.status()
         let isClosed = before.st_mode & 0o700 != 0o700 && geteuid() != 0 && before.st_uid == geteuid() && isNamed
         closedMode = isClosed ? before.st_mode & 0o7777 : nil
-        if isClosed {
-            try withCString(entry) { (name) throws(StoreError) in
-                _ = try retrying { fchmodat(parent.fd, name, before.st_mode & 0o7777 | 0o700, 0) }
-            }
+        if isClosed { try pin.changePinnedMode(to: before.st_mode & 0o7777 | 0o700) }
+        do throws(StoreError) {
+            descriptor = try Descriptor(at: pin.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+        } catch {
+            if isClosed { try? pin.changePinnedMode(to: before.st_mode & 0o7777) }
+            throw error
         }
-        descriptor = try Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_DIRECTORY)
         status = before
         self.path = path
         self.shown = shown
@@ -55,6 +59,15 @@ final class RekeyPlace: Sendable {
     /// The root of a vault.
     static func root(_ descriptor: Descriptor, keyRing: KeyRing) throws(StoreError) -> RekeyPlace {
         try RekeyPlace([UInt8(ascii: ".")], in: descriptor, path: [], shown: [], isNamed: true, keyRing: keyRing)
+    }
+
+    /// The directory that a path of entries leads to from a vault's root, no link followed.
+    static func at(
+        _ path: some Sequence<[UInt8]>, from root: Descriptor, keyRing: KeyRing
+    ) throws(StoreError) -> RekeyPlace {
+        var place = try self.root(root, keyRing: keyRing)
+        for entry in path { place = try place.inner(entry, keyRing: keyRing) }
+        return place
     }
 
     deinit {

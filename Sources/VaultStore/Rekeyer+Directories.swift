@@ -37,6 +37,7 @@ extension Rekeyer {
             throw StoreError(error)
         }
         guard old.isRoot == place.path.isEmpty else { throw .damaged("vaultfs.dir: the root's flag") }
+        try checkFeasible(place, oldKeys)
         let attributes = try RekeyAttributes.encrypted(
             of: place.descriptor, from: oldKeys.attributeKey, to: made.keys.attributeKey)
         let step = RekeyIntent.Directory(
@@ -45,6 +46,30 @@ extension Rekeyer {
         let longNames = try place.descriptor.allEntries().count { EntryName.kind(of: $0) == .longName }
         let space = longNames * 4096 + attributes.reduce(0) { $0 + $1.name.count + $1.value.count + 4096 }
         try intents.carryOut(.directory(step), space: space)
+    }
+
+    /// Refuses before anything is begun what a step could only undo.
+    private func checkFeasible(_ place: RekeyPlace, _ keys: DirectoryKeys) throws(StoreError) {
+        let owner = try OpenDirectory.readRecord(of: place.descriptor).status.st_uid
+        guard [0, owner].contains(geteuid()) else {
+            throw .damaged("vaultfs.dir is of the user with the id \(owner), who alone can replace it, or root")
+        }
+        let names = RekeyNames(directory: place.descriptor, keyRing: store.keyRing)
+        for entry in try place.descriptor.allEntries() where RekeyNames.isObject(entry) {
+            try names.check(entry, under: [keys])
+        }
+    }
+
+    /// An object whose name is lost, or cannot be read, is under the old key.
+    private func checkName(of entry: [UInt8], in place: RekeyPlace) throws(StoreError) {
+        // A directory of the previous epoch is named as a whole.
+        guard let keys = place.keys, place.record?.epoch == store.keyRing.epochs.current else { return }
+        do throws(StoreError) {
+            try RekeyNames(directory: place.descriptor, keyRing: store.keyRing).check(entry, under: [keys])
+        } catch {
+            if error.endsRekey { throw error }
+            shared.take(error, about: place.shownPath(of: entry))
+        }
     }
 
     /// Whether nothing of the previous epoch is left, and nothing that may be.
@@ -59,6 +84,9 @@ extension Rekeyer {
                     shared.problem(place.shown, "vaultfs.dir: missing, or it does not authenticate")
                 }
                 if place.record?.epoch == previous { left += 1 }
+                for entry in try place.descriptor.allEntries() where RekeyNames.isObject(entry) {
+                    try checkName(of: entry, in: place)
+                }
             },
             visit: { [self] (object) throws(StoreError) in
                 switch try objects.standing(of: object) {

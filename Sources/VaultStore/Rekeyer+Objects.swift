@@ -85,14 +85,16 @@ extension Rekeyer {
                 try rekeyLinkSet(paths, workspace)
             } catch {
                 if error.endsRekey { throw error }
-                shared.take(error, about: try shownPath(paths[0]))
+                // With a step half done none may be begun.
+                if try RekeyIntentFile.isThere(in: store.root) { throw error }
+                shared.take(error, about: shownPath(paths[0]))
             }
         }
     }
 
     private func rekeyLinkSet(_ paths: [[[UInt8]]], _ workspace: Workspace) throws(StoreError) {
         guard let entry = paths[0].last else { return }
-        let place = try place(at: paths[0].dropLast())
+        let place = try RekeyPlace.at(paths[0].dropLast(), from: store.root, keyRing: store.keyRing)
         let pin = try Descriptor(at: place.descriptor.fd, entry, flags: linux_O_PATH)
         let object = RekeyWalk.Object(entry: entry, place: place, pin: pin, status: try pin.status())
         let temporary = Array(try VaultDirectory.temporaryEntry().utf8)
@@ -126,14 +128,11 @@ extension Rekeyer {
         shared.count { if isFile { $0.files += 1 } else { $0.links += 1 } }
     }
 
-    private func place(at path: ArraySlice<[UInt8]>) throws(StoreError) -> RekeyPlace {
-        var place = try RekeyPlace.root(store.root, keyRing: store.keyRing)
-        for entry in path { place = try place.inner(entry, keyRing: store.keyRing) }
-        return place
-    }
-
-    private func shownPath(_ path: [[UInt8]]) throws(StoreError) -> [UInt8] {
-        guard let entry = path.last else { return [] }
-        return try place(at: path.dropLast()).shownPath(of: entry)
+    /// With the backing entries where the directory cannot be opened.
+    private func shownPath(_ path: [[UInt8]]) -> [UInt8] {
+        guard let entry = path.last,
+            let place = try? RekeyPlace.at(path.dropLast(), from: store.root, keyRing: store.keyRing)
+        else { return Array(path.joined(separator: [UInt8(ascii: "/")])) }
+        return place.shownPath(of: entry)
     }
 }

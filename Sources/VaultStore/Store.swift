@@ -56,8 +56,10 @@ package final class Store: Sendable {
         isOnFuse = linux_filesystem_type(copy) == 0x6573_5546  // FUSE_SUPER_MAGIC, statfs(2)
         do { temporaryPrefix = String(try SecureRandom.integer(), radix: 16) } catch { throw StoreError(error) }
         if isReadOnly {
-            if keyRing.intentCipher != nil, try RekeyIntentFile.isThere(in: self.root) {
-                throw .damaged("vaultfs.rekey: a step of a rekey is half done")
+            if let intents = RekeyIntentFile(root: self.root, keyRing: keyRing),
+                try RekeyIntentFile.isThere(in: self.root)
+            {
+                throw intents.refusal()
             }
         } else {
             // Before anything is looked up, made or swept.
