@@ -116,7 +116,8 @@ final class RekeyReport: Sendable {
         return CommandFailure(
             .damageFound,
             "\(vault.shown): \(AmountText.counted(outcome.totals.problems, "object")) under the old key still: undo what "
-                + "denies a change of it, repair damage with 'vaultfs verify --repair', or save with 'vaultfs export --damaged' and delete, then rekey again"
+                + "denies a change of it, repair damage with 'vaultfs verify --repair', or save with "
+                + "'vaultfs export --damaged' and delete, then rekey again"
         )
     }
 }

@@ -116,10 +116,12 @@ import VaultFormat
         "a step that can neither be done nor undone ends the rekey with where and why; the next opening ends the step",
         arguments: [RekeyPoint.renameName, .renameLink])
     func stuck(at point: RekeyPoint) throws {
-        // One directory, in which the first names have been given before.
-        let vault =
-            try point == .renameLink
-            ? RekeyVault() : RekeyVault { for number in 0..<8 { try $0.file("\(number)", count: 10) } }
+        // One directory, and one file with several names: what fails is not the first of a step.
+        let vault = try RekeyVault { writer in
+            for number in 0..<8 { try writer.file("\(number)", count: 10) }
+            let entry = try writer.root.encode(ascii("0")).entry
+            for number in 0..<5 { try writer.root.link(ascii("link \(number)"), to: entry, in: writer.root.descriptor) }
+        }
         let before = try tree(vault.path)
         let error = #expect(throws: VaultError.self) {
             try RekeyVault.rekey(vault.path, threads: 1, before: failing(.system(.notPermitted), at: point, from: 3))
