@@ -42,7 +42,7 @@ struct VaultSubject: MountSubject {
             root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly,
             followsWriter: request.isShared, hold: directory.hold)
         directory.hold?.onLoss.withLock {
-            $0 = { log("another machine has taken the vault over: nothing is written any more; unmount it") }
+            $0 = { log("vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it") }
         }
         let path = request.source
         let fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))

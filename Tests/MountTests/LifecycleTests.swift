@@ -117,7 +117,7 @@ extension MountTests {
             try vault.unmount()
             let left = try vault.account.run(["ls", "-A", vault.vault]).output.split(separator: "\n").sorted()
             let own = ["vaultfs.dir", "vaultfs.journal", "vaultfs.json", "vaultfs.lock"]
-            #expect(left.filter { !own.contains($0) } == [])
+            #expect(left.filter { !own.contains(String($0)) } == [])
         }
     }
 }
