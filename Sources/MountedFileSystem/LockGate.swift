@@ -22,7 +22,8 @@ package final class LockGate: Sendable {
     private let current = Atomic<UInt8>(State.unlocked.rawValue)
     private let unlockedOnce = Atomic<Bool>(true)
     private let passages = Monitor<[Passage]>([])
-    private let isDraining = Atomic<Bool>(false)
+    /// How many wait for requests to leave.
+    private let drains = Atomic<Int>(0)
     private let lastActivity = Atomic<Int>(0)
     private let hasExpired = Atomic<Bool>(false)
     /// Milliseconds of CLOCK_MONOTONIC from which on the next activity is told.
@@ -102,15 +103,15 @@ package final class LockGate: Sendable {
         let steps = passage.steps.load(ordering: .relaxed)
         guard steps & 1 == 1 else { return }
         passage.steps.store(steps + 1, ordering: .sequentiallyConsistent)
-        if isDraining.load(ordering: .sequentiallyConsistent) { passages.update { _ in } }
+        if drains.load(ordering: .sequentiallyConsistent) > 0 { passages.update { _ in } }
     }
 
     /// Waits until every request that is inside now has left, or until the deadline, of CLOCK_MONOTONIC.
     /// - Returns: how many are still inside.
     @discardableResult
     package func drain(until deadline: timespec? = nil) -> Int {
-        isDraining.store(true, ordering: .sequentiallyConsistent)
-        defer { isDraining.store(false, ordering: .sequentiallyConsistent) }
+        drains.add(1, ordering: .sequentiallyConsistent)
+        defer { drains.subtract(1, ordering: .sequentiallyConsistent) }
         let inside = passages.update { passages in
             passages.map { ($0, $0.steps.load(ordering: .sequentiallyConsistent)) }.filter { $0.1 & 1 == 1 }
         }

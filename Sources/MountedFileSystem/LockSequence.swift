@@ -28,6 +28,8 @@ struct LockSequence {
     /// - Parameter everything: with the policy `forget`, also the keys that it leaves.
     mutating func run(forgettingEverything everything: Bool) -> LockReceipt {
         let writtenBack = fileSystem.counters.writtenBackBytes.total
+        // What an earlier lock began, or an unlock, may still have keys.
+        isStoreSilent = locker.isStoreSilent
         // From here on requests are refused, but for dirty mapped pages that come back.
         if fileSystem.gate.state == .unlocked { fileSystem.gate.enter(.locking) }
         // A late reply would fill a cache that has been purged.
@@ -51,7 +53,7 @@ struct LockSequence {
     func purge(inode: UInt64, forgetKeys: () -> Void) {
         guard fileSystem.gate.state == .locked else { return }
         guard fileSystem.gate.drain(until: monotonicDeadline(inMilliseconds: locker.options.storePatience)) == 0,
-            withinTime(milliseconds: Self.sealPatience, { [fileSystem] in fileSystem.sealEverything() }) != nil
+            locker.bounded(milliseconds: Self.sealPatience, { [fileSystem] in fileSystem.sealEverything() }) != nil
         else { return locker.lockAgainLater() }
         var failures = locker.caches.dropInodes([inode])
         _ = fileSystem.cache.removeEverything()
@@ -70,7 +72,7 @@ struct LockSequence {
         milliseconds: Int? = nil, _ unpurged: String?, _ body: @escaping @Sendable () -> Result
     ) -> Result? {
         let patience = isStoreSilent ? Self.impatience : milliseconds ?? locker.options.storePatience
-        if let result = withinTime(milliseconds: patience, body) { return result }
+        if let result = locker.bounded(milliseconds: patience, body) { return result }
         isStoreSilent = true
         if let unpurged { receipt.fail(unpurged + Self.reason) }
         return nil
@@ -128,7 +130,14 @@ struct LockSequence {
     /// Not while a request waits: who has a key is to use it to the end.
     private mutating func forgetKeys(_ everything: Bool) {
         guard !isStoreSilent else { return receipt.fail("keys" + Self.reason) }
-        receipt.keysForgotten = bounded("keys", { [fileSystem] in fileSystem.forgetKeys(everything: everything) }) ?? []
+        let forgotten = locker.boundedWiping(milliseconds: locker.options.storePatience) { [fileSystem] in
+            fileSystem.forgetKeys(everything: everything)
+        }
+        if forgotten == nil {
+            isStoreSilent = true
+            receipt.fail("keys" + Self.reason)
+        }
+        receipt.keysForgotten = forgotten ?? []
         // Schedules of the keys that have just gone.
         for failure in locker.caches.wipeWorkers(waitingForAll: !isStoreSilent) { receipt.fail(failure) }
         linux_scrub_stack()

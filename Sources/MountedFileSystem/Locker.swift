@@ -49,6 +49,12 @@ package final class Locker: LockObserver, Sendable {
     let inbox = Monitor(Inbox())
     /// While a grace runs, which ends when nobody writes any more.
     let isInGrace = Atomic<Bool>(false)
+    /// How much of what the locker began waits for the vault's store still.
+    private let pending = Monitor(0)
+    /// How much of that wipes keys.
+    private let wiping = Atomic<Int>(0)
+    /// Whether somebody waits until nothing does.
+    private let isToLockAgain = Atomic<Bool>(false)
     /// When the last refusal was announced, and how many had been before.
     private let announced = Mutex((milliseconds: 0, count: UInt64(0)))
     private let published: Mutex<LockStatus>
@@ -109,7 +115,7 @@ package final class Locker: LockObserver, Sendable {
         inbox.update { $0.isStopping = true }
         thread.withLock { $0.take()?.join() }
         leaseTimer.withLock { $0.take() }?.stop()
-        _ = withinTime(milliseconds: options.storePatience) { [lease] in lease?.noteTime() }
+        _ = bounded { [lease] in lease?.noteTime() }
     }
 
     /// Has the locker look again when the lease ends; nil: no more.
@@ -141,12 +147,45 @@ package final class Locker: LockObserver, Sendable {
 
     /// Has what a lock could not purge purged when the requests that wait for the store have ended.
     func lockAgainLater() {
-        let waiting = try? BackgroundThread { [weak self, gate = fileSystem.gate] in
+        guard !isToLockAgain.exchange(true, ordering: .sequentiallyConsistent) else { return }
+        let waiting = try? BackgroundThread { [weak self, pending, gate = fileSystem.gate] in
             gate.drain()
-            self?.inbox.update { $0.jobs.append(.lockAgain) }
+            pending.wait { $0 == 0 ? () : nil }
+            guard let self else { return }
+            isToLockAgain.store(false, ordering: .sequentiallyConsistent)
+            inbox.update { $0.jobs.append(.lockAgain) }
         }
-        waiting?.detach()
+        guard let waiting else { return isToLockAgain.store(false, ordering: .sequentiallyConsistent) }
+        waiting.detach()
     }
+
+    // MARK: A store that does not answer
+
+    /// Runs what may wait for the store; nil where it has not ended in time, and goes on by itself.
+    func bounded<Result: Sendable>(
+        milliseconds: Int? = nil, _ body: @escaping @Sendable () -> Result
+    ) -> Result? {
+        pending.update { $0 += 1 }
+        return withinTime(milliseconds: milliseconds ?? options.storePatience) { [pending] in
+            defer { pending.update { $0 -= 1 } }
+            return body()
+        }
+    }
+
+    /// Whether something of that goes on.
+    var isStoreSilent: Bool { pending.update { $0 > 0 } }
+
+    /// The same for what wipes keys, which are not to be those of an unlock that came meanwhile.
+    func boundedWiping<Result: Sendable>(milliseconds: Int, _ body: @escaping @Sendable () -> Result) -> Result? {
+        wiping.add(1, ordering: .sequentiallyConsistent)
+        return bounded(milliseconds: milliseconds) { [self] in
+            defer { wiping.subtract(1, ordering: .sequentiallyConsistent) }
+            return body()
+        }
+    }
+
+    /// Whether keys are being wiped still.
+    var isWiping: Bool { wiping.load(ordering: .sequentiallyConsistent) > 0 }
 
     /// Has the lock files looked at.
     package func poke() {

@@ -11,6 +11,7 @@ extension LockerLoop {
     /// Returns whether there was nothing to unlock.
     mutating func unlock(_ secret: Locker.SecretSource?) throws(UnlockRefusal) -> Bool {
         if gate.state == .unlocked { return true }
+        try refuseWhileWiping()
         // Without a secret that is needed nothing changes: no directory is taken for another one.
         try refuse(where: { $0.isLocked && $0 != .parentChanged })
         if needsSecret && secret == nil { throw .secretNeeded }
@@ -46,7 +47,7 @@ extension LockerLoop {
         guard wait == 0 else { throw .tooManyTries(seconds: wait) }
         let secret: UnlockSecret
         do throws(UnlockRefusal) {
-            let read = withinTime(milliseconds: Self.unlockPatience) {
+            let read = locker.bounded(milliseconds: Self.unlockPatience) {
                 Result { () throws(UnlockRefusal) in try source() }
             }
             guard let read else { throw .failed("the vault's store does not answer") }
@@ -56,6 +57,8 @@ extension LockerLoop {
             throw error
         }
         limiter.succeeded()
+        // Finding the secret may have taken a while.
+        guard !locker.isToLock else { throw .failed("a lock was asked for meanwhile") }
         try locker.fileSystem.restoreKeys(secret.bytes)
         secret.whenRestored()
         areKeysForgotten = false
@@ -64,8 +67,14 @@ extension LockerLoop {
     /// Those that take no secret: a key file may have gone.
     private mutating func restoreKeys() throws(UnlockRefusal) {
         guard areKeysForgotten else { return }
+        try refuseWhileWiping()
         try locker.fileSystem.restoreKeys(nil)
         areKeysForgotten = false
+    }
+
+    /// What a lock has begun and not ended may wipe keys yet.
+    private func refuseWhileWiping() throws(UnlockRefusal) {
+        if locker.isWiping { throw .failed("the vault's store does not answer: its keys are still being wiped") }
     }
 
     /// The same where nobody waits to be told.
@@ -80,7 +89,7 @@ extension LockerLoop {
     /// Has the kernel find the directories again that it was refused.
     private func attachDirectories() {
         let isAll = receipt.names == "invalidated"
-        let paths = withinTime(milliseconds: locker.options.storePatience) { [fileSystem = locker.fileSystem] in
+        let paths = locker.bounded { [fileSystem = locker.fileSystem] in
             fileSystem.detachedDirectories(all: isAll)
         }
         // Where the store does not answer, whoever works in one finds it when he looks.

@@ -45,7 +45,8 @@ struct LockerLoop {
             }
             if isIdle() { reasons.insert(.idle) }
             // That looks at the vault's store, for which a lock does not wait.
-            let isToLock = !reasons.isEmpty && gate.state == .unlocked
+            let isAsked = inbox.jobs.contains { if case .lock = $0 { true } else { false } }
+            let isToLock = gate.state == .unlocked && (isAsked || !reasons.isEmpty)
             if !isToLock { checkLease() }
             for job in inbox.jobs { work(job) }
             settle()
@@ -116,7 +117,7 @@ struct LockerLoop {
 
     /// Where the store does not answer, what was known counts.
     private func hasEnded(_ lease: any LeaseKeeper) -> Bool {
-        withinTime(milliseconds: locker.options.storePatience) { lease.hasEnded() } ?? lease.isOver
+        locker.bounded { lease.hasEnded() } ?? lease.isOver
     }
 
     private func watchLease() {
@@ -128,7 +129,7 @@ struct LockerLoop {
 
     private func noteTime() {
         if gate.state == .unlocked {
-            _ = withinTime(milliseconds: locker.options.storePatience) { [locker] in locker.lease?.noteTime() }
+            _ = locker.bounded { [locker] in locker.lease?.noteTime() }
         }
         locker.noteTimeLater()
     }

@@ -15,6 +15,7 @@ extension VaultFileSystem {
         let directory = try directory(node)
         // Another machine's temporary files are not ours to take.
         if (try? store.admitChange()) != nil { directory.sweepOnce() }
+        try confirmKeys(of: directory, node)
         let handle = DirectoryHandle(node: node, directory: try directory.reopenedForListing())
         openDirectories.insert(handle)
         return handle
@@ -41,6 +42,14 @@ extension VaultFileSystem {
         if handle.directory.keys.isForgotten { try handle.directory.restoreKeys() }
         // Once for all entries: each look is two system calls.
         let wasUnlocked = gate.isUnlocked()
+        try listEntries(of: handle, from: offset, withAttributes, wasUnlocked, take)
+        try confirmKeys(of: handle.directory, handle.node)
+    }
+
+    private func listEntries(
+        of handle: DirectoryHandle, from offset: Int64, _ withAttributes: Bool, _ wasUnlocked: Bool,
+        _ take: (ListedEntry) -> Bool
+    ) throws(StoreError) {
         try handle.reader.withLock { (reader) throws(StoreError) in
             try reader.seek(to: offset)
             while true {

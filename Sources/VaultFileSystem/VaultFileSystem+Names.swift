@@ -14,7 +14,13 @@ extension VaultFileSystem {
         do throws(StoreError) {
             try admit(parentNode, .names)
             let directory = try directory(parentNode)
-            let found = try entry(try directory.encode(name).entry, in: directory, parentNode)
+            let found: NodeEntry
+            do throws(StoreError) {
+                found = try entry(try directory.encode(name).entry, in: directory, parentNode)
+            } catch .system(.noSuchFileOrDirectory) {
+                try confirmKeys(of: directory, parentNode)
+                throw .system(.noSuchFileOrDirectory)
+            }
             do throws(StoreError) {
                 try admitFound(try nodes.node(found.id))
             } catch {

@@ -61,6 +61,12 @@ package final class VaultFileSystem: Sendable {
         store.followsWriter && monotonicMilliseconds() - directory.openedAt >= EncryptedFile.lookLasts
     }
 
+    /// Where another machine writes: that what was read in the directory, or not found, was looked for with its keys.
+    /// - Throws: `ESTALE`, `EIO` where a rekey has come between.
+    func confirmKeys(of directory: OpenDirectory, _ node: Node) throws(StoreError) {
+        try store.epochWatch?.check(directory, isRoot: node === nodes.root)
+    }
+
     /// A descriptor of a directory: while keys may be wiped, without any.
     private func directoryDescriptor(_ node: Node) throws(StoreError) -> Descriptor {
         if gate.state == .unlocked, let open = try? directory(node) { return open.descriptor }

@@ -81,18 +81,22 @@ package final class VaultLease: LeaseKeeper {
 
     package func hasEnded() -> Bool {
         let (term, isOver) = (term.withLock { $0 }, isOver)
-        guard isOver || hasVaultChanged() else { return false }
+        // What is not read through is looked at again.
+        let current = FileIdentity(of: vault)
+        guard isOver || lookedAt.withLock({ $0 != current }) else { return false }
         // Without the key nobody can tell who has written vaultfs.json.
         guard !keyRing.configurationKey.isForgotten else { return isOver }
         do throws(VaultError) {
             if isOver {
-                adopt(try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now))
-                return false
+                let new = try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
+                adopt(new, insteadOf: term)
+            } else if try lookAgain(at: term) {
+                return true
             }
-            return try lookAgain(at: term)
+            lookedAt.withLock { $0 = current }
+            return false
         } catch {
             log("\(error)")
-            if case .inUse = error { lookedAt.withLock { $0 = nil } }
             // Before its time, only what somebody with a key has written ends it.
             return isOver
         }
@@ -109,20 +113,17 @@ package final class VaultLease: LeaseKeeper {
         }
         if slot.isExpired(at: now) { return true }
         let isToStart = slot.window.map { $0.started == nil } ?? false
-        adopt(
+        let new =
             isToStart
-                ? try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
-                : Term(slot: slot.id, end: slot.end, hasWindow: slot.window != nil))
+            ? try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
+            : Term(slot: slot.id, end: slot.end, hasWindow: slot.window != nil)
+        adopt(new, insteadOf: term)
         return false
     }
 
-    /// Whether there is another `vaultfs.json` than at the last look.
-    private func hasVaultChanged() -> Bool {
-        let current = FileIdentity(of: vault)
-        return lookedAt.withLock { known in
-            defer { known = current }
-            return known != current
-        }
+    /// Unless an unlock has made it another one meanwhile.
+    private func adopt(_ new: Term, insteadOf old: Term) {
+        term.withLock { if $0 == old { $0 = new } }
     }
 
     package func noteTime() {

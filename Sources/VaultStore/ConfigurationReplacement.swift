@@ -12,7 +12,7 @@ struct ConfigurationReplacement {
     }
 
     /// Of the temporary names: of those that a mount sweeps, and of no other.
-    private static let prefix = "vaultfs.tmp.json-"
+    static let prefix = "vaultfs.tmp.json-"
     /// How often it is written anew because a mount that sweeps what others left has removed the temporary file.
     private static let maximumTries = 5
 

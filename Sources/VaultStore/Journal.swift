@@ -23,19 +23,19 @@ package final class Journal: Sendable {
     }
 
     static let entry = Array("vaultfs.journal".utf8)
-    private let descriptor: Descriptor?
+    let descriptor: Descriptor?
     /// Why there is something and it is not read.
     private let fault: String?
     private let isReadOnly: Bool
     private let chunkSize: Int
     private let pool = SlotPool()
-    private let retained = Mutex<[Address: [Retained]]>([:])
+    let retained = Mutex<[Address: [Retained]]>([:])
     /// Told, once, when a write was refused for want of slots.
     let onExhausted = Mutex<(@Sendable (String) -> Void)?>(nil)
     /// Spares every open file a look at the table, which is empty but after a crash.
     private let hasRetained = Atomic<Bool>(false)
 
-    private var slotSize: Int { JournalSlot.size(chunkSize: chunkSize) }
+    var slotSize: Int { JournalSlot.size(chunkSize: chunkSize) }
 
     /// A journal that holds nothing.
     init(emptyWithChunkSize chunkSize: Int) {

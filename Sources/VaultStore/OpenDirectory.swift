@@ -14,6 +14,8 @@ package final class OpenDirectory: Sendable {
     /// O_PATH: needs no read permission, and holds the directory whatever becomes of its name.
     package let descriptor: Descriptor
     package let keys: DirectoryKeys
+    /// Of its record, when it was opened.
+    let epoch: UInt8
     /// Shared with all that have the directory open.
     let sharedClass: DirectoryClass
     package let store: Store
@@ -21,9 +23,12 @@ package final class OpenDirectory: Sendable {
     package let openedAt = monotonicMilliseconds()
     let wasSwept = Atomic<Bool>(false)
 
-    private init(descriptor: Descriptor, keys: DirectoryKeys, sharedClass: DirectoryClass, store: Store) {
+    private init(
+        descriptor: Descriptor, keys: DirectoryKeys, epoch: UInt8, sharedClass: DirectoryClass, store: Store
+    ) {
         self.descriptor = descriptor
         self.keys = keys
+        self.epoch = epoch
         self.sharedClass = sharedClass
         self.store = store
     }
@@ -36,6 +41,7 @@ package final class OpenDirectory: Sendable {
     package static func open(
         _ descriptor: Descriptor, isRoot: Bool, in store: Store, class sharedClass: DirectoryClass = DirectoryClass()
     ) throws(StoreError) -> OpenDirectory {
+        var epoch: UInt8 = 0
         let keys = try sharedClass.update { () throws(StoreError) -> (ProtectionClass, DirectoryKeys) in
             let record: DirectoryRecord
             let bytes = try readRecord(of: descriptor).bytes
@@ -47,9 +53,22 @@ package final class OpenDirectory: Sendable {
             guard record.isRoot == isRoot else {
                 throw .damaged("vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
             }
+            epoch = record.epoch
             return (record.protectionClass, try record.openKeys(store.keyRing))
         }
-        return OpenDirectory(descriptor: descriptor, keys: keys, sharedClass: sharedClass, store: store)
+        return OpenDirectory(descriptor: descriptor, keys: keys, epoch: epoch, sharedClass: sharedClass, store: store)
+    }
+
+    /// The directory's record, authenticated.
+    /// - Throws: `.damaged`; `.locked` where its class's key is forgotten.
+    static func record(of directory: Descriptor, _ keyRing: KeyRing) throws(StoreError) -> DirectoryRecord {
+        let bytes = try readRecord(of: directory).bytes
+        let record: DirectoryRecord
+        do throws(FormatError) { record = try DirectoryRecord.parse(bytes, epochs: keyRing.epochs) } catch {
+            throw StoreError(error)
+        }
+        _ = try record.openKeys(keyRing)
+        return record
     }
 
     /// The record's 64 bytes, and what stat(2) gives of it.
@@ -78,7 +97,7 @@ package final class OpenDirectory: Sendable {
     /// The same directory, opened for reading: for a listing, with a place of its own.
     package func reopenedForListing() throws(StoreError) -> OpenDirectory {
         let readable = try Descriptor(at: descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        return OpenDirectory(descriptor: readable, keys: keys, sharedClass: sharedClass, store: store)
+        return OpenDirectory(descriptor: readable, keys: keys, epoch: epoch, sharedClass: sharedClass, store: store)
     }
 
     /// The backing entry of a plaintext name.

@@ -45,7 +45,8 @@ struct ProcessIdentity: Equatable {
             else { return nil }
             let fields = bytes[(commandEnd + 1)...].split(separator: UInt8(ascii: " "))
                 .map { String(decoding: $0, as: UTF8.self) }
-            guard fields.count > 19, let processID = Int32(String(decoding: bytes.prefix { $0 != 0x20 }, as: UTF8.self)),
+            guard fields.count > 19,
+                let processID = Int32(String(decoding: bytes.prefix { $0 != 0x20 }, as: UTF8.self)),
                 let threads = Int(fields[17]), let start = UInt64(fields[19])
             else { return nil }
             self.processID = processID

@@ -12,9 +12,9 @@ package enum RekeyBeginning {
     /// - Parameters:
     ///   - slot: the one that is kept.
     ///   - isForced: also where no slot without an end is kept.
-    /// - Throws: `slotRefused`.
+    /// - Throws: `slotRefused`, `damaged`, `system`, `format`.
     package static func check(
-        _ vault: VaultDirectory, keeping slot: KeySlot, isForced: Bool
+        _ vault: VaultDirectory, keeping slot: KeySlot, masterKey: SecretBytes, isForced: Bool
     ) throws(VaultError) {
         guard !vault.isOnReadOnlyStore else {
             throw .slotRefused("\(vault.path.shown) cannot be rekeyed: its file system is read-only")
@@ -27,6 +27,31 @@ package enum RekeyBeginning {
         if slot.isLimited && !isForced {
             throw .slotRefused(
                 "slot \(slot.id) would be the only one, and it has an end: use a secret of a slot without, or --force")
+        }
+        try checkContents(vault, masterKey: masterKey)
+    }
+
+    /// Refuses a vault that the first step would close: after it the slots of before are gone.
+    private static func checkContents(_ vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
+        let isStray = try VaultError.wrapping("cannot look at", vault.path) { () throws(StoreError) in
+            try RekeyIntentFile.isThere(in: vault.descriptor)
+        }
+        guard !isStray else {
+            throw .slotRefused(
+                "\(vault.path.shown): vaultfs.rekey is there, though no rekey is unfinished: move it out of the vault; "
+                    + "nothing was changed")
+        }
+        // A vaultfs.json of before another rekey authenticates; what is in the vault does not open with its key.
+        do throws(StoreError) {
+            guard try OpenDirectory.record(of: vault.descriptor, keyRing).isRoot else {
+                throw StoreError.damaged("vaultfs.dir: the root's flag is not set")
+            }
+        } catch {
+            throw .damaged(
+                vault.path,
+                "the root's record: \(error.reason): if vaultfs.json was put back, put the newest there; if not, "
+                    + "'vaultfs verify --repair' comes first; nothing was changed")
         }
     }
 
@@ -42,9 +67,11 @@ package enum RekeyBeginning {
     ) throws(VaultError) -> SecretBytes {
         let lock = try ConfigurationLock.take(vault, wait: patience)
         defer { withExtendedLifetime(lock) {} }
+        try vault.claim()
         // Only now nobody else replaces it.
         let current = try vault.reread()
         try current.authenticate(masterKey: masterKey)
+        try checkContents(current, masterKey: masterKey)
         guard current.configuration.slot(slot.id) == slot else {
             throw .slotRefused("slot \(slot.id) was changed by somebody else; nothing was changed")
         }

@@ -54,6 +54,7 @@ extension Rekeyer {
         try walk(
             enter: { [self] (place) throws(StoreError) in
                 try shared.check()
+                try reportLeftovers(in: place)
                 if place.record == nil, place.isNamed {
                     shared.problem(place.shown, "vaultfs.dir: missing, or it does not authenticate")
                 }

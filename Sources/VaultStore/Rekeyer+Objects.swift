@@ -23,6 +23,7 @@ extension Rekeyer {
                 try shared.check()
                 // Not in what is not the vault's: another vault may lie in it.
                 guard place.record != nil else { return }
+                try store.admitChange()
                 try OpenDirectory.sweepLeftovers(of: place.descriptor, keeping: nil, includingSidecars: false)
             },
             visit: { [self] (object) throws(StoreError) in

@@ -32,6 +32,11 @@ package final class Rekeyer {
         var totals: RekeyTotals { state.withLock { $0.totals } }
         var failure: StoreError? { state.withLock { $0.failure } }
 
+        /// Ends the work of all threads.
+        func fail(_ error: StoreError) {
+            state.withLock { if $0.failure == nil { $0.failure = error } }
+        }
+
         func count(_ change: (inout RekeyTotals) -> Void) {
             state.withLock { change(&$0.totals) }
         }
@@ -55,7 +60,7 @@ package final class Rekeyer {
         /// Keeps what concerns the whole vault, the first; the rest is the problem of one object.
         func take(_ error: StoreError, about path: [UInt8]) {
             if error.endsRekey {
-                state.withLock { if $0.failure == nil { $0.failure = error } }
+                fail(error)
             } else {
                 problem(path, error.reason)
             }
@@ -106,7 +111,6 @@ package final class Rekeyer {
         try directory.authenticate(masterKey: masterKey)
         self.directory = directory
         self.masterKey = masterKey
-        self.before = before
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         (rootStatus, store) = try VaultError.wrapping("cannot rekey", directory.path) { () throws(StoreError) in
             (
@@ -114,7 +118,15 @@ package final class Rekeyer {
                 try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false, hold: directory.hold)
             )
         }
-        shared = Shared(isStopped: isStopped, onProblem: onProblem)
+        let (store, shared) = (self.store, Shared(isStopped: isStopped, onProblem: onProblem))
+        self.shared = shared
+        // Every object after it would fail as well.
+        directory.hold?.onLoss.withLock { $0 = { shared.fail(.system(.ioError)) } }
+        let before: RekeyHook = { (point) throws(StoreError) in
+            try before(point)
+            try store.admitChange()
+        }
+        self.before = before
         objects = RekeyObjects(store: store, before: before)
         guard let intents = RekeyIntentFile(root: store.root, keyRing: keyRing, before: before) else {
             throw .slotRefused("\(directory.path.shown): no rekey was begun")
@@ -128,7 +140,7 @@ package final class Rekeyer {
     /// - Parameter workspaces: one for each thread.
     /// - Throws: `system`, where the store can take no more, such as `ENOSPC`; `damaged`.
     package func run(workspaces: [Workspace]) throws(VaultError) -> RekeyOutcome {
-        defer { restoreRootTimes() }
+        defer { if !isLost { restoreRootTimes() } }
         do throws(StoreError) {
             let sets = try lookAround()
             try rekeyLinkSets(sets, workspaces)
@@ -136,18 +148,28 @@ package final class Rekeyer {
             restoreRootTimes()
             try rekeyDirectories()
             try synchronize()
-            guard try isComplete() else { return RekeyOutcome(totals: totals, isFinished: false, isStopped: false) }
+            guard try isComplete() else {
+                directory.giveUpHold()
+                return RekeyOutcome(totals: totals, isFinished: false, isStopped: false)
+            }
+            try clearJournal()
             try before(.finish)
         } catch {
             if error == Self.stopped { return RekeyOutcome(totals: totals, isFinished: false, isStopped: true) }
             switch error {
-            case .system(let errno): throw .system(errno, "cannot rekey", directory.path)
+            case .system(let errno):
+                let what = isLost ? "another machine has taken it over: cannot rekey" : "cannot rekey"
+                throw .system(errno, what, directory.path)
             case .damaged(let reason), .crypto(let reason): throw .damaged(directory.path, reason)
             }
         }
         try finish()
+        // Where it ended otherwise, not all is durable: the next machine waits.
+        directory.giveUpHold()
         return RekeyOutcome(totals: totals, isFinished: true, isStopped: false)
     }
+
+    private var isLost: Bool { directory.hold?.isLost ?? false }
 
     private func restoreRootTimes() {
         // Best effort: what was made and removed in the root has moved them.
@@ -178,10 +200,16 @@ package final class Rekeyer {
     private func finish() throws(VaultError) {
         let lock = try ConfigurationLock.take(directory, wait: RekeyBeginning.patience)
         defer { withExtendedLifetime(lock) {} }
-        let current = try directory.reread().configuration
+        let now = try directory.reread()
+        // Whoever can write the store may have put another there since: what is signed is what the key vouches for.
+        try now.authenticate(masterKey: masterKey)
+        let (current, started) = (now.configuration, directory.configuration)
+        guard (current.vault, current.chunkSize, current.epochs) == (started.vault, started.chunkSize, started.epochs)
+        else { throw .damaged(directory.path, "vaultfs.json was replaced while the vault was rekeyed") }
         let bytes = try SlotEditor.wrapping { () throws(FormatError) in
             try current.finishingEpoch(masterKey: masterKey).checkedBytes(masterKey: masterKey)
         }
+        try VaultError.wrapping("cannot rekey", directory.path, store.admitChange)
         try ConfigurationReplacement(vault: directory, lock: lock, base: current).put(bytes) {}
     }
 }

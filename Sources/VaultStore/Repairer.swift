@@ -29,6 +29,8 @@ package final class Repairer {
     /// - Throws: `system`, `format`.
     package init(directory: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
         self.directory = directory
+        // Before anything steps aside.
+        try directory.claim()
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         store = try VaultError.wrapping("cannot repair", directory.path) { () throws(StoreError) in
             // Without a journal nothing can be written.
@@ -89,6 +91,7 @@ package final class Repairer {
             // Where the root got no record, there is no lost+found.
             if [.renewRoot, .empty].contains(remedy), failures.contains(where: { $0.finding == finding }) { continue }
             do throws(StoreError) {
+                try store.admitChange()
                 try body(finding)
             } catch {
                 failures.append(Failure(finding: finding, reason: error.reason))

@@ -18,6 +18,8 @@ package final class Store: Sendable {
     package let followsWriter: Bool
     /// A file shorter than it was sealed can be opened all the same: what is missing does not verify.
     package let readsCutFiles: Bool
+    /// Of a store that follows a writer.
+    package let epochWatch: EpochWatch?
     let journal: Journal
     private let hold: VaultHold?
     package let sealer: Sealer
@@ -45,6 +47,7 @@ package final class Store: Sendable {
         self.isReadOnly = isReadOnly
         self.readsCutFiles = readsCutFiles
         self.followsWriter = followsWriter
+        epochWatch = followsWriter ? EpochWatch(root: self.root, epochs: keyRing.epochs) : nil
         layout = keyRing.layout
         cache = try BlockCache(capacity: cacheSize, blockSize: layout.chunkSize)
         var space = statvfs()
@@ -58,7 +61,9 @@ package final class Store: Sendable {
             }
         } else {
             // Before anything is looked up, made or swept.
-            try RekeyIntentFile(root: self.root, keyRing: keyRing)?.rollForward()
+            try RekeyIntentFile(
+                root: self.root, keyRing: keyRing, before: { (_) throws(StoreError) in try hold?.verify() }
+            )?.rollForward()
         }
         journal =
             followsWriter
@@ -71,7 +76,7 @@ package final class Store: Sendable {
     package var hasJournaledRecords: Bool { journal.isHoldingRecords }
 
     /// What does not work of the store, for people, a line each.
-    package var problems: [String] { journal.problem.map { [$0] } ?? [] }
+    package var problems: [String] { [journal.problem, epochWatch?.problem].compactMap(\.self) }
 
     /// Tells `log` what does not work, and what will not work later.
     package func reportProblems(to log: @escaping @Sendable (String) -> Void) {

@@ -18,9 +18,13 @@ extension VaultDirectory {
     /// - Throws: `system`; `damaged` for a `vaultfs.rekey` that does not authenticate.
     package func finishRekeyStep(masterKey: SecretBytes) throws(VaultError) {
         guard configuration.isRekeying else { return }
+        try claim()
         let keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
+        let hold = hold
         try VaultError.wrapping("cannot go on with the rekey of", path) { () throws(StoreError) in
-            try RekeyIntentFile(root: descriptor, keyRing: keyRing)?.rollForward()
+            try RekeyIntentFile(
+                root: descriptor, keyRing: keyRing, before: { (_) throws(StoreError) in try hold?.verify() }
+            )?.rollForward()
         }
     }
 }

@@ -76,7 +76,7 @@ package final class VaultDirectory: Sendable {
         }
     }
 
-    private static func readConfiguration(
+    static func readConfiguration(
         of root: Descriptor, path: FilePath
     ) throws(VaultError) -> VaultConfiguration {
         let file = path.appending(configurationEntry)
@@ -118,6 +118,12 @@ extension VaultDirectory {
     /// Tries again for up to `wait`, because a daemon that is shutting down holds them until all is flushed.
     /// - Throws: `inUse`, naming the holder where the kernel or its note tells; `system`.
     package func lock(_ sharing: Sharing = .exclusive, wait: Duration) throws(VaultError) {
+        try lock(sharing, wait: wait, isRemote: nil)
+    }
+
+    /// The same.
+    /// - Parameter isRemote: as for `VaultHold.take`.
+    func lock(_ sharing: Sharing, wait: Duration, isRemote: Bool?) throws(VaultError) {
         let deadline = ContinuousClock.now + wait
         do throws(StoreError) {
             try descriptor.lockWhole(sharing == .exclusive ? LOCK_EX : LOCK_SH, wait: wait)
@@ -126,7 +132,8 @@ extension VaultDirectory {
             throw .inUse(path, VaultHolder.find(descriptor: root))
         }
         do throws(StoreError) {
-            let hold = try VaultHold.take(root: descriptor, sharing, wait: deadline - .now)
+            let hold = try VaultHold.take(
+                root: descriptor, sharing, wait: deadline - .now, isRemote: isRemote)
             heldLock.withLock { $0 = hold }
         } catch {
             releaseLock()
@@ -134,6 +141,18 @@ extension VaultDirectory {
             throw .inUse(path, VaultHold.note(in: descriptor).map(VaultHolder.init))
         }
     }
+
+    /// Says, to other machines, that this process writes from now on (`VaultHold`); before the first change. Once is enough.
+    /// - Throws: `inUse` where another has taken the vault over since it was locked; `system`.
+    package func claim() throws(VaultError) {
+        do throws(StoreError) { try hold?.claim() } catch {
+            guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock vaultfs.lock in", path) }
+            throw .inUse(path, VaultHold.note(in: descriptor).map(VaultHolder.init))
+        }
+    }
+
+    /// Nothing will be changed any more, and all is durable: the next machine need not wait.
+    package func giveUpHold() { hold?.release() }
 
     /// Gives the locks back, for a vault that was locked only to see whether it can be.
     package func releaseLock() {

@@ -147,7 +147,7 @@ package final class VaultHold: Sendable {
 
     /// Says that this process writes from now on; once. Where a machine that has not answered for itself had the vault, waits
     /// until it has found that out. The first change looks whether another has done the same at this moment.
-    /// - Throws: `EAGAIN` where another process of this machine has got it since `take`.
+    /// - Throws: `EAGAIN` where another has got the lock, or is there by another way, since `take`; what the store says.
     package func claim() throws(StoreError) { try claim(patience: Self.patience) }
 
     /// The same.
@@ -155,6 +155,8 @@ package final class VaultHold: Sendable {
     func claim(patience: Int) throws(StoreError) {
         let former = try state.withLock { (state) throws(StoreError) -> HoldNote? in
             guard let file = state.file, state.note == nil else { return nil }
+            // A person may have been asked meanwhile, or the machine have slept.
+            try Self.lock(file, F_WRLCK)
             let former = try Self.readNote(inPlaceOf: file, root: root)
             if former?.isOfLivingOther == true { throw .system(.wouldBlock) }
             let note = try HoldNote.own()
@@ -212,10 +214,15 @@ package final class VaultHold: Sendable {
         return try Self.readNote(inPlaceOf: file, root: root) == note
     }
 
-    /// The vault is as whole as it gets: the next machine need not wait.
+    /// Whether another machine was found to have the vault.
+    package var isLost: Bool { state.withLock { $0.isLost } }
+
+    /// The vault is as whole as it gets: the next machine need not wait. Another's note stays.
     package func release() {
         state.withLock { state in
-            if state.note != nil, !state.isLost, let file = state.file { try? file.truncate(to: 0) }
+            if let note = state.note, !state.isLost, let file = state.file, (try? isHeld(file, by: note)) == true {
+                try? file.truncate(to: 0)
+            }
             state.note = nil
             state.file = nil
             lastLook.store(Self.never, ordering: .releasing)

@@ -78,7 +78,7 @@ struct RekeyCommand: ParsableCommand {
         let authority = SlotAuthority(slot)
         let going = vault.configuration.slots.filter { $0.id != slot.id }
         for other in going { try authority.checkTouching(other) }
-        try RekeyBeginning.check(vault, keeping: slot, isForced: force)
+        try RekeyBeginning.check(vault, keeping: slot, masterKey: masterKey, isForced: force)
         report.announce(going, keeping: slot)
         if !yes, !going.isEmpty {
             let slots = going.count == 1 ? "this slot" : "these \(going.count) slots"

@@ -39,12 +39,16 @@ final class SecretAhead: Sendable {
         state.update { $0.next = take }
     }
 
-    /// Ends what asks now. Returns when it has ended.
+    /// How long a store that does not answer is waited for, in milliseconds.
+    private static let patience = 5000
+
+    /// Ends what asks now. Returns when it has ended, but does not wait for a store that does not answer.
     func stop() {
         state.update { $0.isStopping = true }
         var one: UInt64 = 1
         write(stopSignal.fd, &one, 8)
-        thread.withLock { $0.take()?.join() }
+        let asking = thread.withLock { $0.take() }
+        _ = withinTime(milliseconds: Self.patience) { asking?.join() }
     }
 
     private func run() {

@@ -38,6 +38,7 @@ struct VaultSubject: MountSubject {
         let lease = try VaultLease(slot: slot, of: directory, keyRing: keyRing, log: log)
         // Callers hold on to it for as long as this process serves; and every key follows from it.
         masterKey.forget()
+        if !request.isReadOnly { try directory.claim() }
         let store = try Store(
             root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly,
             followsWriter: request.isShared, hold: directory.hold)

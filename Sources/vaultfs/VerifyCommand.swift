@@ -74,6 +74,7 @@ struct VerifyCommand: ParsableCommand {
             }, onProgress: report.showProgress)
         report.endFindings(totals)
         let left = repair ? try repaired(repairable, in: locked, masterKey, report) ?? totals : totals
+        if repair { locked.giveUpHold() }
         report.finish(isRekeying: locked.configuration.isRekeying)
         guard left.damage == 0 else {
             throw CommandFailure(

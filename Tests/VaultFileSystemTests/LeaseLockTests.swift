@@ -27,10 +27,15 @@ import VaultStore
     private final class Lease: LeaseKeeper {
         private let state = Mutex<(end: LeaseEnd?, hasEnded: Bool)>((nil, false))
         let notes = Atomic<Int>(0)
+        /// While its vault's store does not answer.
+        let isSilent = Monitor(false)
 
         var end: LeaseEnd? { state.withLock { $0.end } }
         var isOver: Bool { state.withLock { $0.hasEnded } }
-        func hasEnded() -> Bool { state.withLock { $0.hasEnded } }
+        func hasEnded() -> Bool {
+            isSilent.wait { $0 ? nil : () }
+            return isOver
+        }
         var changes: Descriptor? { nil }
         func noteTime() { notes.add(1, ordering: .sequentiallyConsistent) }
         func set(hasEnded: Bool, end: LeaseEnd? = nil) { state.withLock { $0 = (end, hasEnded) } }
@@ -44,10 +49,11 @@ import VaultStore
         let locker: Locker
         private let receipts: Monitor<[LockReceipt]>
 
-        init(_ policy: LockPolicy = .refuse, lease: Lease = Lease()) throws {
+        init(_ policy: LockPolicy = .refuse, lease: Lease = Lease(), storePatience: Int = 10_000) throws {
             place = try LockPlace()
             self.lease = lease
-            let options = LockOptions(lockFiles: [try LockFile(path: place.file)], policy: policy)
+            var options = LockOptions(lockFiles: [try LockFile(path: place.file)], policy: policy)
+            options.storePatience = storePatience
             vault = try MountedVault(lock: options)
             let receipts = Monitor<[LockReceipt]>([])
             self.receipts = receipts
@@ -78,6 +84,32 @@ import VaultStore
             locker.poke()
             return try nextLock()
         }
+    }
+
+    @Test("A lock that is asked for does not wait for a store that does not answer a look at the lease")
+    func silentStore() throws {
+        let setup = try Setup(storePatience: 60_000)
+        setup.lease.isSilent.update { $0 = true }
+        defer { setup.lease.isSilent.update { $0 = false } }
+        setup.locker.lock(.command)
+        #expect(try setup.nextLock().reasons == [.command])
+        #expect(setup.vault.system.gate.state == .locked)
+    }
+
+    @Test("A lock that is asked for while a secret is tried is not overtaken by the unlock")
+    func lockWhileUnlocking() throws {
+        let setup = try Setup(.forget)
+        setup.locker.lock(.command)
+        _ = try setup.nextLock()
+        let (locker, masterKey) = (setup.locker, setup.vault.masterKey)
+        let outcome = try setup.unlock { () throws(UnlockRefusal) in
+            locker.lock(.command)
+            return UnlockSecret(masterKey)
+        }
+        #expect(outcome == .failure(.failed("a lock was asked for meanwhile")))
+        #expect(setup.vault.system.gate.state == .locked)
+        #expect(setup.vault.system.store.keyRing.presentClasses.count == 2)
+        #expect(try setup.unlock { () throws(UnlockRefusal) in UnlockSecret(masterKey) } == .success(false))
     }
 
     @Test("An expired lease locks and forgets the keys, whatever the policy; requests are told EKEYEXPIRED")

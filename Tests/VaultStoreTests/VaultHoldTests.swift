@@ -61,7 +61,8 @@ import VaultFormat
         #expect(try take() != nil)
     }
 
-    @Test("Another's note: nothing is changed any more, told once; not before the look is old", arguments: [true, false])
+    @Test(
+        "Another's note: nothing is changed any more, told once; not before the look is old", arguments: [true, false])
     func loss(isRemote: Bool) throws {
         let hold = try #require(try take(isRemote: isRemote))
         try hold.claim()
@@ -209,6 +210,15 @@ import VaultFormat
         expect(.ioError) { try own.verify() }
         withExtendedLifetime(other) {}
         hold = nil
+    }
+
+    @Test("What is given back is not another's note, also where nobody has looked since")
+    func releaseAfterLoss() throws {
+        let hold = try #require(try take())
+        try hold.claim()
+        try takeOver()
+        hold.release()
+        #expect(VaultHold.note(in: vault.root)?.host == "elsewhere")
     }
 
     @Test("A writer waits out the machine that had the vault and did not give it back; one of this machine it does not")

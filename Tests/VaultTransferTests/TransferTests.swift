@@ -137,7 +137,7 @@ import VaultTransfer
         let again = try place.importing("tree", options: ["--verify", "--overwrite", "--json"]).run().succeeded()
         #expect(try place.fields(again)["files"] as? Int == 0)
         try Command(["cp", "-a", place.path("time"), place.path("tree/file")]).run().succeeded()
-        try place.importing("tree", options: ["--verify"]).run().succeeded()
+        try place.importing("tree", options: ["--verify", "--overwrite"]).run().succeeded()
         try place.exporting(to: "out", options: ["--verify"]).run().succeeded()
     }
 

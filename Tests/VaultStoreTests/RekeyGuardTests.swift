@@ -1,0 +1,82 @@
+import BackingStore
+import Foundation
+import Glibc
+import Synchronization
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultStore
+
+/// What a rekey refuses, because somebody else has changed the vault before it or under it.
+@Suite(.timeLimit(.minutes(5))) struct RekeyGuardTests {
+    private static func fill(_ writer: VerifierVaultWriter) throws {
+        try writer.file("file", count: 5000)
+        try writer.file("other", count: 10, in: try writer.directory("directory"))
+    }
+
+    private let vault: RekeyVault
+
+    init() throws { vault = try RekeyVault(Self.fill) }
+
+    private var configurationFile: String { vault.path + "/vaultfs.json" }
+
+    private func text() throws -> String {
+        String(decoding: try VerifierVault.contents(configurationFile), as: UTF8.self)
+    }
+
+    @Test(
+        "Epochs-5: a vaultfs.json that was edited while the vault was rekeyed is not signed",
+        arguments: [("\"epoch\": 1", "\"epoch\": 9"), ("\"label\": \"\"", "\"label\": \"forged\"")])
+    func editedConfiguration(old: String, new: String) throws {
+        let file = configurationFile
+        let forged = Mutex("")
+        #expect(throws: VaultError.damaged(FilePath(file), "mac does not verify")) {
+            try RekeyVault.rekey(vault.path) { (point) throws(StoreError) in
+                guard point == .finish else { return }
+                do {
+                    let text = String(decoding: try VerifierVault.contents(file), as: UTF8.self)
+                    let edited = text.replacingOccurrences(of: old, with: new)
+                    #expect(edited != text)
+                    try Data(edited.utf8).write(to: URL(filePath: file))
+                    forged.withLock { $0 = edited }
+                } catch { Issue.record(error) }
+            }
+        }
+        #expect(try text() == forged.withLock { $0 })
+    }
+
+    @Test(
+        "Epochs-5: a stray vaultfs.rekey is refused before anything is changed",
+        arguments: ["junk", "link", "directory"])
+    func strayIntent(kind: String) throws {
+        let stray = vault.path + "/vaultfs.rekey"
+        switch kind {
+        case "junk": try Data([1, 2, 3]).write(to: URL(filePath: stray))
+        case "link": #expect(symlink("nowhere", stray) == 0)
+        default: #expect(mkdir(stray, 0o755) == 0)
+        }
+        let before = try text()
+        let (directory, masterKey, slot) = try RekeyVault.open(vault.path)
+        #expect(throws: VaultError.self) {
+            try RekeyBeginning.check(directory, keeping: slot, masterKey: masterKey, isForced: false)
+        }
+        #expect(throws: VaultError.self) { try RekeyVault.begin(vault.path) }
+        #expect(try text() == before)
+        try FileManager.default.removeItem(atPath: stray)
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+    }
+
+    @Test("Epochs-5: a rekey does not begin with an old vaultfs.json, whose key opens nothing in the vault")
+    func oldConfiguration() throws {
+        let old = try text()
+        try RekeyVault.rekey(vault.path)
+        let new = try text()
+        try Data(old.utf8).write(to: URL(filePath: configurationFile))
+        #expect(throws: VaultError.self) { try RekeyVault.begin(vault.path) }
+        #expect(try text() == old)
+        try Data(new.utf8).write(to: URL(filePath: configurationFile))
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+    }
+}

@@ -1,0 +1,73 @@
+import BackingStore
+import Foundation
+import Glibc
+import SystemPackage
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultStore
+
+/// What of the old epoch a finished rekey has left outside of the tree: nothing (FileFormat, Store-28).
+@Suite(.timeLimit(.minutes(5))) struct RekeyRemainsTests {
+    private let vault: RekeyVault
+    private var journal: String { vault.path + "/vaultfs.journal" }
+
+    init() throws {
+        vault = try RekeyVault { writer in
+            let file = try writer.file("file", count: 5000)
+            // In place: through the journal.
+            try writer.write(100, to: file, at: 0)
+        }
+    }
+
+    /// Has the slots of two chunks of a file retained.
+    private func retain(_ fileID: UInt64) throws {
+        try vault.vault.write { writer in
+            let record = [UInt8](repeating: 0xAA, count: writer.store.layout.recordSize)
+            _ = try record.withUnsafeBytes {
+                try writer.store.journal.write(
+                    fileID: fileID, firstChunk: 0, records: $0, recordSize: record.count, count: 1)
+            }
+        }
+    }
+
+    @Test("the journal's freed slots hold nothing of before, nor do those of files that are gone")
+    func journalSlots() throws {
+        try retain(4711)
+        #expect(try VerifierVault.contents(journal).contains { $0 != 0 })
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try VerifierVault.contents(journal).allSatisfy { $0 == 0 })
+    }
+
+    @Test("a slot of a file of the new epoch stays")
+    func newSlot() throws {
+        try RekeyVault.begin(vault.path)
+        let (directory, masterKey, _) = try RekeyVault.open(vault.path)
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+        try withExtendedLifetime(directory) {
+            let writer = try VerifierVaultWriter(directory, keyRing)
+            let made = try writer.file("made meanwhile", count: 5000)
+            let record = [UInt8](repeating: 0xAA, count: writer.store.layout.recordSize)
+            _ = try record.withUnsafeBytes {
+                try writer.store.journal.write(
+                    fileID: made.fileID, firstChunk: 0, records: $0, recordSize: record.count, count: 1)
+            }
+            writer.store.sealer.sealAll()
+        }
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try VerifierVault.contents(journal).count { $0 == 0xAA } >= 4096)
+    }
+
+    @Test("a leftover that cannot be swept keeps the rekey unfinished, and is named, until it is gone")
+    func leftover() throws {
+        let leftover = vault.path + "/vaultfs.tmp.77"
+        #expect(mkdir(leftover, 0o755) == 0)
+        try FileManager.default.copyItem(atPath: try vault.vault.backing("file"), toPath: leftover + "/old")
+        let outcome = try RekeyVault.rekey(
+            vault.path, onProblem: { path, reason in #expect(path == "vaultfs.tmp.77" && reason.contains("leftover")) })
+        #expect(!outcome.isFinished && outcome.totals.problems == 1)
+        try FileManager.default.removeItem(atPath: leftover)
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+    }
+}
