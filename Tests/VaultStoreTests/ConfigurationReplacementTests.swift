@@ -236,7 +236,8 @@ import VaultFormat
         try SlotEditor(directory, masterKey: directory.unlock(with: newSecret)).add(SlotRequest(secret: vault.secret))
         #expect(
             try vault.entries == [
-                "vaultfs.dir", "vaultfs.json", "vaultfs.jsonx", "vaultfs.tmp", "vaultfs.tmp.0123456789abcdef",
+                "vaultfs.dir", "vaultfs.json", "vaultfs.jsonx", "vaultfs.lock", "vaultfs.tmp",
+                "vaultfs.tmp.0123456789abcdef",
             ])
     }
 
