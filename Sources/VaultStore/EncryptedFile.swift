@@ -76,7 +76,7 @@ package final class EncryptedFile: Sendable {
     deinit {
         // Without a name it is gone now, and while it was open its slots may have been its records.
         if !store.isReadOnly, store.journal.isHoldingRecords, let status = try? reader.status(), status.st_nlink == 0 {
-            store.journal.forget(file: fileID)
+            store.forgetSlots(of: fileID)
         }
     }
 

@@ -25,7 +25,7 @@ package struct JournalRecovery {
         recovery.walk()
         // A walk that missed a directory proves nothing.
         guard recovery.isComplete else { return }
-        for fileID in recovery.wanted { store.journal.forget(file: fileID) }
+        for fileID in recovery.wanted { store.forgetSlots(of: fileID) }
     }
 
     private mutating func walk() {

@@ -91,11 +91,17 @@ package final class Store: Sendable {
         guard let status = try? descriptor.status(), status.st_nlink == 0,
             let fileID = try? EncryptedFile.readHeader(of: descriptor, keyRing: keyRing).0.fileID
         else { return }
+        forgetSlots(of: fileID)
+    }
+
+    /// Frees the journal's slots of a file that is gone. Not once another has the vault: they are its slots then.
+    func forgetSlots(of fileID: UInt64) {
+        guard journal.isHoldingRecords, (try? admitChange()) != nil else { return }
         journal.forget(file: fileID)
     }
 
     /// Before anything is changed.
-    /// - Throws: `EROFS`; `EIO` where another machine has taken the vault over.
+    /// - Throws: `EROFS`; `EIO` where another has taken the vault over, and after `giveUpHold`.
     package func admitChange() throws(StoreError) {
         if isReadOnly { throw .system(.readOnlyFileSystem) }
         try hold?.verify()

@@ -111,13 +111,17 @@ package enum VaultCreation {
             (directoryRecordEntry, record), (VaultDirectory.configurationEntry, configuration.serialized()),
         ]
         do throws(VaultError) {
+            // So that a reader, too, has something to lock.
+            try VaultError.wrapping("cannot write", path.appending("vaultfs.lock")) { () throws(StoreError) in
+                try VaultHold.makeFile(in: root)
+            }
             for (entry, contents) in files {
                 try VaultError.wrapping("cannot write", path.appending(entry)) { () throws(StoreError) in
                     try root.replace(entry, with: contents, temporary: VaultDirectory.temporaryEntry(), mode: 0o600)
                 }
             }
         } catch {
-            for (entry, _) in files { unlinkat(root.fd, entry, 0) }
+            for entry in files.map(\.0) + ["vaultfs.lock"] { unlinkat(root.fd, entry, 0) }
             throw error
         }
     }

@@ -5,8 +5,8 @@ package import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
 
-/// What keeps other machines out of a vault: a lock on `vaultfs.lock`, and a note in it of who has it (FileFormat, The lock
-/// file). Any thread.
+/// What keeps other machines, and other mounts of the store, out of a vault: a lock on `vaultfs.lock`, and a note in it of
+/// who has it (FileFormat, The lock file). Any thread.
 ///
 /// The flock on the root directory is this machine's alone: NFS and FUSE pass locks of files on, of directories none. An
 /// open file description's lock (fcntl(2), F_OFD_SETLK), because it is of one kind with those that an NFS server takes for
@@ -23,15 +23,20 @@ package final class VaultHold: Sendable {
     private static let entry = Array("vaultfs.lock".utf8)
     /// Milliseconds for which a look at the lock is believed.
     private static let trust = 2000
+    /// A last look that is too old at any time.
+    private static let never = -trust
     /// Milliseconds after which a former holder on another machine has looked again, and found that it is none.
     private static let patience = 5000
 
+    /// That the name leads to another file than the one that is locked.
+    private static let moved = StoreError.system(.staleNFSFileHandle)
+
     private let root: Descriptor
-    /// Whether the store is a network's, so that the lock can be lost while it is held.
+    /// Whether the store is a network's, so that a holder on another machine may not have seen our lock.
     private let isRemote: Bool
     let state: Mutex<State>
     /// CLOCK_BOOTTIME of the last look in milliseconds: a machine that slept has to look.
-    let lastLook = Atomic<Int>(0)
+    let lastLook = Atomic<Int>(never)
     /// Told once, when the vault has got another holder.
     package let onLoss = Mutex<(@Sendable () -> Void)?>(nil)
 
@@ -50,35 +55,62 @@ package final class VaultHold: Sendable {
     ) throws(StoreError) -> VaultHold? {
         let isRemote = isRemote ?? NetworkStore.contains(root.fd)
         let deadline = ContinuousClock.now + wait
-        guard let file = try open(root, sharing) else { return nil }
         while true {
+            // Opened each time: the name may lead elsewhere by now.
+            guard let file = try open(root, sharing) else { return nil }
             do throws(StoreError) {
                 try lock(file, sharing == .exclusive ? F_WRLCK : F_RDLCK)
-                return VaultHold(root: root, file: file, isRemote: isRemote)
             } catch {
-                if error != .system(.wouldBlock) {
-                    // A store that several machines write to has to have locks.
-                    if isRemote && sharing == .exclusive { throw error }
-                    return nil
-                }
+                // A store that several machines write to has to have locks.
+                if error != .system(.wouldBlock), isRemote && sharing == .exclusive { throw error }
+                if error != .system(.wouldBlock) { return nil }
                 guard ContinuousClock.now < deadline else { throw error }
+                usleep(100_000)
+                continue
             }
+            if try isFree(file, root: root) { return VaultHold(root: root, file: file, isRemote: isRemote) }
+            guard ContinuousClock.now < deadline else { throw .system(.wouldBlock) }
             usleep(100_000)
         }
     }
 
+    /// Whether what we have locked is what others lock, and no process of this machine has the vault by another mount of the
+    /// store, which may pass on no locks: FUSE keeps them to itself.
+    private static func isFree(_ file: Descriptor, root: Descriptor) throws(StoreError) -> Bool {
+        do throws(StoreError) {
+            return try readNote(inPlaceOf: file, root: root)?.isOfLivingOther != true
+        } catch {
+            if error == .system(.noSuchFileOrDirectory) || error == moved { return false }
+            throw error
+        }
+    }
+
+    /// - Returns: nil for a reader where there is no file, as in a vault that an older version made and nobody has written.
     private static func open(_ root: Descriptor, _ sharing: VaultDirectory.Sharing) throws(StoreError) -> Descriptor? {
         guard sharing == .exclusive else {
-            return try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+            do throws(StoreError) {
+                return try regular(Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK))
+            } catch .system(.noSuchFileOrDirectory) { return nil }
         }
-        let file = try Descriptor(at: root.fd, entry, flags: O_RDWR | O_CREAT | O_NONBLOCK, mode: 0o644)
+        return try makeFile(in: root)
+    }
+
+    /// Opens the file for writing, and makes it where it is absent.
+    @discardableResult
+    static func makeFile(in root: Descriptor) throws(StoreError) -> Descriptor {
+        let file = try regular(Descriptor(at: root.fd, entry, flags: O_RDWR | O_CREAT | O_NONBLOCK, mode: 0o644))
         let (status, owner) = (try file.status(), try root.status())
-        guard status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1 else {
-            throw .damaged("vaultfs.lock is not a regular file with one name")
-        }
         // What root's mount has made must not keep the vault's owner out.
         if geteuid() == 0, status.st_uid != owner.st_uid || status.st_gid != owner.st_gid {
             try retrying { fchown(file.fd, owner.st_uid, owner.st_gid) }
+        }
+        return file
+    }
+
+    private static func regular(_ file: Descriptor) throws(StoreError) -> Descriptor {
+        let status = try file.status()
+        guard status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1 else {
+            throw .damaged("vaultfs.lock is not a regular file with one name")
         }
         return file
     }
@@ -96,6 +128,15 @@ package final class VaultHold: Sendable {
         (try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)).flatMap { try? readNote($0) }
     }
 
+    /// The note in the file that the name leads to: opened anew, because a path is all that some FUSE file systems go by.
+    /// - Throws: `moved` where it is not the one that we have locked.
+    private static func readNote(inPlaceOf file: Descriptor, root: Descriptor) throws(StoreError) -> HoldNote? {
+        let named = try Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+        let (status, locked) = (try named.status(), try file.status())
+        guard status.st_dev == locked.st_dev, status.st_ino == locked.st_ino else { throw moved }
+        return try readNote(named)
+    }
+
     private static func readNote(_ file: Descriptor) throws(StoreError) -> HoldNote? {
         // Not as the page cache remembers it.
         posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED)
@@ -105,8 +146,8 @@ package final class VaultHold: Sendable {
     }
 
     /// Says that this process writes from now on; once. Where a machine that has not answered for itself had the vault, waits
-    /// until it has found that out.
-    /// - Throws: `EAGAIN` where another has got the lock since it was taken; what the store says.
+    /// until it has found that out. The first change looks whether another has done the same at this moment.
+    /// - Throws: `EAGAIN` where another has got the lock, or is there by another way, since `take`; what the store says.
     package func claim() throws(StoreError) { try claim(patience: Self.patience) }
 
     /// The same.
@@ -116,7 +157,8 @@ package final class VaultHold: Sendable {
             guard let file = state.file, state.note == nil else { return nil }
             // A person may have been asked meanwhile, or the machine have slept.
             try Self.lock(file, F_WRLCK)
-            let former = try Self.readNote(file)
+            let former = try Self.readNote(inPlaceOf: file, root: root)
+            if former?.isOfLivingOther == true { throw .system(.wouldBlock) }
             let note = try HoldNote.own()
             try file.truncate(to: 0)
             try note.bytes.withBytes { (bytes) throws(StoreError) in try file.write(bytes, at: 0) }
@@ -124,15 +166,15 @@ package final class VaultHold: Sendable {
             state.note = note
             return former
         }
-        lastLook.store(Self.bootMilliseconds(), ordering: .releasing)
-        if isRemote, let former, !former.isOfThisMachine { usleep(useconds_t(patience) * 1000) }
+        guard let former, former.isOfLivingOther == nil else { return }
+        // On a local store another machine's is what a crash has left; a process of another container may see our note only.
+        if isRemote || former.isOfThisMachine { usleep(useconds_t(patience) * 1000) }
     }
 
-    /// Before the vault is changed: makes sure that no other machine has taken it over, by a look that is at most 2 s old.
-    /// Waits for the store as the change itself would.
-    /// - Throws: `EIO` once another has; what the store says where it does not tell.
+    /// Before the vault is changed: makes sure that nobody else has taken it over, by a look that is at most 2 s old. On a
+    /// local store, too: the other may have come by a FUSE mount of it. Waits for the store as the change itself would.
+    /// - Throws: `EIO` once another has, and after the release; what the store says where it does not tell.
     package func verify() throws(StoreError) {
-        guard isRemote else { return }
         let now = Self.bootMilliseconds()
         if now - lastLook.load(ordering: .acquiring) < Self.trust { return }
         try state.withLock { (state) throws(StoreError) in
@@ -149,24 +191,27 @@ package final class VaultHold: Sendable {
     /// Takes the lock that we hold once more: the server says whether we can have it, and the note whether anybody else had
     /// it meanwhile.
     private func isHeld(_ state: inout State) throws(StoreError) -> Bool {
-        guard let note = state.note else { return true }
+        guard let note = state.note else { throw .system(.ioError) }
         if let file = state.file {
-            do throws(StoreError) { return try Self.isHeld(file, by: note) } catch {}
+            do throws(StoreError) { return try isHeld(file, by: note) } catch {}
         }
-        // A descriptor whose lock was lost serves no more (NFS: EIO, GlusterFS: EBADFD). Its lock, if there is one, has to
-        // go before another's is taken.
+        // A descriptor whose lock was lost serves no more (NFS: EIO, GlusterFS: EBADFD), nor does one that the name has left.
+        // Its lock, if there is one, has to go before another's is taken.
         state.file = nil
-        guard let fresh = try Self.open(root, .exclusive) else { return false }
-        state.file = fresh
-        return try Self.isHeld(fresh, by: note)
+        do throws(StoreError) {
+            // Not made: another may have made it, written, and removed it.
+            let fresh = try Self.regular(Descriptor(at: root.fd, Self.entry, flags: O_RDWR | O_NONBLOCK))
+            state.file = fresh
+            return try isHeld(fresh, by: note)
+        } catch .system(.noSuchFileOrDirectory) { return false }
     }
 
-    private static func isHeld(_ file: Descriptor, by note: HoldNote) throws(StoreError) -> Bool {
-        do throws(StoreError) { try lock(file, F_WRLCK) } catch {
+    private func isHeld(_ file: Descriptor, by note: HoldNote) throws(StoreError) -> Bool {
+        do throws(StoreError) { try Self.lock(file, F_WRLCK) } catch {
             if error == .system(.wouldBlock) { return false }
             throw error
         }
-        return try readNote(file) == note
+        return try Self.readNote(inPlaceOf: file, root: root) == note
     }
 
     /// Whether another machine was found to have the vault.
@@ -175,11 +220,12 @@ package final class VaultHold: Sendable {
     /// The vault is as whole as it gets: the next machine need not wait. Another's note stays.
     package func release() {
         state.withLock { state in
-            if let note = state.note, !state.isLost, let file = state.file, (try? Self.isHeld(file, by: note)) == true {
+            if let note = state.note, !state.isLost, let file = state.file, (try? isHeld(file, by: note)) == true {
                 try? file.truncate(to: 0)
             }
             state.note = nil
             state.file = nil
+            lastLook.store(Self.never, ordering: .releasing)
         }
     }
 

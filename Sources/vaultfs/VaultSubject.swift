@@ -38,11 +38,12 @@ struct VaultSubject: MountSubject {
         let lease = try VaultLease(slot: slot, of: directory, keyRing: keyRing, log: log)
         // Callers hold on to it for as long as this process serves; and every key follows from it.
         masterKey.forget()
+        if !request.isReadOnly { try directory.claim() }
         let store = try Store(
             root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly,
             followsWriter: request.isShared, hold: directory.hold)
         directory.hold?.onLoss.withLock {
-            $0 = { log("another machine has taken the vault over: nothing is written any more; unmount it") }
+            $0 = { log("vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it") }
         }
         let path = request.source
         let fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))

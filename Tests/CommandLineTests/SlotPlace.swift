@@ -73,6 +73,6 @@ final class SlotPlace {
         #expect(result.errors.contains(words), "\(result)", sourceLocation: sourceLocation)
         #expect(try configuration == before, "\(result)", sourceLocation: sourceLocation)
         let entries = try FileManager.default.contentsOfDirectory(atPath: vault).sorted()
-        #expect(entries == ["vaultfs.dir", "vaultfs.json"], sourceLocation: sourceLocation)
+        #expect(entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"], sourceLocation: sourceLocation)
     }
 }

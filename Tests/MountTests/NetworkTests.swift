@@ -36,11 +36,13 @@ extension MountTests {
             }
 
             func mountVault(_ arguments: [String] = []) throws {
-                let lock = "\(mount.store.path)/device.lock"
-                try vaultfs(
-                    ["mount", store, point, "--passfile", mount.passfile, "--lock-file", lock] + arguments
-                ).succeeded()
+                try vaultfs(mounting(store) + arguments).succeeded()
                 Products.countMount()
+            }
+
+            func mounting(_ store: String) -> [String] {
+                let lock = "\(mount.store.path)/device.lock"
+                return ["mount", store, point, "--passfile", mount.passfile, "--lock-file", lock]
             }
 
             func text(_ name: String) -> String? { try? String(contentsOfFile: "\(point)/\(name)", encoding: .utf8) }
@@ -68,8 +70,16 @@ extension MountTests {
             unlink("\(first.point)/file")
             try poll("the removal") { second.text("file") == nil }
             #expect(throws: (any Error).self) { try second.put("no", "no") }
-            // The second takes over; the first finds it out by the note, within two seconds.
             try second.vaultfs(["unmount", second.point]).succeeded()
+            // On this machine, the first is seen to live, by whichever way.
+            for store in [second.store, vault.vault] {
+                let refused = try second.vaultfs(second.mounting(store))
+                #expect(refused.exitCode == 5 && refused.errors.contains("in use by process"), "\(refused)")
+            }
+            try first.put("still", "still")
+            // As another machine would, the second takes over; the first finds it out by the note, within two seconds.
+            try "5e another-boot 4711 elsewhere\n".write(
+                toFile: "\(vault.vault)/vaultfs.lock", atomically: false, encoding: .utf8)
             try second.mountVault()
             try second.put("mine", "mine")
             try poll("the first's refusal") { (try? first.put("early", "early")) == nil }

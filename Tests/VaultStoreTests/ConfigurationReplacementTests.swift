@@ -80,7 +80,7 @@ import VaultFormat
             }
         }
         #expect(error?.description.contains("vaultfs.json: No space left on device") == true)
-        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
         try expect(new: step == .synchronize)
     }
 
@@ -88,7 +88,7 @@ import VaultFormat
         #expect(throws: VaultError.slotRefused("no")) {
             try change(onReady: { () throws(VaultError) in throw .slotRefused("no") }, before: { _ in })
         }
-        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
         try expect(new: false)
     }
 
@@ -116,7 +116,7 @@ import VaultFormat
             }
         }
         #expect(error?.description.contains("somebody else has replaced vaultfs.json") == true)
-        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
         try expect(new: false)
     }
 
@@ -129,7 +129,7 @@ import VaultFormat
                 }
             }
         }
-        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
         try expect(new: false)
     }
 
@@ -180,7 +180,7 @@ import VaultFormat
         #expect(try note("2030-01-01T00:00:10Z").slot(1)?.window?.seen == "2030-01-01T00:00:10Z")
         #expect(try note("2030-01-01T00:00:09Z").generation == 4)
         #expect(try note("2030-01-01T00:00:09Z") == vault.open().configuration)
-        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
         let other = try KeyDerivation.configurationKey(
             master: .random(count: 32), vault: directory.configuration.vault)
         #expect(throws: VaultError.self) {
@@ -236,7 +236,8 @@ import VaultFormat
         try SlotEditor(directory, masterKey: directory.unlock(with: newSecret)).add(SlotRequest(secret: vault.secret))
         #expect(
             try vault.entries == [
-                "vaultfs.dir", "vaultfs.json", "vaultfs.jsonx", "vaultfs.tmp", "vaultfs.tmp.0123456789abcdef",
+                "vaultfs.dir", "vaultfs.json", "vaultfs.jsonx", "vaultfs.lock", "vaultfs.tmp",
+                "vaultfs.tmp.0123456789abcdef",
             ])
     }
 
@@ -262,7 +263,7 @@ import VaultFormat
                 try editor.add(SlotRequest(secret: newSecret, label: String(repeating: "x", count: 8192)))
             }
             #expect(error?.description.hasSuffix("vaultfs.json: No space left on device") == true)
-            #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+            #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
             #expect(try vault.opens(with: vault.secret))
             try filler.descriptor.truncate(to: 0)
         }

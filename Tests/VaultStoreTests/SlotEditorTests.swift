@@ -57,7 +57,7 @@ struct SlotVault {
         #expect(try !vault.opens(with: passphrase))
         #expect(try vault.opens(with: vault.secret))
         #expect(try vault.open().configuration.generation == 3)
-        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
     }
 
     @Test func `a slot that was changed meanwhile is not changed again`() throws {
@@ -153,7 +153,7 @@ struct SlotVault {
         #expect(configuration.slots.map(\.id) == Array(1...25))
         #expect(configuration.generation == 25)
         for byte in 1..<26 { #expect(try vault.opens(with: SlotVault.keyfile(UInt8(byte)))) }
-        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json"])
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
     }
 
     @Test func `while the vault is mounted slots are changed all the same`() throws {

@@ -32,11 +32,11 @@ import VaultFormat
         }
     }
 
-    @Test func `two files, for the owner only, and nothing left over`() throws {
+    @Test func `three files, those with content for the owner only, and nothing left over`() throws {
         let directory = try VaultTestDirectory()
         let path = directory.path.appending("vault")
         try VaultCreation.create(at: path, chunkSize: 4096, slots: [VaultFixture.slot(VaultFixture.passphrase())])
-        #expect(try directory.entries(of: "vault") == ["vaultfs.dir", "vaultfs.json"])
+        #expect(try directory.entries(of: "vault") == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
         for (entry, mode) in [(".", 0o700), ("vaultfs.dir", 0o600), ("vaultfs.json", 0o600)] as [(String, mode_t)] {
             var status = stat()
             #expect(stat(path.appending(entry).string, &status) == 0)
@@ -48,7 +48,7 @@ import VaultFormat
         let directory = try VaultTestDirectory()
         try VaultCreation.create(
             at: directory.path, chunkSize: 4096, slots: [VaultFixture.slot(VaultFixture.passphrase())])
-        #expect(try directory.entries() == ["vaultfs.dir", "vaultfs.json"])
+        #expect(try directory.entries() == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
     }
 
     @Test func `nothing is touched where there is something`() throws {

@@ -3,7 +3,9 @@ import Foundation
 import Glibc
 import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
+import VaultFormat
 
 @testable import VaultStore
 
@@ -59,9 +61,10 @@ import Testing
         #expect(try take() != nil)
     }
 
-    @Test("Another's note: nothing is changed any more, told once; not before the look is old, nor on a local store")
-    func loss() throws {
-        let hold = try #require(try take())
+    @Test(
+        "Another's note: nothing is changed any more, told once; not before the look is old", arguments: [true, false])
+    func loss(isRemote: Bool) throws {
+        let hold = try #require(try take(isRemote: isRemote))
         try hold.claim()
         let losses = Monitor(0)
         hold.onLoss.withLock { $0 = { losses.update { $0 += 1 } } }
@@ -78,11 +81,119 @@ import Testing
         // The other's note stays.
         hold.release()
         #expect(VaultHold.note(in: vault.root)?.host == "elsewhere")
-        let local = try #require(try take(isRemote: false))
-        try local.claim()
-        try takeOver()
-        age(local)
-        try local.verify()
+        expect(.ioError) { try hold.verify() }
+    }
+
+    @Test("A lock file that is removed or replaced is a loss: no second writer beside the first")
+    func replaced() throws {
+        for isReplaced in [false, true] {
+            let first = try #require(try take(isRemote: isReplaced))
+            try first.claim()
+            unlink(noteFile)
+            let second = isReplaced ? try take() : nil
+            try second?.claim()
+            age(first)
+            expect(.ioError) { try first.verify() }
+            #expect(FileManager.default.fileExists(atPath: noteFile) == isReplaced)
+            if let second {
+                age(second)
+                try second.verify()
+            }
+        }
+    }
+
+    @Test("A lock file that is restored from a copy is locked anew")
+    func restored() throws {
+        let first = try #require(try take())
+        try first.claim()
+        let copy = try Data(contentsOf: URL(fileURLWithPath: noteFile))
+        unlink(noteFile)
+        try copy.write(to: URL(fileURLWithPath: noteFile), options: [])
+        age(first)
+        try first.verify()
+        expect(.resourceTemporarilyUnavailable) { _ = try take() }
+        withExtendedLifetime(first) {}
+    }
+
+    @Test("A process of this machine that lives keeps others out by its note, where its lock is not seen")
+    func livingProcess() throws {
+        let holder = try Command(["sleep", "300"]).start()
+        defer { holder.kill(SIGKILL) }
+        try writeNote(of: holder.pid)
+        for sharing in [VaultDirectory.Sharing.exclusive, .shared] {
+            expect(.resourceTemporarilyUnavailable) { _ = try take(sharing) }
+            expect(.resourceTemporarilyUnavailable) { _ = try take(sharing, isRemote: false) }
+        }
+        // Another that has got its number.
+        try writeNote(of: holder.pid, startedLater: 1)
+        let hold = try #require(try take())
+        try writeNote(of: holder.pid)
+        expect(.resourceTemporarilyUnavailable) { try hold.claim() }
+        #expect(VaultHold.note(in: vault.root)?.processID == holder.pid)
+        holder.kill(SIGKILL)
+        #expect(holder.wait(timeout: .seconds(60)) != nil)
+        let started = ContinuousClock.now
+        try hold.claim(patience: 60_000)
+        #expect(ContinuousClock.now - started < .seconds(30))
+        try hold.verify()
+    }
+
+    @Test("A process of this machine in another container is waited for as another machine is")
+    func container() throws {
+        let own = try HoldNote.own()
+        let process = ProcessIdentity(
+            processID: own.processID, start: own.process.start, namespace: own.process.namespace + 1)
+        let note = HoldNote(id: "1", boot: own.boot, process: process, host: "container")
+        try Data(note.bytes).write(to: URL(fileURLWithPath: noteFile), options: [])
+        let started = ContinuousClock.now
+        let hold = try #require(try take(isRemote: false))
+        try hold.claim(patience: 60)
+        #expect(ContinuousClock.now - started >= .milliseconds(60))
+    }
+
+    /// As a mount of this machine has it.
+    private func writeNote(of processID: Int32, startedLater ticks: UInt64 = 0) throws {
+        let text = try String(contentsOfFile: "/proc/\(processID)/stat", encoding: .utf8)
+        let start = try #require(text.split(separator: ")").last?.split(separator: " ").dropFirst(19).first)
+        let own = try HoldNote.own()
+        let process = ProcessIdentity(
+            processID: processID, start: try #require(UInt64(start)) + ticks, namespace: own.process.namespace)
+        try Data(HoldNote(id: "1", boot: own.boot, process: process, host: own.host).bytes)
+            .write(to: URL(fileURLWithPath: noteFile), options: [])
+    }
+
+    @Test("A reader refuses what is not a regular file rather than lock nothing")
+    func strangeFile() throws {
+        #expect(mkfifo(noteFile, 0o600) == 0)
+        #expect(throws: StoreError.self) { _ = try take(.shared) }
+        unlink(noteFile)
+        #expect(symlink("vaultfs.dir", noteFile) == 0)
+        #expect(throws: StoreError.self) { _ = try take(.shared) }
+    }
+
+    @Test("The journal's slots are another's once the hold is lost, and after its release")
+    func slots() throws {
+        for isReleased in [false, true] {
+            let file = "file \(isReleased)"
+            try vault.make([1, 2, 3], entry: file)
+            let fileID = try vault.header(file).fileID
+            try vault.fillSlot(3, fileID: fileID, chunk: 0, record: [UInt8](repeating: 9, count: 100))
+            try vault.fillSlot(4, fileID: 99, chunk: 0, record: [UInt8](repeating: 9, count: 100))
+            let hold = try #require(try take())
+            let store = try Store(
+                root: FileDescriptor(rawValue: vault.root.fd), keyRing: vault.keyRing, cacheSize: 1 << 20,
+                isReadOnly: false, hold: hold)
+            var open: EncryptedFile? = try vault.reopen(file, in: store)
+            let inUse = try vault.slotsInUse()
+            #expect(inUse.contains(4) && open != nil)
+            unlink("\(vault.path)/\(file)")
+            if isReleased { hold.release() } else { try takeOver() }
+            age(hold)
+            open = nil
+            store.forgetSlots(of: 99)
+            #expect(try vault.slotsInUse() == inUse)
+            unlink(noteFile)
+        }
     }
 
     @Test("Another's lock is a loss, too; a store that gives the lock again to who had it is none")
@@ -146,6 +257,7 @@ import Testing
         "What is no note is none",
         arguments: [
             "", "\n", "a b 1 c", "a b 1\n", "a b 0 c\n", "a b -1 c\n", "a b x c\n", "a  1 c\n", "a b 1 c d\n",
+            "a b 1 c -1 2\n", "a b 1 c 1 2 3\n",
             "a b 1 \u{1B}[2J\n", String(repeating: "a", count: 600) + " b 1 c\n",
         ])
     func malformed(text: String) {
@@ -156,6 +268,8 @@ import Testing
     func parsing() throws {
         let note = try HoldNote.own()
         #expect(HoldNote(parsing: note.bytes) == note)
+        #expect(HoldNote(parsing: Array("a b 1 c\n".utf8))?.process.isAlive == nil)
+        #expect(note.process.isAlive == true && note.isOfLivingOther == false)
         #expect(VaultHolder(note).description == "process \(getpid()) on \(note.host)")
     }
 }

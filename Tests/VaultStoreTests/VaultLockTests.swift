@@ -38,6 +38,16 @@ import VaultFormat
         withExtendedLifetime(holder) {}
     }
 
+    @Test func `a reader of a new vault keeps writers out by the file, too`() throws {
+        let reader = try VaultDirectory.open(path)
+        try reader.lock(.shared, wait: .zero)
+        let writer = try VaultDirectory.open(path)
+        #expect(throws: StoreError.system(.wouldBlock)) {
+            _ = try VaultHold.take(root: writer.descriptor, .exclusive, wait: .zero)
+        }
+        withExtendedLifetime(reader) {}
+    }
+
     @Test func `readers share`() throws {
         let first = try VaultDirectory.open(path)
         let second = try VaultDirectory.open(path)
