@@ -34,8 +34,8 @@ class Secrets:
         with open(passfile, "rb") as file:
             self.passphrase = file.read()
         keys = configuration.open("passphrase", self.passphrase)
-        self.kinds = {"passphrase": [self.passphrase], "class key": siv(keys.of_class[1]),
-                      "link key": siv(keys.of_links[1])}
+        self.kinds = {"passphrase": [self.passphrase], "class key": siv(keys.of_class[0][1]),
+                      "link key": siv(keys.of_links[0][1])}
         self.backing = {}
         with open(os.path.join(vault, "vaultfs.dir"), "rb") as file:
             self.root = DirectoryRecord(file.read(), keys, True)
