@@ -28,6 +28,8 @@ package final class VaultHold: Sendable {
     /// Milliseconds after which a former holder on another machine has looked again, and found that it is none.
     private static let patience = 5000
 
+    /// In the file while nobody writes the vault.
+    private static let nobody = Array("\n".utf8)
     /// That the name leads to another file than the one that is locked.
     private static let moved = StoreError.system(.staleNFSFileHandle)
 
@@ -137,6 +139,13 @@ package final class VaultHold: Sendable {
         return try readNote(named)
     }
 
+    /// In place: a disk that is full has no room for a file that was emptied, and a vault on it is to be mounted so that
+    /// something can be removed.
+    private static func put(_ bytes: [UInt8], into file: Descriptor) throws(StoreError) {
+        try bytes.withBytes { (bytes) throws(StoreError) in try file.write(bytes, at: 0) }
+        try file.truncate(to: UInt64(bytes.count))
+    }
+
     private static func readNote(_ file: Descriptor) throws(StoreError) -> HoldNote? {
         // Not as the page cache remembers it.
         posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED)
@@ -160,8 +169,7 @@ package final class VaultHold: Sendable {
             let former = try Self.readNote(inPlaceOf: file, root: root)
             if former?.isOfLivingOther == true { throw .system(.wouldBlock) }
             let note = try HoldNote.own()
-            try file.truncate(to: 0)
-            try note.bytes.withBytes { (bytes) throws(StoreError) in try file.write(bytes, at: 0) }
+            try Self.put(note.bytes, into: file)
             try file.synchronize(dataOnly: false)
             state.note = note
             return former
@@ -221,7 +229,7 @@ package final class VaultHold: Sendable {
     package func release() {
         state.withLock { state in
             if let note = state.note, !state.isLost, let file = state.file, (try? isHeld(file, by: note)) == true {
-                try? file.truncate(to: 0)
+                try? Self.put(Self.nobody, into: file)
             }
             state.note = nil
             state.file = nil

@@ -61,6 +61,20 @@ import VaultFormat
         #expect(try take() != nil)
     }
 
+    @Test("A disk that is full lets in who wants to remove something", .enabled(if: geteuid() == 0))
+    func fullDisk() throws {
+        let disk = try SmallDisk(size: 1 << 20)
+        let root = Descriptor(owning: open(disk.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+        let first = try #require(try VaultHold.take(root: root, .exclusive, wait: .zero))
+        try first.claim()
+        first.release()
+        let filler = try disk.fill(leaving: 0)
+        try filler.extend()
+        let second = try #require(try VaultHold.take(root: root, .exclusive, wait: .zero))
+        try second.claim()
+        #expect(VaultHold.note(in: root)?.processID == getpid())
+    }
+
     @Test(
         "Another's note: nothing is changed any more, told once; not before the look is old", arguments: [true, false])
     func loss(isRemote: Bool) throws {
