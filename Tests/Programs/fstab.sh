@@ -61,9 +61,9 @@ refused() {
     [ "$code" = "$1" ] || { echo "exit code $code" >&2; return 1; }
     grep -qxF "vaultfs: $3" "$scratch/errors" || { cat "$scratch/errors" >&2; return 1; }
 }
-refused 2 "bogus,passfile=$passfile,$lock" "unknown mount option 'bogus'"
+refused 2 "bogus,passfile=$passfile,$lock" "unknown mount option 'bogus': 'man vaultfs' lists those there are"
 # A secret is no option, and is not repeated.
-refused 2 "passphrase=tell-nobody,$lock" "unknown mount option 'passphrase'"
+refused 2 "passphrase=tell-nobody,$lock" "unknown mount option 'passphrase': 'man vaultfs' lists those there are"
 refused 2 "passphrase_fd=x,$lock" "mount option passphrase_fd='x' is not a number"
 refused 1 "passfile=$scratch/none,$lock" "cannot open $scratch/none: No such file or directory"
 if grep -q ' fuse.vaultfs ' /proc/self/mounts; then exit 1; fi
