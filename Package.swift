@@ -68,7 +68,8 @@ let package = Package(
             swiftSettings: settings),
         .target(name: "LockFiles", dependencies: ["CLinux", system], swiftSettings: settings),
         .target(
-            name: "VaultControl", dependencies: ["VaultFormat", "VaultCrypto", system], swiftSettings: settings),
+            name: "VaultControl", dependencies: ["VaultFormat", "VaultCrypto", "CLinux", system],
+            swiftSettings: settings),
         .executableTarget(
             name: "vaultfs",
             dependencies: [
@@ -98,7 +99,8 @@ let package = Package(
             path: "Benchmarks/Micro", swiftSettings: settings),
         .target(name: "CallWatch", path: "Tests/CallWatch"),
         .target(
-            name: "TestSupport", dependencies: ["CallWatch", system], path: "Tests/TestSupport", swiftSettings: settings
+            name: "TestSupport", dependencies: ["CallWatch", "CLinux", system], path: "Tests/TestSupport",
+            swiftSettings: settings
         ),
         .testTarget(
             name: "VaultCryptoTests", dependencies: ["VaultCrypto", "CLinux", "TestSupport"], swiftSettings: settings),
@@ -167,7 +169,7 @@ let package = Package(
         .testTarget(
             name: "CommandLineTests",
             dependencies: [
-                "vaultfs", "VaultControl", "VaultFormat", "VaultCrypto", "TestSupport", system,
+                "vaultfs", "VaultControl", "VaultStore", "VaultFormat", "VaultCrypto", "TestSupport", system,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: settings),

@@ -1,4 +1,5 @@
-"""Adds up the xunit files of a test run: names what failed and what was skipped, then one line `N passed, N failed`.
+"""Adds up the xunit files of a test run: names what failed, with why, and what was skipped, then one line
+`N passed, N failed`.
 Exits 1 on a failure, on no test at all, and on a skipped test unless --allow-skips is given."""
 
 import glob
@@ -6,12 +7,14 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 directory, allow_skips = sys.argv[1], "--allow-skips" in sys.argv[2:]
-passed, failed, skipped = 0, [], []
+passed, failed, skipped, why = 0, [], [], {}
 for path in sorted(glob.glob(f"{directory}/*.xml")):
     for case in ElementTree.parse(path).iter("testcase"):
         name = f"{case.get('classname')}.{case.get('name')}"
-        if case.find("failure") is not None or case.find("error") is not None:
+        troubles = case.findall("failure") + case.findall("error")
+        if troubles:
             failed.append(name)
+            why[name] = [trouble.get("message", "") for trouble in troubles]
         elif case.find("skipped") is not None:
             skipped.append(name)
         else:
@@ -19,6 +22,9 @@ for path in sorted(glob.glob(f"{directory}/*.xml")):
 
 for name in failed:
     print(f"failed: {name}")
+    # Whoever sees only the end of a log sees it here.
+    for message in why[name][:5]:
+        print("    " + message[:500].replace("\n", "\n    "))
 for name in skipped:
     print(f"skipped: {name}")
 if skipped and not allow_skips:

@@ -18,6 +18,8 @@
 struct linux_guardian {
     // The connection's number in fusectl, 0 while there is none to abort.
     _Atomic unsigned connection;
+    // Whether it has its own name, and nothing of the daemon's.
+    _Atomic int is_apart;
 };
 
 // A signal that nothing else uses.
@@ -100,8 +102,12 @@ struct linux_guardian *linux_start_guardian(char *arguments, size_t size) {
     sigset_t all, before;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
+    // The child keeps a copy of this stack for as long as the mount lasts.
+    linux_scrub_thread();
     pid_t child = fork();
     if (child == 0) {
+        // What is sent to the daemon's process group is not for it.
+        setsid();
         prctl(PR_SET_PDEATHSIG, PARENT_DIED);
         prctl(PR_SET_NAME, "vaultfs-guard");
         // Nor for ps(1) is it the daemon.
@@ -111,8 +117,11 @@ struct linux_guardian *linux_start_guardian(char *arguments, size_t size) {
         // It is to hold nothing of the daemon's: no lock of the vault, no connection to a client, no directory.
         close_range(0, ~0U, 0);
         if (chdir("/") != 0) _exit(1);
+        atomic_store(&guardian->is_apart, 1);
         guard(guardian, process);
     }
+    // Or whoever looks for the daemon by its name might find two (ps(1), and a signal would go to the wrong one).
+    for (int tries = 0; child > 0 && tries < 1000 && !atomic_load(&guardian->is_apart); tries++) pause_milliseconds(1);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (child > 0) return guardian;
     munmap(guardian, sizeof *guardian);

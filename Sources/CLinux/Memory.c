@@ -1,11 +1,8 @@
 #define _GNU_SOURCE
 #include "CLinux.h"
 
-#include <alloca.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -43,32 +40,6 @@ void *linux_map_secret_memory(size_t size, int *locked) {
 void linux_unmap_secret_memory(void *address, size_t size) {
     explicit_bzero(address, size);
     munmap(address, size);
-}
-
-// A function of its own: the stack is as it was when it returns.
-static __attribute__((noinline)) void zero_stack(size_t size) { explicit_bzero(alloca(size), size); }
-
-__attribute__((noinline)) void linux_scrub_stack(void) {
-    enum { deepest = 128 << 10, margin = 8 << 10 };
-    pthread_attr_t attributes;
-    void *lowest;
-    size_t size;
-    // A thread's stack may be smaller than what is to be scrubbed.
-    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
-    int known = pthread_attr_getstack(&attributes, &lowest, &size);
-    pthread_attr_destroy(&attributes);
-    if (known != 0) return;
-    size_t unused = (size_t)((char *)__builtin_frame_address(0) - (char *)lowest);
-    if (unused <= margin) return;
-    unused -= margin;
-    if (unused > deepest) unused = deepest;
-    // A signal that comes meanwhile saves the vector registers, and the plaintext that memcpy has left in them, below all
-    // that is scrubbed. Afterwards it does that up here, where the next scrub finds it.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    zero_stack(unused);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 int linux_set_not_dumpable(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }

@@ -236,10 +236,12 @@ extension FuseSession: KernelCaches {
     package func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool {
         if paths.isEmpty { return true }
         let isDone = Monitor(false)
+        let isGivenUp = Atomic<Bool>(false)
+        defer { isGivenUp.store(true, ordering: .sequentiallyConsistent) }
         let mountpoint = self.mountpoint.withPlatformString { bytes($0) }
         // On a thread of its own: what lies above the mountpoint may not answer.
         let look = try? BackgroundThread {
-            for path in paths where goesOn() {
+            for path in paths where goesOn() && !isGivenUp.load(ordering: .sequentiallyConsistent) {
                 var status = stat()
                 withCString(mountpoint + path) { _ = lstat($0, &status) }
             }

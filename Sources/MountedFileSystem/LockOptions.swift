@@ -2,7 +2,7 @@ internal import BackingStore
 package import LockFiles
 
 /// What a lock does to the keys.
-package enum LockPolicy: String, Codable, Sendable {
+package enum LockPolicy: String, CaseIterable, Codable, Sendable {
     /// They stay, in protected memory: whatever removes the cause unlocks.
     case refuse
     /// Those that must not outlive a lock are wiped: unlocking takes a slot's secret.

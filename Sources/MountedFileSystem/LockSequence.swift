@@ -16,7 +16,7 @@ struct LockSequence {
     /// Milliseconds for the rest, once the store has not answered; and for making durable what was written.
     private static let impatience = 1000
     private static let sealPatience = 60_000
-    private static let reason = ": the vault's store does not answer; that is done when it does"
+    static let reason = ": the vault's store does not answer; that is done when it does"
     private var fileSystem: any LockableFileSystem { locker.fileSystem }
 
     init(_ locker: Locker, reasons: [LockReason], policy: LockPolicy) {
@@ -28,8 +28,6 @@ struct LockSequence {
     /// - Parameter everything: with the policy `forget`, also the keys that it leaves.
     mutating func run(forgettingEverything everything: Bool) -> LockReceipt {
         let writtenBack = fileSystem.counters.writtenBackBytes.total
-        // What an earlier lock began, or an unlock, may still have keys.
-        isStoreSilent = locker.isStoreSilent
         // From here on requests are refused, but for dirty mapped pages that come back.
         if fileSystem.gate.state == .unlocked { fileSystem.gate.enter(.locking) }
         // A late reply would fill a cache that has been purged.
@@ -69,16 +67,19 @@ struct LockSequence {
     /// Runs what may wait for the store; once it did not answer, only briefly. Nil, and a line in the receipt, where it has
     /// not ended in time.
     private mutating func bounded<Result: Sendable>(
-        milliseconds: Int? = nil, _ unpurged: String?, _ body: @escaping @Sendable () -> Result
+        milliseconds: Int? = nil, as use: Locker.StoreUse = .other, _ unpurged: String?,
+        _ body: @escaping @Sendable () -> Result
     ) -> Result? {
         let patience = isStoreSilent ? Self.impatience : milliseconds ?? locker.options.storePatience
-        if let result = locker.bounded(milliseconds: patience, body) { return result }
+        if let result = locker.bounded(milliseconds: patience, as: use, body) { return result }
         isStoreSilent = true
         if let unpurged { receipt.fail(unpurged + Self.reason) }
         return nil
     }
 
     private mutating func waitForRequests() {
+        // What an earlier lock began, or an unlock, may still have keys.
+        isStoreSilent = locker.isStoreSilent(afterMilliseconds: Self.impatience)
         let deadline = monotonicDeadline(inMilliseconds: locker.options.storePatience)
         let left = fileSystem.gate.drain(until: deadline)
         guard left > 0 else { return }
@@ -130,17 +131,11 @@ struct LockSequence {
     /// Not while a request waits: who has a key is to use it to the end.
     private mutating func forgetKeys(_ everything: Bool) {
         guard !isStoreSilent else { return receipt.fail("keys" + Self.reason) }
-        let forgotten = locker.boundedWiping(milliseconds: locker.options.storePatience) { [fileSystem] in
-            fileSystem.forgetKeys(everything: everything)
-        }
-        if forgotten == nil {
-            isStoreSilent = true
-            receipt.fail("keys" + Self.reason)
-        }
+        let forgotten = bounded(as: .wiping, "keys") { [fileSystem] in fileSystem.forgetKeys(everything: everything) }
         receipt.keysForgotten = forgotten ?? []
         // Schedules of the keys that have just gone.
         for failure in locker.caches.wipeWorkers(waitingForAll: !isStoreSilent) { receipt.fail(failure) }
-        linux_scrub_stack()
+        linux_scrub_thread()
     }
 
     private static func milliseconds(since instant: ContinuousClock.Instant) -> Double {

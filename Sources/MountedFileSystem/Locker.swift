@@ -26,6 +26,14 @@ package final class Locker: LockObserver, Sendable {
         case purge(inode: UInt64, forgetKeys: @Sendable () -> Void)
         /// The store answers again: what a lock could not purge is purged now.
         case lockAgain
+
+        var isLock: Bool { if case .lock = self { true } else { false } }
+        var isUnlock: Bool {
+            switch self {
+            case .unlock, .restore: true
+            case .lock, .purge, .lockAgain: false
+            }
+        }
     }
 
     struct Inbox {
@@ -36,6 +44,11 @@ package final class Locker: LockObserver, Sendable {
         /// The mount has been used for a while since the lease was told the time.
         var isToNoteTime = false
         var isStopping = false
+
+        /// Whether a lock waits in it, but for what a lock file says.
+        var asksToLock: Bool {
+            isStopping || watchFailure != nil || jobs.contains(where: \.isLock)
+        }
     }
 
     let fileSystem: any LockableFileSystem
@@ -49,12 +62,10 @@ package final class Locker: LockObserver, Sendable {
     let inbox = Monitor(Inbox())
     /// While a grace runs, which ends when nobody writes any more.
     let isInGrace = Atomic<Bool>(false)
-    /// How much of what the locker began waits for the vault's store still.
-    private let pending = Monitor(0)
-    /// How much of that wipes keys.
-    private let wiping = Atomic<Int>(0)
+    /// What the locker began that waits for the vault's store still.
+    let storeWork = Monitor<[StoreUse]>([])
     /// Whether somebody waits until nothing does.
-    private let isToLockAgain = Atomic<Bool>(false)
+    let isToLockAgain = Atomic<Bool>(false)
     /// When the last refusal was announced, and how many had been before.
     private let announced = Mutex((milliseconds: 0, count: UInt64(0)))
     private let published: Mutex<LockStatus>
@@ -145,61 +156,16 @@ package final class Locker: LockObserver, Sendable {
         secretWanted? { [weak self] secret in self?.inbox.update { $0.jobs.append(.restore(secret)) } }
     }
 
-    /// Has what a lock could not purge purged when the requests that wait for the store have ended.
-    func lockAgainLater() {
-        guard !isToLockAgain.exchange(true, ordering: .sequentiallyConsistent) else { return }
-        let waiting = try? BackgroundThread { [weak self, pending, gate = fileSystem.gate] in
-            gate.drain()
-            pending.wait { $0 == 0 ? () : nil }
-            guard let self else { return }
-            isToLockAgain.store(false, ordering: .sequentiallyConsistent)
-            inbox.update { $0.jobs.append(.lockAgain) }
-        }
-        guard let waiting else { return isToLockAgain.store(false, ordering: .sequentiallyConsistent) }
-        waiting.detach()
-    }
-
-    // MARK: A store that does not answer
-
-    /// Runs what may wait for the store; nil where it has not ended in time, and goes on by itself.
-    func bounded<Result: Sendable>(
-        milliseconds: Int? = nil, _ body: @escaping @Sendable () -> Result
-    ) -> Result? {
-        pending.update { $0 += 1 }
-        return withinTime(milliseconds: milliseconds ?? options.storePatience) { [pending] in
-            defer { pending.update { $0 -= 1 } }
-            return body()
-        }
-    }
-
-    /// Whether something of that goes on.
-    var isStoreSilent: Bool { pending.update { $0 > 0 } }
-
-    /// The same for what wipes keys, which are not to be those of an unlock that came meanwhile.
-    func boundedWiping<Result: Sendable>(milliseconds: Int, _ body: @escaping @Sendable () -> Result) -> Result? {
-        wiping.add(1, ordering: .sequentiallyConsistent)
-        return bounded(milliseconds: milliseconds) { [self] in
-            defer { wiping.subtract(1, ordering: .sequentiallyConsistent) }
-            return body()
-        }
-    }
-
-    /// Whether keys are being wiped still.
-    var isWiping: Bool { wiping.load(ordering: .sequentiallyConsistent) > 0 }
-
     /// Has the lock files looked at.
     package func poke() {
         inbox.update { $0.isPoked = true }
     }
 
     /// Whether a lock waits that is not to be kept waiting.
-    var isToLock: Bool {
-        if let signs, signs.files.contains(where: { $0.look().isLocked }) { return true }
-        return inbox.update { inbox in
-            inbox.isStopping || inbox.watchFailure != nil
-                || inbox.jobs.contains { if case .lock = $0 { true } else { false } }
-        }
-    }
+    var isToLock: Bool { hasSign || inbox.access { $0.asksToLock } }
+
+    /// Whether a lock file says so.
+    var hasSign: Bool { signs?.files.contains { $0.look().isLocked } ?? false }
 
     /// The lock files cannot be watched any more: locks.
     package func watchFailed(_ reason: String) {

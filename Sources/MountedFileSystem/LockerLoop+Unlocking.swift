@@ -7,11 +7,12 @@ internal import VaultCrypto
 extension LockerLoop {
     /// Milliseconds for reading the slots and trying a secret on them.
     private static let unlockPatience = 120_000
+    private static let overtaken = "a lock was asked for meanwhile"
 
     /// Returns whether there was nothing to unlock.
     mutating func unlock(_ secret: Locker.SecretSource?) throws(UnlockRefusal) -> Bool {
         if gate.state == .unlocked { return true }
-        try refuseWhileWiping()
+        try refuseWhileBusy()
         // Without a secret that is needed nothing changes: no directory is taken for another one.
         try refuse(where: { $0.isLocked && $0 != .parentChanged })
         if needsSecret && secret == nil { throw .secretNeeded }
@@ -47,19 +48,15 @@ extension LockerLoop {
         guard wait == 0 else { throw .tooManyTries(seconds: wait) }
         let secret: UnlockSecret
         do throws(UnlockRefusal) {
-            let read = locker.bounded(milliseconds: Self.unlockPatience) {
-                Result { () throws(UnlockRefusal) in try source() }
-            }
-            guard let read else { throw .failed("the vault's store does not answer") }
-            secret = try read.get()
+            secret = try withinPatience(source)
         } catch {
             if case .wrongSecret = error { limiter.failed(at: .now) }
             throw error
         }
         limiter.succeeded()
         // Finding the secret may have taken a while.
-        guard !locker.isToLock else { throw .failed("a lock was asked for meanwhile") }
-        try locker.fileSystem.restoreKeys(secret.bytes)
+        guard !locker.isToLock else { throw .failed(Self.overtaken) }
+        try restore(secret.bytes)
         secret.whenRestored()
         areKeysForgotten = false
     }
@@ -67,14 +64,38 @@ extension LockerLoop {
     /// Those that take no secret: a key file may have gone.
     private mutating func restoreKeys() throws(UnlockRefusal) {
         guard areKeysForgotten else { return }
-        try refuseWhileWiping()
-        try locker.fileSystem.restoreKeys(nil)
+        try refuseWhileBusy()
+        try restore(nil)
         areKeysForgotten = false
     }
 
-    /// What a lock has begun and not ended may wipe keys yet.
-    private func refuseWhileWiping() throws(UnlockRefusal) {
+    private mutating func restore(_ secret: SecretBytes?) throws(UnlockRefusal) {
+        let fileSystem = locker.fileSystem
+        try withinPatience { () throws(UnlockRefusal) in try fileSystem.restoreKeys(secret) }
+    }
+
+    /// Runs what reads the store. Where that takes too long, or longer than a lock that was asked for waits, there may be keys
+    /// yet: the receipt says so until a lock has taken them away.
+    private mutating func withinPatience<Value: Sendable>(
+        _ body: @escaping @Sendable () throws(UnlockRefusal) -> Value
+    ) throws(UnlockRefusal) -> Value {
+        let result = locker.boundedUnlocking(milliseconds: Self.unlockPatience) {
+            Result { () throws(UnlockRefusal) in try body() }
+        }
+        if let result { return try result.get() }
+        receipt.fail("keys of an unlock that was given up" + LockSequence.reason)
+        let receipt = receipt
+        locker.publish { $0.lastReceipt = receipt }
+        locker.lockAgainLater()
+        throw .failed(locker.isToLock ? Self.overtaken : "the vault's store does not answer")
+    }
+
+    /// What a lock or an unlock has begun and not ended may wipe keys yet, or bring some.
+    private func refuseWhileBusy() throws(UnlockRefusal) {
         if locker.isWiping { throw .failed("the vault's store does not answer: its keys are still being wiped") }
+        if locker.isUnlocking {
+            throw .failed("the vault's store does not answer: an earlier unlock that was given up has not ended")
+        }
     }
 
     /// The same where nobody waits to be told.
@@ -89,7 +110,7 @@ extension LockerLoop {
     /// Has the kernel find the directories again that it was refused.
     private func attachDirectories() {
         let isAll = receipt.names == "invalidated"
-        let paths = locker.bounded { [fileSystem = locker.fileSystem] in
+        let paths = locker.boundedUnlessLocking { [fileSystem = locker.fileSystem] in
             fileSystem.detachedDirectories(all: isAll)
         }
         // Where the store does not answer, whoever works in one finds it when he looks.
@@ -99,13 +120,13 @@ extension LockerLoop {
     }
 
     mutating func finishUnlock() {
-        locker.announce(.willUnlock)
+        announce(.willUnlock)
         areAllKeysForgotten = false
         gate.noteActivity()
         gate.setExpired(false)
         gate.enter(.unlocked)
         locker.publish { $0.since = UtcTime.now() }
         attachDirectories()
-        locker.announce(.didUnlock)
+        announce(.didUnlock)
     }
 }

@@ -45,7 +45,7 @@ struct LockerLoop {
             }
             if isIdle() { reasons.insert(.idle) }
             // That looks at the vault's store, for which a lock does not wait.
-            let isAsked = inbox.jobs.contains { if case .lock = $0 { true } else { false } }
+            let isAsked = inbox.jobs.contains(where: \.isLock)
             let isToLock = gate.state == .unlocked && (isAsked || !reasons.isEmpty)
             if !isToLock { checkLease() }
             for job in inbox.jobs { work(job) }
@@ -56,7 +56,7 @@ struct LockerLoop {
             }
             watchLease()
             if inbox.isToNoteTime { noteTime() }
-            if inbox.isStopping { return }
+            if inbox.isStopping && locker.inbox.access({ $0.jobs.isEmpty }) { return }
         }
     }
 
@@ -69,8 +69,12 @@ struct LockerLoop {
             else {
                 return nil
             }
-            defer { inbox = Locker.Inbox(isStopping: inbox.isStopping) }
-            return inbox
+            // What comes after an unlock is there for it to see.
+            let end = inbox.jobs.firstIndex(where: \.isUnlock).map { $0 + 1 } ?? inbox.jobs.endIndex
+            var taken = inbox
+            taken.jobs = Array(inbox.jobs[..<end])
+            inbox = Locker.Inbox(jobs: Array(inbox.jobs[end...]), isStopping: inbox.isStopping)
+            return taken
         }
         guard let idle = locker.options.idleMilliseconds, gate.state == .unlocked else {
             return locker.inbox.wait(for: take)
@@ -98,16 +102,13 @@ struct LockerLoop {
             reasons.insert(sighting == .parentChanged ? .lockDirectory : .lockFile)
         }
         let seen = sightings.map { $0.file.describe($0.sighting) }
-        let reasons = reasons.sorted { $0.rawValue < $1.rawValue }
-        locker.publish {
-            $0.seen = seen
-            $0.reasons = reasons
-        }
+        locker.publish { $0.seen = seen }
+        publishReasons()
     }
 
     /// An end of the lease is a reason until a secret unlocks that opens a slot still.
-    private mutating func checkLease() {
-        if let lease = locker.lease, !reasons.contains(.expired), hasEnded(lease) {
+    private mutating func checkLease(graceEnd: Int? = nil) {
+        if let lease = locker.lease, !reasons.contains(.expired), hasEnded(lease, graceEnd: graceEnd) {
             locker.logger.notice("the slot that opened the vault has expired: locked")
             reasons.insert(.expired)
         }
@@ -116,8 +117,19 @@ struct LockerLoop {
     }
 
     /// Where the store does not answer, what was known counts.
-    private func hasEnded(_ lease: any LeaseKeeper) -> Bool {
-        locker.bounded { lease.hasEnded() } ?? lease.isOver
+    /// - Parameter graceEnd: when the lock is due that waits, in milliseconds of CLOCK_MONOTONIC.
+    private func hasEnded(_ lease: any LeaseKeeper, graceEnd: Int?) -> Bool {
+        let hasEnded: Bool?
+        if let graceEnd {
+            // Once it is silent it is not asked at each sign again.
+            hasEnded =
+                locker.isStoreSilent
+                ? nil
+                : locker.boundedInGrace(milliseconds: graceEnd - monotonicMilliseconds()) { lease.hasEnded() }
+        } else {
+            hasEnded = locker.boundedUnlessLocking { lease.hasEnded() }
+        }
+        return hasEnded ?? lease.isOver
     }
 
     private func watchLease() {
@@ -129,7 +141,7 @@ struct LockerLoop {
 
     private func noteTime() {
         if gate.state == .unlocked {
-            _ = locker.bounded { [locker] in locker.lease?.noteTime() }
+            _ = locker.boundedUnlessLocking { [locker] in locker.lease?.noteTime() }
         }
         locker.noteTimeLater()
     }
@@ -138,11 +150,15 @@ struct LockerLoop {
         switch job {
         case .lock(let reason, let reply):
             reasons.insert(reason)
-            if gate.state == .unlocked { waiting.append(reply) } else { reply(receipt, true) }
+            guard gate.state != .unlocked else { return waiting.append(reply) }
+            publishReasons()
+            reply(receipt, true)
         case .unlock(let secret, let reply):
             // A lock that was asked for before is not to be overtaken.
             settle()
-            reply(Result { () throws(UnlockRefusal) in try unlock(secret) })
+            let outcome = Result { () throws(UnlockRefusal) in try unlock(secret) }
+            publishReasons()
+            reply(outcome)
             look()
         case .restore(let secret):
             settle()
@@ -175,13 +191,9 @@ struct LockerLoop {
             }
             look()
         }
+        publishReasons()
         for reply in waiting { reply(receipt, false) }
         waiting = []
-        let (reasons, needsSecret) = (reasons.sorted { $0.rawValue < $1.rawValue }, needsSecret)
-        locker.publish {
-            $0.reasons = reasons
-            $0.needsSecret = needsSecret
-        }
         wantSecret()
     }
 
@@ -197,7 +209,7 @@ struct LockerLoop {
     /// Announces the lock and lets programs finish. False where the reason has gone meanwhile.
     private mutating func waitForGrace() -> Bool {
         let grace = locker.options.graceMilliseconds
-        locker.announce(.willLock(reasons.sorted { $0.rawValue < $1.rawValue }, graceMilliseconds: grace))
+        announce(.willLock(sortedReasons, graceMilliseconds: grace))
         // What has ended goes on for nobody.
         guard grace > 0, !reasons.contains(.expired) else { return true }
         let end = monotonicMilliseconds() + grace
@@ -216,11 +228,11 @@ struct LockerLoop {
                 return fileSystem.writingHandles == 0 ? true : nil
             }
             if isOver ?? true { break }
+            checkLease(graceEnd: end)
             look()
-            checkLease()
             if reasons.contains(.expired) { break }
             if reasons.isEmpty {
-                locker.announce(.didUnlock)
+                announce(.didUnlock)
                 return false
             }
         }
@@ -231,21 +243,37 @@ struct LockerLoop {
         // An expired secret is not to open what it opened once.
         let hasExpired = reasons.contains(.expired)
         let policy = hasExpired ? .forget : locker.options.policy
-        var sequence = LockSequence(
-            locker, reasons: reasons.sorted { $0.rawValue < $1.rawValue }, policy: policy)
+        var sequence = LockSequence(locker, reasons: sortedReasons, policy: policy)
         receipt = sequence.run(forgettingEverything: hasExpired)
         areKeysForgotten = areKeysForgotten || policy == .forget
         areAllKeysForgotten = areAllKeysForgotten || hasExpired
-        let (receipt, needsSecret) = (receipt, needsSecret)
+        let receipt = receipt
         locker.publish {
             $0.since = UtcTime.now()
             $0.lastReceipt = receipt
-            $0.needsSecret = needsSecret
             $0.locks += 1
         }
         if !receipt.complete {
             locker.logger.error("not purged: \(receipt.unpurged.joined(separator: "; "))")
         }
-        locker.announce(.didLock(receipt))
+        announce(.didLock(receipt))
+    }
+
+    // MARK: What others see
+
+    private var sortedReasons: [LockReason] { reasons.sorted { $0.rawValue < $1.rawValue } }
+
+    /// Whoever is told may look at the status next, and is to find there what he was told.
+    func announce(_ event: LockEvent) {
+        publishReasons()
+        locker.announce(event)
+    }
+
+    private func publishReasons() {
+        let (reasons, needsSecret) = (sortedReasons, needsSecret)
+        locker.publish {
+            $0.reasons = reasons
+            $0.needsSecret = needsSecret
+        }
     }
 }

@@ -1,3 +1,4 @@
+internal import CLinux
 internal import Glibc
 internal import Synchronization
 internal import SystemPackage
@@ -81,6 +82,8 @@ struct ControlLoop {
                 }
             }
             connection.await(request)
+            // It may have a secret, and once the handler has it a lock may be asked for.
+            linux_scrub_thread()
             // Before the handler looks at the state: no event after that is missed.
             countSubscribers()
             let reply = ControlReply(mailbox: server.mailbox, connection: connection.number)

@@ -27,15 +27,12 @@ package final class Node: TableNode, @unchecked Sendable {
         var removedDirectory: OpenDirectory?
     }
 
-    /// The ctime that sealing moved, and what it was: to programs, sealing is no change.
-    final class Sealing: Sendable {
-        let moved: timespec
-        let shown: timespec
-
-        init(moved: timespec, shown: timespec) {
-            self.moved = moved
-            self.shown = shown
-        }
+    /// What sealing does to the backing file's attributes: to programs it is no change.
+    indirect enum Sealing {
+        /// It is at work, and this is what they see.
+        case atWork(stat)
+        /// The ctime that it has moved, and what it was.
+        case done(moved: timespec, shown: timespec)
     }
 
     /// Held while the file is opened, so that there is one `EncryptedFile` and no two.
@@ -46,18 +43,34 @@ package final class Node: TableNode, @unchecked Sendable {
         super.init(key: key, kind: kind)
     }
 
-    /// Remembers that sealing has moved the backing file's ctime.
-    func wasSealed(before: stat, after: stat) {
-        let shown = shownChangeTime(of: before)
-        opening.withLock { $0.sealing = Sealing(moved: after.st_ctim, shown: shown) }
+    /// As `EncryptedFile.onSealing`.
+    func noteSealing(before: stat, after: stat?) {
+        opening.withLock { state in
+            guard let after else {
+                state.sealing = .atWork(Self.without(state.sealing, before))
+                return
+            }
+            let shown = if case .atWork(let seen) = state.sealing { seen.st_ctim } else { before.st_ctim }
+            state.sealing = .done(moved: after.st_ctim, shown: shown)
+        }
     }
 
-    /// ctime without what sealing did to it.
-    func shownChangeTime(of status: stat) -> timespec {
-        guard let sealing = opening.withLock({ $0.sealing }), sealing.moved.tv_sec == status.st_ctim.tv_sec,
-            sealing.moved.tv_nsec == status.st_ctim.tv_nsec
-        else { return status.st_ctim }
-        return sealing.shown
+    /// A stat of the backing file without what sealing did to it. That goes to the kernel, which keeps it for a while.
+    func withoutSealing(_ status: stat) -> stat {
+        Self.without(opening.withLock { $0.sealing }, status)
+    }
+
+    private static func without(_ sealing: Sealing?, _ status: stat) -> stat {
+        var result = status
+        switch sealing {
+        case .atWork(let seen):
+            (result.st_mode, result.st_mtim, result.st_ctim) = (seen.st_mode, seen.st_mtim, seen.st_ctim)
+        case .done(let moved, let shown):
+            let isMoved = moved.tv_sec == status.st_ctim.tv_sec && moved.tv_nsec == status.st_ctim.tv_nsec
+            if isMoved { result.st_ctim = shown }
+        case nil: break
+        }
+        return result
     }
 
     /// The class, once it has been authenticated: the kernel tells by nodes what it asks for.

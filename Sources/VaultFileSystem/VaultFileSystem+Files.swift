@@ -41,7 +41,7 @@ extension VaultFileSystem {
         state.fileID = file.fileID
         state.file = file
         node.protectionClass = file.protectionClass
-        file.onSealed.withLock { $0 = { node.wasSealed(before: $0, after: $1) } }
+        file.onSealing.withLock { $0 = { node.noteSealing(before: $0, after: $1) } }
     }
 
     /// The file, cut to nothing: also one whose length or missing header would not let it be opened.
@@ -224,7 +224,10 @@ extension VaultFileSystem {
         store.sealer.stop()
         // After a SIGTERM files are still open, and will not be closed.
         for node in nodes.all {
-            if let file = node.openFile { sealLater(file, of: node) }
+            guard let file = node.openFile else { continue }
+            // Also what needs no seal: whoever writes the vault next may be another machine, which does not see this one's pages.
+            if !store.isReadOnly { try? file.synchronize(dataOnly: true) }
+            sealLater(file, of: node)
         }
         store.sealer.sealAll()
         store.giveUpHold()

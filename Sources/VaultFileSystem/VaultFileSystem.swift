@@ -113,11 +113,10 @@ package final class VaultFileSystem: Sendable {
         }
     }
 
-    /// A backing stat as programs are to see it: the plaintext's size, and ctime as if files were not sealed.
+    /// A backing stat as programs are to see it: the plaintext's size, and times and mode as if files were not sealed.
     func plaintextAttributes(_ status: stat, of node: Node) -> stat {
         if store.followsWriter { try? node.openFile?.follow(status) }
-        var result = status
-        if node.isRegularFile { result.st_ctim = node.shownChangeTime(of: status) }
+        var result = node.isRegularFile ? node.withoutSealing(status) : status
         switch status.st_mode & S_IFMT {
         case S_IFREG:
             result.st_size = off_t(plaintextLength(of: node, status))

@@ -145,13 +145,13 @@ package final class VaultLease: LeaseKeeper {
         var configuration = try vault.reread(configurationKey: configurationKey)
         var slot = try find(id, in: configuration)
         // Nothing is noted for a slot that does not open, least of all the time of a clock that was set back.
-        try slot.checkLease(at: now)
+        try vault.checkLease(of: slot, at: now)
         if slot.window != nil {
             configuration = try vault.noteTime(
                 UtcTime.text(secondsSinceEpoch: now), inWindowOf: id, configurationKey: configurationKey,
                 wait: patience)
             slot = try find(id, in: configuration)
-            try slot.checkLease(at: now)
+            try vault.checkLease(of: slot, at: now)
         }
         return Term(slot: id, end: slot.end, hasWindow: slot.window != nil)
     }

@@ -3,7 +3,7 @@ package import VaultCrypto
 /// The 64 bytes of a `vaultfs.dir` (FileFormat, Directory record): the wrapped directory secret.
 package struct DirectoryRecord: Sendable {
     package static let size = 64
-    private static let magic: [UInt8] = Array("VFSD".utf8)
+    package static let magic: [UInt8] = Array("VFSD".utf8)
     private static let identitySize = 16
 
     /// The class whose key wraps the directory secret.
@@ -42,7 +42,7 @@ package struct DirectoryRecord: Sendable {
             throw FormatError(.malformed, "directory record: unknown flags \(bytes[6])")
         }
         guard epochs.contains(bytes[7]) else {
-            throw FormatError(.newerVersion, "directory record: unknown key epoch \(bytes[7])")
+            throw FormatError(.newerVersion, "directory record: \(epochs.unknown(bytes[7]))")
         }
         guard bytes[8..<identitySize].allSatisfy({ $0 == 0 }) else {
             throw FormatError(.malformed, "directory record: reserved bytes are not zero")

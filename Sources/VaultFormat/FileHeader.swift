@@ -6,7 +6,7 @@ package import VaultCrypto
 /// `serialized(keys:)` writes under a new MAC.
 package struct FileHeader: Sendable {
     package static let size = 128
-    private static let magic: [UInt8] = Array("VFSF".utf8)
+    package static let magic: [UInt8] = Array("VFSF".utf8)
     /// Bytes 0…15, the associated data of the wrap.
     private static let identitySize = 16
     private static let wrappedSecret = 16..<64
@@ -73,7 +73,7 @@ package struct FileHeader: Sendable {
         }
         guard bytes[6] == 0 else { throw FormatError(.newerVersion, "header: unknown wrap \(bytes[6])") }
         guard epochs.contains(bytes[7]) else {
-            throw FormatError(.newerVersion, "header: unknown key epoch \(bytes[7])")
+            throw FormatError(.newerVersion, "header: \(epochs.unknown(bytes[7]))")
         }
         guard bytes[reserved].allSatisfy({ $0 == 0 }) else {
             throw FormatError(.malformed, "header: reserved bytes are not zero")

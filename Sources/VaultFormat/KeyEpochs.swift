@@ -9,4 +9,11 @@ package struct KeyEpochs: Sendable, Equatable {
     package let previous: UInt8?
 
     package func contains(_ epoch: UInt8) -> Bool { epoch == current || epoch == previous }
+
+    /// Why an epoch that is not contained is none of them.
+    package func unknown(_ epoch: UInt8) -> String {
+        epoch > current
+            ? "its key epoch \(epoch) is later than that of vaultfs.json: put the newest vaultfs.json there"
+            : "its key epoch \(epoch) is gone since a rekey"
+    }
 }

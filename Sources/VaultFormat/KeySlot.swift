@@ -17,7 +17,7 @@ package struct KeySlot: Sendable, Equatable {
     package let kdf: KdfParameters
     /// SIV(KEK; head lines and slot line; master key), 48 bytes.
     package let sealed: [UInt8]
-    /// How long the slot opens from its first mount on, or nil: a policy like `expires`.
+    /// How long the slot opens from its first use on, or nil: a policy like `expires`.
     package var window: PlayWindow?
 
     /// A slot in which `secret` opens `masterKey`. `head` is the configuration's head lines.

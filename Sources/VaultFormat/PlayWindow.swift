@@ -1,13 +1,13 @@
-/// How long a slot opens from its first mount on (FileFormat, Leases): a policy, not cryptography.
+/// How long a slot opens from its first use on (a mount, an unlock, an import or an export; FileFormat, Leases): a policy, not cryptography.
 package struct PlayWindow: Sendable, Equatable {
     /// The lengths that a window may have, in seconds.
     package static let lengths = 1...0xFFFF_FFFF
 
     /// Its length.
     package let seconds: Int
-    /// When it was started: `YYYY-MM-DDThh:mm:ssZ`; nil before the first mount.
+    /// When it was started: `YYYY-MM-DDThh:mm:ssZ`; nil before the first use.
     package let started: String?
-    /// The latest time that is known of since, not before `started`; nil before the first mount.
+    /// The latest time that is known of since, not before `started`; nil before the first use.
     package let seen: String?
 
     /// A window that was not started. Throws `invalidValue` where its length is out of bounds.

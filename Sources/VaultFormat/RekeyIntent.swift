@@ -65,18 +65,12 @@ package enum RekeyIntent: Sendable, Equatable {
     package static let maximumSize = 1 << 26
     private static let magic: [UInt8] = Array("VFSK".utf8)
     private static let headSize = 8
-    private static let timesSize = 32
 
     /// The bytes of the file. `cipher` is under the intent key of `epoch`.
     package func serialized(epoch: UInt8, cipher: SivCipher) throws(FormatError) -> [UInt8] {
         let (kind, fields) = encoded
         let head = Self.magic + [1, kind, 0, epoch]
-        var body: [UInt8] = []
-        for field in fields {
-            var size = [UInt8](repeating: 0, count: 8)
-            size.storeLittleEndian64(UInt64(field.count), at: 0)
-            body += size + field
-        }
+        let body = RekeyFields.encode(fields)
         let sealed = try cryptography("vaultfs.rekey") { [body] () throws(CryptoError) in
             try cipher.seal(body, associatedData: [head])
         }
@@ -95,7 +89,7 @@ package enum RekeyIntent: Sendable, Equatable {
         let body = try cryptography("vaultfs.rekey") { () throws(CryptoError) in
             try cipher.open(Array(bytes[headSize...]), associatedData: [Array(bytes[..<headSize])])
         }
-        guard let fields = fields(of: body), let intent = decoded(kind: bytes[5], fields) else {
+        guard let fields = RekeyFields.decode(body), let intent = decoded(kind: bytes[5], fields) else {
             throw FormatError(.malformed, "vaultfs.rekey: not laid out as the format says")
         }
         return intent
@@ -104,17 +98,13 @@ package enum RekeyIntent: Sendable, Equatable {
     private var encoded: (kind: UInt8, fields: [[UInt8]]) {
         switch self {
         case .directory(let step):
-            var times = [UInt8](repeating: 0, count: Self.timesSize)
-            for (index, part) in step.times.prefix(4).enumerated() { times.storeLittleEndian64(part, at: index * 8) }
             let attributes = step.attributes.flatMap { [$0.name, $0.value] }
-            return (1, [step.oldRecord, step.newRecord, times, Self.joined(step.path)] + attributes)
+            let (times, path) = (RekeyFields.encode(times: step.times), RekeyFields.joined(step.path))
+            return (1, [step.oldRecord, step.newRecord, times, path] + attributes)
         case .links(let step):
-            let paths = step.paths.map(Self.joined)
+            let paths = step.paths.map(RekeyFields.joined)
             switch step.old {
-            case .file(let id):
-                var bytes = [UInt8](repeating: 0, count: 8)
-                bytes.storeLittleEndian64(id, at: 0)
-                return (2, [bytes, step.temporary] + paths)
+            case .file(let id): return (2, [RekeyFields.number(id), step.temporary] + paths)
             case .link(let stored):
                 return (3, [stored, step.temporary] + paths)
             }
@@ -123,8 +113,9 @@ package enum RekeyIntent: Sendable, Equatable {
 
     private static func decoded(kind: UInt8, _ fields: [[UInt8]]) -> RekeyIntent? {
         if kind == 1 { return directory(fields).map { .directory($0) } }
-        guard fields.count >= 3, EntryName.kind(of: fields[1]) == .temporary, isEntry(fields[1]) else { return nil }
-        let paths = fields[2...].compactMap { split($0) }.filter { !$0.isEmpty }
+        guard fields.count >= 3, EntryName.kind(of: fields[1]) == .temporary, RekeyFields.isEntry(fields[1])
+        else { return nil }
+        let paths = fields[2...].compactMap { RekeyFields.split($0) }.filter { !$0.isEmpty }
         guard paths.count == fields.count - 2 else { return nil }
         switch kind {
         case 2:
@@ -139,42 +130,15 @@ package enum RekeyIntent: Sendable, Equatable {
 
     private static func directory(_ fields: [[UInt8]]) -> Directory? {
         guard fields.count >= 4, fields.count % 2 == 0, fields[0].count == DirectoryRecord.size,
-            fields[1].count == DirectoryRecord.size, fields[2].count == timesSize, let path = split(fields[3])
+            fields[1].count == DirectoryRecord.size, fields[2].count == RekeyFields.timesSize,
+            let path = RekeyFields.split(fields[3])
         else { return nil }
-        let times = fields[2].withUnsafeBytes { bytes in (0..<4).map { bytes.littleEndian64(at: $0 * 8) } }
         let attributes = stride(from: 4, to: fields.count, by: 2).map {
             Attribute(name: fields[$0], value: fields[$0 + 1])
         }
         guard attributes.allSatisfy({ !$0.name.contains(0) }) else { return nil }
         return Directory(
-            path: path, oldRecord: fields[0], newRecord: fields[1], times: times, attributes: attributes)
-    }
-
-    private static func fields(of body: [UInt8]) -> [[UInt8]]? {
-        var fields: [[UInt8]] = []
-        var position = 0
-        while position < body.count {
-            guard body.count - position >= 8 else { return nil }
-            let size = body.withUnsafeBytes { $0.littleEndian64(at: position) }
-            position += 8
-            guard let size = Int(exactly: size), size <= body.count - position else { return nil }
-            fields.append(Array(body[position..<(position + size)]))
-            position += size
-        }
-        return fields
-    }
-
-    private static func joined(_ path: [[UInt8]]) -> [UInt8] { Array(path.joined(separator: [UInt8(ascii: "/")])) }
-
-    private static func split(_ path: [UInt8]) -> [[UInt8]]? {
-        if path.isEmpty { return [] }
-        let entries = path.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).map { Array($0) }
-        return entries.allSatisfy(isEntry) ? entries : nil
-    }
-
-    /// Whether it can be one entry of a directory, and not the way out of it.
-    private static func isEntry(_ entry: [UInt8]) -> Bool {
-        (1...EntryName.maximumLength).contains(entry.count) && !entry.contains(0) && !entry.contains(UInt8(ascii: "/"))
-            && entry != Array(".".utf8) && entry != Array("..".utf8)
+            path: path, oldRecord: fields[0], newRecord: fields[1], times: RekeyFields.times(fields[2]),
+            attributes: attributes)
     }
 }

@@ -1,12 +1,15 @@
 internal import VaultCrypto
 
 extension ScryptCost {
-    /// The cost of a slot that takes the place of one of cost `old` (nil: of one that cannot be guessed). `asked` is what a
-    /// person wants, the standard where that is nil; it is taken where it is no weaker than `old`, or may be.
-    package static func replacing(_ old: ScryptCost?, asked: ScryptCost?, allowingWeaker: Bool) -> ScryptCost {
-        let new = asked ?? .standard
-        guard let old, !new.isAtLeast(old) else { return new }
-        return allowingWeaker && asked != nil ? new : old
+    /// The cost of a slot that takes the place of one of cost `old`, the standard where nobody `asked` for one. What is asked
+    /// for is taken where it is no weaker than `old`, or may be. Where `old` is nil, of a slot that cannot be guessed, it is
+    /// measured by the `others` of the vault: guessing would begin with the cheapest.
+    package static func replacing(
+        _ old: ScryptCost?, beside others: [ScryptCost], asked: ScryptCost?, allowingWeaker: Bool
+    ) -> ScryptCost {
+        if let asked, allowingWeaker || (old.map { [$0] } ?? others).allSatisfy(asked.isAtLeast) { return asked }
+        guard let old else { return .beside(others) }
+        return asked == nil ? .beside([old]) : old
     }
 
     /// The cost of a slot that nobody asked one for: the standard, or that of the passphrase that is costliest to guess.

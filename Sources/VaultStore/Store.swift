@@ -56,16 +56,15 @@ package final class Store: Sendable {
         isOnFuse = linux_filesystem_type(copy) == 0x6573_5546  // FUSE_SUPER_MAGIC, statfs(2)
         do { temporaryPrefix = String(try SecureRandom.integer(), radix: 16) } catch { throw StoreError(error) }
         if isReadOnly {
-            if let intents = RekeyIntentFile(root: self.root, keyRing: keyRing),
-                try RekeyIntentFile.isThere(in: self.root)
+            if try RekeyIntentFile.isThere(in: self.root),
+                let notes = try RekeyNotes(root: self.root, keyRing: keyRing, admit: {}),
+                let intents = RekeyIntentFile(notes: notes)
             {
                 throw intents.refusal()
             }
         } else {
             // Before anything is looked up, made or swept.
-            try RekeyIntentFile(
-                root: self.root, keyRing: keyRing, before: { (_) throws(StoreError) in try hold?.verify() }
-            )?.rollForward()
+            try RekeyIntentFile.settle(root: self.root, keyRing: keyRing, hold: self.hold)
         }
         journal =
             followsWriter

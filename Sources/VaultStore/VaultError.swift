@@ -17,13 +17,13 @@ package enum VaultError: Error, Equatable, Sendable {
     /// Another process holds the vault; nil where the kernel does not tell which.
     case inUse(FilePath, VaultHolder?)
     /// The secret opens no slot of its kind.
-    case wrongSecret(SlotKind)
+    case wrongSecret(FilePath, SlotKind)
     /// The vault has no slot of this kind.
-    case noSlot(SlotKind)
+    case noSlot(FilePath, SlotKind)
     /// The secret is right, but its slot is past its date.
-    case slotExpired(id: Int, expires: String)
+    case slotExpired(FilePath, id: Int, expires: String)
     /// The secret is right, but its slot expires, and the clock is before a time that the slot has seen.
-    case clockSetBack(id: Int, clock: String, seen: String)
+    case clockSetBack(FilePath, id: Int, clock: String, seen: String)
     /// A change of slots that is not made; why.
     case slotRefused(String)
     /// A rekey was killed in the middle of a step, which has to be finished before anything can be read.
@@ -47,21 +47,27 @@ extension VaultError: CustomStringConvertible {
         case .damaged(let path, let reason): "\(path.shown): damaged: \(reason)"
         case .newerVersion(let path, let what): "\(path.shown): made by a newer vaultfs: \(what)"
         case .inUse(let path, let holder):
-            if let holder {
+            if let holder, let host = holder.host {
+                "\(path.shown) is in use by \(holder): end that there, as by 'vaultfs unmount'; where \(host) has died, try "
+                    + "again when the store has let go of its lock"
+            } else if let holder {
                 "\(path.shown) is in use by \(holder)"
             } else {
-                "\(path.shown) is in use by another process"
+                "\(path.shown) is in use by another process, here or on another machine"
             }
-        case .wrongSecret(.passphrase): "wrong passphrase"
-        case .wrongSecret(.keyfile): "wrong keyfile"
-        case .wrongSecret(.recovery): "wrong recovery key: it belongs to another vault, or its slot was removed"
-        case .noSlot(.passphrase): "this vault has no passphrase slot; use --keyfile or --recovery-key"
-        case .noSlot(.keyfile): "this vault has no keyfile slot"
-        case .noSlot(.recovery): "this vault has no recovery key slot"
-        case .slotExpired(let id, let expires): "slot \(id) expired at \(expires)"
-        case .clockSetBack(let id, let clock, let seen):
-            "slot \(id) expires, and the clock was set back: it says \(clock), the slot has seen \(seen); set it right, "
-                + "or have the slot changed with another's secret"
+        case .wrongSecret(let path, .passphrase): "\(path.shown): wrong passphrase"
+        case .wrongSecret(let path, .keyfile): "\(path.shown): wrong keyfile"
+        case .wrongSecret(let path, .recovery):
+            "\(path.shown): wrong recovery key: it belongs to another vault, or its slot was removed"
+        case .noSlot(let path, .passphrase): "\(path.shown): no passphrase slot; use --keyfile or --recovery-key"
+        case .noSlot(let path, .keyfile): "\(path.shown): no keyfile slot; 'vaultfs slot list' shows the slots"
+        case .noSlot(let path, .recovery):
+            "\(path.shown): no recovery key slot; 'vaultfs slot list' shows the slots"
+        case .slotExpired(let path, let id, let expires):
+            "\(path.shown): slot \(id) expired at \(expires): renew it with the secret of another, by 'vaultfs slot change'"
+        case .clockSetBack(let path, let id, let clock, let seen):
+            "\(path.shown): slot \(id) expires, and the clock was set back: it says \(clock), the slot has seen \(seen); set "
+                + "it right, or have the slot changed with another's secret"
         case .slotRefused(let reason): reason
         case .halfRekeyed(let path):
             "\(path.shown): a rekey was killed in the middle of a step: run 'vaultfs rekey' to go on with it, or mount it "

@@ -49,7 +49,7 @@ package final class Workspace {
     package func wipe() {
         memset(memory, 0, memorySize)
         cipher.forgetKeys()
-        linux_scrub_stack()
+        linux_scrub_thread()
     }
 
     deinit {

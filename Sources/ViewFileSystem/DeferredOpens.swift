@@ -1,4 +1,5 @@
 internal import BackingStore
+internal import CLinux
 internal import MountedFileSystem
 internal import SystemPackage
 internal import ViewFormats
@@ -89,7 +90,10 @@ final class DeferredOpens: Sendable {
             }
             // A lock waits for whoever makes use of keys, not for who waits for them.
             gate.enter(passage)
-            defer { gate.leave(passage) }
+            defer {
+                linux_scrub_thread()
+                gate.leave(passage)
+            }
             if let handle = try job.open(failure) { return handle }
         }
         throw .locked

@@ -41,6 +41,8 @@ extension ViewFileSystem: LockableFileSystem {
         secrets.forget()
         for node in nodes.all { node.openFile?.forgetKeys() }
         closeDirectories()
+        // At the end: that may take long, and the lock waits for a while only.
+        source.keys.waitForLoads()
         return present
     }
 

@@ -1,4 +1,5 @@
 internal import BackingStore
+internal import CLinux
 
 /// The keys of a view, by name: those in memory, and those still to be had from `KeySources`. Any thread.
 ///
@@ -10,8 +11,6 @@ package final class KeyStore: Sendable {
     private static let threadCount = 4
     /// How many names may wait to be fetched ahead.
     package static let queueLimit = 65_536
-    /// How long `forget` waits for keys that are just being derived or read, in seconds.
-    private static let patience = 2
 
     private let sources: KeySources
     private let state: Monitor<State>
@@ -58,6 +57,7 @@ package final class KeyStore: Sendable {
 
     private func run(_ load: Load, _ name: KeyName) -> Result<KeyMaterial, ViewError> {
         var loaded: Result<KeyMaterial, ViewError>? = Result { () throws(ViewError) in try sources.load(name) }
+        linux_scrub_thread()
         return state.update { state in
             state.loadingThreads -= 1
             // Abandoned by `forget` or `stop`: what came is let go, and with that wiped, before `forget` returns.
@@ -114,12 +114,15 @@ package final class KeyStore: Sendable {
     }
 
     /// Lets all keys in memory go, which wipes them, ends key commands, and fails whoever waits for a key: for a lock.
-    /// A key that is being derived or read meanwhile is let go as soon as it is there, for which this waits 2 s.
+    /// A key that is being derived or read meanwhile is let go as soon as it is there: see `waitForLoads`.
     package func forget() {
         close(.store(.locked))
         sources.command?.cancelAll()
-        let deadline = monotonicDeadline(in: Self.patience)
-        _ = state.wait(until: deadline) { $0.loadingThreads == 0 ? () : nil }
+    }
+
+    /// Returns when no key is being derived or read: for ever, where a key file's store does not answer.
+    package func waitForLoads() {
+        state.wait { $0.loadingThreads == 0 ? () : nil }
     }
 
     /// Gives keys again, after an unlock.

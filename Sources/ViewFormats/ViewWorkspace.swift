@@ -55,7 +55,7 @@ package final class ViewWorkspace {
     package func wipe() {
         memset(memory, 0, Self.memorySize)
         decryptor.forgetKeys()
-        linux_scrub_stack()
+        linux_scrub_thread()
     }
 
     deinit {

@@ -15,6 +15,7 @@ import Testing
     @Test func `what is for mount and systemd is taken and dropped`() throws {
         let list = try MountOptionList([
             "defaults,auto,noauto,nofail,_netdev,nouser,user=ada,comment,comment=b,,",
+            "nousers,noowner,nogroup,_rnetdev,helper=x,uhelper=udisks2",
             "x-systemd.automount,x-gvfs-name=a,X-mount.mkdir=0700,relatime,strictatime,lazytime,nomand,iversion,loud",
         ])
         #expect(list == (try MountOptionList([])))
@@ -51,17 +52,35 @@ import Testing
     }
 
     @Test(arguments: [
-        ("bogus", "unknown mount option 'bogus'"), ("subtype=x", "unknown mount option 'subtype'"),
-        ("fd=3", "unknown mount option 'fd'"), ("fsname", "mount option 'fsname' needs a value: fsname=…"),
+        ("onlock=forget", "unknown mount option 'onlock'"), ("lock_flie=/x", "unknown mount option 'lock_flie'"),
+        ("share", "unknown mount option 'share'"), ("nosiud", "unknown mount option 'nosiud'"),
+        ("read_only", "unknown mount option 'read_only'"), ("idlelock", "unknown mount option 'idlelock'"),
+        ("password=secret", "unknown mount option 'password'"), ("key=x", "unknown mount option 'key'"),
+        ("fsname", "mount option 'fsname' needs a value: fsname=…"),
         ("max_read=many", "mount option max_read='many' is not a number"),
         ("passphrase=secret", "unknown mount option 'passphrase'"),
         ("nosymfollow", "unknown mount option 'nosymfollow'"),
         ("remount", "a mount cannot be changed: unmount it, and mount it anew"),
         ("allow_other=1", "unknown mount option 'allow_other'"),
     ])
-    func `what is not known is refused`(option: String, message: String) {
+    func `what is not known and may be a protection misspelt is refused`(option: String, message: String) {
         let hint = message.hasPrefix("unknown") ? ": 'man vaultfs' lists those there are" : ""
         #expect(throws: CommandFailure(.usage, message + hint)) { try MountOptionList([option]) }
+    }
+
+    @Test(arguments: [
+        "bogus", "uid=1000", "gid=1000", "umask=022", "discard", "acl", "user_xattr", "compress=zstd",
+        "errors=remount-ro",
+        "subtype=x", "fd=3", "data=ordered", "utf8", "posix", "rsize=8192", "hard", "intr", "vers=4.2",
+        "auto_unmount", "auto_cache", "kernel_cache", "sync_read", "async_read", "nolock", "lock", "noacl",
+        "nouser_xattr",
+        "nodiscard", "inode64", "allow_utime=0022", "rootmode=40000", "sharecache", "noac", "soft", "big_writes",
+        "noauto_da_alloc",
+    ])
+    func `what is for other file systems is left out`(option: String) throws {
+        let list = try MountOptionList([option, "ro"])
+        #expect(list.fuseOptions.isEmpty && list.isReadOnly)
+        #expect(list.unknown == [String(option.prefix { $0 != "=" })])
     }
 }
 

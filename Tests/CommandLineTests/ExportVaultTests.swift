@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// `vaultfs export VAULT` where another vault is at the destination.
-@Suite(.timeLimit(.minutes(5))) struct ExportVaultTests {
+@Suite(.timeLimit(.minutes(20))) struct ExportVaultTests {
     @Test func `nothing is put into the vault itself, nor into another`() throws {
         let (place, other) = (try SlotPlace(), try SlotPlace())
         let tree = place.file("tree")

@@ -6,7 +6,7 @@ import Testing
 @testable import vaultfs
 
 /// `vaultfs info --view`, through the binary.
-@Suite(.timeLimit(.minutes(5))) struct InfoViewTests {
+@Suite(.timeLimit(.minutes(20))) struct InfoViewTests {
     private let directory: TemporaryDirectory
 
     init() throws { directory = try TemporaryDirectory() }

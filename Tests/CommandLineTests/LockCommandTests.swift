@@ -9,7 +9,7 @@ import VaultControl
 @testable import vaultfs
 
 /// What `lock`, `unlock` and `events` do before and after they ask a daemon.
-@Suite(.timeLimit(.minutes(5))) struct LockCommandTests {
+@Suite(.timeLimit(.minutes(20))) struct LockCommandTests {
     private static func run(_ arguments: String...) throws -> CommandResult {
         try Command([Products.binary] + arguments).run()
     }
@@ -102,7 +102,7 @@ import VaultControl
 }
 
 /// Which daemons there are.
-@Suite(.timeLimit(.minutes(5))) struct DaemonSearchTests {
+@Suite(.timeLimit(.minutes(20))) struct DaemonSearchTests {
     @Test func `what /proc tells of a process`() {
         #expect(DaemonSearch.effectiveUser("Name:\tx\nUid:\t1000\t1001\t1002\t1003\nGid:\t7\t7\t7\t7\n") == 1001)
         #expect(DaemonSearch.effectiveUser("") == nil)

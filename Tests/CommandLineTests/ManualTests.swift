@@ -6,7 +6,7 @@ import Testing
 @testable import vaultfs
 
 /// The manual pages, as `scripts/package` makes them: `--help` and the sources say what has to be in them.
-@Suite(.timeLimit(.minutes(5))) struct ManualTests {
+@Suite(.timeLimit(.minutes(20))) struct ManualTests {
     private static let scripts = "\(Products.tests)/../scripts"
     /// Every command below `vaultfs`, with the name of its page.
     private static let commands = below(VaultFS.self, page: "vaultfs")
@@ -65,7 +65,7 @@ import Testing
             #expect(text[codes.upperBound...].contains("\n\(code.rawValue)\n\(code.explanation)\n"))
         }
         for word in MountOptionList.own.map({ $0 + "=" }) + [
-            "no_kernel_cache", "guard_mountpoint", "nonempty", "prewarm",
+            "no_kernel_cache", "guard_mountpoint", "nonempty", "prewarm", "shared",
         ] {
             #expect(text.contains(word), "\(word)")
         }

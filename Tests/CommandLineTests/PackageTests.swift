@@ -4,7 +4,7 @@ import Testing
 
 /// What `scripts/package` makes of the program under test, which is not the one that it would build: that the package installs
 /// in a Debian without Swift is for `scripts/test-package`.
-@Suite(.timeLimit(.minutes(5))) struct PackageTests {
+@Suite(.timeLimit(.minutes(20))) struct PackageTests {
     private let directory: TemporaryDirectory
 
     init() throws {
@@ -60,6 +60,18 @@ import Testing
             grep -q '^#compdef vaultfs' share/zsh/vendor-completions/_vaultfs
             grep -q -- "-l 'guard-mountpoint'" share/fish/vendor_completions.d/vaultfs.fish
             test -s share/doc/vaultfs/copyright
+            (
+                cd share/doc/vaultfs
+                gzip -d <README.md.gz >README.md
+                for page in README.md Manual/*.md; do
+                    for link in $(grep -oE '\\]\\([^)]+\\)' $page | tr -d '])(' | grep -v ^https:); do
+                        case $link in
+                            /*) test -s \(tree)$link ;;
+                            *) test -e $(dirname $page)/$link ;;
+                        esac || { echo "$page: $link" >&2; exit 1; }
+                    done
+                done
+            )
             for unit in system/vaultfs@.service user/vaultfs@.service system/vaultfs-lock-on-sleep.service; do
                 grep -q '^ExecStart=/usr/bin/vaultfs ' lib/systemd/$unit
             done

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// Every place that a secret may come from, with every fault: one line, an exit code, nothing of the secret, the vault as it was.
-@Suite(.timeLimit(.minutes(5))) struct SecretFaultTests {
+@Suite(.timeLimit(.minutes(20))) struct SecretFaultTests {
     /// Where bytes come from that are to open the vault, or to open its new slot.
     enum Source: String, CaseIterable, Sendable {
         case passfile, descriptor, command, credential, keyfile, provider, recovery
@@ -207,5 +207,71 @@ import Testing
             for word in ["ssss", "battery", "horse"] { #expect(!(shown + errors).contains(word)) }
         }
         #expect(try place.configuration == before)
+    }
+
+    @Test(arguments: ["verify", "rekey", "export", "import", "mount"])
+    func `whatever command opens the vault`(command: String) throws {
+        let (source, other) = (place.file("source"), place.file("other"))
+        try Command(["mkdir", source]).run().succeeded()
+        let words: [String] =
+            switch command {
+            case "rekey": ["rekey", place.vault, "--yes"]
+            case "import": ["import", source, place.vault]
+            case "verify": ["verify", place.vault]
+            case "mount": ["mount", place.vault, source]
+            default: ["export", place.vault, other]
+            }
+        for (options, exitCode, said) in [
+            (["--passfile", place.file("new")], 4, "wrong passphrase"), (["--passfile", "/dev/null"], 4, "is empty"),
+            (["--passfile", "/dev/zero"], 4, "has over 65536 bytes"),
+            (["--keyfile", place.file("keyfile")], 4, "no keyfile slot"),
+            (["--passphrase-fd", "0"], 4, "file descriptor 0 is empty"),
+            (["--extpass", "exit 3"], 1, "the --extpass command failed with exit code 3"),
+            (["--provider", "exit 3"], 1, "the --provider command failed with exit code 3"),
+            (["--recovery-key", "--passfile", place.file("new")], 4, "not a hexadecimal digit"),
+        ] as [([String], Int32, String)] {
+            try place.expectRefusal(exitCode, said) { try place.run(words + options) }
+            #expect(!FileManager.default.fileExists(atPath: other))
+        }
+    }
+
+    @Test func `a new vault: no secret, no vault`() throws {
+        let other = place.file("other")
+        for (options, exitCode, said) in [
+            (["--passfile", "/dev/null"], 4, "is empty"), (["--passfile", "/dev/zero"], 4, "has over 65536 bytes"),
+            (["--keyfile", place.file("passfile")], 4, "too short: at least 32"),
+            (["--passphrase-fd", "0"], 4, "file descriptor 0 is empty"),
+            (["--extpass", "exit 3"], 1, "the --extpass command failed with exit code 3"),
+        ] as [([String], Int32, String)] {
+            try place.expectRefusal(exitCode, said) { try place.run(["init", other] + options) }
+            #expect(!FileManager.default.fileExists(atPath: other))
+        }
+        let (new, again) = ("New passphrase: =battery staple", "The same again: =")
+        for (answers, code, said) in [
+            ([new, again + "battery"], 1, "the two passphrases differ"), ([new, again + "^C"], 130, ""),
+            ([new, again + "gone"], 1, "the terminal is gone: Input/output error"),
+            (["New passphrase: =^C"], 130, ""), (["New passphrase: =^D"], 4, "the passphrase is empty"),
+            (["New passphrase: =gone"], 1, "the terminal is gone: Input/output error"),
+        ] {
+            try expectEnd(["init", other], answers, code, said)
+            #expect(!FileManager.default.fileExists(atPath: other))
+        }
+    }
+
+    @Test func `on a terminal: a rekey that nobody has allowed`() throws {
+        let before = try place.configuration
+        for (answers, code, said) in [
+            (["Passphrase: =battery staple"], 4, "wrong passphrase"), (["Passphrase: =^C"], 130, ""),
+            (["Passphrase: =gone"], 1, "the terminal is gone: Input/output error"),
+        ] { try expectEnd(["rekey", place.vault], answers, code, said) }
+        #expect(try place.configuration == before)
+    }
+
+    /// - Parameter words: in the one line of errors; without, there is none.
+    private func expectEnd(_ command: [String], _ answers: [String], _ code: Int, _ words: String) throws {
+        let (shown, errors) = try place.terminal(command, answers: answers)
+        #expect(shown.hasSuffix("exit \(code)\n") && !shown.contains("echo off"), "\(answers): \(shown)\(errors)")
+        #expect(words.isEmpty ? errors.isEmpty : errors.contains(words), "\(answers): \(errors)")
+        #expect(errors.split(separator: "\n").count <= 1 && !(shown + errors).contains("battery"))
     }
 }

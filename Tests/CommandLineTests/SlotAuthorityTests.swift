@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// What the secret of a slot with an end may do to slots (FileFormat, Leases).
-@Suite(.timeLimit(.minutes(5))) struct SlotAuthorityTests {
+@Suite(.timeLimit(.minutes(20))) struct SlotAuthorityTests {
     private let place: SlotPlace
     /// Of slot 2, which ends.
     private let leased: [String]
@@ -73,6 +73,19 @@ import Testing
         try place.slot("change", leased + new + ["--play-window", "1h"]).succeeded()
         try place.slot("remove", ["--keyfile", place.file("keyfile"), "2"]).succeeded()
         #expect(try place.slots().compactMap { $0["id"] as? Int } == [1, 4])
+    }
+
+    @Test func `with a window that has not begun no slot is made, one after the other, for ever`() throws {
+        try lease(["--play-window", "1h"])
+        try place.slot("add", place.opening + new + ["--expires", "1min"]).succeeded()
+        for limits in [
+            ["--expires", "1min"], ["--play-window", "1min"], ["--expires", "1min", "--play-window", "1min"],
+        ] {
+            try refused("add", new + limits)
+            try refused("change", ["3"] + new + limits)
+        }
+        try place.run(["export", place.vault, place.file("out")] + leased).succeeded()
+        try place.slot("add", leased + ["--new-passfile", place.file("new"), "--expires", "1min"]).succeeded()
     }
 
     @Test func `a slot with a window that was not started keeps it when its secret is changed`() throws {

@@ -4,7 +4,7 @@ import Testing
 import VaultFormat
 
 /// `vaultfs slot`, through the binary.
-@Suite(.timeLimit(.minutes(5))) struct SlotCommandTests {
+@Suite(.timeLimit(.minutes(20))) struct SlotCommandTests {
     private let place: SlotPlace
 
     init() throws { place = try SlotPlace() }
@@ -126,7 +126,27 @@ import VaultFormat
         #expect(ScryptCost.beside([]) == .standard)
     }
 
-    @Test func `guessing gets no cheaper without a word`() throws {
+    @Test func `nor by a passphrase in the place of a keyfile`() throws {
+        try place.slot("change", place.opening + ["--keep-secret", "--scrypt-logn", "18"]).succeeded()
+        // Two of them: one is changed, one opens the vault quickly.
+        let keyfile = ["--new-keyfile", place.file("keyfile")]
+        for opening in [place.opening, ["--keyfile", place.file("keyfile")]] {
+            try place.slot("add", opening + keyfile).succeeded()
+        }
+        let cheaper = "guessing is cheaper now: scrypt N=2^10 r=8 p=1, the vault has scrypt N=2^18 r=8 p=1"
+        for (options, logN, said) in [
+            ([], 18, ""), (["--scrypt-logn", "10"], 18, "took scrypt N=2^18 r=8 p=1: guessing would be cheaper"),
+            (["--scrypt-logn", "10", "--allow-weaker"], 10, cheaper),
+        ] {
+            let change = ["--keyfile", place.file("keyfile"), "2"]
+            let result = try place.slot("change", change + ["--new-passfile", place.file("new")] + options).succeeded()
+            #expect(try place.slots()[1]["keyDerivation"] as? String == "scrypt N=2^\(logN) r=8 p=1")
+            #expect(said.isEmpty ? result.errors.isEmpty : result.errors.contains(said), "\(result)")
+            try place.slot("change", change + keyfile).succeeded()
+        }
+    }
+
+    @Test func `Store-22: guessing gets no cheaper without a word`() throws {
         func change(_ options: [String]) throws -> (derivation: String?, said: String) {
             let result = try place.slot("change", place.opening + ["--keep-secret"] + options).succeeded()
             return (try place.slots()[0]["keyDerivation"] as? String, result.errors)

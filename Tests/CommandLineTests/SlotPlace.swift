@@ -36,9 +36,13 @@ final class SlotPlace {
     func terminal(
         _ action: String, _ arguments: [String], answers: [String]
     ) throws -> (shown: String, errors: String) {
+        try terminal(["slot", action, vault] + arguments, answers: answers)
+    }
+
+    func terminal(_ command: [String], answers: [String]) throws -> (shown: String, errors: String) {
         let errors = file("errors")
         let program = [Products.python, Products.program("terminal.py"), errors] + answers
-        let result = try Command(program + ["--", Products.binary, "slot", action, vault] + arguments).run()
+        let result = try Command(program + ["--", Products.binary] + command).run()
         return (try result.succeeded().output, try String(contentsOfFile: errors, encoding: .utf8))
     }
 

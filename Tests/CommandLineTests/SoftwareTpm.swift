@@ -41,7 +41,8 @@ final class SoftwareTpm {
             if process.wait(timeout: .milliseconds(20)) != nil { return nil }
             let probe = Command(
                 ["tpm2_getcap", "handles-transient"], environment: ["TPM2TOOLS_TCTI": "swtpm:port=\(port)"])
-            if try probe.run().exitCode == 0 { return process }
+            // Another that has the port may have answered, and this one be about to end.
+            if try probe.run().exitCode == 0 { return process.wait(timeout: .milliseconds(50)) == nil ? process : nil }
         }
         process.kill(SIGKILL)
         return nil

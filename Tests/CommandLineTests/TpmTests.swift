@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// `vaultfs-tpm2`, the key provider over tpm2-tools, with a TPM in software.
-@Suite(.timeLimit(.minutes(5))) struct TpmTests {
+@Suite(.timeLimit(.minutes(20))) struct TpmTests {
     private static let packaging = "\(Products.tests)/../packaging"
     private let place: SlotPlace
     private let tpm: SoftwareTpm
@@ -145,8 +145,10 @@ import Testing
         // The patience of the tools' time limit, for a test.
         let bin = place.file("bin")
         try FileManager.default.createDirectory(atPath: bin, withIntermediateDirectories: false)
-        try place.directory.write(
-            "bin/timeout", "#!/bin/sh\nshift 4\nexec /usr/bin/timeout -k 1 1 \"$@\"\n", mode: 0o755)
+        // Not by this process: a child that another test starts would have it open for writing, and it would not run.
+        let script = "#!/bin/sh\nshift 4\nexec /usr/bin/timeout -k 1 1 \"$@\"\n"
+        try Command(["sh", "-c", "cat >'\(bin)/timeout' && chmod 755 '\(bin)/timeout'"], input: script).run()
+            .succeeded()
         tpm.pause()
         let path = environment()["PATH"] ?? ""
         try expectRefusal("no answer within", ["PATH": "\(bin):\(path)"])
@@ -209,6 +211,24 @@ import Testing
         #expect(try place.configuration == before)
         #expect(try String(contentsOfFile: sealed, encoding: .utf8) == "mine")
         try expectNothingLeft()
+    }
+
+    @Test func `links that wait in a shared directory are not followed`() throws {
+        try place.directory.write("victim", "mine")
+        let (victim, absent) = (place.file("victim"), place.file("absent"))
+        // At a name that anybody can guess: it has the id of the process that becomes the script.
+        let planting = ["sh", "-c", "ln -s \"$1\" \"$2.$$\"; shift 2; exec \"$@\"", "sh", victim, sealed]
+        try Command(
+            planting + ["env", "vaultfs-tpm2", "enroll", place.vault, sealed] + place.opening,
+            environment: environment()
+        ).run().succeeded()
+        #expect(try String(contentsOfFile: victim, encoding: .utf8) == "mine")
+        try open().succeeded()
+        // At the file's own.
+        try Command(["ln", "-sf", absent, sealed]).run().succeeded()
+        let result = try enroll()
+        #expect(result.exitCode == 1 && result.errors == "vaultfs-tpm2: \(sealed) is there already\n", "\(result)")
+        #expect(!FileManager.default.fileExists(atPath: absent))
     }
 
     @Test func `a sealed file is for one vault`() throws {

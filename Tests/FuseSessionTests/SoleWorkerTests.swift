@@ -7,7 +7,7 @@ import TestSupport
 import Testing
 
 /// One worker that serves a program alone, on a real mount.
-@Suite(.serialized, .timeLimit(.minutes(5)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
+@Suite(.serialized, .timeLimit(.minutes(20)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
 struct SoleWorkerTests {
     /// A request that is stuck in its worker until it is let go: the report of a damaged file.
     private final class Stuck: Sendable {

@@ -6,7 +6,7 @@ import Testing
 @testable import FuseSession
 
 /// Who rests, and who is woken. A lost wake-up hangs a test, which the time limit ends.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(20)))
 struct WorkerCrewTests {
     /// A worker that rests, on a thread of its own, and tells how often it came back.
     private final class Rester: Sendable {
@@ -157,6 +157,10 @@ struct WorkerCrewTests {
         let crew = WorkerCrew()
         let bell = Semaphore()
         let looks = Atomic<Int>(0)
+        // Before somebody looks, so that no look comes between the two.
+        crew.beginSole(bell)
+        crew.soleTook()
+        crew.soleAnswered()
         let watch = try BackgroundThread {
             crew.watch {
                 looks.add(1, ordering: .relaxed)
@@ -167,9 +171,6 @@ struct WorkerCrewTests {
             crew.dismiss()
             watch.join()
         }
-        crew.beginSole(bell)
-        crew.soleTook()
-        crew.soleAnswered()
         // The looks that follow a request have ended when none is made for much longer than they take.
         var seen = -1
         while seen != looks.load(ordering: .relaxed) || seen == 0 {

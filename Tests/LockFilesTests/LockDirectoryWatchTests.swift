@@ -6,7 +6,7 @@ import Testing
 @testable import LockFiles
 
 /// What happens to the directory of a lock file, and to those above it.
-@Suite(.timeLimit(.minutes(5))) struct LockDirectoryWatchTests {
+@Suite(.timeLimit(.minutes(20))) struct LockDirectoryWatchTests {
     @Test(arguments: [true, false])
     func removedAndMadeAgain(hasInotify: Bool) throws {
         let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// Descriptors and memory stay bounded, whatever is done.
     @Suite struct Bounds {
         @Test("a walk over 20,000 files with 256 descriptors")

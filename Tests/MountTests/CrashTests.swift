@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// The daemon's death at any moment, and a disk that is full: nothing acknowledged is lost.
     @Suite struct Losses {
         @Test("killed while it writes (scripts/torture-crash is the long form)", arguments: Settings.available)

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// Wrong or hostile input: one line, an exit code, nothing lost.
     @Suite struct Errors {
         @Test("wrong passphrase", arguments: Settings.accounts)
@@ -184,7 +184,7 @@ extension MountTests {
                 ["init", vault.plain, "--scrypt-logn", "9", "--passfile", vault.passfile],
                 ["init", vault.plain, "--scrypt-logn", "23", "--passfile", vault.passfile],
                 ["init", vault.plain, "--chunk-size", "5000", "--passfile", vault.passfile],
-                ["mount", vault.vault, vault.mountpoint, "--passfile", vault.passfile, "-o", "nonsense_option"],
+                ["mount", vault.vault, vault.mountpoint, "--passfile", vault.passfile, "-o", "onlock=forget"],
                 ["mount", vault.vault, vault.mountpoint, "--passfile", vault.passfile, "--cache-size", "x"],
             ] {
                 expectFailure(try vault.vaultfs(arguments), .usage)

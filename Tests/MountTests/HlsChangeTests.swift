@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// A source that changes while it is mounted.
     @Suite struct HlsChanges {
         private func tree() throws -> HlsView {

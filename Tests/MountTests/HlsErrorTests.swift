@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// What does not work of a download: a clear error for that, and the rest works.
     @Suite struct HlsErrors {
         /// A tree with something that works, mounted by the test when it has added what does not.
@@ -101,7 +101,7 @@ extension MountTests {
             try hls.expectSegments("good.ts")
         }
 
-        @Test("playlists: loops, one that is none, one that contradicts another", .timeLimit(.minutes(1)))
+        @Test("playlists: loops, one that is none, one that contradicts another")
         func playlists() throws {
             let hls = try tree()
             func master(_ name: String, _ uris: String...) throws {

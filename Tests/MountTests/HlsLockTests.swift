@@ -16,12 +16,19 @@ extension MountTests {
             let view = try ViewUnderTest()
             try view.account.program("hls_files.py", ["rekey", view.store.path]).succeeded()
             try view.mount("hls", ["--on-lock", policy])
-            // At the speed of the film, of six seconds: it is not done before the lock.
+            // Into a pipe from which nobody reads on: it is not done before the lock.
+            let film = "\(view.plain)/film"
+            mkfifo(film, 0o600)
             let player = try view.account.command(
-                ["ffmpeg", "-v", "warning", "-progress", "-", "-re", "-i", "out.m3u8", "-f", "null", "/dev/null"],
-                directory: view.mountpoint
+                ["ffmpeg", "-v", "warning", "-y", "-i", "out.m3u8", "-f", "rawvideo", film], directory: view.mountpoint
             ).start()
-            try poll("the first frames") { player.output.contains("frame=") }
+            let pipe = open(film, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+            defer { close(pipe) }
+            func watch() -> Int {
+                var frame = [UInt8](repeating: 0, count: 160 * 90)
+                return Glibc.read(pipe, &frame, frame.count)
+            }
+            try poll("the first frames", timeout: .seconds(30)) { watch() > 0 }
             try Data().write(to: URL(fileURLWithPath: view.lockFile))
             try poll("the lock") { try view.status()["state"] as? String == "locked" }
             for arguments in [["ls", view.mountpoint], ["cat", "\(view.mountpoint)/out0.ts"]] {
@@ -29,7 +36,10 @@ extension MountTests {
                 #expect(result.exitCode != 0 && result.output.isEmpty, "\(result)")
                 #expect(result.errors.contains("Required key not available"), "\(result)")
             }
-            try #require(player.wait(timeout: .seconds(20)) != nil)
+            try poll("the player's end", timeout: .seconds(30)) {
+                while watch() > 0 {}
+                return player.wait(timeout: .zero) != nil
+            }
             #expect(player.errors.contains("Failed to open segment"), "\(player.errors)")
             try Command(["rm", view.lockFile]).run().succeeded()
             try poll("the unlock") { try view.status()["state"] as? String == "unlocked" }

@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// Downloads that ffmpeg made, played from the mount.
     @Suite struct HlsPlay {
         static let kinds = ["one-key", "vector", "rekey", "single-file", "fragments", "fragment-file", "variants"]

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// What playlists may say, seen on the mount.
     @Suite struct HlsPlaylists {
         @Test("METHOD=NONE in between, vectors of segments' numbers, CRLF, a byte order mark, tags nobody knows")

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// Sizes that take keys, and keys that take their time: a key command that waits until the test lets it go.
     @Suite struct HlsSizes {
         private func mounted(_ arguments: [String] = []) throws -> ViewUnderTest {
@@ -42,7 +42,7 @@ extension MountTests {
             #expect(try sizes(view, in: view.mountpoint) == sizes(view, in: view.source))
             try poll("the key command") { wasAsked(view) }
             try letGo(view)
-            try poll("the sizes", timeout: .seconds(5)) {
+            try poll("the sizes", timeout: .seconds(30)) {
                 try sizes(view, in: view.mountpoint) == sizes(view, in: view.originals)
             }
             #expect(try view.problems().isEmpty)

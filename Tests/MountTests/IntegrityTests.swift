@@ -69,7 +69,7 @@ struct Tampering: CustomTestStringConvertible, Sendable {
     static let long = String(repeating: "L", count: 220)
 }
 
-extension MountTests {
+extension PlainMountTests {
     /// Every promise of the format, broken on disk.
     @Suite struct Integrity {
         /// A vault with a tree in it, unmounted, and what look.py says of the tree.

@@ -33,14 +33,19 @@ extension MountTests {
 
         @Test("open files are told EKEYEXPIRED, and the secret opens no more; that of another slot unlocks")
         func expires() throws {
-            try vault.vaultfs(
-                ["slot", "change", vault.vault, "--passfile", vault.passfile, "--keep-secret", "--expires", "3s"]
-                    + ["--scrypt-logn", "10"]
-            ).succeeded()
+            func expire(_ time: String) throws {
+                try vault.vaultfs(
+                    ["slot", "change", vault.vault, "--passfile", vault.passfile, "--keep-secret", "--expires", time]
+                        + ["--scrypt-logn", "10"]
+                ).succeeded()
+            }
+            try expire("1h")
             try mount()
             let descriptor = open(file, O_RDONLY | O_CLOEXEC)
             #expect(read(descriptor) == 0)
-            try poll("the expiry") { read(descriptor) == EKEYEXPIRED }
+            // Once all is there, however long it took.
+            try expire("2s")
+            try poll("the expiry", timeout: .seconds(60)) { read(descriptor) == EKEYEXPIRED }
             #expect(access(file, F_OK) != 0 && errno == EKEYEXPIRED)
             #expect(try vault.vaultfs(["status", vault.mountpoint]).output.contains("expired"))
             let unlock = ["unlock", vault.mountpoint]
@@ -76,7 +81,7 @@ extension MountTests {
                 let descriptor = open(file, O_RDONLY | O_CLOEXEC)
                 #expect(read(descriptor) == 0)
                 try slot(change[0], Array(change[1...]))
-                try poll("the end") { read(descriptor) == EKEYEXPIRED }
+                try poll("the end", timeout: .seconds(60)) { read(descriptor) == EKEYEXPIRED }
                 close(descriptor)
                 try vault.unmount()
                 if change[0] == "change" { try slot("remove", ["3"]) }
@@ -87,17 +92,26 @@ extension MountTests {
         func window() throws {
             let change = ["slot", "change", vault.vault, "1"] + fromInput + ["--play-window"]
             func info() throws -> String { try vault.vaultfs(["info", vault.vault]).output }
-            try vault.vaultfs(change + ["2s"], input: owner).succeeded()
-            #expect(try info().contains("play window of 2 s, not started"))
+            try vault.vaultfs(change + ["50s"], input: owner).succeeded()
+            #expect(try info().contains("play window of 50 s, not started"))
             try mount()
-            #expect(try info().contains("play window of 2 s, started"))
+            #expect(try info().contains("play window of 50 s, started"))
             try vault.vaultfs(change + ["1d"], input: owner).succeeded()
-            // The daemon finds it when the window ends.
-            try poll("the new window") { try info().contains("play window of 1 d 0 h, started") }
+            // The daemon watches the vault's directory.
+            try poll("the new window", timeout: .seconds(60)) { try info().contains("play window of 1 d 0 h, started") }
             #expect(try String(contentsOfFile: file, encoding: .utf8) == "text")
             #expect(try vault.vaultfs(["status", vault.mountpoint]).output.contains("lease ends"))
             try vault.unmount()
             try vault.read().succeeded()
+            try vault.vaultfs(change + ["1s"], input: owner).succeeded()
+            // Nothing has to be done before its end.
+            try vault.mount(["--lock-file", "\(vault.plain)/device.lock"])
+            // It ends with nobody to renew it: the mount, and whoever mounts anew.
+            try poll("the end", timeout: .seconds(60)) { access(file, F_OK) != 0 && errno == EKEYEXPIRED }
+            let unlock = ["unlock", vault.mountpoint, "--passfile", vault.passfile]
+            expectFailure(try vault.vaultfs(unlock), .wrongSecret, naming: "slot 1")
+            try vault.unmount()
+            expectFailure(try vault.tryMount(), .wrongSecret, naming: "slot 1")
             try vault.vaultfs(change + ["none"], input: owner).succeeded()
             #expect(try !info().contains("play window") && info().contains("none"))
         }

@@ -16,7 +16,7 @@ extension MountTests {
         func hangs(policy: String) throws {
             for setting in [Setting.rootOnTmpfs, .userOnTmpfs].filter(Settings.available.contains) {
                 try setting.vault(initialise: false).lockProgram(
-                    "lock_hangs.py", ["--policy", policy], timeout: .seconds(240))
+                    "lock_hangs.py", ["--policy", policy], timeout: .seconds(500))
             }
         }
     }

@@ -6,7 +6,9 @@ extension MountTests {
     @Suite struct LockTriggers {
         @Test("every trigger, and the table of what unlocks what", arguments: LockLoad.policies)
         func triggers(policy: String) throws {
-            try VaultUnderTest(initialise: false).lockProgram("lock_triggers.py", ["--policy", policy])
+            // A minute here, and several where other programs want the processors.
+            try VaultUnderTest(initialise: false).lockProgram(
+                "lock_triggers.py", ["--policy", policy], timeout: .seconds(270))
         }
 
         @Test(

@@ -1,11 +1,18 @@
 import TestSupport
 import Testing
 
-/// Everything that makes real mounts, black box through the binary, one at a time.
+/// Real mounts, black box through the binary, one at a time.
 @Suite(
-    .serialized, .timeLimit(.minutes(5)),
+    .serialized, .timeLimit(.minutes(20)),
     .enabled(if: Settings.fuseIsUsable, "/dev/fuse is not here, or not open to this user"))
 enum MountTests {}
+
+/// Those that measure no time and look at nothing of the machine but their own directories: one at a time, too, but beside
+/// `MountTests`, as both mostly wait.
+@Suite(
+    .serialized, .timeLimit(.minutes(20)),
+    .enabled(if: Settings.fuseIsUsable, "/dev/fuse is not here, or not open to this user"))
+enum PlainMountTests {}
 
 /// Where a test runs: who mounts, and on what store the vault lies.
 enum Setting: String, CaseIterable, CustomTestStringConvertible {

@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// The mount behaves as the file system below it: the same program on both, and its outputs compared.
     @Suite struct Posix {
         static let programs = ["posix_names.py", "posix_directories.py", "posix_data.py", "posix_metadata.py"]

@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// Real programs, each a script that takes the mount and a scratch directory beside it and ends well or not.
     @Suite struct Programs {
         static let scripts = [

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// The format seen by two implementations: what others wrote is read by the mount, what the mount wrote by the
     /// independent reader.
     @Suite struct Readers {

@@ -4,7 +4,7 @@ import Testing
 
 extension MountTests {
     /// `vaultfs rekey`, and what the mount and the independent reader make of it.
-    @Suite(.timeLimit(.minutes(5))) struct Rekeying {
+    @Suite struct Rekeying {
         /// The size of the largest temporary file in the vault's root.
         private static func temporarySize(_ vault: String) throws -> Int {
             try FileManager.default.contentsOfDirectory(atPath: vault).filter { $0.hasPrefix("vaultfs.tmp.") }.map {
@@ -13,10 +13,25 @@ extension MountTests {
             }.max() ?? 0
         }
 
+        /// Kills it with the large file half done: begins anew where it was quicker than this test.
+        private static func runKilledInTheMiddle(_ rekey: [String], _ vault: VaultUnderTest) throws {
+            for _ in 0..<20 {
+                let running = try vault.account.command([vault.account.binary] + rekey).start()
+                try poll("the large file to be half done", timeout: .seconds(60)) {
+                    try running.wait(timeout: .zero) != nil || temporarySize(vault.vault) > 1 << 20
+                }
+                running.kill(SIGKILL)
+                let code = running.wait(timeout: .seconds(20))
+                if try code == 128 + SIGKILL && temporarySize(vault.vault) > 1 << 20 { return }
+                guard code == 0 || code == 128 + SIGKILL else { throw TestFailure("\(code ?? -1): \(running.errors)") }
+            }
+            throw TestFailure("never half done")
+        }
+
         private static func expectTree(_ vault: VaultUnderTest, _ listing: String, _ what: String) throws {
             let byReader = try vault.read(["--require-sealed", "--xattrs"])
             #expect(byReader.exitCode == 0, "\(byReader.errors)")
-            expectSameLines(Readers.withoutClass(byReader.output) + "\n", as: listing, what)
+            expectSameLines(PlainMountTests.Readers.withoutClass(byReader.output) + "\n", as: listing, what)
         }
 
         @Test("killed in the middle, mounted and written, it goes on to the end", arguments: Settings.accounts)
@@ -37,10 +52,7 @@ extension MountTests {
             #expect(refused.exitCode == 5 && refused.errors.contains("unmount it first"), "\(refused)")
             try vault.unmount()
 
-            let running = try vault.account.command([vault.account.binary] + rekey).start()
-            try poll("the large file to be half done") { try Self.temporarySize(vault.vault) > 1 << 20 }
-            running.kill(SIGKILL)
-            #expect(running.wait(timeout: .seconds(20)) == 128 + SIGKILL)
+            try Self.runKilledInTheMiddle(rekey, vault)
             #expect(try vault.vaultfs(["info", vault.vault]).succeeded().output.contains("unfinished"))
             try Self.expectTree(vault, before, "the reader, in the middle")
             expectFailure(

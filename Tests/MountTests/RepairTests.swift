@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// `vaultfs verify --repair` as a user has it.
     @Suite struct Repairs {
         private static let damage = [

@@ -80,6 +80,118 @@ extension MountTests {
             #expect(stolen.errors.hasSuffix("vaultfs: the --extpass command failed with exit code 2\n"), "\(stolen)")
         }
 
+        /// Makes slots of the other kinds.
+        /// - Returns: a file with a recovery key, a keyfile, and what must be nowhere.
+        private func addSlots() throws -> (recovery: String, keyfile: String, secrets: [String]) {
+            let (keyfile, recovery) = ("\(vault.store.path)/keyfile", "\(vault.store.path)/recovery")
+            let key = "forty bytes of a keyfile that opens this"
+            try Data(key.utf8).write(to: URL(fileURLWithPath: keyfile))
+            let adding = ["slot", "add", vault.vault, "--passfile", vault.passfile]
+            try vault.vaultfs(adding + ["--new-keyfile", keyfile]).succeeded()
+            let made = try vault.vaultfs(adding + ["--new-recovery-key", "--json"]).succeeded().output
+            let report = try JSONSerialization.jsonObject(with: Data(made.utf8)) as? [String: Any]
+            let text = try #require(report?["recoveryKey"] as? String)
+            try Data(text.utf8).write(to: URL(fileURLWithPath: recovery))
+            let phrase = VaultUnderTest.passphrase
+            let secrets = [phrase, Data(phrase.utf8).base64EncodedString(), key, text]
+            return (recovery, keyfile, secrets + text.split(separator: "-").map(String.init))
+        }
+
+        /// What can be seen of the processes that serve the mount.
+        private func seen() throws -> Data {
+            var seen = Data()
+            for pid in try FileManager.default.contentsOfDirectory(atPath: "/proc").compactMap({ Int32($0) }) {
+                func read(_ name: String) -> Data {
+                    (try? Data(contentsOf: URL(fileURLWithPath: "/proc/\(pid)/\(name)"))) ?? Data()
+                }
+                let line = read("cmdline")
+                if line.range(of: Data(vault.mountpoint.utf8)) != nil { seen += line + read("environ") }
+            }
+            return seen
+        }
+
+        @Test("wherever the secret is from, it is not on the daemon's command line, in its environment, or in its log")
+        func nothingSecret() throws {
+            let (recovery, keyfile, secrets) = try addSlots()
+            let directory = vault.store.path
+            for (opening, launcher) in [
+                (["--passfile", vault.passfile], []), (["--keyfile", keyfile], []),
+                (["--passphrase-fd", "4"], ["sh", "-c", "exec \"$@\" 4<'\(vault.passfile)'", "sh"]),
+                (["--extpass", "cat '\(vault.passfile)'"], []), (["--recovery-key", "--passfile", recovery], []),
+                (["--credential", "passfile"], ["env", "CREDENTIALS_DIRECTORY=\(directory)"]),
+                (["--keyring", "right"], Self.withKeyring), (try answering("echo '\(Self.secret)'"), []),
+            ] {
+                func expectNothing(_ data: Data, _ place: String) {
+                    for secret in secrets {
+                        #expect(data.range(of: Data(secret.utf8)) == nil, "\(opening[0]): \(place)")
+                    }
+                }
+                let command = launcher + [vault.account.binary, "mount", "--foreground", vault.vault, vault.mountpoint]
+                let daemon = try Command(command + opening, environment: vault.environment).start()
+                defer { daemon.kill(SIGKILL) }
+                try poll("the mount, or the command's end") {
+                    if let code = daemon.wait(timeout: .zero) { return code == 99 }
+                    return try vault.isMounted()
+                }
+                // No keyrings here.
+                if daemon.wait(timeout: .zero) == 99 { continue }
+                Products.countMount()
+                let shown = try seen()
+                #expect(
+                    shown.range(of: Data("--foreground\0".utf8)) != nil && shown.range(of: Data("PATH=".utf8)) != nil)
+                expectNothing(shown, "command line and environment")
+                try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
+                #expect(daemon.wait(timeout: .seconds(20)) == 0)
+                expectNothing(Data((daemon.output + daemon.errors).utf8), "log")
+            }
+            // In the background it is another process that serves: it gets the key from the command.
+            try vault.mount()
+            let shown = try seen()
+            #expect(shown.range(of: Data("PATH=".utf8)) != nil)
+            for secret in secrets { #expect(shown.range(of: Data(secret.utf8)) == nil) }
+            try vault.unmount()
+        }
+
+        @Test("asked on a terminal: wrong, interrupted, gone, and right")
+        func terminal() throws {
+            let errors = "\(vault.store.path)/errors"
+            func answer(_ answer: String, _ command: [String]) throws -> (shown: String, errors: String) {
+                let program = [
+                    Products.python, Products.program("terminal.py"), errors, "Passphrase: =\(answer)", "--",
+                ]
+                let result = try Command(program + [vault.account.binary] + command, environment: vault.environment)
+                    .run()
+                return (try result.succeeded().output, try String(contentsOfFile: errors, encoding: .utf8))
+            }
+            let faults = [
+                ("battery staple", 4, "wrong passphrase"), ("^C", 130, ""), ("^D", 4, "the passphrase is empty"),
+                ("gone", 1, "the terminal is gone: Input/output error"),
+            ]
+            for (words, code, said) in faults {
+                let (shown, errors) = try answer(words, ["mount", vault.vault, vault.mountpoint])
+                #expect(shown.hasSuffix("exit \(code)\n") && !shown.contains("echo off"), "\(words): \(shown)\(errors)")
+                #expect(said.isEmpty ? errors.isEmpty : errors.contains(said), "\(words): \(errors)")
+                #expect(try !vault.isMounted())
+            }
+            try vault.mount(["--on-lock", "forget"])
+            try Data("x".utf8).write(to: URL(fileURLWithPath: vault.mountpoint + "/file"))
+            try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
+            for (words, code, said) in faults {
+                let (shown, errors) = try answer(words, ["unlock", vault.mountpoint])
+                #expect(shown.hasSuffix("exit \(code)\n") && !shown.contains("echo off"), "\(words): \(shown)\(errors)")
+                #expect(said.isEmpty ? errors.isEmpty : errors.contains(said), "\(words): \(errors)")
+                #expect(try Command(["cat", vault.mountpoint + "/file"]).run().exitCode != 0)
+            }
+            var (shown, said) = ("", "")
+            try poll("the time after a wrong try") {
+                (shown, said) = try answer(VaultUnderTest.passphrase, ["unlock", vault.mountpoint])
+                return !said.contains("too many tries")
+            }
+            #expect(shown.hasSuffix("echo on\nexit 0\n") && !shown.contains("horse"), "\(shown)\(said)")
+            #expect(try Command(["cat", vault.mountpoint + "/file"]).run().succeeded().output == "x")
+            try vault.unmount()
+        }
+
         @Test("a systemd credential")
         func credentials() throws {
             let directory = vault.store.path
@@ -98,22 +210,27 @@ extension MountTests {
             for name in ["", "..", "a/b"] { expectFailure(try open(["--credential", name]), .usage) }
         }
 
+        /// Runs a command in a session keyring of its own, which goes with its last process. Where keys are not to be had (as in
+        /// a container that filters add_key(2)), it ends with exit code 99.
+        private static let withKeyring = [
+            Products.python, "-c",
+            """
+            import ctypes, os, sys
+            libc = ctypes.CDLL(None, use_errno=True)
+            numbers = {'x86_64': (248, 250), 'aarch64': (217, 219)}[os.uname().machine]
+            def call(*words):
+                if libc.syscall(*words) < 0: sys.exit(99)
+            call(numbers[1], 1, None)
+            for name, secret in ((b'right', sys.argv[1].encode()), (b'long', b'x' * 5000), (b'wrong', b'w'),
+                                 (b'line', b'\\n'), (b'bytes', b'\\xff\\x80\\xc3\\x28')):
+                call(numbers[0], b'user', name, secret, len(secret), -3)
+            os.execvp(sys.argv[2], sys.argv[2:])
+            """, VaultUnderTest.passphrase,
+        ]
+
         @Test("a key of the kernel's keyrings")
         func keyrings() throws {
-            // In a session keyring of its own, which goes with its last process. Where keys are not to be had (as in a
-            // container that filters add_key(2)), the command says so.
-            let script = """
-                import ctypes, os, sys
-                libc = ctypes.CDLL(None, use_errno=True)
-                numbers = {'x86_64': (248, 250), 'aarch64': (217, 219)}[os.uname().machine]
-                def call(*words):
-                    if libc.syscall(*words) < 0: sys.exit(99)
-                call(numbers[1], 1, None)
-                for name, secret in ((b'right', sys.argv[1].encode()), (b'long', b'x' * 5000), (b'wrong', b'w')):
-                    call(numbers[0], b'user', name, secret, len(secret), -3)
-                os.execv(sys.argv[2], sys.argv[2:])
-                """
-            let launcher = [Products.python, "-c", script, VaultUnderTest.passphrase]
+            let launcher = Self.withKeyring
             let found = try open(["--keyring", "right"], launcher: launcher)
             if found.exitCode == 99 {
                 expectFailure(try open(["--keyring", "right"]), .failure, naming: "right")
@@ -122,6 +239,9 @@ extension MountTests {
             try found.succeeded()
             expectFailure(try open(["--keyring", "wrong"], launcher: launcher), .wrongSecret)
             expectFailure(try open(["--keyring", "long"], launcher: launcher), .wrongSecret)
+            expectFailure(try open(["--keyring", "line"], launcher: launcher), .wrongSecret, naming: "is empty")
+            expectFailure(
+                try open(["--keyring", "bytes"], launcher: launcher), .wrongSecret, naming: "wrong passphrase")
             expectFailure(try open(["--keyring", "none"], launcher: launcher), .failure, naming: "none")
         }
     }

@@ -20,6 +20,31 @@ extension MountTests {
         }
 
         @Test(
+            "an automount point, where the kernel has autofs: whoever looks below it finds the vault",
+            .enabled(if: Products.isRoot, "takes root"))
+        func automount() throws {
+            guard try String(contentsOfFile: "/proc/filesystems", encoding: .utf8).contains("\tautofs\n") else {
+                return
+            }
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            try Data("content".utf8).write(to: URL(filePath: "\(vault.mountpoint)/file"))
+            try vault.unmount()
+            // setsid: a leader of a process group. What is mounted goes with the namespace; the daemon, with its mount.
+            let outcome = try vault.account.run(
+                [
+                    "unshare", "--mount", "--propagation", "private", "timeout", "50", "setsid", "--wait",
+                    Products.python,
+                    "\(vault.account.tests)/Programs/automount.py", vault.mountpoint, "file", vault.account.binary,
+                    "mount",
+                    "--passfile", vault.passfile, "--lock-file", "\(vault.plain)/lock", vault.vault, vault.mountpoint,
+                ], environment: vault.environment
+            ).succeeded()
+            #expect(outcome.output == "content")
+            Products.countMount()
+        }
+
+        @Test(
             "the package, installed, used by hand and from fstab, by root and by a user, and purged",
             .enabled(if: Products.isRoot, "takes root"))
         func package() throws {
@@ -27,14 +52,14 @@ extension MountTests {
             let built = try Command(
                 [
                     "\(Products.tests)/../scripts/package", "--binary", Products.binary, "--output", directory.path,
-                ], environment: ["DPKG_DEB_COMPRESSOR_TYPE": "none"]
+                ], environment: ["DPKG_DEB_COMPRESSOR_TYPE": "none"], timeout: .seconds(180)
             ).run().succeeded()
             let package = try #require(built.output.split(separator: "\n").last.map(String.init))
             try Command(["mkdir", directory.appending("scratch")]).run().succeeded()
             try Command(
                 ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
-                    + ["timeout", "-k", "5", "100", "bash", "\(Products.tests)/Programs/package_here.sh", package]
-                    + [directory.appending("scratch")], timeout: .seconds(120)
+                    + ["timeout", "-k", "5", "200", "bash", "\(Products.tests)/Programs/package_here.sh", package]
+                    + [directory.appending("scratch")], timeout: .seconds(220)
             ).run().succeeded()
             for _ in 1...5 { Products.countMount() }
         }

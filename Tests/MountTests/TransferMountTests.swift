@@ -4,7 +4,7 @@ import Testing
 
 @testable import vaultfs
 
-extension MountTests {
+extension PlainMountTests {
     /// `import` and `export` beside mounts: of the same vault, and of another encrypted file system.
     @Suite(.enabled(if: Products.isRoot, "takes root")) struct Transfers {
         private let vault: VaultUnderTest
@@ -15,8 +15,8 @@ extension MountTests {
             directory = try TemporaryDirectory(in: "/dev/shm")
         }
 
-        private func importing(_ source: String) throws -> CommandResult {
-            try vault.vaultfs(["import", source, vault.vault, "--passfile", vault.passfile])
+        private func importing(_ source: String, _ options: [String] = []) throws -> CommandResult {
+            try vault.vaultfs(["import", source, vault.vault, "--passfile", vault.passfile] + options)
         }
 
         private func expectSame(_ one: String, _ other: String, sourceLocation: SourceLocation = #_sourceLocation)
@@ -59,7 +59,7 @@ extension MountTests {
             try Command(["mkdir", "-p", "\(plain)/letters/\(String(repeating: "n", count: 200))"]).run().succeeded()
             try directory.write("plain/letters/to Ada", "Meet me at noon", mode: 0o640)
             try Command(["ln", "-s", "letters/to Ada", "\(plain)/newest"]).run().succeeded()
-            try importing(plain).succeeded()
+            try importing(plain, ["--verify"]).succeeded()
             try vault.mount()
             try expectSame(plain, vault.mountpoint)
             try vault.unmount()
@@ -74,7 +74,7 @@ extension MountTests {
             try Command(["mkdir", "-p", "\(plain)/letters/\(String(repeating: "n", count: 150))"]).run().succeeded()
             try directory.write("plain/letters/to Ada", "Meet me at noon", mode: 0o640)
             try Command(["ln", "-s", "letters/to Ada", "\(plain)/newest"]).run().succeeded()
-            try importing(plain).succeeded()
+            try importing(plain, ["--verify"]).succeeded()
             try vault.mount()
             try expectSame(plain, vault.mountpoint)
             try vault.unmount()

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// What cannot be shown is an error of its own file, by name; all the rest works.
     @Suite struct ViewErrors {
         private static let iv = ["--iv", ViewCase.vector]

@@ -88,7 +88,7 @@ struct ViewCase: Sendable, CustomTestStringConvertible {
     }
 }
 
-extension MountTests {
+extension PlainMountTests {
     /// Files that other programs made, seen on the mount as they were before.
     @Suite struct ViewFormats {
         private func compare(_ what: ViewCase, _ account: Account = .current) throws {

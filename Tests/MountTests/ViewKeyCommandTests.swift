@@ -121,7 +121,7 @@ extension MountTests {
         /// Without those who wait, an unmount is prompt.
         private func end(_ view: ViewUnderTest, _ opener: RunningProcess) throws {
             opener.kill(SIGKILL)
-            #expect(opener.wait(timeout: .seconds(5)) == 128 + SIGKILL)
+            #expect(opener.wait(timeout: .seconds(30)) == 128 + SIGKILL)
             try view.vaultfs(["unmount", view.mountpoint], timeout: .seconds(10)).succeeded()
             try expectEnd(of: view)
         }
@@ -132,7 +132,7 @@ extension MountTests {
             let opener = try open(["slow"], view)
             try poll("the command") { lines("hanging", view).count == 2 }
             opener.kill(signal)
-            #expect(opener.wait(timeout: .seconds(5)) == 128 + signal)
+            #expect(opener.wait(timeout: .seconds(30)) == 128 + signal)
             try view.vaultfs(["unmount", view.mountpoint], timeout: .seconds(10)).succeeded()
             try expectEnd(of: view)
         }

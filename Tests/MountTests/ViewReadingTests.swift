@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-extension MountTests {
+extension PlainMountTests {
     /// What a view does beside giving the right bytes.
     @Suite struct ViewReading {
         /// Chunks of 16 MiB, three and a half of them.

@@ -24,7 +24,7 @@ status=0 && ./script || status=$?
 # A running program cannot be written to.
 cp /bin/sleep nap
 ./nap 20 &
-for _ in $(seq 500); do [ "$(readlink /proc/$!/exe)" = "$PWD/nap" ] && break; sleep 0.01; done
+for _ in $(seq 3000); do [ "$(readlink /proc/$!/exe)" = "$PWD/nap" ] && break; sleep 0.01; done
 ! { echo x >>nap; } 2>/dev/null
 kill $!
 wait $! || true

@@ -31,10 +31,12 @@ await() {
 
 # Whether the descriptor 7, opened when the vault was not locked, and the path tell the content; or neither, and why.
 is_unlocked() { [ "$(cat "$mount/file")" = content ] && [ "$(cat /proc/self/fd/7)" = content ]; }
-is_locked() {
+refuses() {
     [[ $(cat "$mount/file" 2>&1) == *"Required key not available"* ]] \
         && [[ $(dd bs=1 count=1 status=none <&7 2>&1) == *"Required key not available"* ]]
 }
+# The kernel's pages go a moment after the lock file has come.
+is_locked() { await refuses; }
 echo content >"$mount/file"
 exec 7<"$mount/file"
 is_unlocked

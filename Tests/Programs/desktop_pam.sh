@@ -12,7 +12,7 @@ start() { cat "$scratch/done" & }
 password() { tr -d '\n' <"$passfile"; }
 
 touch "$lock_file"
-await is_locked
+is_locked
 start
 { password; printf '\0'; } | pam auth
 # It is back, and the lock file still there.

@@ -40,7 +40,7 @@ is_unlocked
 # A vault that was locked otherwise meanwhile.
 vaultfs-screen-lock swaylock &
 begun
-vaultfs lock --all >/dev/null
+vaultfs lock "$mount" >/dev/null
 end 0
 wait %%
 is_unlocked

@@ -18,11 +18,11 @@ hint() { signal "DBus.Properties.PropertiesChanged ('org.freedesktop.login1.Sess
 echo "Monitoring signals on object /org/freedesktop/login1/session/_34 owned by org.freedesktop.login1" >&8
 is_unlocked
 hint true
-await is_locked
+is_locked
 hint false
 await is_unlocked
 signal "login1.Session.Lock ()"
-await is_locked
+is_locked
 signal "login1.Session.Unlock ()"
 await is_unlocked
 

@@ -11,13 +11,11 @@ for unit in "$examples"/systemd/*.service "$examples"/systemd/system/*.service; 
 done
 
 # Warnings are no failure to it, but are to us.
-if command -v systemd-analyze >/dev/null; then
-    for unit in "$units"/*.service "$units"/system/*.service; do
-        case $unit in */system/* | *sleep.service) manager=--system ;; *) manager=--user ;; esac
-        complaints=$(systemd-analyze $manager --man=no verify "$unit" 2>&1)
-        [ -z "$complaints" ] || { echo "$complaints" >&2; exit 1; }
-    done
-fi
+for unit in "$units"/*.service "$units"/system/*.service; do
+    case $unit in */system/* | *sleep.service) manager=--system ;; *) manager=--user ;; esac
+    complaints=$(systemd-analyze $manager --man=no verify "$unit" 2>&1) || complaints="systemd-analyze: exit $? $complaints"
+    [ -z "$complaints" ] || { echo "$complaints" >&2; exit 1; }
+done
 
 # settings EXAMPLE: with this vault's paths.
 settings() { sed -e "s|^VAULT=.*|VAULT=$vault|" -e "s|^MOUNTPOINT=.*|MOUNTPOINT=$mount|" "$examples/systemd/$1"; }
@@ -50,7 +48,10 @@ mountpoint -q "$mount"
 "$vaultfs" status "$mount" | grep -Eq '^idle seconds +3600$'
 echo content >"$mount/file"
 exec 7<"$mount/file"
-run vaultfs-lock-on-sleep.service ExecStart
+# It asks all vaults of this user: one that another test has mounted beside, its socket elsewhere, does not answer (exit code 1).
+code=0
+run vaultfs-lock-on-sleep.service ExecStart || code=$?
+[ $code = 0 ] || [ $code = 1 ]
 [[ $(cat "$mount/file" 2>&1) == *"Required key not available"* ]]
 # Awake again, nothing unlocks by itself; the lock file that comes and goes with the screen locker does not either.
 touch "$XDG_RUNTIME_DIR/vaultfs/device.lock"

@@ -16,10 +16,12 @@ ends() {
 }
 shows() { findmnt -n -o "$1" "$mount" | grep -qE "$2"; }
 
-# mount -t, with all that fstab says to others, and a comma and a backslash in a value.
+# mount -t, with all that fstab says to others, and a comma and a backslash in a value: for mount(8) and for vaultfs.
+cp "$passfile" "$scratch/pa,ss\\"
+special="$scratch/pa\\,ss\\\\"
 others=defaults,auto,nofail,_netdev,owner,group,x-systemd.automount,x-systemd.requires=/srv,x-gvfs-show,X-mount.mkdir
 others=$others,comment=ours,exec,suid,dev,async,atime,diratime,relatime,strictatime,lazytime,nomand,iversion
-mount -t fuse.vaultfs "$vault" "$mount" -o "$others,passfile=$passfile,$lock"
+mount -t fuse.vaultfs "$vault" "$mount" -o "$others,passfile=$special,$lock"
 shows FSTYPE '^fuse\.vaultfs$'
 shows SOURCE "^$vault\$"
 if shows OPTIONS nosuid; then exit 1; fi
@@ -42,7 +44,7 @@ ends
 # fstab, all of it. What cannot be mounted is told in one line, and keeps nothing from being mounted, before or behind.
 cat >"$scratch/fstab" <<END
 $vault $scratch/nowhere fuse.vaultfs passfile=$passfile,nofail,$lock 0 0
-$vault $mount fuse.vaultfs passfile=$passfile,nofail,_netdev,x-systemd.device-timeout=5s,$lock 0 0
+$vault $mount fuse.vaultfs passfile=$special,nofail,_netdev,x-systemd.device-timeout=5s,$lock 0 0
 $scratch/none $scratch fuse.vaultfs passfile=$passfile,noauto 0 0
 END
 mount -a -T "$scratch/fstab" 2>"$scratch/errors" || true
@@ -54,6 +56,13 @@ mount -a -T "$scratch/fstab" 2>/dev/null || true
 [ "$(grep -c " $mount fuse.vaultfs " /proc/self/mounts)" = 1 ]
 ends
 
+# What is for other file systems, or for a later vaultfs, keeps nothing from being mounted, and is told.
+mount -t fuse.vaultfs "$vault" "$mount" -o "bogus,uid=1000,passfile=$passfile,$lock" 2>"$scratch/errors"
+grep -qx "vaultfs: unknown mount option 'bogus' is left out: 'man vaultfs' lists those there are" "$scratch/errors"
+[ "$(wc -l <"$scratch/errors")" = 2 ]
+[ "$(cat "$mount/file")" = $'content\nmore' ]
+ends
+
 # refused CODE WORDS MESSAGE: mount(8) passes on what vaultfs says, and its exit code.
 refused() {
     local code=0
@@ -61,10 +70,11 @@ refused() {
     [ "$code" = "$1" ] || { echo "exit code $code" >&2; return 1; }
     grep -qxF "vaultfs: $3" "$scratch/errors" || { cat "$scratch/errors" >&2; return 1; }
 }
-refused 2 "bogus,passfile=$passfile,$lock" "unknown mount option 'bogus': 'man vaultfs' lists those there are"
+refused 2 "onlock=forget,passfile=$passfile,$lock" "unknown mount option 'onlock': 'man vaultfs' lists those there are"
 # A secret is no option, and is not repeated.
 refused 2 "passphrase=tell-nobody,$lock" "unknown mount option 'passphrase': 'man vaultfs' lists those there are"
 refused 2 "passphrase_fd=x,$lock" "mount option passphrase_fd='x' is not a number"
 refused 1 "passfile=$scratch/none,$lock" "cannot open $scratch/none: No such file or directory"
-if grep -q ' fuse.vaultfs ' /proc/self/mounts; then exit 1; fi
+# Others' mounts, made beside this test, are here, too.
+if grep -q " $mount fuse.vaultfs " /proc/self/mounts; then exit 1; fi
 umount /usr/local/sbin

@@ -237,7 +237,8 @@ def state(mount, name, holding=()):
     Gives descriptors of what is to be held open."""
     if name == "grace":
         mount.unmount()
-        mount.mount("--grace", "60s")
+        # Longer than all that is done in it, sync(2) of a busy machine among it.
+        mount.mount("--grace", "600s")
     fds = [os.open(mount.path(path), os.O_RDONLY) for path in holding]
     held = open(mount.path("held"), "wb")
     waiting = mount.send("lock")
@@ -280,7 +281,8 @@ def looking(mount):
                     stop(f"{name}: {command}: {code} {said}")
                 if may_fail and "Required key not available" not in said:
                     stop(f"{name}: {command}: {code} {said}")
-            if run(["sync"])[0]:
+            # Of all that is mounted on this machine.
+            if run(["sync"], seconds=300)[0]:
                 stop(f"{name}: sync")
             for fd in held:
                 os.fsync(fd)

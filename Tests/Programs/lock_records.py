@@ -47,11 +47,12 @@ class Writer:
         self.number, self.way, self.words = number, way, board.file(number)
         self.rng = random.Random(seed)
         flags = os.O_RDWR | os.O_CREAT | (os.O_APPEND if way == "append" else 0)
-        self.fd = os.open(path, flags, 0o644)
         self.refusals = self.short = self.written = 0
+        # On a busy machine the first lock is there before this process has begun.
+        self.fd = self.insist(lambda: os.open(path, flags, 0o644))
         if way in Reader.MAPPED:
             self.begin(0)
-            os.ftruncate(self.fd, RECORDS * RECORD)
+            self.insist(lambda: os.ftruncate(self.fd, RECORDS * RECORD))
             self.words[1] = RECORDS
             self.words[0] += 1
         if way == "mapped":

@@ -10,11 +10,13 @@ import signal
 import subprocess
 import time
 
-from locking import SECRET, main, refused, run, stop, until
+from locking import SECRET, fork, main, refused, run, stop, until, wait
 
 cases = []
 LOCK_FILE_EXISTS = 10
 WRONG_SECRET = 4
+# As the daemon's clock has it, a coarse one that is a few milliseconds behind.
+ONE_SECOND = 0.98
 
 
 def case(function):
@@ -58,6 +60,31 @@ def command(mount, name, secret=None, *more):
 
 
 RIGHT = "correct horse"
+
+
+class Events:
+    """What a mount announces from now on: what is awaited is found however long it takes, and however short it lasts."""
+
+    def __init__(self, mount):
+        self.connection = mount.send("events")
+        self.lines = self.connection.makefile("rb")
+        self.first = self.next()
+
+    def next(self):
+        try:
+            return json.loads(self.lines.readline())
+        except (TimeoutError, ValueError) as error:
+            stop(f"no event: {error!r}")
+
+    def skip_to(self, *names):
+        """The next event of one of these names."""
+        while (event := self.next())["event"] not in names:
+            pass
+        return event
+
+    def close(self):
+        self.lines.close()
+        self.connection.close()
 
 
 def unlock_all(mount, what):
@@ -134,6 +161,30 @@ def moved_away(mount):
 
 
 @case
+def short(mount):
+    """Gone before the next look by the clock, where inotify(7) does not tell of it: the vault does not stay locked."""
+    behind, shown = (os.path.join(mount.directory, name) for name in ("behind", "shown"))
+    for directory in (behind, shown):
+        os.mkdir(directory, 0o700)
+    mount.unmount()
+    code, said = run(["bindfs", "-o", "entry_timeout=0,attr_timeout=0,negative_timeout=0", behind, shown])
+    expect(f"bindfs: {said}", code, 0)
+    # Past the kernel, as another machine does it.
+    lock = os.path.join(behind, "lock")
+    mount.mount("--lock-file", os.path.join(shown, "lock"))
+    for _ in range(5):
+        make_file(lock)
+        expect_locked(mount, "made")
+        os.unlink(lock)
+        if mount.policy == "forget":
+            unlock_all(mount, "gone")
+        expect_unlocked(mount, "gone")
+    mount.unmount()
+    run(["fusermount3", "-u", shown])
+    mount.mount()
+
+
+@case
 def several(mount):
     """Locked until all are gone; unlock names those that are there."""
     other = os.path.join(mount.directory, "other")
@@ -161,36 +212,42 @@ def several(mount):
 @case
 def command_idle_signal(mount):
     """What is no lock file: `unlock` and SIGUSR2 unlock, with forget only the secret does."""
-    mount.unmount()
-    mount.mount("--idle-lock", "300ms")
 
     def lock_by_command():
         code, said = command(mount, "lock")
         expect(f"lock: {said}", code, 0)
         expect("again", command(mount, "lock")[0], 0)
 
+    # Idle alone: on a busy machine it would come before the others do.
     triggers = {
-        "command": lock_by_command,
-        "idle": lambda: until("the idle lock", lambda: mount.state() == "locked"),
-        "signal": lambda: os.kill(mount.daemon, signal.SIGUSR1),
+        "command": (lock_by_command, []),
+        "signal": (lambda: os.kill(mount.daemon, signal.SIGUSR1), []),
+        "idle": (lambda: None, ["--idle-lock", "300ms"]),
     }
-    for reason, trigger in triggers.items():
+    for reason, (trigger, options) in triggers.items():
+        if options:
+            mount.unmount()
+            mount.mount(*options)
         for way in ("command", "signal"):
-            content(mount)
+            stream = Events(mount)
             trigger()
-            mount.await_state("locked")
+            if stream.first["state"] != "locked":
+                stream.skip_to("did-lock")
             expect_locked(mount, reason)
             expect("why", mount.ask("status")["lock"]["reasons"], [reason])
             if mount.policy == "forget":
                 os.kill(mount.daemon, signal.SIGUSR2)
                 time.sleep(0.02)
                 expect_locked(mount, f"{reason}, SIGUSR2")
-                unlock_all(mount, reason)
+                expect("unlock", command(mount, "unlock", RIGHT)[0], 0)
             elif way == "signal":
                 os.kill(mount.daemon, signal.SIGUSR2)
             else:
                 expect("unlock", command(mount, "unlock")[0], 0)
-            expect_unlocked(mount, f"{reason} by {way}")
+            stream.skip_to("did-unlock")
+            stream.close()
+            if reason != "idle":
+                expect_unlocked(mount, f"{reason} by {way}")
 
 
 @case
@@ -199,31 +256,54 @@ def idle(mount):
     mount.unmount()
     mount.mount("--idle-lock", "1s")
     with open(mount.path("file")) as held, mmap.mmap(held.fileno(), 0, prot=mmap.PROT_READ) as pages:
-        end = time.monotonic() + 2
+        used = time.monotonic()
+        end = used + 2
         while time.monotonic() < end:
-            os.stat(mount.path("file"))
-            os.close(os.open(mount.path("file"), os.O_RDONLY))
+            begin = time.monotonic()
+            refused(os.stat, mount.path("file"))
+            descriptor = refused(os.open, mount.path("file"), os.O_RDONLY)
+            if isinstance(descriptor, int):
+                os.close(descriptor)
             time.sleep(0.05)
-            expect("while it is used", mount.state(), "unlocked")
-        begin = time.monotonic()
-        while mount.state() != "locked":
+            # Where this program was kept waiting meanwhile, the lock is right.
+            state = mount.state()
+            if state != "unlocked" and time.monotonic() - used < ONE_SECOND:
+                stop(f"{state} while it is used")
+            if state != "unlocked":
+                mount.unlock()
+            used = begin
+
+        def locked_beside_statfs():
             os.statvfs(mount.mountpoint)
-            if time.monotonic() - begin > 5:
-                stop("open files and statfs put the idle lock off")
-            time.sleep(0.02)
-        if not 0.5 < time.monotonic() - begin < 2.5:
-            stop(f"idle after {time.monotonic() - begin:.2f} s")
-        expect("read", refused(os.read, held.fileno(), 4), "ENOKEY")
-        unlock_all(mount, "idle")
-        expect("the same descriptor", os.pread(held.fileno(), 4, 0), b"text")
-        expect("the same mapping", pages[:], b"text")
+            return mount.state() == "locked"
+
+        until("an idle lock that open files and statfs do not put off", locked_beside_statfs)
+        if time.monotonic() - used < ONE_SECOND:
+            stop(f"idle after {time.monotonic() - used:.2f} s")
+        expect("read", refused(os.pread, held.fileno(), 4, 0), "ENOKEY")
+
+        def read_after_unlock():
+            """On a busy machine the next idle lock may be first."""
+            mount.unlock()
+            return refused(os.pread, held.fileno(), 4, 0) == b"text"
+
+        def mapped_after_unlock():
+            """Who meets it in a page fault gets a signal."""
+            mount.unlock()
+            code = wait(fork(lambda: pages[:] != b"text"), "a program with a mapping")
+            expect("the same mapping", code, 0, -signal.SIGBUS)
+            return code == 0
+
+        until("a read by the same descriptor", read_after_unlock)
+        until("a read by the same mapping", mapped_after_unlock)
 
 
 @case
 def grace(mount):
     """Ends when no handle is open for writing, or at its deadline; a lock file that is removed meanwhile cancels it."""
     mount.unmount()
-    mount.mount("--grace", "1500ms")
+    # Longer than any step of this.
+    mount.mount("--grace", "120s")
     writer = os.open(mount.path("written"), os.O_RDWR | os.O_CREAT)
     # The writer goes on, and closes: that ends it.
     make_file(mount.lock_file)
@@ -231,43 +311,43 @@ def grace(mount):
     for _ in range(10):
         os.write(writer, b"x" * 1000)
         expect("a read in the grace", content(mount), "text")
-    begin = time.monotonic()
     os.close(writer)
     mount.await_state("locked")
-    if time.monotonic() - begin > 1:
-        stop("the last close does not end the grace")
     os.unlink(mount.lock_file)
     if mount.policy == "forget":
         unlock_all(mount, "grace")
     expect_unlocked(mount, "grace")
+    # Cancelled.
+    writer = os.open(mount.path("written"), os.O_RDWR)
+    stream = Events(mount)
+    make_file(mount.lock_file)
+    stream.skip_to("will-lock")
+    os.unlink(mount.lock_file)
+    expect("after a lock file that came and went", stream.skip_to("did-lock", "did-unlock")["event"], "did-unlock")
+    stream.close()
+    expect_unlocked(mount, "a lock file that came and went")
+    os.close(writer)
     # At its deadline, for a writer that stays.
+    mount.unmount()
+    mount.mount("--grace", "500ms")
     writer = os.open(mount.path("written"), os.O_RDWR)
     begin = time.monotonic()
     mount.ask("lock")
-    if not 1.4 < time.monotonic() - begin < 5:
-        stop(f"a grace of 1.5 s took {time.monotonic() - begin:.2f} s")
+    if time.monotonic() - begin < 0.5:
+        stop(f"a grace of 0.5 s took {time.monotonic() - begin:.2f} s")
     expect("a write after the grace", refused(os.write, writer, b"y"), "ENOKEY")
     unlock_all(mount, "after the deadline")
     expect("what was written in the grace", os.pread(writer, 10_001, 0), b"x" * 10_000)
-    # Cancelled.
-    locks = mount.ask("status")["lock"]["locks"]
-    make_file(mount.lock_file)
-    until("the will-lock", lambda: mount.ask("status")["lock"]["seen"])
-    os.unlink(mount.lock_file)
-    time.sleep(1.8)
-    expect("after a lock file that came and went", (mount.state(), mount.ask("status")["lock"]["locks"]), ("unlocked", locks))
     os.close(writer)
 
 
 @case
 def no_writer_no_grace(mount):
     mount.unmount()
-    mount.mount("--grace", "60s")
+    # Longer than a lock is waited for.
+    mount.mount("--grace", "120s")
     with open(mount.path("file")):
-        begin = time.monotonic()
         mount.lock()
-        if time.monotonic() - begin > 5:
-            stop("a reader holds a lock up")
     mount.unlock()
 
 
@@ -281,9 +361,20 @@ def secret(mount):
         directory = os.open(mount.mountpoint, os.O_RDONLY)
         mount.lock()
         expect("no secret", mount.ask("unlock")["code"], "secret-needed")
-        code, said = command(mount, "unlock", "wrong")
-        expect(f"a wrong secret: {said}", code, WRONG_SECRET)
-        answer = mount.ask("unlock", secret=SECRET)
+
+        def right_after_wrong():
+            """On a busy machine the second that the daemon wants between them may have passed."""
+            begin = time.monotonic()
+            code, said = command(mount, "unlock", "wrong")
+            expect(f"a wrong secret: {said}", code, WRONG_SECRET)
+            answer = mount.ask("unlock", secret=SECRET)
+            if answer.get("state") != "unlocked":
+                return answer
+            if time.monotonic() - begin < 1:
+                stop("the right secret at once after a wrong one:", answer)
+            mount.lock()
+
+        answer = until("two secrets in a second", right_after_wrong)
         expect("the right one at once after it", answer.get("code"), "too-many-tries")
         expect_locked(mount, "after a wrong secret")
         time.sleep(answer["retryAfterSeconds"])

@@ -2,18 +2,81 @@ internal import CallWatch
 import Foundation
 internal import Synchronization
 
-/// Asks before each call, of whatever thread, that changes something in a directory.
+/// A call that changes something, or makes it durable.
+package struct WatchedCall: Sendable {
+    package enum Kind: Sendable {
+        case write, truncate, create
+        /// mkdirat(2), symlinkat(2).
+        case make
+        case link, rename, remove
+        /// Mode, times, extended attributes.
+        case setAttributes
+        /// fsync(2), fdatasync(2).
+        case synchronize
+        /// syncfs(2).
+        case synchronizeAll
+
+        fileprivate init(_ kind: watched_kind) {
+            switch kind {
+            case WATCHED_WRITE: self = .write
+            case WATCHED_TRUNCATE: self = .truncate
+            case WATCHED_CREATE: self = .create
+            case WATCHED_MAKE: self = .make
+            case WATCHED_LINK: self = .link
+            case WATCHED_RENAME: self = .rename
+            case WATCHED_REMOVE: self = .remove
+            case WATCHED_ATTRIBUTES: self = .setAttributes
+            case WATCHED_SYNC: self = .synchronize
+            default: self = .synchronizeAll
+            }
+        }
+    }
+
+    package let kind: Kind
+    /// Absolute: of the file or directory, or the new name.
+    package let path: String
+    /// What is renamed or linked.
+    package let source: String?
+
+    package var isChange: Bool { kind != .synchronize && kind != .synchronizeAll }
+    /// Whether it may fail for want of space.
+    fileprivate var needsSpace: Bool { isChange && ![.truncate, .remove, .setAttributes].contains(kind) }
+
+    /// Nil for a descriptor that is closed, or of what has no path.
+    fileprivate init?(_ call: watched_call) {
+        guard let path = Self.path(call.fd, call.name) else { return nil }
+        self.path = path
+        source = call.source_name.flatMap { Self.path(call.source_fd, $0) }
+        kind = Kind(call.kind)
+    }
+
+    private static func path(_ fd: Int32, _ name: UnsafePointer<CChar>?) -> String? {
+        let path = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\(fd)")
+        guard let name else { return path }
+        return path.map { $0 + "/" + String(cString: name) }
+    }
+}
+
+/// Asks before each call, of whatever thread, that changes something in a directory or makes it durable.
 package enum CallWatcher {
-    private static let watching = Mutex<[String: @Sendable (Bool) -> Int32]>([:])
+    private struct Watch {
+        let answer: @Sendable (WatchedCall) -> Int32
+        let includesAttributes: Bool
+    }
+
+    private static let watching = Mutex<[String: Watch]>([:])
 
     /// - Parameters:
     ///   - directory: an absolute path without links.
-    ///   - answer: gets whether the call may fail for want of space; 0, or the errno with which it is to fail.
+    ///   - includesAttributes: also before modes, times and extended attributes are set.
+    ///   - answer: 0, or the errno with which the call is to fail.
     package static func watch(
-        _ directory: String, _ answer: @escaping @Sendable (_ needsSpace: Bool) -> Int32, during body: () throws -> Void
+        _ directory: String, includesAttributes: Bool = false, _ answer: @escaping @Sendable (WatchedCall) -> Int32,
+        during body: () throws -> Void
     ) rethrows {
-        watching.withLock { $0[directory] = answer }
-        call_watch_set { CallWatcher.answer($0, $1) }
+        let watch = Watch(answer: answer, includesAttributes: includesAttributes)
+        watching.withLock { $0[directory] = watch }
+        call_watch_set { $0.map { CallWatcher.answer($0.pointee) } ?? 0 }
         defer { watching.withLock { _ = $0.removeValue(forKey: directory) } }
         try body()
     }
@@ -23,8 +86,8 @@ package enum CallWatcher {
         in directory: String, from call: Int, during body: () throws -> Void
     ) rethrows -> Bool {
         let calls = Mutex(0)
-        let answer = { @Sendable (needsSpace: Bool) -> Int32 in
-            guard needsSpace else { return 0 }
+        let answer = { @Sendable (watched: WatchedCall) -> Int32 in
+            guard watched.needsSpace else { return 0 }
             return calls.withLock { calls in
                 calls += 1
                 return calls > call ? ENOSPC : 0
@@ -34,11 +97,11 @@ package enum CallWatcher {
         return calls.withLock { $0 > call }
     }
 
-    private static func answer(_ fd: Int32, _ needsSpace: Bool) -> Int32 {
-        guard let path = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\(fd)") else {
-            return 0
-        }
+    private static func answer(_ call: watched_call) -> Int32 {
+        guard watching.withLock({ !$0.isEmpty }), let call = WatchedCall(call) else { return 0 }
+        let path = call.path
         let found = watching.withLock { $0.first { path == $0.key || path.hasPrefix($0.key + "/") }?.value }
-        return found?(needsSpace) ?? 0
+        guard let found, found.includesAttributes || call.kind != .setAttributes else { return 0 }
+        return found.answer(call)
     }
 }

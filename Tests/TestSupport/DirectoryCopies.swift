@@ -26,12 +26,26 @@ package final class DirectoryCopies: Sendable {
     }
 
     /// Takes a copy before each call that `body` makes, in whatever thread, to change something in the directory.
-    package func takeBeforeEachChange(_ body: () throws -> Void) throws {
-        let answer = { @Sendable [self] (_: Bool) -> Int32 in
-            do { try take() } catch { taken.withLock { if $0.failure == nil { $0.failure = error } } }
+    /// - Parameters:
+    ///   - stride: only before one call in so many, the first among them.
+    ///   - includingAttributes: modes, times and extended attributes, too.
+    package func takeBeforeEachChange(
+        every stride: Int = 1, includingAttributes: Bool = false, _ body: () throws -> Void
+    ) throws {
+        let calls = Mutex(0)
+        let answer = { @Sendable [self] (call: WatchedCall) -> Int32 in
+            guard call.isChange else { return 0 }
+            let number = calls.withLock { calls in
+                defer { calls += 1 }
+                return calls
+            }
+            guard number.isMultiple(of: stride) else { return 0 }
+            do { try OrdinaryUser.actAsRoot(take) } catch {
+                taken.withLock { if $0.failure == nil { $0.failure = error } }
+            }
             return 0
         }
-        try CallWatcher.watch(directory, answer, during: body)
+        try CallWatcher.watch(directory, includesAttributes: includingAttributes, answer, during: body)
         if let failure = taken.withLock({ $0.failure }) { throw failure }
     }
 

@@ -62,6 +62,15 @@ package class MountUnderTest {
         guard daemon != nil else { throw TestFailure("mounted, and no daemon to be found") }
     }
 
+    /// `vaultfs status --json`.
+    package func status() throws -> [String: Any] {
+        let text = try vaultfs(["status", mountpoint, "--json"]).succeeded().output
+        guard let object = try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any] else {
+            throw TestFailure("no object: \(text)")
+        }
+        return object
+    }
+
     /// `vaultfs unmount`, then waits for the daemon to be gone.
     package func unmount() throws {
         do {
@@ -125,7 +134,9 @@ package class MountUnderTest {
 
     private static func isZombie(_ pid: Int32) -> Bool {
         guard let stat = try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8) else { return true }
-        return stat.split(separator: ")").last?.hasPrefix(" Z") ?? true
+        guard stat.split(separator: ")").last?.hasPrefix(" Z") ?? true else { return false }
+        // Its first thread may have ended before the others, which have its files until then.
+        return (try? FileManager.default.contentsOfDirectory(atPath: "/proc/\(pid)/task").count > 1) != true
     }
 }
 

@@ -1,3 +1,4 @@
+internal import CLinux
 import Foundation
 import Synchronization
 
@@ -22,6 +23,8 @@ package final class RunningProcess: @unchecked Sendable {
         posix_spawn_file_actions_addopen(&actions, 0, command.input == nil ? "/dev/null" : inputFile, O_RDONLY, 0)
         posix_spawn_file_actions_addopen(&actions, 1, outputFile, O_WRONLY | O_CREAT | O_TRUNC, 0o644)
         posix_spawn_file_actions_addopen(&actions, 2, errorFile, O_WRONLY | O_CREAT | O_TRUNC, 0o644)
+        // What this process has open just then, another test's file on a mount too, stays out of what may run for long.
+        linux_spawn_close_from(&actions, STDERR_FILENO + 1)
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }

@@ -70,15 +70,6 @@ package final class ViewUnderTest: MountUnderTest {
     /// What the daemon in the foreground has logged.
     package var log: String { foreground?.errors ?? "" }
 
-    /// `vaultfs status --json`.
-    package func status() throws -> [String: Any] {
-        let text = try vaultfs(["status", mountpoint, "--json"]).succeeded().output
-        guard let object = try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any] else {
-            throw TestFailure("no object: \(text)")
-        }
-        return object
-    }
-
     /// One of the counters of `status`.
     package func statistic(_ name: String) throws -> Int {
         guard let value = (try status()["statistics"] as? [String: Any])?[name] as? Int else {

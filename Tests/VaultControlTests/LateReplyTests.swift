@@ -4,7 +4,7 @@ import Testing
 @testable import VaultControl
 
 /// A reply may come late, from any thread, or never.
-@Suite(.timeLimit(.minutes(5))) struct LateReplyTests {
+@Suite(.timeLimit(.minutes(20))) struct LateReplyTests {
     private let place: ControlTestDirectory
     private let requests = HeldRequests()
     private let server: ControlServer

@@ -6,7 +6,7 @@ import VaultFormat
 @testable import VaultControl
 
 /// Secrets in requests: taken whole, and out of memory again.
-@Suite(.timeLimit(.minutes(5))) struct SecretRequestTests {
+@Suite(.timeLimit(.minutes(20))) struct SecretRequestTests {
     private static func parse(_ line: String) -> Result<ControlRequest, ControlFailure> {
         Array(line.utf8).withUnsafeBytes { ControlMessage.request(line: $0) }
     }

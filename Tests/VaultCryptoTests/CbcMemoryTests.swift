@@ -21,7 +21,7 @@ import Testing
             try decrypt(decryptor, key)
             key.forget()
             decryptor.forgetKeys()
-            linux_scrub_stack()
+            linux_scrub_thread()
             #expect(try scanner.found() == [])
             withExtendedLifetime(decryptor) {}
         }
@@ -43,7 +43,7 @@ import Testing
                 #expect(try scanner.found().count == secrets.count)
                 for secret in secrets { withExtendedLifetime(secret) {} }
             }
-            linux_scrub_stack()
+            linux_scrub_thread()
             #expect(try scanner.found() == [])
         }
     }

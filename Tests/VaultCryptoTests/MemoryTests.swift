@@ -27,7 +27,7 @@ import Testing
             copy.forget()
             #expect(try scanner.found() == ["key"])
             key.forget()
-            linux_scrub_stack()
+            linux_scrub_thread()
             #expect(try scanner.found().isEmpty)
         }
     }
@@ -44,7 +44,7 @@ import Testing
             #expect(try scanner.found().count == 8)
             cipher.forget()
             key.forget()
-            linux_scrub_stack()
+            linux_scrub_thread()
             #expect(try scanner.found() == [])
             withExtendedLifetime(cipher) {}
         }
@@ -64,7 +64,7 @@ import Testing
             key = nil
             #expect(try scanner.found().count == 4, "one is still there")
             try rekeyed.rekey(.random(count: 64))
-            linux_scrub_stack()
+            linux_scrub_thread()
             #expect(try scanner.found() == [])
         }
     }
@@ -87,7 +87,7 @@ import Testing
             keys.forget()
             #expect(try scanner.found().count == 9, "the cipher has them still")
             cipher.forgetKeys()
-            linux_scrub_stack()
+            linux_scrub_thread()
             #expect(try scanner.found() == [])
             withExtendedLifetime(cipher) {}
         }
@@ -107,7 +107,7 @@ import Testing
                 #expect(try scanner.found().count == 3)
                 for key in [secret, derived, stretched] { withExtendedLifetime(key) {} }
             }
-            linux_scrub_stack()
+            linux_scrub_thread()
             #expect(try scanner.found() == [])
         }
     }
@@ -145,7 +145,7 @@ import Testing
             let marker = scanner.add("marker", count: 32) { _ = try? SecureRandom.fill($0) }
             leave(marker, depth: 60)
             #expect(try scanner.found() == ["marker"])
-            linux_scrub_stack()
+            linux_scrub_thread()
             #expect(try scanner.found() == [])
         }
     }

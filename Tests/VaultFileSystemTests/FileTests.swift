@@ -36,6 +36,23 @@ import VaultStore
         #expect(file != .root)
     }
 
+    @Test("What was overwritten in place is durable when the vault is unmounted, in files that are open too")
+    func overwrittenInPlace() throws {
+        try vault.file("f", pattern(20_000))
+        try vault.remount()
+        let id = try system.lookUp(ascii("f"), in: .root).id
+        let handle = try system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
+        let log = try CallLog(of: FilePath(vault.path).lexicallyNormalized().string) {
+            try vault.write(handle, [9, 9, 9], at: 5000)
+            system.shutDown()
+        }
+        let written = Set(log.changes.filter { $0.call.kind == .write }.map(\.call.path)).filter {
+            !$0.contains("/vaultfs.")
+        }
+        #expect(written.count == 1)
+        #expect(log.unsynchronized.isDisjoint(with: written))
+    }
+
     @Test("All who have a file open share it")
     func shared() throws {
         let id = try vault.file("f", pattern(5000)).id

@@ -2,7 +2,9 @@ import BackingStore
 import FoundationEssentials
 import Glibc
 import MountedFileSystem
+import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 
@@ -10,7 +12,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// A read-only file system over a vault that another one writes.
-@Suite(.timeLimit(.minutes(5))) struct FollowingTests {
+@Suite(.timeLimit(.minutes(20))) struct FollowingTests {
     private let vault: MountedVault
     private let follower: VaultFileSystem
     private let workspace: Workspace
@@ -84,15 +86,22 @@ import VaultFormat
         try vault.file("file", bytes(9000, 1))
         let handle = try open("file")
         defer { follower.release(handle) }
-        let file = FileHandleOnDisk(try vault.backing("file"))
+        let backing = try vault.backing("file")
+        let file = FileHandleOnDisk(backing)
         let record = try file.read(200, count: 64)
         try file.write([UInt8](repeating: 9, count: 64), at: 200)
-        let mending = try BackgroundThread {
-            usleep(40_000)
-            try? file.write(record, at: 200)
+        // Whole from the second look at the records on.
+        let looks = Atomic<Int>(0)
+        let directory = FilePath(backing).lexicallyNormalized().removingLastComponent().string
+        let found = try ReadFault.during(in: directory) { kind, _ in
+            guard case .bytes(let count) = kind, count >= 4096 else { return 0 }
+            if looks.add(1, ordering: .relaxed).newValue == 2 { try? file.write(record, at: 200) }
+            return 0
+        } _: {
+            try read(handle)
         }
-        #expect(try read(handle) == bytes(9000, 1))
-        mending.join()
+        #expect(found == bytes(9000, 1))
+        #expect(looks.load(ordering: .relaxed) >= 2)
         #expect(follower.counters.damagedReads.total == 0)
         try file.write([UInt8](repeating: 9, count: 64), at: 200)
         expect(.ioError) { _ = try read(handle) }

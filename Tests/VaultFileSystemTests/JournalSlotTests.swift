@@ -11,7 +11,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// Slots of the journal whose record verifies nowhere: there are 64, and a mount must not run out of them in silence.
-@Suite(.timeLimit(.minutes(5))) struct JournalSlotTests {
+@Suite(.timeLimit(.minutes(20))) struct JournalSlotTests {
     private static let c = 4096
 
     /// A file whose first chunk is damaged, with as many slots as asked for that do not help.

@@ -14,7 +14,7 @@ import VaultStore
 @testable import VaultFileSystem
 
 /// What the end of a lease does to a mount.
-@Suite(.timeLimit(.minutes(5))) struct LeaseLockTests {
+@Suite(.timeLimit(.minutes(20))) struct LeaseLockTests {
     /// Has no kernel.
     private struct Caches: KernelCaches {
         func dropInodes(_ inodes: [UInt64]) -> [String] { [] }
@@ -32,7 +32,11 @@ import VaultStore
 
         var end: LeaseEnd? { state.withLock { $0.end } }
         var isOver: Bool { state.withLock { $0.hasEnded } }
+        /// How often it was looked at.
+        let looks = Monitor(0)
+
         func hasEnded() -> Bool {
+            looks.update { $0 += 1 }
             isSilent.wait { $0 ? nil : () }
             return isOver
         }
@@ -49,10 +53,15 @@ import VaultStore
         let locker: Locker
         private let receipts: Monitor<[LockReceipt]>
 
-        init(_ policy: LockPolicy = .refuse, lease: Lease = Lease(), storePatience: Int = 10_000) throws {
+        /// - Parameter whenToLock: called by the locker's thread, before a grace.
+        init(
+            _ policy: LockPolicy = .refuse, lease: Lease = Lease(), storePatience: Int = 10_000, grace: Int = 0,
+            whenToLock: @escaping @Sendable () -> Void = {}
+        ) throws {
             place = try LockPlace()
             self.lease = lease
-            var options = LockOptions(lockFiles: [try LockFile(path: place.file)], policy: policy)
+            var options = LockOptions(
+                lockFiles: [try LockFile(path: place.file)], policy: policy, graceMilliseconds: grace)
             options.storePatience = storePatience
             vault = try MountedVault(lock: options)
             let receipts = Monitor<[LockReceipt]>([])
@@ -61,7 +70,11 @@ import VaultStore
                 fileSystem: vault.system, options: options, lease: lease, caches: Caches(),
                 logger: Logger(label: "test")
             ) { event in
-                if case .didLock(let receipt) = event { receipts.update { $0.append(receipt) } }
+                switch event {
+                case .willLock: whenToLock()
+                case .didLock(let receipt): receipts.update { $0.append(receipt) }
+                default: break
+                }
             }
             try locker.start()
         }
@@ -94,6 +107,45 @@ import VaultStore
         setup.locker.lock(.command)
         #expect(try setup.nextLock().reasons == [.command])
         #expect(setup.vault.system.gate.state == .locked)
+    }
+
+    @Test("Nor does it where the look has begun, and it knows by itself what it is locked for")
+    func silentSince() throws {
+        let setup = try Setup(storePatience: 60_000)
+        setup.lease.isSilent.update { $0 = true }
+        defer { setup.lease.isSilent.update { $0 = false } }
+        let before = setup.lease.looks.access { $0 }
+        setup.locker.poke()
+        setup.lease.looks.wait { $0 > before ? () : nil }
+        setup.locker.lock(.command)
+        #expect(try setup.nextLock().reasons == [.command])
+    }
+
+    @Test(
+        "A grace ends at its time, and when nobody writes any more, whatever the store answers",
+        arguments: [100, 60_000])
+    func silentGrace(grace: Int) throws {
+        let lease = Lease()
+        let locker = Mutex<Locker?>(nil)
+        let setup = try Setup(lease: lease, storePatience: 60_000, grace: grace) {
+            lease.isSilent.update { $0 = true }
+            locker.withLock { $0 }?.poke()
+        }
+        defer {
+            lease.isSilent.update { $0 = false }
+            locker.withLock { $0 = nil }
+        }
+        locker.withLock { $0 = setup.locker }
+        let (system, vault) = (setup.vault.system, setup.vault)
+        let file = try vault.file("f", pattern(5000)).id
+        let handle = try system.open(file, flags: O_RDWR, for: vault.caller, workspace: vault.workspace)
+        let before = lease.looks.access { $0 }
+        setup.locker.lock(.command)
+        lease.looks.wait { $0 > before ? () : nil }
+        if grace > 1000 { system.release(handle) }
+        let receipt = try setup.nextLock()
+        #expect(receipt.reasons == [.command])
+        if grace <= 1000 { system.release(handle) }
     }
 
     @Test("A lock that is asked for while a secret is tried is not overtaken by the unlock")

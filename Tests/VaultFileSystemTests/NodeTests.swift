@@ -198,7 +198,7 @@ import VaultStore
 
     @Test(
         "A file, directory or link swapped for something else behind our back: stale, not followed, no hang",
-        .timeLimit(.minutes(5)))
+        .timeLimit(.minutes(20)))
     func swapped() throws {
         let file = try vault.file("f", [1]).id
         let directory = try vault.directory("d")

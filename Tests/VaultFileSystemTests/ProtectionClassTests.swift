@@ -161,6 +161,35 @@ import VaultStore
         #expect(try get(find("f")) == "none")
     }
 
+    @Test("Nor are other times seen, or another mode, while the header is written")
+    func meanwhile() throws {
+        let (entry, handle) = try system.create(ascii("f"), in: .root, mode: 0o755, flags: O_RDWR, for: vault.caller)
+        let before = try system.attributes(entry.id)
+        let told = handle.file.onSealing.withLock { $0 }
+        let seen = Mutex<stat?>(nil)
+        handle.file.onSealing.withLock { hook in
+            hook = { [system = vault.system] before, after in
+                told?(before, after)
+                guard after == nil else { return }
+                // As a write of the header does.
+                let moved = [timespec(tv_sec: 1000, tv_nsec: 5), timespec(tv_sec: 1000, tv_nsec: 5)]
+                futimens(handle.file.reader.fd, moved)
+                fchmod(handle.file.reader.fd, 0o700)
+                let status = try? system.attributes(entry.id)
+                seen.withLock { $0 = status }
+                fchmod(handle.file.reader.fd, 0o755)
+            }
+        }
+        try set(entry.id, "none")
+        let meanwhile = try #require(seen.withLock { $0 })
+        let after = try system.attributes(entry.id)
+        for status in [meanwhile, after] {
+            #expect(status.st_mtim.tv_sec == before.st_mtim.tv_sec && status.st_mtim.tv_nsec == before.st_mtim.tv_nsec)
+            #expect(status.st_ctim.tv_nsec == before.st_ctim.tv_nsec && status.st_mode == before.st_mode)
+        }
+        system.release(handle)
+    }
+
     @Test("A file that is not open shows its times as they were, and is not held on to")
     func closedFile() throws {
         let file = try vault.file("f", pattern(5000)).id

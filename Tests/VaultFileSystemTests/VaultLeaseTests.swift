@@ -12,7 +12,7 @@ import VaultStore
 @testable import VaultFileSystem
 
 /// The lease of a mounted vault, under clocks of the tests' own.
-@Suite(.timeLimit(.minutes(5))) struct VaultLeaseTests {
+@Suite(.timeLimit(.minutes(20))) struct VaultLeaseTests {
     /// A wall clock that anybody may set, and one that nobody may. In milliseconds.
     private final class Clocks: Sendable {
         private let times: Mutex<(wall: Int64, boot: Int64)>
@@ -35,7 +35,7 @@ import VaultStore
         let leased: SlotSecret
         let masterKey: SecretBytes
         let keyRing: KeyRing
-        /// When the slots were made, at most a few seconds ago.
+        /// After the slots were made, however long that takes.
         let start: Int64
         let clocks: Clocks
 
@@ -46,7 +46,7 @@ import VaultStore
             let vault = try VaultDirectory.open(path)
             masterKey = try vault.unlock(with: owner)
             keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
-            start = UtcTime.secondsSinceEpoch() + 10
+            start = UtcTime.secondsSinceEpoch() + 1000
             clocks = Clocks(start * 1000)
             let expires = seconds.map { [start] in UtcTime.text(secondsSinceEpoch: start + $0) }
             try SlotEditor(vault, masterKey: masterKey).add(
@@ -194,6 +194,60 @@ import VaultStore
         }
     }
 
+    @Test func `what could not be read through is looked at again, with nothing changed since`() throws {
+        let place = try Place(expiresAfter: 1000)
+        let lease = try place.lease()
+        try place.change(expiresAfter: 100)
+        place.keyRing.forget()
+        #expect(!lease.hasEnded())
+        #expect(lease.end?.wall == (place.start + 1000) * 1000)
+        try place.keyRing.restore(masterKey: place.masterKey)
+        #expect(!lease.hasEnded())
+        #expect(lease.end?.wall == (place.start + 100) * 1000)
+
+        // A window does not start under a clock that is before the slot was made.
+        let endless = try Place()
+        let early = Clocks((endless.start - 10_000) * 1000)
+        let other = try endless.lease(clock: early.clock)
+        _ = try SlotEditor(.open(endless.path), masterKey: endless.masterKey)
+            .change(#require(try endless.slot), toWindow: PlayWindow(seconds: 50), isForced: false)
+        #expect(!other.hasEnded() && other.end == nil)
+        early.pass(0, setting: 10_000)
+        #expect(!other.hasEnded())
+        #expect(try endless.slot?.window?.started == UtcTime.text(secondsSinceEpoch: endless.start))
+        #expect(other.end?.wall == (endless.start + 50) * 1000)
+    }
+
+    @Test func `what is written while it is read is looked at as well`() throws {
+        let place = try Place()
+        let whenRead = Mutex<(@Sendable () throws -> Void)?>(nil)
+        let clock = place.clocks.clock
+        // What was read is held against the time.
+        let lease = try place.lease(
+            clock: LeaseClock(
+                wall: {
+                    if let body = whenRead.withLock({ $0.take() }) {
+                        #expect(throws: Never.self) { try body() }
+                    }
+                    return clock.wall()
+                }, boot: clock.boot))
+        try place.change(expiresAfter: 1000)
+        let (path, masterKey, secret) = (place.path, place.masterKey, place.leased)
+        let sooner = UtcTime.text(secondsSinceEpoch: place.start + 100)
+        whenRead.withLock {
+            $0 = {
+                let vault = try VaultDirectory.open(path)
+                try SlotEditor(vault, masterKey: masterKey).change(
+                    #require(vault.configuration.slot(2)), to: SlotRequest(secret: secret, expires: sooner),
+                    isForced: false)
+            }
+        }
+        #expect(!lease.hasEnded())
+        #expect(lease.end?.wall == (place.start + 1000) * 1000)
+        #expect(!lease.hasEnded())
+        #expect(lease.end?.wall == (place.start + 100) * 1000)
+    }
+
     @Test func `it is told that vaultfs.json was replaced`() throws {
         let place = try Place(expiresAfter: 1000)
         let changes = try #require(try place.lease().changes)
@@ -229,8 +283,8 @@ import VaultStore
         place.clocks.pass(40)
         #expect(lease.hasEnded())
         let ends = UtcTime.text(secondsSinceEpoch: place.start + 100)
-        #expect(throws: VaultError.slotExpired(id: 2, expires: ends)) { try place.lease() }
-        #expect(throws: VaultError.slotExpired(id: 2, expires: ends)) {
+        #expect(throws: VaultError.slotExpired(place.path, id: 2, expires: ends)) { try place.lease() }
+        #expect(throws: VaultError.slotExpired(place.path, id: 2, expires: ends)) {
             try VaultDirectory.open(place.path).openSlot(with: place.leased, at: place.start + 100)
         }
     }
@@ -242,7 +296,7 @@ import VaultStore
         lease.noteTime()
         let before = try VaultDirectory.open(place.path).configuration
         let setBack = VaultError.clockSetBack(
-            id: 2, clock: UtcTime.text(secondsSinceEpoch: place.start + 499),
+            place.path, id: 2, clock: UtcTime.text(secondsSinceEpoch: place.start + 499),
             seen: UtcTime.text(secondsSinceEpoch: place.start + 500))
         #expect(setBack.description.contains(UtcTime.text(secondsSinceEpoch: place.start + 499)))
         #expect(setBack.description.contains(UtcTime.text(secondsSinceEpoch: place.start + 500)))

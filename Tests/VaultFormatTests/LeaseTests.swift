@@ -71,7 +71,7 @@ import VaultCrypto
         #expect(try configuration.openMasterKey(with: secret, at: now)?.slot.id == 4)
     }
 
-    @Test("Leases-2: a window begins with the first mount, and ends with its length or with the slot")
+    @Test("Leases-2: a window begins with the first use, and ends with its length or with the slot")
     func window() throws {
         let unstarted = try PlayWindow(seconds: 3600)
         let now = "2026-11-02T00:00:00Z"

@@ -14,8 +14,24 @@ import VaultFormat
             (strong, weak, true, weak), (weak, strong, false, strong), (strong, nil, true, strong),
             (nil, nil, false, .standard), (nil, weak, false, weak),
         ] as [(ScryptCost?, ScryptCost?, Bool, ScryptCost)] {
-            let cost = ScryptCost.replacing(old, asked: asked, allowingWeaker: allowingWeaker)
-            #expect(cost == expected, "\(String(describing: (old, asked, allowingWeaker)))")
+            // What the others cost makes no difference to a passphrase that takes the place of one.
+            for others in old == nil ? [[]] : [[], [strong]] {
+                let cost = ScryptCost.replacing(old, beside: others, asked: asked, allowingWeaker: allowingWeaker)
+                #expect(cost == expected, "\(String(describing: (old, asked, allowingWeaker)))")
+            }
+        }
+    }
+
+    @Test("one that takes the place of a keyfile costs no less than the passphrases beside it, unless that is allowed")
+    func replacingKeyfile() throws {
+        let (weak, strong, stronger) = (try Self.cost(12), try Self.cost(18), try Self.cost(19))
+        for (others, asked, allowingWeaker, expected) in [
+            ([strong], nil, false, strong), ([weak, strong], nil, true, strong), ([weak], nil, false, .standard),
+            ([strong, weak], weak, false, strong), ([strong], weak, true, weak), ([strong], stronger, false, stronger),
+            ([weak], weak, false, weak), ([], weak, false, weak),
+        ] as [([ScryptCost], ScryptCost?, Bool, ScryptCost)] {
+            let cost = ScryptCost.replacing(nil, beside: others, asked: asked, allowingWeaker: allowingWeaker)
+            #expect(cost == expected, "\((others, asked, allowingWeaker))")
         }
     }
 
@@ -23,7 +39,7 @@ import VaultFormat
     func parameters() throws {
         let (parallel, large) = (try Self.cost(14, p: 16), try Self.cost(16))
         #expect(!large.isAtLeast(parallel) && !parallel.isAtLeast(large))
-        #expect(ScryptCost.replacing(parallel, asked: large, allowingWeaker: false) == parallel)
+        #expect(ScryptCost.replacing(parallel, beside: [], asked: large, allowingWeaker: false) == parallel)
         #expect(try Self.cost(18).isAtLeast(parallel))
         #expect(try Self.cost(14, r: 16).isAtLeast(Self.cost(15)))
     }

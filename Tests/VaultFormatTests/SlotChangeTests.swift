@@ -37,7 +37,7 @@ import VaultFormat
         }
     }
 
-    @Test func `a slot is replaced: the old secret opens nothing, the new one the same id`() throws {
+    @Test func `Store-22: a slot is replaced: the old secret opens nothing, the new one the same id`() throws {
         let change = try test.configuration.replacingSlot(
             1, by: SlotRequest(secret: keyfile, label: "other"), created: Self.created, masterKey: test.masterKey)
         let configuration = try reread(change)
@@ -80,7 +80,7 @@ import VaultFormat
                 64, by: SlotRequest(secret: keyfile), created: Self.created, masterKey: test.masterKey))
     }
 
-    @Test func `all slots removed: one is left, which no secret of before opens`() throws {
+    @Test func `Store-22: all slots removed: one is left, which no secret of before opens`() throws {
         let configuration = try reread(
             test.configuration.removingAllSlots(created: Self.created, masterKey: test.masterKey))
         #expect(configuration.slots.map(\.id) == [4])
@@ -89,7 +89,7 @@ import VaultFormat
         }
     }
 
-    @Test func `the id of a slot is not given twice`() throws {
+    @Test func `Store-22: the id of a slot is not given twice`() throws {
         let two = try add(SlotRequest(secret: keyfile), to: test.configuration).configuration
         let one = try two.removingSlots([2], masterKey: test.masterKey).configuration
         #expect(try add(SlotRequest(secret: test.recovery), to: one).made?.id == 5)

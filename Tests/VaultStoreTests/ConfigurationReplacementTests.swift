@@ -10,7 +10,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// The change of a slot's secret, stopped at every step.
-@Suite(.timeLimit(.minutes(5))) struct ConfigurationReplacementTests {
+@Suite(.timeLimit(.minutes(20))) struct ConfigurationReplacementTests {
     typealias Step = ConfigurationReplacement.Step
 
     private let vault: SlotVault
@@ -30,7 +30,7 @@ import VaultFormat
         let change = try directory.configuration.replacingSlot(
             1, by: SlotRequest(secret: newSecret), created: UtcTime.now(), masterKey: masterKey)
         var replacement = ConfigurationReplacement(
-            vault: directory, lock: try ConfigurationLock.take(directory, wait: .zero),
+            vault: directory, lock: try ConfigurationLock.take(directory, wait: .seconds(60)),
             base: directory.configuration)
         replacement.before = before
         try replacement.put(change.checkedBytes(masterKey: masterKey), onReady: onReady)
@@ -52,6 +52,14 @@ import VaultFormat
         }
         #expect(seen == Step.allCases)
         for (step, copy) in zip(seen, copies.paths) { try expect(new: step == .synchronize, at: FilePath(copy)) }
+        try expect(new: true)
+    }
+
+    @Test func `before each call that changes anything, it opens with the old secret or the new`() throws {
+        let copies = DirectoryCopies(of: vault.path.string)
+        try copies.takeBeforeEachChange { try change { _ in } }
+        #expect(copies.paths.count > 2)
+        for copy in copies.paths { try expect(new: false, at: FilePath(copy)) }
         try expect(new: true)
     }
 
@@ -120,7 +128,7 @@ import VaultFormat
         try expect(new: false)
     }
 
-    @Test func `what the store does not give back is not put in place`() throws {
+    @Test func `Store-21: what the store does not give back is not put in place`() throws {
         #expect(throws: VaultError.self) {
             try change { step in
                 guard step == .readBack else { return }
@@ -148,7 +156,7 @@ import VaultFormat
         let window = try PlayWindow(seconds: 60).seeing(UtcTime.now())
         let change = try directory.configuration.settingWindow(of: 1, to: window, configurationKey: key)
         var replacement = ConfigurationReplacement(
-            vault: directory, lock: try ConfigurationLock.take(directory, wait: .zero),
+            vault: directory, lock: try ConfigurationLock.take(directory, wait: .seconds(60)),
             base: directory.configuration)
         var seen: [Step] = []
         let copies = DirectoryCopies(of: vault.path.string)
@@ -171,7 +179,7 @@ import VaultFormat
         let key = try KeyDerivation.configurationKey(
             master: directory.unlock(with: vault.secret), vault: directory.configuration.vault)
         func note(_ time: String) throws -> VaultConfiguration {
-            try directory.noteTime(time, inWindowOf: 1, configurationKey: key, wait: .zero)
+            try directory.noteTime(time, inWindowOf: 1, configurationKey: key, wait: .seconds(60))
         }
         #expect(try note("2030-01-01T00:00:00Z").generation == 1)
         _ = try vault.editor().change(
@@ -184,7 +192,7 @@ import VaultFormat
         let other = try KeyDerivation.configurationKey(
             master: .random(count: 32), vault: directory.configuration.vault)
         #expect(throws: VaultError.self) {
-            try directory.noteTime("2031-01-01T00:00:00Z", inWindowOf: 1, configurationKey: other, wait: .zero)
+            try directory.noteTime("2031-01-01T00:00:00Z", inWindowOf: 1, configurationKey: other, wait: .seconds(60))
         }
     }
 
@@ -196,7 +204,7 @@ import VaultFormat
         #expect(stat(json, &status) == 0 && status.st_mode & 0o7777 == 0o640)
     }
 
-    @Test func `extended attributes stay, an access control list among them`() throws {
+    @Test func `Store-21: extended attributes stay, an access control list among them`() throws {
         let json = vault.path.appending("vaultfs.json").string
         // acl(5) of rw for the owner, r for user 1234, nothing for others (linux/posix_acl_xattr.h).
         let acl: [UInt8] = [
@@ -215,7 +223,7 @@ import VaultFormat
         #expect(stat(json, &status) == 0 && status.st_mode & 0o7777 == 0o640)
     }
 
-    @Test func `what a change that was killed has left goes with the next, and nothing else does`() throws {
+    @Test func `Store-16: what a change that was killed has left goes with the next, and nothing else does`() throws {
         var left = ""
         try change { [vault] step in
             guard step == .rename else { return }

@@ -119,7 +119,7 @@ import VaultFormat
 
     @Test(
         "Store-20: who opens a directory while its class changes does not bring the old one back",
-        .timeLimit(.minutes(5)))
+        .timeLimit(.minutes(20)))
     func openedMeanwhile() throws {
         try root.makeDirectory(ascii("d"), mode: 0o755, owner: nil)
         let shared = DirectoryClass()

@@ -26,7 +26,7 @@ import VaultFormat
 
     @Test(
         "Chunks-1, Store-9: a reader beside a writer reads each chunk wholly old or new, and the cache ends up new",
-        .timeLimit(.minutes(5)), arguments: [1, 5, 24])
+        .timeLimit(.minutes(20)), arguments: [1, 5, 24])
     func readersBesideWriter(chunksAtOnce: Int) throws {
         let fixture = try TestStore()
         let store = try fixture.open(cacheSize: 4 << 20)
@@ -76,7 +76,7 @@ import VaultFormat
         #expect(try fixture.reopen(in: try fixture.open()).contents() == last)
     }
 
-    @Test("A reader beside truncations reads what is there, and is told of no damage", .timeLimit(.minutes(5)))
+    @Test("A reader beside truncations reads what is there, and is told of no damage", .timeLimit(.minutes(20)))
     func readersBesideTruncation() throws {
         let fixture = try TestStore()
         let store = try fixture.open(cacheSize: 1 << 20)
@@ -118,7 +118,7 @@ import VaultFormat
         #expect(store.counters.damagedReads.total == 0)
     }
 
-    @Test("Store-9: many writers share the slots without a deadlock", .timeLimit(.minutes(5)), arguments: [0, 40])
+    @Test("Store-9: many writers share the slots without a deadlock", .timeLimit(.minutes(20)), arguments: [0, 40])
     func writersShareSlots(retained: Int) throws {
         let fixture = try TestStore()
         for slot in 0..<retained {
@@ -144,7 +144,7 @@ import VaultFormat
 
     @Test(
         "Store-2: a file is sealed while it is written, and in the end vouches for what there is",
-        .timeLimit(.minutes(5)))
+        .timeLimit(.minutes(20)))
     func sealingBesideWriting() throws {
         let fixture = try TestStore()
         let store = try fixture.open()

@@ -209,7 +209,7 @@ import VaultFormat
 
     @Test(
         "Journal-1: a journal that is no regular file is refused, or done without, without a hang",
-        .timeLimit(.minutes(5)))
+        .timeLimit(.minutes(20)))
     func strangeJournal() throws {
         for make in [makeFifo, makeDirectory, makeLink] {
             let fixture = try TestStore()

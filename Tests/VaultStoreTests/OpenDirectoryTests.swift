@@ -205,7 +205,7 @@ import VaultFormat
 
     @Test(
         "A directory swapped for a link, a record that is a link or a fifo: nothing is followed, nothing hangs",
-        .timeLimit(.minutes(5)))
+        .timeLimit(.minutes(20)))
     func swapped() throws {
         _ = try make("d")
         let other = try make("other")
@@ -229,7 +229,7 @@ import VaultFormat
         #expect(try entries(of: entry(ascii("other"))).count == 1)
     }
 
-    @Test("A file swapped for a link or a fifo is not opened", .timeLimit(.minutes(5)))
+    @Test("A file swapped for a link or a fifo is not opened", .timeLimit(.minutes(20)))
     func swappedFile() throws {
         _ = try root.createFile(ascii("f"), mode: 0o600, owner: nil)
         let (name, path) = (try entry(ascii("f")), fixture.path + "/" + (try entry(ascii("f"))))

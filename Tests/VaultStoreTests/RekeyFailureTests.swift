@@ -10,7 +10,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// A step of a rekey that cannot be done: it is undone, and the vault is read and written as before (FileFormat: Store-27).
-@Suite(.timeLimit(.minutes(5))) struct RekeyFailureTests {
+@Suite(.timeLimit(.minutes(20))) struct RekeyFailureTests {
     private static let steps: [RekeyPoint] = [
         .linkName, .renameLink, .writeSidecar, .renameName, .removeSidecar, .removeAttribute, .setAttribute,
         .writeRecord, .placeRecord,

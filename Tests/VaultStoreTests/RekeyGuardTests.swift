@@ -10,7 +10,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// What a rekey refuses, because somebody else has changed the vault before it or under it.
-@Suite(.timeLimit(.minutes(5))) struct RekeyGuardTests {
+@Suite(.timeLimit(.minutes(20))) struct RekeyGuardTests {
     private static func fill(_ writer: VerifierVaultWriter) throws {
         try writer.file("file", count: 5000)
         try writer.file("other", count: 10, in: try writer.directory("directory"))
@@ -68,6 +68,28 @@ import VaultFormat
         #expect(try RekeyVault.rekey(vault.path).isFinished)
     }
 
+    @Test(
+        "Epochs-5: a vaultfs.json that was edited, or a slot that was changed, after the vault was opened is not signed"
+    )
+    func changedBeforeBegin() throws {
+        let old = try RekeyVault.open(vault.path).slot
+        try RekeyVault.rekey(vault.path)
+        let (directory, masterKey, slot) = try RekeyVault.open(vault.path)
+        let begin = { (slot: KeySlot) throws in
+            _ = try RekeyBeginning.begin(
+                directory, keeping: slot, secret: .passphrase(RekeyVault.passphrase), masterKey: masterKey)
+        }
+        let before = try text()
+        #expect(throws: VaultError.self) { try begin(old) }
+        #expect(try text() == before)
+        let generation = "\"generation\": \(directory.configuration.generation)"
+        let edited = before.replacingOccurrences(of: generation, with: "\"generation\": 4711")
+        try #require(edited != before)
+        try Data(edited.utf8).write(to: URL(filePath: configurationFile))
+        #expect(throws: VaultError.self) { try begin(slot) }
+        #expect(try text() == edited)
+    }
+
     @Test("Epochs-5: a rekey does not begin with an old vaultfs.json, whose key opens nothing in the vault")
     func oldConfiguration() throws {
         let old = try text()
@@ -78,5 +100,21 @@ import VaultFormat
         #expect(try text() == old)
         try Data(new.utf8).write(to: URL(filePath: configurationFile))
         #expect(try RekeyVault.rekey(vault.path).isFinished)
+    }
+
+    @Test("Epochs-5: a rekey does not begin where a slot was added after its beginning was announced")
+    func slotAdded() throws {
+        let (announced, masterKey, slot) = try RekeyVault.open(vault.path)
+        let secret = try SlotVault.keyfile(2)
+        let added = try SlotEditor(announced, masterKey: masterKey).add(SlotRequest(secret: secret))
+        let before = try text()
+        let refusal = #expect(throws: VaultError.self) {
+            _ = try RekeyBeginning.begin(
+                announced, keeping: slot, secret: .passphrase(RekeyVault.passphrase), masterKey: masterKey)
+        }
+        #expect(refusal?.description.contains("slots were changed meanwhile; nothing was changed") == true)
+        #expect(try text() == before)
+        let configuration = try RekeyVault.open(vault.path).directory.configuration
+        #expect(configuration.slots == [slot, added])
     }
 }

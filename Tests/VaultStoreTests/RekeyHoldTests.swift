@@ -10,7 +10,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// A rekey, and the machine beside it that wants the vault too (FileFormat: Store-30, Store-35).
-@Suite(.timeLimit(.minutes(5))) struct RekeyHoldTests {
+@Suite(.timeLimit(.minutes(20))) struct RekeyHoldTests {
     private let vault: RekeyVault
     private let directory: VaultDirectory
     private let hold: VaultHold
@@ -22,13 +22,13 @@ import VaultFormat
             try writer.file("inner", count: 10, in: try writer.directory("directory"))
         }
         directory = try VaultDirectory.open(FilePath(vault.path))
-        try directory.lock(.exclusive, wait: .zero, isRemote: true)
+        try directory.lock(.exclusive, wait: .seconds(60), isRemote: true)
         hold = try #require(directory.hold)
     }
 
     /// As another machine would that has got the lock.
     private static func takeOver(_ noteFile: String, _ hold: VaultHold) {
-        let note = HoldNote(id: "5e", boot: "another-boot", processID: 4711, host: "elsewhere")
+        let note = HoldNote.elsewhere
         #expect(throws: Never.self) { try Data(note.bytes).write(to: URL(fileURLWithPath: noteFile), options: []) }
         hold.lastLook.store(0, ordering: .releasing)
     }
@@ -59,7 +59,7 @@ import VaultFormat
     func lostBeforeBegin() throws {
         let before = try VerifierVault.contents(vault.path + "/vaultfs.json")
         hold.state.withLock { $0.file = Descriptor(owning: open(noteFile, O_RDWR)) }
-        let other = try VaultHold.take(root: directory.descriptor, .exclusive, wait: .zero, isRemote: true)
+        let other = try VaultHold.take(root: directory.descriptor, .exclusive, wait: .seconds(60), isRemote: true)
         #expect(throws: VaultError.self) { try begin() }
         withExtendedLifetime(other) {}
         #expect(try VerifierVault.contents(vault.path + "/vaultfs.json") == before)
@@ -80,6 +80,7 @@ import VaultFormat
             }
         }
         let expected = try #require(after.withLock { $0 })
+        #expect(!expected.isEmpty)
         // Its own temporary files may go.
         #expect(Set(Self.entries(path)).isSubset(of: expected))
         #expect(Set(expected).subtracting(Self.entries(path)).allSatisfy { $0.contains("vaultfs.tmp.") })
@@ -89,7 +90,11 @@ import VaultFormat
 
     /// Every entry with the inode it leads to.
     private static func entries(_ path: String) -> [String] {
-        let found = (try? FileManager.default.subpathsOfDirectory(atPath: path)) ?? []
+        let found: [String]
+        do { found = try FileManager.default.subpathsOfDirectory(atPath: path) } catch {
+            Issue.record(error)
+            return []
+        }
         return found.map { entry in
             var status = stat()
             lstat(path + "/" + entry, &status)
@@ -100,7 +105,7 @@ import VaultFormat
     @Test("Store-30: a repair says that it writes before anything steps aside")
     func repairing() throws {
         hold.state.withLock { $0.file = Descriptor(owning: open(noteFile, O_RDWR)) }
-        let other = try VaultHold.take(root: directory.descriptor, .exclusive, wait: .zero, isRemote: true)
+        let other = try VaultHold.take(root: directory.descriptor, .exclusive, wait: .seconds(60), isRemote: true)
         let stray = vault.path + "/vaultfs.journal"
         #expect(unlink(stray) == 0 && mkdir(stray, 0o755) == 0)
         let masterKey = try directory.openSlot(with: .passphrase(RekeyVault.passphrase)).masterKey

@@ -10,7 +10,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// A whole rekey: everything is there afterwards, and nothing under the old key (FileFormat, Rekeying).
-@Suite(.timeLimit(.minutes(5))) struct RekeyTests {
+@Suite(.timeLimit(.minutes(20))) struct RekeyTests {
     @Test("a tree of every kind is the same afterwards, and is under the next epoch alone", arguments: [1, 3])
     func whole(threads: Int) throws {
         let vault = try RekeyVault()

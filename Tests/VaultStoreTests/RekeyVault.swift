@@ -3,6 +3,7 @@ import CLinux
 import Foundation
 import Glibc
 import SystemPackage
+import TestSupport
 import Testing
 import VaultCrypto
 import VaultFormat
@@ -118,6 +119,12 @@ final class RekeyVault {
         let listing = try opened.reopenedForListing().descriptor
         tree[prefix, default: Shown()].attributes = try attributes(of: listing, opened.keys.attributeKey)
         tree[prefix, default: Shown()].protectionClass = opened.protectionClass.rawValue
+        if prefix.isEmpty {
+            let status = try backing.status()
+            tree[prefix]?.kind = S_IFDIR
+            tree[prefix]?.mode = status.st_mode & 0o7777
+            tree[prefix]?.modified = [status.st_mtim.tv_sec, status.st_mtim.tv_nsec]
+        }
         for entry in try backing.allEntries() {
             let blob = opened.sidecarBlob(of: entry)
             guard let name = EntryName.decode(entry, sidecarBlob: blob, keys: opened.keys) else { continue }
@@ -193,12 +200,7 @@ final class RekeyVault {
 
     /// `cp -a`: links between names, holes, attributes and times stay.
     static func copy(_ path: String, to other: String) throws {
-        let process = Process()
-        process.executableURL = URL(filePath: "/bin/cp")
-        process.arguments = ["-a", path, other]
-        try process.run()
-        process.waitUntilExit()
-        try #require(process.terminationStatus == 0)
+        try Command(["cp", "-a", path, other]).run().succeeded()
     }
 
     /// The names of every object of the previous epoch in a vault whose rekey is unfinished.

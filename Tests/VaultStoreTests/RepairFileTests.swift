@@ -93,8 +93,9 @@ import VaultFormat
         #expect(try vault.tree() == ["f": Self.content])
     }
 
-    /// An older header put back, sealed when the file was shorter: what is behind that length is no garbage.
-    @Test(arguments: [(10_000, 30_000), (8192, 20_000), (0, 5000), (10_000, 10_001), (4095, 4097), (5000, 8192)])
+    @Test(
+        "Store-33: an older header put back, sealed when the file was shorter: what is behind that length is kept",
+        arguments: [(10_000, 30_000), (8192, 20_000), (0, 5000), (10_000, 10_001), (4095, 4097), (5000, 8192)])
     func anOlderHeader(_ sealed: Int, _ count: Int) throws {
         let (vault, path, content) = try makeOlderHeader(sealed, count)
         let id = try vault.fileID(ofBacking: path)
@@ -108,7 +109,7 @@ import VaultFormat
         #expect(try vault.repair() == [])
     }
 
-    @Test func anOlderHeaderAndDamageBehindIt() throws {
+    @Test("Store-33: zeros for chunks that do not verify") func anOlderHeaderAndDamageBehindIt() throws {
         let (vault, path, content) = try makeOlderHeader(10_000, 40_000)
         let id = try vault.fileID(ofBacking: path)
         for chunk in [2, 5, 6] { try vault.edit(path) { $0[128 + chunk * 4128 + 100] ^= 1 } }
@@ -120,8 +121,9 @@ import VaultFormat
         #expect(try vault.tree()["lost+found/\(id).tail"] == Array(tail[10_000...]))
     }
 
-    /// The record of a chunk behind the length is in the journal only.
-    @Test func anOlderHeaderAndTheJournal() throws {
+    @Test("Store-33: the record of a chunk behind the length is in the journal only") func anOlderHeaderAndTheJournal()
+        throws
+    {
         let (vault, path, content) = try makeOlderHeader(10_000, 30_000)
         let bytes = try VerifierVault.contents(path)
         try vault.fillSlot(1, file: bytes, chunk: 4, record: Array(bytes[vault.record(4, in: bytes)]))
@@ -156,7 +158,8 @@ import VaultFormat
         return (vault, path, content)
     }
 
-    @Test func aFileShorterThanSealed() throws {
+    @Test("Store-23: a sealed file that is shorter than its header says is sealed at what is left")
+    func aFileShorterThanSealed() throws {
         let (vault, path, _) = try makeVault()
         try vault.edit(path) { $0.removeLast(1000) }
         #expect(try vault.remedies() == ["sealRest f"])

@@ -7,7 +7,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// Slots of the journal that verify nowhere, and what has the journal's name and is none (FileFormat, Journal, Store-31, Store-34).
-@Suite(.timeLimit(.minutes(5))) struct RepairJournalTests {
+@Suite(.timeLimit(.minutes(20))) struct RepairJournalTests {
     private static let c = 4096
     private let manager = FileManager.default
 
@@ -87,7 +87,8 @@ import VaultFormat
         makeFifo, makeDirectory, makeLink, makeSocket, makeNamed,
     ]
 
-    @Test(arguments: 0..<strays.count) func whatHasTheJournalsName(_ kind: Int) throws {
+    @Test("Store-31, Store-34: what has the journal's name and is none", arguments: 0..<strays.count)
+    func whatHasTheJournalsName(_ kind: Int) throws {
         let (vault, _, _) = try makeVault()
         let before = try vault.tree()
         let journal = vault.path + "/vaultfs.journal"

@@ -6,7 +6,7 @@ import Testing
 @testable import VaultStore
 
 /// Repairs stopped before each call that changes anything: repaired from there, nothing is lost.
-@Suite(.timeLimit(.minutes(5))) struct RepairReplayTests {
+@Suite(.timeLimit(.minutes(20))) struct RepairReplayTests {
     private let manager = FileManager.default
 
     /// All that the vault holds but what a repair notes, once each: a copy in `lost+found` may be made twice.

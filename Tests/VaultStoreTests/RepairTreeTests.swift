@@ -20,7 +20,9 @@ import VaultFormat
         }
     }
 
-    @Test(arguments: VerifierVault.vectors, [true, false])
+    @Test(
+        "Store-24: all that was in a directory whose record is lost is in lost+found",
+        arguments: VerifierVault.vectors, [true, false])
     func aDirectoryRecordLost(_ name: String, _ isMissing: Bool) throws {
         let vault = try VerifierVault(copying: name)
         let before = try vault.tree()
@@ -198,8 +200,9 @@ import VaultFormat
         #expect(manager.fileExists(atPath: foreign + "/in it"))
     }
 
-    /// The record turns up in a backup, and gives the names back by the list of entries.
-    @Test(arguments: VerifierVault.vectors)
+    @Test(
+        "Store-32: a record that turns up in a backup gives the names back by the list of entries",
+        arguments: VerifierVault.vectors)
     func aRecordThatIsFoundLater(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let before = try vault.tree()

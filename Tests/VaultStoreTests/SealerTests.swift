@@ -136,7 +136,7 @@ import VaultFormat
         #expect(try !fixture.header().isSparse)
     }
 
-    @Test("The thread ends when it is told to, and leaves what waits to the last round", .timeLimit(.minutes(5)))
+    @Test("The thread ends when it is told to, and leaves what waits to the last round", .timeLimit(.minutes(20)))
     func stopping() throws {
         let fixture = try TestStore()
         let store = try fixture.open()

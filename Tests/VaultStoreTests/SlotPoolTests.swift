@@ -27,7 +27,7 @@ import Testing
         #expect(pool.take(1) == 0b1000_0000)
     }
 
-    @Test("Store-9: a write waits for a slot", .timeLimit(.minutes(5)))
+    @Test("Store-9: a write waits for a slot", .timeLimit(.minutes(20)))
     func waits() throws {
         let pool = SlotPool()
         let all = pool.take(64)
@@ -44,7 +44,7 @@ import Testing
         pool.put(all)
     }
 
-    @Test("Store-10: retained slots are not given out, and nobody waits for them", .timeLimit(.minutes(5)))
+    @Test("Store-10: retained slots are not given out, and nobody waits for them", .timeLimit(.minutes(20)))
     func retained() {
         let pool = SlotPool()
         pool.retain(.max << 4)

@@ -1,5 +1,6 @@
 import BackingStore
 import Glibc
+import SystemPackage
 import Testing
 import VaultFormat
 
@@ -38,6 +39,31 @@ struct TornAppendTests {
         let length = file.length
         #expect(try !file.cutTornAppend())
         #expect(file.length == length)
+    }
+
+    @Test("Store-6: a last record that cannot be read at the moment is not cut off, nor vouched for")
+    func unreadableStays() throws {
+        let vault = try TestStore()
+        let content = Self.acknowledged + [UInt8](repeating: 7, count: 3 * 4096 - 128 - 2 * 4128 - 32)
+        try vault.make(content, isSealed: false)
+        let store = try vault.open()
+        let file = try vault.reopen(in: store)
+        try file.prepareForWriting()
+        // From here on reading gives EBADF, as a disk or a server would EIO or ETIMEDOUT.
+        let readable = fcntl(file.reader.fd, F_DUPFD_CLOEXEC, 0)
+        let writeOnly = Glibc.open("/dev/null", O_WRONLY | O_CLOEXEC)
+        defer {
+            close(readable)
+            close(writeOnly)
+        }
+        dup2(writeOnly, file.reader.fd)
+        #expect(throws: StoreError.system(.badFileDescriptor)) { try file.cutTornAppend() }
+        #expect(throws: StoreError.system(.badFileDescriptor)) {
+            try file.seal(ifStill: file.lengthMark, isDurable: true)
+        }
+        dup2(readable, file.reader.fd)
+        #expect(try !file.cutTornAppend())
+        #expect(try file.get(content.count) == content)
     }
 
     @Test("Store-6: a last record that verifies stays")

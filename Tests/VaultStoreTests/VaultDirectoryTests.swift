@@ -120,11 +120,11 @@ import VaultFormat
 
     @Test func `wrong secrets`() throws {
         let vault = try VaultDirectory.open(VaultFixture.vector("vault-4096"))
-        #expect(throws: VaultError.wrongSecret(.passphrase)) {
+        #expect(throws: VaultError.wrongSecret(vault.path, .passphrase)) {
             try vault.unlock(with: VaultFixture.passphrase("correct hors"))
         }
         let keyfile = try SlotSecret.keyfile([UInt8](repeating: 1, count: 32))
-        #expect(throws: VaultError.noSlot(.keyfile)) { try vault.unlock(with: keyfile) }
+        #expect(throws: VaultError.noSlot(vault.path, .keyfile)) { try vault.unlock(with: keyfile) }
     }
 
     @Test func `a configuration that was changed by someone without a key`() throws {
@@ -150,7 +150,7 @@ import VaultFormat
         if opens {
             _ = try vault.unlock(with: VaultFixture.passphrase())
         } else {
-            #expect(throws: VaultError.slotExpired(id: 1, expires: expires)) {
+            #expect(throws: VaultError.slotExpired(path, id: 1, expires: expires)) {
                 try vault.unlock(with: VaultFixture.passphrase())
             }
         }

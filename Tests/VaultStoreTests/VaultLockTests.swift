@@ -1,11 +1,13 @@
 import BackingStore
 import Foundation
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 
 @testable import VaultStore
 
+/// A lock that was given back is waited for: a child that another test starts has it, too, until it runs its program.
 @Suite struct VaultLockTests {
     private let directory: VaultTestDirectory
     private let path: FilePath
@@ -25,7 +27,7 @@ import VaultFormat
         first: VaultDirectory.Sharing, second: VaultDirectory.Sharing
     ) throws {
         let holder = try VaultDirectory.open(path)
-        try holder.lock(first, wait: .zero)
+        try holder.lock(first, wait: .seconds(60))
         let other = try VaultDirectory.open(path)
         let error = #expect(throws: VaultError.self) { try other.lock(second, wait: .zero) }
         guard case .inUse(path, let found?)? = error else {
@@ -40,7 +42,7 @@ import VaultFormat
 
     @Test func `a reader of a new vault keeps writers out by the file, too`() throws {
         let reader = try VaultDirectory.open(path)
-        try reader.lock(.shared, wait: .zero)
+        try reader.lock(.shared, wait: .seconds(60))
         let writer = try VaultDirectory.open(path)
         #expect(throws: StoreError.system(.wouldBlock)) {
             _ = try VaultHold.take(root: writer.descriptor, .exclusive, wait: .zero)
@@ -51,23 +53,23 @@ import VaultFormat
     @Test func `readers share`() throws {
         let first = try VaultDirectory.open(path)
         let second = try VaultDirectory.open(path)
-        try first.lock(.shared, wait: .zero)
-        try second.lock(.shared, wait: .zero)
+        try first.lock(.shared, wait: .seconds(60))
+        try second.lock(.shared, wait: .seconds(60))
     }
 
     @Test func `the lock goes with the last reference`() throws {
         do {
             let first = try VaultDirectory.open(path)
-            try first.lock(wait: .zero)
+            try first.lock(wait: .seconds(60))
         }
         let second = try VaultDirectory.open(path)
-        #expect(VaultHolder.find(descriptor: second.root) == nil)
-        try second.lock(wait: .zero)
+        try poll("the end of the lock") { VaultHolder.find(descriptor: second.root) == nil }
+        try second.lock(wait: .seconds(60))
     }
 
     @Test func `waits for one that is shutting down`() throws {
         let first = try VaultDirectory.open(path)
-        try first.lock(wait: .zero)
+        try first.lock(wait: .seconds(60))
         let second = try VaultDirectory.open(path)
         // Released by another thread: when, does not matter to the outcome. Not by a task: this test may hold the last
         // thread that tasks have.
@@ -78,7 +80,7 @@ import VaultFormat
 
     @Test func `a configuration written before the lock was had is seen`() throws {
         let vault = try VaultDirectory.open(path)
-        try vault.lock(wait: .zero)
+        try vault.lock(wait: .seconds(60))
         let text = try VaultFixture.configurationText(path)
         let other = try VaultFixture.configurationText(VaultFixture.vector("vault-4096"))
         try Data(other.utf8).write(to: URL(fileURLWithPath: path.appending("vaultfs.json").string))

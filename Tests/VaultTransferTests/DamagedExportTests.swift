@@ -5,7 +5,7 @@ import Testing
 @testable import vaultfs
 
 /// `vaultfs export` of a vault that is not whole.
-@Suite(.timeLimit(.minutes(5))) struct DamagedExportTests {
+@Suite(.timeLimit(.minutes(20))) struct DamagedExportTests {
     private let place: TransferPlace
 
     /// Of four files, the second has bad chunks, the third is cut short, and the fourth has a bad header.

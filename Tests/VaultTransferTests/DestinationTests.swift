@@ -5,7 +5,7 @@ import Testing
 @testable import vaultfs
 
 /// What `import` and `export` leave as it is at the destination, and what they leave behind.
-@Suite(.timeLimit(.minutes(5))) struct DestinationTests {
+@Suite(.timeLimit(.minutes(20))) struct DestinationTests {
     /// cap_net_raw+ep (linux/capability.h, struct vfs_cap_data).
     private static let capability = "0x0100000200200000000000000000000000000000"
 

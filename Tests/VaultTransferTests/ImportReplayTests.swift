@@ -10,8 +10,10 @@ import VaultFormat
 import VaultStore
 import VaultTransfer
 
+@testable import vaultfs
+
 /// An import stopped before each call that changes anything in the vault: it opens, and imported into again all is there.
-@Suite(.timeLimit(.minutes(5))) struct ImportReplayTests {
+@Suite(.timeLimit(.minutes(20))) struct ImportReplayTests {
     private let directory: TemporaryDirectory
     private let masterKey: SecretBytes
     private let keyRing: KeyRing
@@ -32,8 +34,10 @@ import VaultTransfer
         try Command(["sh", "-c", "cd \(directory.path); \(script)"]).run().succeeded()
     }
 
-    /// One thread: a copy is then of one moment.
-    private func transfer(isComparing: Bool = false, mayFail: Bool = false) throws -> TransferTotals {
+    /// - Parameter threads: with one, a copy is of one moment.
+    private func transfer(
+        isComparing: Bool = false, mayFail: Bool = false, threads: Int = 1
+    ) throws -> TransferTotals {
         let opened = try VaultDirectory.open(FilePath(vault))
         let store = try Store(root: opened.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: isComparing)
         let system = try VaultFileSystem(store: store)
@@ -50,7 +54,8 @@ import VaultTransfer
                 damaged: { _, _, reason in Issue.record("\(reason)") }, isStopped: { false }))
         defer { if !isComparing { system.shutDown() } }
         try transfer.transferTree(
-            source, into: tree.root, isNew: false, [Workspace(layout: keyRing.layout)], whileWaiting: { _ in })
+            source, into: tree.root, isNew: false, (0..<threads).map { _ in try Workspace(layout: keyRing.layout) },
+            whileWaiting: { _ in })
         return transfer.totals
     }
 
@@ -84,6 +89,28 @@ import VaultTransfer
             call += 1
         }
         #expect(call > 20)
+    }
+
+    /// The first that writes waits for another: were there one at a time, it would wait in vain.
+    @Test func `threads write at once`() throws {
+        try Command(["sh", "-c", "cd \(directory.path)/tree; for i in $(seq 200); do echo $i >$i; done"]).run()
+            .succeeded()
+        let writers = Monitor(Set<pthread_t>())
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .write else { return 0 }
+            let isFirst = writers.update { $0.insert(pthread_self()).inserted && $0.count == 1 }
+            guard isFirst else { return 0 }
+            _ = writers.wait(until: monotonicDeadline(in: 30)) { $0.count > 1 ? true : nil }
+            return 0
+        }
+        try CallWatcher.watch(vault, answer) { () throws in #expect(try transfer(threads: 2).failures == 0) }
+        #expect(writers.access { $0.count } > 1)
+    }
+
+    @Test func `a command has a thread for each core`() throws {
+        let configuration = try VaultDirectory.open(FilePath(vault)).configuration
+        let cores = sysconf(Int32(_SC_NPROCESSORS_ONLN))
+        #expect(try VaultSession.makeWorkspaces(for: configuration).count == min(16, cores))
     }
 
     private func expectCompletion(_ when: Comment) throws {

@@ -5,7 +5,7 @@ import Testing
 @testable import vaultfs
 
 /// Imports and exports that end early, and go on.
-@Suite(.timeLimit(.minutes(5))) struct InterruptedTransferTests {
+@Suite(.timeLimit(.minutes(20))) struct InterruptedTransferTests {
     /// Kills the command at random moments, several times, and runs it to its end.
     private func killing(_ command: Command, seed: UInt64, _ check: () throws -> Void) throws {
         var generator = SeededGenerator(seed: seed)
@@ -56,15 +56,22 @@ import Testing
     }
 
     @Test func `a signal ends it in good order`() throws {
-        let place = try TransferPlace()
-        try Command(["mkdir", place.path("tree")]).run().succeeded()
-        try place.make("tree/large", size: 200 << 20)
-        let process = try place.importing("tree").start()
-        try poll("the import's first bytes") { try place.backingFiles().contains { sized($0) > 1 << 20 } }
-        process.kill(SIGINT)
-        #expect(process.wait(timeout: .seconds(60)) == 128 + SIGINT)
-        #expect(process.errors == "vaultfs: interrupted: the same command goes on where this one was\n")
-        #expect(try place.backingFiles() == [])
+        for _ in 0..<5 {
+            let place = try TransferPlace()
+            try Command(["mkdir", place.path("tree")]).run().succeeded()
+            try place.make("tree/large", size: 200 << 20)
+            let process = try place.importing("tree").start()
+            try poll("the import's first bytes") { try place.backingFiles().contains { sized($0) > 1 << 20 } }
+            process.kill(SIGINT)
+            let code = process.wait(timeout: .seconds(60))
+            // On a busy machine it may have come to its end before.
+            if code == 0 { continue }
+            #expect(code == 128 + SIGINT)
+            #expect(process.errors == "vaultfs: interrupted: the same command goes on where this one was\n")
+            #expect(try place.backingFiles() == [])
+            return
+        }
+        Issue.record("it is never interrupted")
     }
 
     private func sized(_ path: String) -> Int {

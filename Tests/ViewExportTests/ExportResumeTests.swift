@@ -7,7 +7,7 @@ import ViewFormats
 @testable import ViewExport
 
 /// An export that ended in the middle of a file.
-@Suite(.timeLimit(.minutes(5)), .serialized) struct ExportResumeTests {
+@Suite(.timeLimit(.minutes(20)), .serialized) struct ExportResumeTests {
     private static let interval = Int(ExportPlace.interval)
     private static let size = 2 * interval + 4096
 
@@ -24,7 +24,10 @@ import ViewFormats
         #expect(try place.names.count == 1)
         // A child that another test starts has its lock too, until it runs its program.
         let held = open(try partial, O_RDWR | O_CLOEXEC)
-        defer { close(held) }
+        defer {
+            flock(held, LOCK_UN)
+            close(held)
+        }
         try poll("the lock of the export") { flock(held, LOCK_EX | LOCK_NB) == 0 }
     }
 

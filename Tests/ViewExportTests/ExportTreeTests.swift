@@ -6,7 +6,7 @@ import ViewFormats
 
 @testable import ViewExport
 
-@Suite(.timeLimit(.minutes(5))) struct ExportTreeTests {
+@Suite(.timeLimit(.minutes(20))) struct ExportTreeTests {
     private let place: ExportPlace
 
     init() throws { place = try ExportPlace() }

@@ -21,13 +21,18 @@ final class MountedView {
     let system: ViewFileSystem
     let workspace: ViewWorkspace
 
-    /// - Parameter keyCommand: asked for each file's key; nil: the view has the one key.
-    init(keyCommand: String? = nil, layout: ViewFormat.Layout = .stream(isVectorInFile: false)) throws {
+    /// - Parameters:
+    ///   - keyCommand: asked for each file's key; nil: the view has the one key.
+    ///   - derive: what keys of salts are made with.
+    init(
+        keyCommand: String? = nil, derive: KeySources.Derivation? = nil,
+        layout: ViewFormat.Layout = .stream(isVectorInFile: false)
+    ) throws {
         directory = try TemporaryDirectory()
         let root = Descriptor(owning: Glibc.open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
         let format = ViewFormat(layout: layout, vector: Self.vector.withUnsafeBytes { InitialVector($0) })
         let command = keyCommand.map { KeyCommand(Array($0.utf8), log: { _ in }) }
-        let sources = KeySources(root: root, command: command, notice: { _ in })
+        let sources = KeySources(root: root, command: command, derive: derive, notice: { _ in })
         let key = Self.key.withUnsafeBytes { KeyMaterial(key: SecretBytes(copying: $0)) }
         let shared = keyCommand == nil ? key : nil
         let source = try ViewSource(

@@ -4,10 +4,11 @@ import MountedFileSystem
 import SystemPackage
 import TestSupport
 import Testing
+import ViewFormats
 
 @testable import ViewFileSystem
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(20)))
 struct ViewFileSystemTests {
     @Test("A file is as long as its plaintext before it is opened, where the key is here")
     func lengths() throws {
@@ -55,6 +56,30 @@ struct ViewFileSystemTests {
         #expect(try view.open(entry.id).caching == .drop, "the kernel may not have the answer to the second yet")
         #expect(try view.read(second) == pattern(5000, seed: 2))
         #expect(try view.open(entry.id).caching == .keep)
+    }
+
+    @Test("Keys are forgotten when one that is being derived is gone too")
+    func derivedMeanwhile() throws {
+        let (isHeld, isDeriving, isForgotten) = (Monitor(true), Monitor(false), Monitor(false))
+        let view = try MountedView(derive: { (_, _) throws(ViewError) in
+            isDeriving.update { $0 = true }
+            isHeld.wait { $0 ? nil : () }
+            throw .noKey("not this one")
+        })
+        let system = view.system
+        let fetching = try BackgroundThread {
+            _ = try? system.source.keys.fetch(.derived(salt: [1], cipher: .aes128CBC))
+        }
+        isDeriving.wait { $0 ? () : nil }
+        let forgetting = try BackgroundThread {
+            _ = system.forgetKeys(everything: false)
+            isForgotten.update { $0 = true }
+        }
+        #expect(isForgotten.wait(until: monotonicDeadline(inMilliseconds: 200)) { $0 ? () : nil } == nil)
+        isHeld.update { $0 = false }
+        forgetting.join()
+        fetching.join()
+        #expect(isForgotten.access { $0 })
     }
 
     @Test("Nothing is told while it is locked; keys forgotten come back with the unlock")
@@ -109,8 +134,12 @@ struct ViewFileSystemTests {
         let handle = try answer.wait { $0 }.get()
         view.gate.enter(.locked)
         _ = view.system.forgetKeys(everything: false)
+        let started = ContinuousClock.now
         try view.system.restoreKeys(nil)
+        let waited = ContinuousClock.now - started
         view.gate.enter(.unlocked)
+        // It waits for two seconds at most: on a busy machine the command may take longer.
+        if waited >= .seconds(2) { try poll("the key") { (try? view.read(handle)) != nil } }
         #expect(try view.read(handle) == pattern(300))
     }
 

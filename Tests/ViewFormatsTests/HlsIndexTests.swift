@@ -190,7 +190,7 @@ import ViewFormats
         #expect(source.problems() == [])
     }
 
-    @Test("Any thread may ask, open and refresh", .timeLimit(.minutes(5)))
+    @Test("Any thread may ask, open and refresh", .timeLimit(.minutes(20)))
     func threads() throws {
         let source = try HlsSource()
         try source.write(["1.ts", "2.ts"])

@@ -7,7 +7,7 @@ import VaultCrypto
 @testable import ViewFormats
 
 /// Which files are read as keys.
-@Suite(.timeLimit(.minutes(5))) struct KeyFileReadingTests {
+@Suite(.timeLimit(.minutes(20))) struct KeyFileReadingTests {
     let place: KeyPlace
 
     init() throws { place = try KeyPlace() }

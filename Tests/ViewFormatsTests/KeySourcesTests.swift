@@ -6,7 +6,7 @@ import VaultCrypto
 @testable import ViewFormats
 
 /// In which order keys are looked for.
-@Suite(.timeLimit(.minutes(5))) struct KeySourcesTests {
+@Suite(.timeLimit(.minutes(20))) struct KeySourcesTests {
     let place: KeyPlace
     let uri = [UInt8]("https://host/dir/k%31.bin?token".utf8)
     let directory = [UInt8]("d".utf8)

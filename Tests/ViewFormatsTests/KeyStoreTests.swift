@@ -8,7 +8,7 @@ import VaultCrypto
 @testable import ViewFormats
 
 /// Keys fetched by several threads, with locks and unmounts in between.
-@Suite(.timeLimit(.minutes(5))) struct KeyStoreTests {
+@Suite(.timeLimit(.minutes(20))) struct KeyStoreTests {
     let place: KeyPlace
     let name = KeyName.path([UInt8]("a".utf8), cipher: .aes128CBC)
 
@@ -145,8 +145,15 @@ import VaultCrypto
         let fetch = try Fetch(store, derived(1))
         phase.wait { $0 == 1 ? () : nil }
         store.forget()
+        let hasEnded = Monitor(0)
+        let waiting = try BackgroundThread {
+            store.waitForLoads()
+            hasEnded.update { $0 = phase.access { $0 } }
+        }
         store.reopen(shared: nil)
         phase.update { $0 = 2 }
+        waiting.join()
+        #expect(hasEnded.access { $0 } == 2)
         #expect(fetch.join() == .failure(.store(.locked)))
         #expect(store.find(derived(1)) == nil)
         #expect(try store.fetch(derived(1)).key.exposed == KeyPlace.key)

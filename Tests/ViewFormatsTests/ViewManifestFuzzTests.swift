@@ -3,7 +3,7 @@ import Testing
 @testable import ViewFormats
 
 /// Nothing that stands in a manifest traps.
-@Suite(.timeLimit(.minutes(5))) struct ViewManifestFuzzTests {
+@Suite(.timeLimit(.minutes(20))) struct ViewManifestFuzzTests {
     /// splitmix64 (Steele, Lea, Flood 2014), with a seed, so that a failing case can be found again.
     private struct Generator: RandomNumberGenerator {
         var state: UInt64

@@ -5,7 +5,7 @@ import Testing
 @testable import ViewFormats
 
 /// view.json: what it may say, and which entry is a file's.
-@Suite(.timeLimit(.minutes(5))) struct ViewManifestTests {
+@Suite(.timeLimit(.minutes(20))) struct ViewManifestTests {
     private func parse(_ text: String) throws(ViewError) -> ViewManifest {
         try ViewManifest.parse([UInt8](text.utf8))
     }

@@ -61,8 +61,9 @@ void *linux_map_memfd_secret(size_t size);
 void *linux_map_secret_memory(size_t size, int *locked);
 // Zeroes and unmaps memory of either kind.
 void linux_unmap_secret_memory(void *address, size_t size);
-// Zeroes what functions that have returned left on the calling thread's stack: up to 128 KiB below the caller.
-void linux_scrub_stack(void);
+// Zeroes what functions that have returned left to the calling thread: up to 128 KiB of its stack below the caller, and its
+// vector registers.
+void linux_scrub_thread(void);
 // prctl(2), PR_SET_DUMPABLE and PR_GET_DUMPABLE.
 int linux_set_not_dumpable(void);
 int linux_is_dumpable(void);

@@ -1,0 +1,46 @@
+internal import BackingStore
+internal import Glibc
+internal import SystemPackage
+
+extension Descriptor {
+    /// chmod(2) of what an O_PATH descriptor has pinned, which fchmod(2) does not take: by the kernel's own link to it, which
+    /// is no path on disk.
+    /// - Throws: `ELOOP` for a symbolic link, which has no mode.
+    func changePinnedMode(to mode: mode_t) throws(StoreError) {
+        guard try status().st_mode & S_IFMT != S_IFLNK else { throw .system(.tooManySymbolicLinkLevels) }
+        try retrying { chmod("/proc/self/fd/\(fd)", mode) }
+    }
+
+    /// Opens what this O_PATH descriptor has pinned for reading; where the owner, who asks, has denied it to himself, he is
+    /// given it for a moment.
+    func reopenedForReading() throws(StoreError) -> Descriptor {
+        do throws(StoreError) {
+            return try reopened(flags: O_RDONLY | O_NONBLOCK)
+        } catch .system(.permissionDenied) {
+            let before = try status()
+            guard before.st_uid == geteuid() else { throw .system(.permissionDenied) }
+            try changePinnedMode(to: before.st_mode & 0o7777 | 0o400)
+            // Best effort: a mode that is not put back is the owner's alone to read.
+            defer { try? changePinnedMode(to: before.st_mode & 0o7777) }
+            return try reopened(flags: O_RDONLY | O_NONBLOCK)
+        }
+    }
+
+    /// Calls `body` while the owner, who asks, may read what this descriptor has open: for an attribute getxattr(2) looks at
+    /// the mode again.
+    func whileReadable<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+        let before = try status()
+        guard before.denies(0o400) else { return try body() }
+        try retrying { fchmod(fd, before.st_mode & 0o7777 | 0o400) }
+        // Best effort, as above.
+        defer { fchmod(fd, before.st_mode & 0o7777) }
+        return try body()
+    }
+}
+
+extension stat {
+    /// Whether the owner, who asks and is not root, has not given himself all of these.
+    func denies(_ mode: mode_t) -> Bool {
+        st_mode & mode != mode && geteuid() != 0 && st_uid == geteuid()
+    }
+}

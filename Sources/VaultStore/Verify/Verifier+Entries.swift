@@ -1,0 +1,179 @@
+internal import BackingStore
+internal import CLinux
+internal import Glibc
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+extension Verifier {
+    private static let rootEntries = [
+        "vaultfs.dir", "vaultfs.json", "vaultfs.journal", "vaultfs.lock", "vaultfs.modes",
+    ].map {
+        Array($0.utf8)
+    }
+    /// The longest name gives 272 bytes.
+    private static let largestSidecar = 272
+
+    /// Looks at one entry of the innermost directory.
+    func check(_ entry: [UInt8], in directory: VerifierFrame.Open) {
+        let isThere = { (try? directory.descriptor.status(of: entry)) != nil }
+        var found: VerifierObject?
+        confirmed(isThere: isThere) {
+            found = look(at: entry, in: directory)
+        }
+        // Not while it may be looked at again: what is below confirms itself.
+        if let found { descend(found, in: directory.descriptor) }
+        progress()
+    }
+
+    /// Returns the entry where it is a directory.
+    private func look(at entry: [UInt8], in directory: VerifierFrame.Open) -> VerifierObject? {
+        let plain = VerifierObject(entry: entry, shown: entry)
+        switch EntryName.kind(of: entry) {
+        case .name:
+            return checkObject(named(entry, sidecarBlob: nil, directory), in: directory.descriptor)
+        case .longName:
+            let blob = checkSidecar(of: plain, directory)
+            let object = blob == nil ? plain : named(entry, sidecarBlob: blob, directory)
+            return checkObject(object, in: directory.descriptor)
+        case .sidecar:
+            checkOwner(ofSidecar: plain, in: directory.descriptor)
+        case .temporary:
+            report(.leftover, plain, "left by an operation that was cut short", remedy: .remove)
+        case .reserved:
+            let known = stack.count == 1 ? Self.rootEntries : [Self.rootEntries[0]]
+            if !known.contains(entry) { reportUnknown(plain) }
+        }
+        return nil
+    }
+
+    private func reportUnknown(_ object: VerifierObject) {
+        let kept = [LostRecord.prefix, StrayJournal.prefix]
+        let isKept = stack.count == 1 && kept.contains { object.entry.starts(with: $0) }
+        report(.hiddenName, object, "not one of vaultfs's own files", remedy: isKept ? .move : nil)
+    }
+
+    /// The entry with its plaintext name, where that authenticates.
+    private func named(_ entry: [UInt8], sidecarBlob: [UInt8]?, _ directory: VerifierFrame.Open) -> VerifierObject {
+        // Without keys every name is hidden, which the finding about the directory's record says.
+        guard let keys = directory.keys else { return VerifierObject(entry: entry, shown: entry) }
+        if let name = EntryName.decode(entry, sidecarBlob: sidecarBlob, keys: keys) {
+            return VerifierObject(entry: entry, shown: name, isNamed: true)
+        }
+        let object = VerifierObject(entry: entry, shown: entry)
+        report(
+            .hiddenName, object, "name does not authenticate in this directory",
+            remedy: LostObject.find(entry, in: directory.descriptor, keyRing) != nil ? .move : nil)
+        return object
+    }
+
+    /// What the sidecar of a long name holds, where it is the one that belongs to it.
+    private func checkSidecar(of object: VerifierObject, _ directory: VerifierFrame.Open) -> [UInt8]? {
+        // Without the directory's keys, what the finding about its record says is done.
+        let remedy: Remedy? =
+            directory.keys != nil && LostObject.find(object.entry, in: directory.descriptor, keyRing) != nil
+            ? .move : nil
+        do throws(StoreError) {
+            let blob = try readSmallFile(
+                EntryName.sidecar(of: object.entry), of: directory.descriptor, limit: Self.largestSidecar)
+            let digest: [UInt8]
+            do { digest = try Sha256.digest(blob) } catch { throw StoreError(error) }
+            if Array("vaultfs.long.".utf8) + Base64URL.encode(digest) == object.entry { return blob }
+            report(.damaged, object, "sidecar does not belong to this name", remedy: remedy)
+        } catch .system(.noSuchFileOrDirectory) {
+            report(.missing, object, "sidecar is missing: the name cannot be read", remedy: remedy)
+        } catch {
+            report(error, object, "sidecar", remedy: remedy)
+        }
+        return nil
+    }
+
+    private func checkOwner(ofSidecar object: VerifierObject, in directory: Descriptor) {
+        var status = stat()
+        let owner = Array(object.entry.dropLast(".name".utf8.count))
+        do throws(StoreError) {
+            try withCString(owner) { (name) throws(StoreError) in
+                _ = try retrying { fstatat(directory.fd, name, &status, AT_SYMLINK_NOFOLLOW) }
+            }
+        } catch .system(.noSuchFileOrDirectory) {
+            report(.leftover, object, "sidecar of a name that is gone", remedy: .remove)
+        } catch {
+            report(error, object, "sidecar")
+        }
+    }
+
+    /// Looks at what an entry names; returns a directory. Pinned first, so that what is opened is what was looked at.
+    private func checkObject(_ object: VerifierObject, in directory: Descriptor) -> VerifierObject? {
+        do throws(StoreError) {
+            let pin = try Descriptor(at: directory.fd, object.entry, flags: linux_O_PATH)
+            let status = try pin.status()
+            switch status.st_mode & S_IFMT {
+            case S_IFDIR:
+                return object
+            case S_IFREG:
+                totals.files += 1
+                if isFirstVisit(status) { checkFile(object, pin) }
+            case S_IFLNK:
+                totals.links += 1
+                try checkLink(object, pin)
+            default:
+                totals.specialFiles += 1
+            }
+        } catch {
+            report(error, object, "entry")
+        }
+        return nil
+    }
+
+    private func checkLink(_ object: VerifierObject, _ pin: Descriptor) throws(StoreError) {
+        var stored = [UInt8](repeating: 0, count: Int(PATH_MAX))
+        let size = stored.count
+        let count = try stored.withMutableBytes { (buffer) throws(StoreError) -> Int in
+            guard let bytes = buffer.assumingMemoryBound(to: CChar.self).baseAddress else { return 0 }
+            // With an empty path, of the link that is pinned (readlinkat(2)).
+            return try retrying { readlinkat(pin.fd, "", bytes, size) }
+        }
+        stored.removeLast(size - count)
+        do throws(StoreError) {
+            _ = try keyRing.linkTarget(ofStored: stored)
+        } catch .damaged(let reason) {
+            report(.damaged, object, reason)
+        }
+    }
+
+    /// Looks at the `user.*` attributes of a file or directory; the others are not ours.
+    /// - Parameter object: nil for the innermost directory itself.
+    func checkAttributes(of descriptor: Descriptor, key: SecretBytes, _ object: VerifierObject?) {
+        let attributes = ExtendedAttributes(descriptor)
+        let names: [[UInt8]]
+        do throws(StoreError) {
+            names = try attributes.names().filter { $0.starts(with: Array("user.".utf8)) }
+        } catch .system(.notSupported) {
+            return
+        } catch {
+            return report(error, object, "attributes")
+        }
+        guard !names.isEmpty else { return }
+        let codec: AttributeCodec
+        do { codec = try AttributeCodec(key: key) } catch {
+            return report(StoreError(error), object, "attributes")
+        }
+        for stored in names {
+            totals.attributes += 1
+            guard let name = codec.name(ofStored: stored) else {
+                report(.hiddenName, object, "attribute name does not authenticate", attribute: stored)
+                continue
+            }
+            do throws(StoreError) {
+                let value = try attributes.value(of: stored)
+                do { _ = try codec.open(value: value, name: name) } catch {
+                    report(.damaged, object, error.reason, attribute: name)
+                }
+            } catch .system(let errno) {
+                report(.unreadable, object, "attribute value: cannot be read: \(errno)", attribute: name)
+            } catch {
+                report(error, object, "attribute value")
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+internal import BackingStore
+internal import Glibc
+internal import VaultCrypto
+internal import VaultFormat
+
+extension Verifier {
+    /// Looks at a regular file: header, attributes, length, chunks.
+    func checkFile(_ object: VerifierObject, _ pin: Descriptor) {
+        do throws(StoreError) {
+            let descriptor = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
+            let (header, fileKeys, backingSize) = try readHeader(of: descriptor)
+            checkAttributes(of: descriptor, key: fileKeys.attributeKey, object)
+            var content = VerifierContent(
+                object: object, descriptor: descriptor, header: header, keys: fileKeys, backingSize: backingSize)
+            try applyJournal(to: &content)
+            try checkChunks(of: &content, upTo: checkLength(of: content))
+            if !header.isSealed {
+                report(
+                    .unsealed, object, "not sealed: nothing vouches for its length",
+                    remedy: content.endsUnproven ? nil : .seal)
+            }
+        } catch {
+            if case .damaged = error { giveUpSlots(of: pin) }
+            report(error, object, "file")
+        }
+    }
+
+    private func readHeader(of descriptor: Descriptor) throws(StoreError) -> (FileHeader, FileKeys, UInt64) {
+        do throws(StoreError) {
+            let found = try EncryptedFile.readHeader(of: descriptor, keyRing: keyRing)
+            keys.opened += 1
+            return found
+        } catch {
+            keys.count(unopened: (try? EncryptedFile.start(of: descriptor)) ?? [], keyRing.epochs)
+            throw error
+        }
+    }
+
+    /// Reports what is wrong with the length; returns how many chunks can be checked.
+    private func checkLength(of content: VerifierContent) -> UInt64 {
+        let length = layout.plaintextLength(ofBackingSize: content.backingSize)
+        let excess = content.backingSize - layout.backingSize(ofPlaintextLength: length)
+        if excess > 0 {
+            report(
+                .leftover, content.object, "\(excess) bytes behind the last record count for nothing",
+                remedy: .cutRest)
+        }
+        guard content.header.isSealed, content.header.length != length else {
+            return layout.chunkCount(ofLength: length)
+        }
+        let sealed = content.header.length
+        let message = "length: sealed at \(sealed) bytes, \(length) are there"
+        if length > sealed {
+            report(.damaged, content.object, message, at: sealed, count: length - sealed, remedy: .cutBack)
+            return layout.chunkCount(ofLength: sealed)
+        }
+        // The chunk that the cut went through is gone with the cut.
+        let whole = layout.chunkIndex(ofPlaintextOffset: length)
+        let lost = layout.plaintextOffset(ofChunk: whole)
+        report(.damaged, content.object, message, at: lost, count: sealed - lost, remedy: .sealRest)
+        return whole
+    }
+
+    /// Finds the slots that hold this file's records; they set the end of an unsealed file (FileFormat, "Journal").
+    private func applyJournal(to content: inout VerifierContent) throws(StoreError) {
+        guard let indices = journal?.slots.indices else { return }
+        for index in indices where journal?.slots[index].fileID == content.header.fileID {
+            guard let journal else { return }
+            judged(index, try judge(journal.slots[index], of: journal, &content))
+        }
+    }
+
+    /// Of several files with one id each has its say.
+    private func judged(_ index: Int, _ state: VerifierJournal.Slot.State) {
+        guard let known = journal?.slots[index].state, known.rawValue < state.rawValue else { return }
+        journal?.slots[index].state = state
+    }
+
+    /// The slots of a file whose header is damaged: nothing tells any more what they hold.
+    private func giveUpSlots(of pin: Descriptor) {
+        guard let indices = journal?.slots.indices, !indices.isEmpty,
+            let descriptor = try? pin.reopened(flags: O_RDONLY | O_NONBLOCK),
+            let fileID = try? EncryptedFile.unprovenFileID(of: descriptor)
+        else { return }
+        for index in indices where journal?.slots[index].fileID == fileID { judged(index, .useless) }
+    }
+
+    private func judge(
+        _ slot: VerifierJournal.Slot, of journal: VerifierJournal, _ content: inout VerifierContent
+    ) throws(StoreError) -> VerifierJournal.Slot.State {
+        if try recordVerifies(slot.chunk, of: content) { return .inPlace }
+        if content.header.isSealed {
+            let due = layout.plaintextSize(ofChunk: slot.chunk, length: content.header.length)
+            guard slot.recordSize == due + ChunkLayout.recordOverhead else { return .useless }
+        }
+        guard content.journaled[slot.chunk] == nil, let record = try journal.record(in: slot),
+            try verifies(record, chunk: slot.chunk, keys: content.keys)
+        else { return .useless }
+        content.journaled[slot.chunk] = slot.number
+        if !content.header.isSealed {
+            content.backingSize = JournalSlot.recoveredBackingSize(
+                content.backingSize, chunkIndex: slot.chunk, recordSize: slot.recordSize, layout: layout)
+        }
+        report(
+            .journaled, content.object, "chunk \(slot.chunk): the journal's slot \(slot.number) holds its record",
+            at: layout.plaintextOffset(ofChunk: slot.chunk),
+            count: UInt64(slot.recordSize - ChunkLayout.recordOverhead), remedy: .recover)
+        return .honoured
+    }
+
+    /// True where the record is on disk, as the backing size lays it out, or is a hole.
+    private func recordVerifies(_ chunk: UInt64, of content: VerifierContent) throws(StoreError) -> Bool {
+        let length = layout.plaintextLength(ofBackingSize: content.backingSize)
+        let n = layout.plaintextSize(ofChunk: chunk, length: length)
+        guard n > 0 else { return false }
+        var record = [UInt8](repeating: 0, count: n + ChunkLayout.recordOverhead)
+        let count = try record.withMutableBytes { (bytes) throws(StoreError) -> Int in
+            try content.descriptor.read(at: layout.recordOffset(ofChunk: chunk), into: bytes)
+        }
+        guard count == record.count else { return false }
+        if content.header.isSparse && record.allSatisfy({ $0 == 0 }) { return true }
+        return try verifies(record, chunk: chunk, keys: content.keys)
+    }
+
+    private func verifies(_ record: [UInt8], chunk: UInt64, keys: FileKeys) throws(StoreError) -> Bool {
+        try record.withBytes { (bytes) throws(StoreError) in
+            try verifies(bytes, chunk: chunk, keys: keys)
+        }
+    }
+
+    /// True where the tag of one record verifies.
+    func verifies(_ record: UnsafeRawBufferPointer, chunk: UInt64, keys: FileKeys) throws(StoreError) -> Bool {
+        let piece = UnsafeMutableRawBufferPointer(
+            rebasing: workspace.edge[..<(record.count - ChunkLayout.recordOverhead)])
+        do {
+            return try workspace.cipher.open(
+                record, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys.chunk, into: piece) == 1
+        } catch { throw StoreError(error) }
+    }
+}

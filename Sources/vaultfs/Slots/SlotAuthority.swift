@@ -1,0 +1,66 @@
+internal import BackingStore
+internal import VaultFormat
+internal import VaultStore
+
+/// What the secret of a slot may do to slots (FileFormat, Leases): one that ends has no say over anything that ends later.
+/// A policy, which `--force` does not lift.
+struct SlotAuthority {
+    private let opener: KeySlot
+    /// Seconds since 1970-01-01T00:00:00Z; nil: for ever. Of a window that was not started, where it is now.
+    private let end: Int64?
+    /// Whether its window has not begun: it would never, for somebody who makes slot after slot with it.
+    private let isUnused: Bool
+
+    /// - Parameters:
+    ///   - opener: the slot that the secret opened; it may be used.
+    ///   - now: seconds since 1970-01-01T00:00:00Z.
+    init(_ opener: KeySlot, at now: Int64 = UtcTime.secondsSinceEpoch()) {
+        self.opener = opener
+        let lease = Lease(opener, at: now)
+        if case .starts = lease { isUnused = true } else { isUnused = false }
+        end =
+            switch lease {
+            case .starts(let until): until
+            case .valid(let until): until
+            case .expired, .setBack: now
+            }
+    }
+
+    /// - Throws: code `wrongSecret` where a slot with these limits may open longer than the opener.
+    func checkMaking(expires: String?, window: PlayWindow?) throws(CommandFailure) {
+        guard !isUnused else { throw refusal("no slot can be made before its play window has begun, by a mount") }
+        try checkLimits(expires, window)
+    }
+
+    private func checkLimits(_ expires: String?, _ window: PlayWindow?) throws(CommandFailure) {
+        let ends = [expires.flatMap { Timestamp.seconds($0.utf8) }, window?.end].compactMap { $0 }
+        guard isOutlasted(by: ends.min()) else { return }
+        throw refusal("no slot can be given a later end")
+    }
+
+    /// - Parameter slot: to be changed or removed.
+    /// - Throws: code `wrongSecret` where it may open longer than the opener.
+    func checkTouching(_ slot: KeySlot) throws(CommandFailure) {
+        guard slot.id != opener.id, isOutlasted(by: slot.end) else { return }
+        throw refusal("slot \(slot.id), which may open longer, can be neither changed nor removed")
+    }
+
+    /// As both, where `slot` gets these limits. The opener's own may stay as they are.
+    func checkChanging(_ slot: KeySlot, expires: String?, window: PlayWindow?) throws(CommandFailure) {
+        try checkTouching(slot)
+        guard slot.id == opener.id else { return try checkMaking(expires: expires, window: window) }
+        if expires == opener.expires, window == opener.window { return }
+        try checkLimits(expires, window)
+    }
+
+    private func isOutlasted(by other: Int64?) -> Bool {
+        guard let end else { return false }
+        return other.map { $0 > end } ?? true
+    }
+
+    private func refusal(_ what: String) -> CommandFailure {
+        CommandFailure(
+            .wrongSecret,
+            "the secret is that of slot \(opener.id), which ends: with it \(what); use that of a slot without an end")
+    }
+}

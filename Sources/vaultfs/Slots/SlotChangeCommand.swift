@@ -1,0 +1,142 @@
+internal import ArgumentParser
+internal import BackingStore
+internal import VaultCrypto
+internal import VaultFormat
+internal import VaultStore
+
+/// `vaultfs slot change VAULT [ID]`
+struct SlotChangeCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "change", abstract: "Give a slot another secret, label or expiry.",
+        discussion: """
+            Changes the slot that the secret opens, or the one of that id. Id, label and expiry stay, where the \
+            options do not say otherwise. The new secret may be of another kind. One rename puts the new slot in \
+            the place of the old one: at every moment one of the two opens the vault.
+
+            Where only --play-window is given no other secret is asked for, and with an id the slot's own is not needed.
+
+            With the secret of a slot that ends, no slot can be given a later end, and none changed that may open longer: \
+            a slot is renewed with the secret of one without an end, and gets a secret anew, which may be the same.
+
+            Guessing a new passphrase costs at least as much as guessing the old one did.
+            """)
+
+    @OptionGroup
+    var common: VaultArguments
+
+    @Argument(help: "The slot, by the id that 'slot list' shows; without, the one that the secret opens.")
+    var id: Int?
+
+    @Flag(help: "The secret stays: to renew an expiry, to change the label, or to make guessing more expensive.")
+    var keepSecret = false
+
+    @Option(help: ArgumentHelp("Another label.", valueName: "text"))
+    var label: LabelArgument?
+
+    @Option(
+        help: ArgumentHelp("Another expiry: 30d, 12h, 2027-01-01T00:00:00Z or never.", valueName: "time"),
+        transform: ExpiryArgument.parse)
+    var expires: ExpiryArgument?
+
+    @Option(
+        help: ArgumentHelp(
+            "Another play window, which begins with the next use: 48h, 30min or none.", valueName: "duration"),
+        transform: PlayWindowArgument.parse)
+    var playWindow: PlayWindowArgument?
+
+    @Flag(help: "With --scrypt-logn or --kdf-time: also where guessing becomes cheaper than it was.")
+    var allowWeaker = false
+
+    @Flag(help: "Even where every slot expires then, and nothing opens the vault after the last.")
+    var force = false
+
+    @OptionGroup(title: "New secret")
+    var newSecret: NewSecretOptions
+
+    @OptionGroup
+    var kdf: KdfOptions
+
+    func validate() throws {
+        try newSecret.validate(beside: common.secret)
+        try PassphraseOptions.checkSingle(newSecret.sources + (keepSecret ? ["--keep-secret"] : []))
+        guard kdf.isGiven || !allowWeaker else {
+            throw ValidationError("--allow-weaker goes with --scrypt-logn or --kdf-time")
+        }
+    }
+
+    func run() throws {
+        ProcessSetup.protectMemory()
+        let newExpiry = try expires?.time()
+        let directory = try VaultDirectory.open(common.vault.path)
+        let oldSecret = try common.secret.read(for: directory.configuration)
+        let opened = try directory.openSlot(with: oldSecret)
+        let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
+        try checkStillOpens(slot)
+        let window = playWindow == nil ? slot.window : try playWindow?.window()
+        let expires = expires == nil ? slot.expires : newExpiry
+        try SlotAuthority(opened.slot).checkChanging(slot, expires: expires, window: window)
+        if changesWindowOnly {
+            let editor = SlotEditor(directory, masterKey: opened.masterKey)
+            try NewSlotReport(what: "Changed", isJSON: common.json, recoveryKey: nil)
+                .finish(editor.change(slot, toWindow: window, isForced: force))
+            return
+        }
+        let new =
+            keepSecret ? NewSecretOptions.Secret(secret: oldSecret, recoveryKey: nil) : try newSecret.read()
+        let request = SlotRequest(
+            secret: new.secret,
+            cost: try cost(for: new.secret.kind, replacing: slot, beside: directory.configuration.slots),
+            label: label?.text ?? slot.label,
+            expires: expires, window: window)
+        let report = NewSlotReport(what: "Changed", isJSON: common.json, recoveryKey: new.recoveryKey)
+        let changed = try report.whileDeriving { () throws(VaultError) in
+            try SlotEditor(directory, masterKey: opened.masterKey)
+                .change(slot, to: request, isForced: force, onReady: report.showRecoveryKey)
+        }
+        try report.finish(changed)
+    }
+
+    /// An end that has passed is not to be kept unseen.
+    private func checkStillOpens(_ slot: KeySlot) throws(CommandFailure) {
+        if expires == nil, let past = slot.expires, past <= UtcTime.now() {
+            throw CommandFailure(.usage, "slot \(slot.id) has expired (\(past)): say --expires")
+        }
+        if playWindow == nil, let end = slot.window?.end, end <= UtcTime.secondsSinceEpoch() {
+            throw CommandFailure(.usage, "the play window of slot \(slot.id) has ended: say --play-window")
+        }
+    }
+
+    private var changesWindowOnly: Bool {
+        playWindow != nil && expires == nil && label == nil && !kdf.isGiven && newSecret.sources.isEmpty
+    }
+
+    private func chosenSlot(of configuration: VaultConfiguration, opened: KeySlot) throws(CommandFailure) -> KeySlot {
+        guard let id else { return opened }
+        guard let slot = configuration.slot(id) else {
+            throw CommandFailure(.failure, "there is no slot \(id); the secret opens slot \(opened.id)")
+        }
+        guard !keepSecret || slot == opened else {
+            throw CommandFailure(.usage, "--keep-secret: the secret is that of slot \(opened.id), not of slot \(id)")
+        }
+        return slot
+    }
+
+    /// Says on stderr where it is not what the options ask for, and where guessing becomes cheaper.
+    private func cost(for kind: SlotKind, replacing slot: KeySlot, beside slots: [KeySlot]) throws -> ScryptCost {
+        guard kind == .passphrase else { return .standard }
+        let (old, others, asked) = (slot.kdf.cost, slots.compactMap(\.kdf.cost), try kdf.cost())
+        let cost = ScryptCost.replacing(old, beside: others, asked: asked, allowingWeaker: allowWeaker)
+        if let asked, cost != asked {
+            Console.report(
+                "\(old == nil ? "took" : "kept") \(SlotReport.text(cost)): guessing would be cheaper with what was asked "
+                    + "for, see --allow-weaker")
+        } else if let old {
+            if !cost.isAtLeast(old) {
+                Console.report("guessing is cheaper now: \(SlotReport.text(cost)), before \(SlotReport.text(old))")
+            }
+        } else {
+            KdfOptions.reportCheaper(cost, than: others)
+        }
+        return cost
+    }
+}

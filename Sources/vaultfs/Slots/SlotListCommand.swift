@@ -1,0 +1,47 @@
+internal import ArgumentParser
+internal import BackingStore
+internal import SystemPackage
+internal import VaultFormat
+internal import VaultStore
+
+/// `vaultfs slot list VAULT`
+struct SlotListCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "list", abstract: "Show the slots of a vault.",
+        discussion: """
+            Needs no secret: what it shows is then what vaultfs.json says, and anybody who can write there may have \
+            changed it. With a secret from an option it is checked.
+            """)
+
+    @OptionGroup
+    var common: VaultArguments
+
+    /// What `--json` prints.
+    private struct Report: Encodable {
+        let vaultPath: String
+        let isAuthenticated: Bool
+        let rekeyUnfinished: Bool
+        let slots: [SlotReport]
+    }
+
+    func run() throws {
+        ProcessSetup.protectMemory()
+        let directory = try VaultDirectory.open(common.vault.path)
+        let isAuthenticated = common.secret.isGiven
+        if isAuthenticated { _ = try directory.unlock(with: common.secret.read(for: directory.configuration)) }
+        let now = UtcTime.secondsSinceEpoch()
+        if common.json {
+            let slots = directory.configuration.slots.map(SlotReport.init)
+            try Console.printJSON(
+                Report(
+                    vaultPath: common.vault.path.string, isAuthenticated: isAuthenticated,
+                    rekeyUnfinished: directory.configuration.isRekeying, slots: slots))
+            return
+        }
+        for slot in directory.configuration.slots {
+            print("\(slot.id)  \(SlotReport(slot).text)\(slot.isExpired(at: now) ? " (has expired)" : "")")
+        }
+        if directory.configuration.isRekeying { print("A rekey is unfinished: run 'vaultfs rekey' again.") }
+        if !isAuthenticated { print("Not authenticated: with a secret (--passfile …) it is checked.") }
+    }
+}

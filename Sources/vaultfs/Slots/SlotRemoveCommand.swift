@@ -1,0 +1,60 @@
+internal import ArgumentParser
+internal import VaultFormat
+internal import VaultStore
+
+/// `vaultfs slot remove VAULT ID…`
+struct SlotRemoveCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "remove", abstract: "Remove slots, so that their secrets no longer open the vault.",
+        discussion: """
+            Whoever has a copy of vaultfs.json from before can still open that copy with the secret.
+
+            A mount made with a slot that has an end locks when the slot is removed; any other goes on. With the secret of a \
+            slot that ends, none can be removed that may open longer.
+
+            The last slot, and the last one without an end, goes only with --force. In its place comes one that nothing opens, because a vault has at \
+            least one slot, and the vault can never be opened again, except with an older copy of vaultfs.json.
+            """)
+
+    @OptionGroup
+    var common: VaultArguments
+
+    @Argument(help: ArgumentHelp("The slots, by the ids that 'slot list' shows.", valueName: "id"))
+    var ids: [Int]
+
+    @Flag(help: "Even where nothing can open the vault afterwards.")
+    var force = false
+
+    /// What `--json` prints.
+    private struct Report: Encodable {
+        let removed: [SlotReport]
+        let remaining: [SlotReport]
+    }
+
+    func run() throws {
+        ProcessSetup.protectMemory()
+        let directory = try VaultDirectory.open(common.vault.path)
+        let (masterKey, opener) = try directory.openSlot(with: common.secret.read(for: directory.configuration))
+        for slot in directory.configuration.slots where ids.contains(slot.id) {
+            try SlotAuthority(opener).checkTouching(slot)
+        }
+        let removal = try SlotEditor(directory, masterKey: masterKey).remove(Set(ids), isForced: force)
+        if common.json {
+            try Console.printJSON(
+                Report(
+                    removed: removal.removed.map(SlotReport.init), remaining: removal.remaining.map(SlotReport.init)))
+        } else {
+            for slot in removal.removed { print("Removed slot \(slot.id): \(SlotReport(slot).text).") }
+        }
+        if let warning = Self.warning(removal) { Console.report("warning: " + warning) }
+    }
+
+    private static func warning(_ removal: SlotEditor.Removal) -> String? {
+        if removal.remaining.isEmpty { return "nothing opens this vault any more" }
+        guard removal.remaining.allSatisfy(\.isLimited) else { return nil }
+        guard let last = removal.remaining.compactMap(\.expires).max(),
+            removal.remaining.allSatisfy({ $0.expires != nil })
+        else { return "every slot that is left expires or has a play window: then nothing opens this vault" }
+        return "every slot that is left expires: after \(last) nothing opens this vault"
+    }
+}

@@ -1,0 +1,40 @@
+internal import ArgumentParser
+
+/// A time span on the command line: `90`, `90s`, `1.5m`, `500ms`, `2h`, `1d`; a bare number is seconds.
+struct DurationArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
+    let milliseconds: Int
+
+    private static let units: [(suffix: String, milliseconds: Double)] = [
+        ("ms", 1), ("s", 1000), ("min", 60_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("", 1000),
+    ]
+    /// For messages.
+    static let form = "a time such as 90s, 5m, 2h or 30d, at most 365d"
+    /// A year: more is a mistake.
+    private static let longest = 365.0 * 86_400_000
+
+    /// As `init(argument:)`, for an option that says what it takes.
+    static func parse(_ text: String) throws -> DurationArgument {
+        guard let duration = DurationArgument(argument: text) else { throw ValidationError("not \(form)") }
+        return duration
+    }
+
+    init(milliseconds: Int) {
+        self.milliseconds = milliseconds
+    }
+
+    init?(argument: String) {
+        let number = argument.prefix { $0.isASCII && ($0.isNumber || $0 == ".") }
+        guard let value = Double(number), value >= 0,
+            let unit = Self.units.first(where: { $0.suffix == argument.dropFirst(number.count) })
+        else { return nil }
+        let milliseconds = value * unit.milliseconds
+        guard milliseconds <= Self.longest else { return nil }
+        self.milliseconds = Int(milliseconds.rounded())
+    }
+
+    var description: String {
+        milliseconds % 1000 == 0 ? "\(milliseconds / 1000)s" : "\(milliseconds)ms"
+    }
+
+    var defaultValueDescription: String { description }
+}

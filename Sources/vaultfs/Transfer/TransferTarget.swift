@@ -1,0 +1,111 @@
+internal import BackingStore
+internal import CLinux
+internal import Glibc
+internal import SystemPackage
+internal import VaultStore
+internal import VaultTransfer
+
+/// Where in a tree something is, or goes.
+struct TransferTarget<Tree: TransferTree> {
+    let directory: Tree.Item
+    /// What is not a directory, there; nil: the directory itself.
+    let name: [UInt8]?
+    /// It was made just now.
+    let isNew: Bool
+
+    private init(_ directory: Tree.Item, _ name: [UInt8]?, isNew: Bool = false) {
+        self.directory = directory
+        self.name = name
+        self.isNew = isNew
+    }
+
+    /// What there is.
+    /// - Parameter shown: the path, for messages.
+    static func source(
+        _ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], shown: String
+    ) throws -> TransferTarget {
+        guard let last = path.last else { return TransferTarget(root, nil) }
+        let parent = try directory(tree, root, path.dropLast(), shown, advice: "")
+        guard let item = try tree.find(last, in: parent) else {
+            throw CommandFailure(.failure, "\(shown): no such file or directory")
+        }
+        let isDirectory = try tree.status(of: item).st_mode & S_IFMT == S_IFDIR
+        return isDirectory ? TransferTarget(item, nil) : TransferTarget(parent, last)
+    }
+
+    /// Where something goes: its last component may be missing.
+    /// - Parameter file: the name of a file that goes into a directory that is there; nil for a tree.
+    static func destination(
+        _ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], for file: [UInt8]?, shown: String
+    ) throws -> TransferTarget {
+        guard let last = path.last else { return TransferTarget(root, file) }
+        let parent = try directory(tree, root, path.dropLast(), shown, advice: ": make it first")
+        if let item = try tree.find(last, in: parent) {
+            if try tree.status(of: item).st_mode & S_IFMT == S_IFDIR { return TransferTarget(item, file) }
+            guard file != nil else { throw CommandFailure(.failure, "\(shown): not a directory") }
+            return TransferTarget(parent, last)
+        }
+        if file != nil { return TransferTarget(parent, last) }
+        do throws(StoreError) {
+            return TransferTarget(try tree.makeDirectory(last, in: parent), nil, isNew: true)
+        } catch {
+            throw CommandFailure(.failure, "cannot make \(shown): \(error.errno)")
+        }
+    }
+
+    private static func directory(
+        _ tree: Tree, _ root: Tree.Item, _ path: ArraySlice<[UInt8]>, _ shown: String, advice: String
+    ) throws -> Tree.Item {
+        var item = root
+        for name in path {
+            guard let next = try tree.find(name, in: item) else {
+                throw CommandFailure(
+                    .failure, "\(shown): there is no directory '\(FilePath(bytes: name).shown)'\(advice)")
+            }
+            guard try tree.status(of: next).st_mode & S_IFMT == S_IFDIR else {
+                throw CommandFailure(.failure, "\(shown): '\(FilePath(bytes: name).shown)' is not a directory")
+            }
+            item = next
+        }
+        return item
+    }
+}
+
+/// A path that a person typed: links on the way to it are followed, none in it.
+struct LocalPlace {
+    /// O_PATH.
+    let root: Descriptor
+    /// Below `root`: one name, or none where `root` is it.
+    let path: [[UInt8]]
+    /// What a copy is called; nil for a directory.
+    let fileName: [UInt8]?
+
+    /// - Parameter mayBeMissing: as long as the directory that it would be in is there.
+    init(_ path: FilePath, mayBeMissing: Bool) throws(CommandFailure) {
+        if let directory = try? Self.open(path) {
+            (root, self.path, fileName) = (directory, [], nil)
+            return
+        }
+        let resolved: FilePath
+        do throws(Errno) {
+            resolved = try mayBeMissing ? ResolvedPath.ofMountpoint(path) : ResolvedPath.of(path)
+        } catch {
+            throw CommandFailure(.failure, "cannot open \(path.shown): \(error)")
+        }
+        guard let last = resolved.lastComponent, let typed = path.lastComponent else {
+            throw CommandFailure(.failure, "cannot open \(path.shown)")
+        }
+        do throws(StoreError) { root = try Self.open(resolved.removingLastComponent()) } catch {
+            throw CommandFailure(.failure, "cannot open \(path.shown): \(error.errno)")
+        }
+        self.path = [FilePath(root: nil, [last]).bytes]
+        fileName = FilePath(root: nil, [typed]).bytes
+    }
+
+    private static func open(_ path: FilePath) throws(StoreError) -> Descriptor {
+        Descriptor(
+            owning: try retrying {
+                path.withPlatformString { Glibc.open($0, linux_O_PATH | O_DIRECTORY | O_CLOEXEC) }
+            })
+    }
+}

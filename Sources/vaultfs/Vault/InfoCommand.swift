@@ -1,0 +1,99 @@
+internal import ArgumentParser
+internal import BackingStore
+internal import SystemPackage
+internal import VaultControl
+internal import VaultFormat
+internal import VaultStore
+
+/// `vaultfs info VAULT`, `vaultfs info --view FILE`
+struct InfoCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "info", abstract: "Show what can be known about a vault, or a file for a view, without a key.")
+
+    @Argument(help: "The vault directory; with --view, a file.")
+    var path: PathArgument
+
+    @Flag(help: "Show which format of 'vaultfs view' a file may be in.")
+    var view = false
+
+    @Flag(help: "Print JSON.")
+    var json = false
+
+    func run() throws {
+        if view {
+            let report = try ViewInfoReport(path.path)
+            if json { try Console.printJSON(report) } else { report.printText() }
+            return
+        }
+        let directory = try VaultDirectory.open(path.path)
+        let report = VaultReport(directory, user: VaultUse.find(directory))
+        if json {
+            try Console.printJSON(report)
+        } else {
+            report.printText()
+        }
+    }
+}
+
+/// What `info` tells; the names of the fields are the interface of `--json`.
+private struct VaultReport: Encodable {
+    struct Mount: Encodable {
+        let pid: Int32
+        let command: String?
+        let mountpoint: String?
+        /// Where the process is another machine's, or may be.
+        let host: String?
+    }
+
+    let vaultPath: String
+    let formatVersion = 1
+    let vaultID: String
+    let chunkSize: Int
+    let features: [String]
+    let generation: UInt64
+    /// How often it was rekeyed.
+    let epoch: Int
+    let rekeyUnfinished: Bool
+    let slots: [SlotReport]
+    let mounted: Mount?
+
+    init(_ directory: VaultDirectory, user: VaultUse.User?) {
+        let configuration = directory.configuration
+        vaultPath = directory.path.string
+        vaultID = configuration.vault.hex
+        chunkSize = configuration.chunkSize
+        features = configuration.features
+        generation = configuration.generation
+        epoch = Int(configuration.epochs.current)
+        rekeyUnfinished = configuration.isRekeying
+        slots = configuration.slots.map(SlotReport.init)
+        mounted = user.map { user in
+            Mount(
+                pid: user.holder.processID, command: user.holder.command, mountpoint: user.status?.mountpoint,
+                host: user.holder.host)
+        }
+    }
+
+    func printText() {
+        Console.printField("vault", FilePath(vaultPath).shown)
+        Console.printField("format", "\(formatVersion)")
+        Console.printField("id", vaultID)
+        Console.printField("chunk size", "\(chunkSize) bytes")
+        Console.printField("features", features.isEmpty ? "none" : features.joined(separator: ", "))
+        if epoch > 0 {
+            Console.printField(
+                "rekeyed",
+                AmountText.counted(epoch, "time") + (rekeyUnfinished ? ", unfinished: run 'vaultfs rekey' again" : ""))
+        }
+        for slot in slots {
+            Console.printField("slot \(slot.id)", slot.text)
+        }
+        Console.printField("in use", mounted.map(Self.text) ?? "no")
+    }
+
+    private static func text(_ mount: Mount) -> String {
+        let command = mount.command.map { " (\($0))" } ?? ""
+        return "by process \(mount.pid)\(command)" + (mount.host.map { " on \(Console.shown($0))" } ?? "")
+            + (mount.mountpoint.map { " at \(Console.shown($0))" } ?? "")
+    }
+}

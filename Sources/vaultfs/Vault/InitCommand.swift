@@ -1,0 +1,91 @@
+internal import ArgumentParser
+internal import BackingStore
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+internal import VaultStore
+
+/// `vaultfs init VAULT`
+struct InitCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "init", abstract: "Make a vault.",
+        discussion: """
+            Asks for a passphrase twice and prints a recovery key, which opens the vault when the passphrase is lost. \
+            The directory is made, or must be empty.
+            """)
+
+    @OptionGroup
+    var common: VaultArguments
+
+    @Option(
+        help: ArgumentHelp("Bytes encrypted as a unit: a power of two from 4K to 1M.", valueName: "size"))
+    var chunkSize = ByteSize(4096)
+
+    @Option(
+        help: ArgumentHelp(
+            "Cost of guessing the passphrase: scrypt with N = 2^n, 10 to 20; each step doubles time and memory.",
+            valueName: "n"))
+    var scryptLogn = ScryptCost.standard.logN
+
+    @Flag(help: "Do not make a recovery key.")
+    var noRecoveryKey = false
+
+    /// What `--json` prints.
+    private struct Report: Encodable {
+        let vaultPath: String
+        let vaultID: String
+        let chunkSize: Int
+        let recoveryKey: String?
+    }
+
+    func validate() throws {
+        guard ChunkLayout.isValid(chunkSize: chunkSize.bytes) else {
+            throw ValidationError("chunk size \(chunkSize) is not a power of two from 4K to 1M")
+        }
+        guard common.secret.provider == nil else {
+            throw ValidationError("--provider does not go with init: a provider is asked for a vault that is there")
+        }
+        guard !common.secret.recoveryKey else {
+            throw ValidationError("--recovery-key does not go with init, which makes a recovery key of its own")
+        }
+        do throws(FormatError) {
+            _ = try cost()
+        } catch {
+            throw ValidationError(error.reason)
+        }
+    }
+
+    func run() throws {
+        ProcessSetup.protectMemory()
+        try VaultCreation.check(at: common.vault.path)
+        var slots = [SlotRequest(secret: try common.secret.read(isNew: true), cost: try cost())]
+        var recoveryKey: SecretBytes?
+        if !noRecoveryKey {
+            let key = try SecretBytes.random(count: RecoveryKey.size)
+            slots.append(SlotRequest(secret: try SlotSecret(kind: .recovery, bytes: key)))
+            recoveryKey = key
+        }
+        let text = recoveryKey.map(RecoveryKey.text)
+        // A key that nobody has seen would open a vault that nobody may be able to open.
+        try VaultCreation.create(at: common.vault.path, chunkSize: chunkSize.bytes, slots: slots) {
+            (configuration) throws(VaultError) in
+            do throws(CommandFailure) {
+                if common.json { try Console.write(Console.json(report(configuration, recoveryKey: text))) }
+                if !common.json, let text { try Console.write(RecoveryKeyText.shown(text) + "\n\n") }
+            } catch {
+                throw .slotRefused("no vault was made: \(error.message)")
+            }
+        }
+        if !common.json { print("Made a vault in \(common.vault.path.shown).") }
+    }
+
+    private func cost() throws(FormatError) -> ScryptCost {
+        try ScryptCost(logN: scryptLogn, r: ScryptCost.standard.r, p: ScryptCost.standard.p)
+    }
+
+    private func report(_ configuration: VaultConfiguration, recoveryKey: String?) -> Report {
+        Report(
+            vaultPath: common.vault.path.string, vaultID: configuration.vault.hex, chunkSize: configuration.chunkSize,
+            recoveryKey: recoveryKey)
+    }
+}

@@ -1,0 +1,111 @@
+internal import ArgumentParser
+internal import BackingStore
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+internal import VaultStore
+
+/// `vaultfs rekey VAULT`
+struct RekeyCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "rekey",
+        abstract: "Encrypt everything anew under a new master key: the change that really revokes.",
+        discussion: """
+            Draws a new master key, and encrypts every file, name, link and attribute anew, with new keys for each. \
+            Whoever had a secret of this vault, a copy of vaultfs.json or the master key itself can read nothing of what \
+            is in the vault then. He can still read what he copied before: backups, snapshots and free blocks of the disk \
+            hold old ciphertext, which stays under the old key. Copies of vaultfs.json and backups from before open nothing \
+            of what is in the vault then: make new ones. An old backup is of use as a whole.
+
+            The secret that is given opens the vault afterwards; every other slot goes, because it cannot be sealed anew \
+            without its secret. They are listed before anything is changed; add them again with 'vaultfs slot add'.
+
+            The vault must not be mounted. Each file is written anew beside the old one, which it then replaces: there \
+            has to be room for the largest files, one for each core. Interrupted or killed at any moment, the vault opens \
+            with the secret, and the same command goes on; meanwhile it can be mounted and written, and is under both keys. \
+            A file that is damaged stays under the old key, and is named on stderr: then the rekey is not finished, and the \
+            exit code is \(FailureCode.damageFound.rawValue).
+            """)
+
+    /// How long to wait for a daemon that is shutting down.
+    private static let lockPatience: Duration = .seconds(10)
+
+    @OptionGroup
+    var common: VaultArguments
+
+    @Flag(help: "Do not ask before slots go.")
+    var yes = false
+
+    @Flag(help: "Even where the slot that is kept expires or has a play window, and nothing opens the vault after it.")
+    var force = false
+
+    func run() throws {
+        ProcessSetup.protectMemory()
+        ProcessSetup.raiseLimits()
+        let directory = try VaultDirectory.open(common.vault.path)
+        let asks = !yes && !directory.configuration.isRekeying && directory.configuration.slots.count > 1
+        // Not after a secret was typed.
+        if asks { _ = try TerminalQuestion(otherwise: "--yes") }
+        try VaultUse.check(directory, sharing: .exclusive)
+        let secret = try common.secret.read(for: directory.configuration)
+        _ = try directory.openSlot(with: secret)
+        try directory.lock(.exclusive, wait: Self.lockPatience)
+        // Only now nobody else writes it.
+        let locked = try directory.reread()
+        let opened = try locked.openSlot(with: secret)
+        let report = RekeyReport(vault: common.vault.path, isJSON: common.json)
+        let masterKey: SecretBytes
+        if locked.configuration.isRekeying {
+            report.goOn()
+            masterKey = opened.masterKey
+        } else {
+            masterKey = try begin(locked, keeping: opened.slot, secret, opened.masterKey, report)
+        }
+        try rekey(try locked.reread(), masterKey, report)
+    }
+
+    /// Says which slots go, and has the vault begin.
+    private func begin(
+        _ vault: VaultDirectory, keeping slot: KeySlot, _ secret: SlotSecret, _ masterKey: SecretBytes,
+        _ report: RekeyReport
+    ) throws -> SecretBytes {
+        let authority = SlotAuthority(slot)
+        let going = vault.configuration.slots.filter { $0.id != slot.id }
+        for other in going { try authority.checkTouching(other) }
+        try RekeyBeginning.check(vault, keeping: slot, masterKey: masterKey, isForced: force)
+        report.announce(going, keeping: slot)
+        if !yes, !going.isEmpty {
+            let slots = going.count == 1 ? "this slot" : "these \(going.count) slots"
+            guard try TerminalQuestion(otherwise: "--yes").ask("Rekey, without \(slots)? [y/N] ") else {
+                throw CommandFailure(.failure, "not rekeyed: nothing was changed")
+            }
+        }
+        return try RekeyBeginning.begin(vault, keeping: slot, secret: secret, masterKey: masterKey)
+    }
+
+    private func rekey(_ vault: VaultDirectory, _ masterKey: SecretBytes, _ report: RekeyReport) throws {
+        let interruption = try Interruption {}
+        let rekeyer = try Rekeyer(
+            directory: vault, masterKey: masterKey, isStopped: { interruption.signal != nil },
+            onProblem: report.add)
+        rekeyer.onProgress = { [weak rekeyer] totals in
+            if let rekeyer { report.showProgress(totals, of: rekeyer.survey) }
+        }
+        let outcome: RekeyOutcome
+        do {
+            outcome = try rekeyer.run(workspaces: VaultSession.makeWorkspaces(for: vault.configuration))
+        } catch let error as VaultError {
+            report.clear()
+            guard case .system(let errno, _, _) = error, [.noSpace, .diskQuotaExceeded].contains(errno) else {
+                throw error
+            }
+            throw CommandFailure(.failure, "\(error.description): make room, and run it again: it goes on where it was")
+        }
+        try report.finish(outcome, epoch: vault.configuration.epochs.current)
+        if outcome.isStopped, let signal = interruption.signal {
+            Console.report("interrupted: the same command goes on where this one was")
+            Signals.end(by: signal)
+        }
+        guard outcome.isFinished else { throw report.failure(outcome) }
+    }
+}

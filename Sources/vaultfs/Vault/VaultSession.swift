@@ -1,0 +1,101 @@
+internal import BackingStore
+internal import CLinux
+internal import Glibc
+internal import MountedFileSystem
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFileSystem
+internal import VaultFormat
+internal import VaultStore
+internal import VaultTransfer
+
+/// A vault used without a mount: locked as a mount would, for as long as this is kept. One thread.
+final class VaultSession {
+    /// How long to wait for a daemon that is shutting down.
+    private static let lockPatience: Duration = .seconds(10)
+    /// Files are gone through once, in order.
+    private static let cacheSize = 1 << 20
+    /// Of the time that a seal takes, how long no other begins.
+    private static let sealingPause = 9
+
+    let directory: VaultDirectory
+    let lease: VaultLease
+    private let keyRing: KeyRing
+    private let isReadOnly: Bool
+    private var system: VaultFileSystem?
+    private var nextSealing = ContinuousClock.now
+
+    /// Reads the secret, and locks the vault.
+    /// - Parameter advice: what to do where it is mounted, of the mountpoint.
+    init(
+        _ vault: VaultDirectory, isReadOnly: Bool, secret: SecretOptions, advice: @escaping (String) -> String
+    ) throws {
+        let sharing: VaultDirectory.Sharing = isReadOnly ? .shared : .exclusive
+        if !isReadOnly && vault.isOnReadOnlyStore {
+            throw CommandFailure(.failure, "\(vault.path.shown) cannot be written: its file system is read-only")
+        }
+        try VaultUse.check(vault, sharing: sharing, advice: advice)
+        let (masterKey, slot) = try vault.openSlot(with: secret.read(for: vault.configuration))
+        defer { masterKey.forget() }
+        try vault.lock(sharing, wait: Self.lockPatience)
+        // Only now nobody else writes it.
+        directory = try vault.reread()
+        if isReadOnly { try directory.checkNoRekeyStep() }
+        try directory.authenticate(masterKey: masterKey)
+        keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+        // A play window begins, as with a mount.
+        lease = try VaultLease(slot: slot.id, of: directory, keyRing: keyRing) { _ in }
+        self.isReadOnly = isReadOnly
+    }
+
+    /// Opens its files.
+    func open(readsCutFiles: Bool = false) throws -> VaultTree {
+        let system = try start(isReadOnly: isReadOnly, readsCutFiles: readsCutFiles)
+        self.system = system
+        system.store.reportProblems(to: Console.report)
+        return VaultTree(system)
+    }
+
+    /// Called while files are written: seals what was, so that a next run need not look at it again. Takes a
+    /// tenth of the time at most: on a disk it waits for all that is written.
+    func sealSometimes() {
+        guard let system, !isReadOnly, ContinuousClock.now >= nextSealing else { return }
+        let started = ContinuousClock.now
+        system.store.sealer.sealAll()
+        let ended = ContinuousClock.now
+        nextSealing = ended + (ended - started) * Self.sealingPause
+    }
+
+    /// Opens its files once more, as the next mount will see them. After `finish`.
+    func reopen() throws -> VaultTree {
+        VaultTree(try start(isReadOnly: true, readsCutFiles: false))
+    }
+
+    private func start(isReadOnly: Bool, readsCutFiles: Bool) throws -> VaultFileSystem {
+        let store = try Store(
+            root: directory.root, keyRing: keyRing, cacheSize: Self.cacheSize, isReadOnly: isReadOnly,
+            readsCutFiles: readsCutFiles, hold: directory.hold)
+        return try VaultFileSystem(store: store, gate: LockGate())
+    }
+
+    /// One for each core.
+    func makeWorkspaces() throws(StoreError) -> [Workspace] {
+        try Self.makeWorkspaces(for: directory.configuration)
+    }
+
+    static func makeWorkspaces(for configuration: VaultConfiguration) throws(StoreError) -> [Workspace] {
+        let layout = ChunkLayout(chunkSize: configuration.chunkSize)
+        let cores = max(1, min(16, sysconf(Int32(_SC_NPROCESSORS_ONLN))))
+        var workspaces: [Workspace] = []
+        for _ in 0..<cores { workspaces.append(try Workspace(layout: layout)) }
+        return workspaces
+    }
+
+    /// Seals what was written, and makes all of it durable. However the writing ended.
+    func finish() throws(StoreError) {
+        guard let system, !isReadOnly else { return }
+        system.shutDown()
+        self.system = nil
+        try retrying { linux_syncfs(directory.root.rawValue) }
+    }
+}

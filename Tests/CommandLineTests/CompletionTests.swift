@@ -1,0 +1,35 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// What a shell offers when somebody presses the tab key.
+@Suite(.timeLimit(.minutes(20))) struct CompletionTests {
+    @Test(arguments: [
+        (["mount", "v", "m", "--on-lock", ""], ["refuse", "forget"]),
+        (["mount", "v", "m", "--on-lock", "f"], ["forget"]),
+        (["view", ""], ["cbc-chunks", "cbc", "openssl", "hls"]),
+        (["view", "cbc", "s", "m", "--padding", ""], ["pkcs7", "none"]),
+        (["view", "cbc", "s", "m", "--cipher", "aes-1"], ["aes-128-cbc", "aes-192-cbc"]),
+        (["view", "openssl", "s", "m", "--digest", "sha2"], ["sha224", "sha256"]),
+        (["view", "cbc", "s", "m", "--kdf", ""], ["sha256"]), (["export", "--view", "h"], ["hls"]),
+        (["mou"], ["mount"]), (["slot", ""], ["--version", "-h", "--help", "list", "add", "remove", "change"]),
+        (["mount", "v", "m", "--passf"], ["--passfile"]), (["mount", "v", "m", "--passfile", "let"], ["letter"]),
+    ])
+    func bash(words: [String], expected: [String]) throws {
+        let directory = try TemporaryDirectory()
+        try directory.write("letter", "")
+        // As readline sets them; the options of complete(1) that it would ask for are not there.
+        let script = """
+            cd '\(directory.path)' || exit
+            "$1" --generate-completion-script bash >completion; shift
+            compopt() { :; }
+            . ./completion
+            COMP_WORDS=(vaultfs "$@") COMP_CWORD=$# COMP_LINE="vaultfs $*" COMP_TYPE=9 COMP_KEY=9
+            COMP_POINT=${#COMP_LINE}
+            _vaultfs vaultfs "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+            printf '%s\\n' "${COMPREPLY[@]}"
+            """
+        let result = try Command(["bash", "-c", script, "bash", Products.binary] + words).run().succeeded()
+        #expect(result.output.split(separator: "\n").map(String.init) == expected, "\(result)")
+    }
+}

@@ -1,0 +1,42 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// The commands that README and manual show for slots, one after the other, on a vault as `vaultfs init` makes it.
+@Suite(.timeLimit(.minutes(20))) struct ManualCommandTests {
+    private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent()
+
+    @Test(arguments: [("README.md", [1, 2, 4]), ("Manual/Keys.md", [1, 2, 4, 5])])
+    func slots(page: String, left: [Int]) throws {
+        let home = try TemporaryDirectory()
+        // In the place of whoever types: the owner's secret, and for a slot that ends another one.
+        try home.write("owner", "correct horse")
+        try home.write("guest", "battery staple")
+        let vault = home.appending("Vault")
+        try Command([Products.binary, "init", vault, "--scrypt-logn", "10", "--passfile", home.appending("owner")])
+            .run()
+            .succeeded()
+        try FileManager.default.createDirectory(atPath: home.appending("stick"), withIntermediateDirectories: false)
+        let functions = """
+            vaultfs() {
+                set -- "$@" --passfile ~/owner
+                case " $2 $* " in
+                    *" --new-"* | " list "* | " remove "*) ;;
+                    *" --expires "*) set -- "$@" --new-passfile ~/guest ;;
+                    *) set -- "$@" --new-passfile ~/owner ;;
+                esac
+                "$BINARY" "$@"
+            }
+            """
+        let text = try String(contentsOf: Self.root.appending(path: page), encoding: .utf8)
+        let block = try #require(text.split(separator: "```\n").first { $0.contains("vaultfs slot add") })
+        let script = "set -e\n" + functions + "\n" + block.replacing("/media/stick", with: home.appending("stick"))
+        try Command(["sh", "-c", script], environment: ["HOME": home.path, "BINARY": Products.binary]).run().succeeded()
+        let list = try Command([Products.binary, "slot", "list", vault, "--json"]).run().succeeded().output
+        let report = try #require(JSONSerialization.jsonObject(with: Data(list.utf8)) as? [String: Any])
+        let slots = try #require(report["slots"] as? [[String: Any]])
+        #expect(slots.compactMap { $0["id"] as? Int } == left)
+        #expect(slots[1]["kind"] as? String == "recovery")
+    }
+}

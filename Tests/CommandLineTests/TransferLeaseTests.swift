@@ -1,0 +1,43 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// The end of the slot with which a vault is imported into.
+@Suite(.timeLimit(.minutes(20))) struct TransferLeaseTests {
+    @Test("an import stops when the slot ends, and goes on with another's secret")
+    func ends() throws {
+        // On a busy machine the slot, or the import, may have ended before that is in the middle.
+        for seconds in [5, 15, 45] {
+            if try hasEnded(after: seconds) { return }
+        }
+        Issue.record("it is never stopped")
+    }
+
+    /// Whether it was in the middle when the slot ended.
+    private func hasEnded(after seconds: Int) throws -> Bool {
+        let place = try SlotPlace()
+        let source = place.file("source")
+        try Command(["sh", "-c", "mkdir \(source) && head -c 200M /dev/zero >\(source)/large"]).run().succeeded()
+        let lease = ["--new-keyfile", place.file("keyfile"), "--expires", "\(seconds)s"]
+        try place.slot("add", place.opening + lease).succeeded()
+        let importing = [Products.binary, "import", source, place.vault]
+        let entries = { try FileManager.default.contentsOfDirectory(atPath: place.vault).count }
+        let before = try entries()
+        let process = try Command(importing + ["--keyfile", place.file("keyfile")]).start()
+        defer { process.kill(SIGKILL) }
+        // It is held in the middle until the slot has ended.
+        try poll("the first file", timeout: .seconds(60)) {
+            try entries() > before || process.wait(timeout: .zero) != nil
+        }
+        process.kill(SIGSTOP)
+        try poll("the end", timeout: .seconds(90)) { try !place.opens(["--keyfile", place.file("keyfile")]) }
+        if process.wait(timeout: .zero) != nil { return false }
+        process.kill(SIGCONT)
+        let code = process.wait(timeout: .seconds(30))
+        if code == 0 { return false }
+        #expect(code == 4)
+        #expect(process.errors.hasPrefix("vaultfs: the time of the slot is over: "), "\(process.errors)")
+        try Command(importing + place.opening + ["--verify"]).run().succeeded()
+        return true
+    }
+}

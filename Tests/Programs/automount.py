@@ -1,0 +1,42 @@
+"""automount.py DIRECTORY FILE COMMAND...: an automount point, as systemd makes them (autofs, direct), at DIRECTORY: somebody reads
+FILE below it, and waits until COMMAND, in this process group, has mounted there. Prints what was read. As root, in a mount
+namespace of its own, as the leader of a process group. Ends with 1 where COMMAND fails or takes 20 s."""
+
+import ctypes
+import fcntl
+import os
+import select
+import struct
+import subprocess
+import sys
+
+# <linux/auto_fs.h>
+READY, FAIL = 0x9360, 0x9361
+MISSING_DIRECT = 5
+PACKET_SIZE = 304
+
+directory, file, command = sys.argv[1], sys.argv[2], sys.argv[3:]
+libc = ctypes.CDLL(None, use_errno=True)
+requests, kernel = os.pipe()
+options = f"fd={kernel},pgrp={os.getpgrp()},minproto=5,maxproto=5,direct"
+if libc.mount(b"automount", directory.encode(), b"autofs", 0, options.encode()) != 0:
+    sys.exit(f"cannot mount autofs: {os.strerror(ctypes.get_errno())}")
+os.close(kernel)
+root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+
+reader = subprocess.Popen(["cat", f"{directory}/{file}"], stdout=subprocess.PIPE, start_new_session=True)
+if not select.select([requests], [], [], 20)[0]:
+    sys.exit("nobody was told that somebody waits")
+version, kind, token = struct.unpack_from("iiI", os.read(requests, PACKET_SIZE))
+code = 1
+if (version, kind) == (5, MISSING_DIRECT):
+    mount = subprocess.Popen(command)
+    try:
+        code = mount.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        print("waits for itself", file=sys.stderr)
+# Whoever waits is told either way.
+fcntl.ioctl(root, READY if code == 0 else FAIL, token)
+os.close(root)
+sys.stdout.buffer.write(reader.communicate(timeout=20)[0])
+sys.exit(1 if code else 0)

@@ -1,0 +1,163 @@
+#!/bin/bash
+# boot_use.sh STAGE: the package in a machine that boots with systemd, as a new user would set it up and find it after each boot
+# (Manual/System.md). Stages: set-up, first-boot, second-boot. As root, in a machine of its own (scripts/test-boot).
+set -eEuo pipefail
+trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
+export LC_ALL=C.UTF-8
+
+doc=/usr/share/doc/vaultfs/examples/systemd
+passphrase='correct horse'
+mounts="/srv/private /srv/plain /srv/auto"
+
+# await COMMAND...: until it succeeds.
+await() {
+    local end=$((SECONDS + 60))
+    while [ "$SECONDS" -lt "$end" ]; do
+        if "$@" >/dev/null 2>&1; then return; fi
+        sleep 0.1
+    done
+    echo "waited 60 s for: $*" >&2
+    return 1
+}
+
+# refused FILE: whether it is, for the want of a key.
+refused() { [[ $(cat "$1" 2>&1 || true) == *"Required key not available"* ]]; }
+
+# as_ada COMMAND...: in her session.
+as_ada() {
+    local id
+    id=$(id -u ada)
+    setpriv --reuid=ada --regid=ada --init-groups \
+        env -C /home/ada HOME=/home/ada USER=ada "XDG_RUNTIME_DIR=/run/user/$id" "DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/$id/bus" "$@"
+}
+
+new_vault() { mkdir -p "$1" && vaultfs init "$1" --passfile "$2" --scrypt-logn 10 --no-recovery-key >/dev/null; }
+
+set_up() {
+    mkdir -m 700 /etc/vaultfs
+    cp "$doc/system/vault-at-boot.conf" /etc/vaultfs/srv.conf
+    echo "$passphrase" | install -m 600 /dev/stdin /etc/vaultfs/srv.passphrase
+    local secret=/etc/vaultfs/srv.passphrase
+    new_vault /srv/vault "$secret"
+    mkdir /srv/private
+    systemctl enable --now vaultfs@srv
+    systemctl enable vaultfs-lock-on-sleep
+    findmnt -n /srv/private >/dev/null
+    echo content >/srv/private/file
+    echo "the system's unit: mounted by enable --now"
+
+    local name
+    for name in plain auto gone; do
+        new_vault "/srv/$name.vault" "$secret"
+        mkdir "/srv/$name"
+    done
+    cat >>/etc/fstab <<FSTAB
+/srv/plain.vault  /srv/plain  fuse.vaultfs  passfile=$secret,allow_other,nosuid,nodev,nofail,_netdev  0 0
+/srv/auto.vault  /srv/auto  fuse.vaultfs  passfile=$secret,nosuid,nodev,nofail,x-systemd.automount,x-systemd.idle-timeout=0  0 0
+/srv/gone.vault  /srv/gone  fuse.vaultfs  passfile=$secret,nosuid,nodev,nofail  0 0
+FSTAB
+    systemctl daemon-reload
+    systemctl start srv-plain.mount srv-auto.automount
+    for name in plain auto; do echo content >"/srv/$name/file"; done
+    rm -r /srv/gone.vault
+    echo "fstab: mounted by systemd's mount and automount units"
+
+    useradd --create-home ada
+    loginctl enable-linger ada
+    as_ada mkdir -p .config/vaultfs Vault Private
+    install -o ada -m 600 /dev/stdin /home/ada/passphrase <<<"$passphrase"
+    as_ada vaultfs init Vault --passfile passphrase --scrypt-logn 10 --no-recovery-key >/dev/null
+    sed 's|^PASSPHRASE_COMMAND=.*|PASSPHRASE_COMMAND="cat /home/ada/passphrase"|' "$doc/vault.conf" \
+        | as_ada tee .config/vaultfs/home.conf >/dev/null
+    await as_ada systemctl --user is-active --quiet default.target
+    as_ada systemctl --user enable vaultfs@home
+    as_ada systemctl --user start vaultfs@home
+    as_ada sh -c 'echo content >Private/file'
+    # Root is not let in: nobody else is.
+    if cat /home/ada/Private/file 2>/dev/null; then return 1; fi
+    echo "a user's unit: mounted"
+}
+
+first_boot() {
+    local mount
+    [ "$(cat /srv/private/file)" = content ]
+    [ "$(findmnt -n -o FSTYPE /srv/private)" = fuse.vaultfs ]
+    systemctl is-active --quiet vaultfs@srv srv-plain.mount srv-auto.automount
+    systemctl is-failed --quiet srv-gone.mount
+    echo "nofail: a vault that is gone keeps nobody from booting"
+    systemctl show -P ActiveState srv-auto.mount | grep -qx inactive
+    for mount in $mounts; do [ "$(cat "$mount/file")" = content ]; done
+    systemctl is-active --quiet srv-auto.mount
+    echo "fstab: mounted at boot, and at the first look"
+
+    local file
+    exec 7</srv/private/file
+    systemctl start vaultfs-lock-on-sleep
+    for mount in $mounts; do
+        file=$mount/file
+        refused "$file"
+        vaultfs unlock "$mount" >/dev/null
+        [ "$(cat "$file")" = content ]
+    done
+    exec 7<&-
+    echo "before sleep: all locked; unlocked again by the command"
+
+    # Killed: systemd sees it, takes away the mount that is left, and starts it again.
+    kill -KILL "$(systemctl show -P MainPID vaultfs@srv)"
+    await systemctl is-failed --quiet vaultfs@srv
+    ls /srv/private >/dev/null
+    [ ! -e /srv/private/file ]
+    systemctl start vaultfs@srv
+    [ "$(cat /srv/private/file)" = content ]
+    echo "killed: failed for systemd, unmounted, started again"
+
+    systemctl stop vaultfs@srv
+    [ ! -e /srv/private/file ]
+    if touch /srv/private/file 2>/dev/null; then return 1; fi
+    cp -p /etc/vaultfs/srv.passphrase /root/kept
+    echo wrong >/etc/vaultfs/srv.passphrase
+    if systemctl start vaultfs@srv 2>/dev/null; then return 1; fi
+    journalctl -q -b -u vaultfs@srv -o cat | grep -m 1 '^vaultfs: .*passphrase'
+    [ "$(systemctl show -P ExecMainStatus vaultfs@srv)" = 4 ]
+    cp -p /root/kept /etc/vaultfs/srv.passphrase
+    systemctl start vaultfs@srv
+    [ "$(cat /srv/private/file)" = content ]
+    echo "a wrong passphrase: the unit fails, the journal says why"
+
+    await as_ada systemctl --user is-active --quiet default.target
+    as_ada systemctl --user start vaultfs@home
+    [ "$(as_ada cat Private/file)" = content ]
+    as_ada systemctl --user stop vaultfs@home
+    [ ! -e /home/ada/Private/file ]
+    as_ada systemctl --user start vaultfs@home
+    echo "a user's unit: stopped and started"
+
+    # What is in the kernel's cache and ours when the machine goes down is in the vaults afterwards.
+    head -c 60000000 /dev/urandom >/root/data
+    for mount in $mounts; do cp /root/data "$mount/data"; done
+    as_ada sh -c 'cat >Private/data' </root/data
+    sha256sum </root/data >/root/sum
+    sync -f /root/sum
+    rm /root/data
+}
+
+second_boot() {
+    local mount
+    await as_ada systemctl --user is-active --quiet default.target
+    as_ada systemctl --user start vaultfs@home
+    for mount in $mounts; do sha256sum <"$mount/data" | cmp - /root/sum; done
+    as_ada cat Private/data | sha256sum | cmp - /root/sum
+    systemctl stop vaultfs@srv srv-plain.mount srv-auto.automount srv-auto.mount
+    as_ada systemctl --user stop vaultfs@home
+    for mount in /srv/vault /srv/plain.vault /srv/auto.vault; do
+        await vaultfs verify "$mount" --passfile /etc/vaultfs/srv.passphrase
+    done
+    as_ada vaultfs verify Vault --passfile passphrase >/dev/null
+    echo "powered off with 60 MB just written to each: all there, and all verify"
+}
+
+case $1 in
+    set-up) set_up ;;
+    first-boot) first_boot ;;
+    second-boot) second_boot ;;
+esac

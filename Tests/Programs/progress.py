@@ -1,0 +1,62 @@
+"""progress.py SLOWNESS VAULT -- COMMAND...
+
+Runs a command on a terminal of its own, stopped for SLOWNESS seconds once it has a file of the vault open (so that it takes
+long enough for a progress line, on whatever machine). Prints what the terminal showed, a line for each time that a line was
+begun anew, then "exit N"."""
+
+import os
+import pty
+import signal
+import sys
+import threading
+import time
+
+PATIENCE = 60
+
+
+def has_file_open(pid, vault):
+    """Whether it has a file of the vault open that is no file of vaultfs's own, but for temporary ones."""
+    try:
+        for descriptor in os.listdir(f"/proc/{pid}/fd"):
+            path = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+            name = os.path.basename(path)
+            is_own = name.startswith("vaultfs.") and not name.startswith("vaultfs.tmp.")
+            if os.path.dirname(path) == vault and not is_own and not os.path.isdir(path):
+                return True
+    except OSError:
+        pass
+    return False
+
+
+def hold(pid, slowness, vault):
+    end = time.monotonic() + PATIENCE
+    while not has_file_open(pid, vault):
+        if time.monotonic() > end:
+            return
+        time.sleep(0.0005)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(slowness)
+    os.kill(pid, signal.SIGCONT)
+
+
+def main():
+    slowness, vault = float(sys.argv[1]), os.path.realpath(sys.argv[2])
+    command = sys.argv[sys.argv.index("--") + 1 :]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execvp(command[0], command)
+    holding = threading.Thread(target=hold, args=(child, slowness, vault), daemon=True)
+    holding.start()
+    shown = bytearray()
+    try:
+        while data := os.read(terminal, 65536):
+            shown += data
+    except OSError:
+        # The command has closed it.
+        pass
+    _, status = os.waitpid(child, 0)
+    print(shown.decode().replace("\r", "\n").replace("\x1b[K", ""))
+    print(f"exit {os.waitstatus_to_exitcode(status)}")
+
+
+main()

@@ -1,0 +1,107 @@
+import Foundation
+internal import Synchronization
+
+/// The calls that change a directory, in their order, each with what a power cut before it could take: contents that are
+/// not synchronized since they were written, and names since they were given. Temporary names may go, and are not counted.
+///
+/// A model of what POSIX promises: fsync(2) of a file keeps its contents, of a directory the names in it, and no more.
+/// What a new directory holds before it has its name is left to the file system, which keeps a file it was told to keep.
+package final class CallLog: Sendable {
+    package struct Entry: Sendable {
+        package let call: WatchedCall
+        /// Before it: files by their path; the names in a directory as its path and a slash.
+        package let unsynchronized: Set<String>
+    }
+
+    private struct State {
+        var entries: [Entry] = []
+        var unsynchronized: Set<String> = []
+    }
+
+    private let state = Mutex(State())
+
+    /// Writes down what `body` does in the directory, in whatever thread.
+    /// - Parameters:
+    ///   - directory: an absolute path without links.
+    ///   - isIgnored: calls that are made, and taken for not made.
+    package init(
+        of directory: String, ignoring isIgnored: @escaping @Sendable (WatchedCall) -> Bool = { _ in false },
+        _ body: () throws -> Void
+    ) throws {
+        let answer = { @Sendable [self] (call: WatchedCall) -> Int32 in
+            if !isIgnored(call) { state.withLock { Self.add(call, to: &$0) } }
+            return 0
+        }
+        try CallWatcher.watch(directory, answer, during: body)
+    }
+
+    /// Those that change something.
+    package var changes: [Entry] { state.withLock { $0.entries.filter(\.call.isChange) } }
+    /// What a power cut could take afterwards.
+    package var unsynchronized: Set<String> { state.withLock { $0.unsynchronized } }
+
+    /// Those that give something this name, in whatever directory.
+    package func renames(to name: String) -> [Entry] {
+        changes.filter { $0.call.kind == .rename && $0.call.path.hasSuffix("/" + name) }
+    }
+
+    /// Those that give a file that has been written its name, while what was written could be lost.
+    package var unsafeRenames: [String] {
+        changes.compactMap { entry in
+            guard entry.call.kind == .rename, let source = entry.call.source, Self.isTemporary(source) else {
+                return nil
+            }
+            let isUnsafe = entry.unsynchronized.contains {
+                !$0.hasSuffix("/") && ($0 == source || $0.hasPrefix(source + "/"))
+            }
+            return isUnsafe ? "\(source) to \(entry.call.path)" : nil
+        }
+    }
+
+    /// The changes made next after one that `isSuch`, of which some could be made durable before it.
+    package func overtaken(_ isSuch: (WatchedCall) -> Bool) -> [String] {
+        let changes = changes
+        return zip(changes, changes.dropFirst()).compactMap { first, next in
+            guard isSuch(first.call) else { return nil }
+            let names = Self.parent(first.call.path) + "/"
+            return next.unsynchronized.contains(names) ? "\(first.call.path) by \(next.call.path)" : nil
+        }
+    }
+
+    private static func add(_ call: WatchedCall, to state: inout State) {
+        state.entries.append(Entry(call: call, unsynchronized: state.unsynchronized))
+        switch call.kind {
+        case .write, .truncate: state.unsynchronized.insert(call.path)
+        case .create:
+            guard !FileManager.default.fileExists(atPath: call.path) else { return }
+            state.unsynchronized.insert(call.path)
+            addName(call.path, to: &state)
+        case .make, .link: addName(call.path, to: &state)
+        case .rename:
+            if let source = call.source {
+                state.unsynchronized = Set(
+                    state.unsynchronized.map { path in
+                        path == source || path.hasPrefix(source + "/") ? call.path + path.dropFirst(source.count) : path
+                    })
+                addName(source, to: &state)
+            }
+            addName(call.path, to: &state)
+        case .remove:
+            state.unsynchronized = state.unsynchronized.filter { $0 != call.path && !$0.hasPrefix(call.path + "/") }
+            addName(call.path, to: &state)
+        case .setAttributes: break
+        case .synchronize: state.unsynchronized.subtract([call.path, call.path + "/"])
+        case .synchronizeAll: state.unsynchronized = []
+        }
+    }
+
+    private static func addName(_ path: String, to state: inout State) {
+        if !isTemporary(path) { state.unsynchronized.insert(parent(path) + "/") }
+    }
+
+    private static func parent(_ path: String) -> String { (path as NSString).deletingLastPathComponent }
+
+    private static func isTemporary(_ path: String) -> Bool {
+        (path as NSString).lastPathComponent.hasPrefix("vaultfs.tmp.")
+    }
+}

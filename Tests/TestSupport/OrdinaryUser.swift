@@ -1,0 +1,30 @@
+internal import CallWatch
+package import Glibc
+
+/// Has this thread, and those that it starts, act as a user who is not root. Where the tests are not run by root they do so
+/// anyway.
+package enum OrdinaryUser {
+    private static let root: uid_t = 0
+    /// Nobody in particular.
+    package static let id: uid_t = 54321
+    private static let isRootsProcess = geteuid() == 0
+
+    package static func act<Result>(_ body: () throws -> Result) rethrows -> Result {
+        guard isRootsProcess else { return try body() }
+        become(id)
+        defer { become(root) }
+        return try body()
+    }
+
+    /// Within `act`: as root, where the tests are run by root.
+    package static func actAsRoot<Result>(_ body: () throws -> Result) rethrows -> Result {
+        guard isRootsProcess, geteuid() == id else { return try body() }
+        become(root)
+        defer { become(id) }
+        return try body()
+    }
+
+    private static func become(_ user: uid_t) {
+        precondition(thread_user_set(user), "cannot act as user \(user)")
+    }
+}

@@ -1,0 +1,48 @@
+internal import CallWatch
+internal import Glibc
+internal import Synchronization
+
+/// Has calls that read fail, of whatever thread, as on a disk that cannot read what is asked for.
+package enum ReadFault {
+    package enum Kind: Sendable {
+        /// Some bytes of a file.
+        case bytes(count: Int)
+        /// The entries of a directory.
+        case entries
+        /// fstatat(2) of an entry.
+        case status
+    }
+
+    private static let asked = Mutex<[String: @Sendable (Kind, String) -> Int32]>([:])
+
+    /// - Parameters:
+    ///   - directory: an absolute path without links; what is below it is asked about.
+    ///   - answer: gets what is read, and its path; 0, or the errno with which the call is to fail.
+    package static func during<Result>(
+        in directory: String, _ answer: @escaping @Sendable (Kind, String) -> Int32, _ body: () throws -> Result
+    ) rethrows -> Result {
+        asked.withLock { $0[directory] = answer }
+        read_watch_set { ReadFault.answer($0, $1, $2, $3) }
+        defer {
+            asked.withLock { asked in
+                asked.removeValue(forKey: directory)
+                if asked.isEmpty { read_watch_set(nil) }
+            }
+        }
+        return try body()
+    }
+
+    private static func answer(_ kind: read_kind, _ fd: Int32, _ name: UnsafePointer<CChar>?, _ count: Int) -> Int32 {
+        var target = [CChar](repeating: 0, count: Int(PATH_MAX))
+        let size = readlink("/proc/self/fd/\(fd)", &target, target.count)
+        guard size > 0 else { return 0 }
+        var path = String(decoding: target[..<size].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        if let name { path += "/" + String(cString: name) }
+        guard let answer = asked.withLock({ $0.first { path.hasPrefix($0.key + "/") }?.value }) else { return 0 }
+        switch kind {
+        case READ_BYTES: return answer(.bytes(count: count), path)
+        case READ_ENTRIES: return answer(.entries, path)
+        default: return answer(.status, path)
+        }
+    }
+}

@@ -1,0 +1,113 @@
+import BackingStore
+import Logging
+import Synchronization
+import Testing
+import VaultCrypto
+
+@testable import MountedFileSystem
+@testable import VaultFileSystem
+
+/// A vault with a locker that waits a second for what the store does not answer. On a busy machine what does may take
+/// longer, too: then a receipt that was to be complete is followed by another.
+final class SilentStore {
+    /// What a test does in the middle of something, once.
+    typealias Hook = Mutex<(@Sendable () -> Void)?>
+
+    /// Caches of no kernel, of which one waits for the store while `isHeld`.
+    final class Caches: KernelCaches {
+        let isHeld = Monitor(false)
+        /// When the buffers of threads are wiped: after that a lock wipes the keys.
+        let whenWiping = Hook(nil)
+
+        func dropInodes(_ inodes: [UInt64]) -> [String] {
+            isHeld.wait { $0 ? nil : () }
+            return []
+        }
+        func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) { ("epoch", []) }
+        func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool { true }
+        func wipeWorkers(waitingForAll: Bool) -> [String] {
+            whenWiping.withLock { $0.take() }?()
+            return []
+        }
+    }
+
+    /// What the locker's thread does when it has locked.
+    private final class Announcements: Sendable {
+        let receipts = Monitor<[LockReceipt]>([])
+        let whenLocked = Hook(nil)
+    }
+
+    let vault: MountedVault
+    let caches = Caches()
+    let locker: Locker
+    private let announcements = Announcements()
+
+    /// - Parameter patience: milliseconds.
+    init(_ policy: LockPolicy, patience: Int = 1000) throws {
+        var options = LockOptions(policy: policy)
+        options.storePatience = patience
+        vault = try MountedVault(lock: options)
+        locker = Locker(
+            fileSystem: vault.system, options: options, caches: caches, logger: Logger(label: "test")
+        ) { [announcements] event in
+            guard case .didLock(let receipt) = event else { return }
+            announcements.receipts.update { $0.append(receipt) }
+            if receipt.complete { announcements.whenLocked.withLock { $0.take() }?() }
+        }
+        try locker.start()
+    }
+
+    deinit { locker.stop() }
+
+    /// The next receipt that was announced.
+    func next() throws -> LockReceipt {
+        let next = announcements.receipts.wait(until: monotonicDeadline(in: 20)) { $0.isEmpty ? nil : $0.removeFirst() }
+        return try #require(next)
+    }
+
+    /// The first complete receipt that is announced.
+    func nextComplete() throws -> LockReceipt {
+        while true {
+            let receipt = try next()
+            if receipt.complete { return receipt }
+        }
+    }
+
+    /// Locks, and waits until all is purged.
+    func lockWholly() throws {
+        locker.lock(.command)
+        _ = try nextComplete()
+    }
+
+    /// Called by the locker's thread when it has locked the next time, and purged all.
+    func whenLocked(_ body: @escaping @Sendable () -> Void) {
+        announcements.whenLocked.withLock { $0 = body }
+    }
+
+    /// The right secret.
+    var key: Locker.SecretSource {
+        { [masterKey = vault.masterKey] () throws(UnlockRefusal) in UnlockSecret(masterKey) }
+    }
+
+    /// What `unlock` is answered, when it is.
+    func unlock(_ key: Locker.SecretSource? = nil) -> Monitor<Result<Bool, UnlockRefusal>?> {
+        let answer = Monitor<Result<Bool, UnlockRefusal>?>(nil)
+        locker.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
+        return answer
+    }
+
+    /// What `lock` is answered.
+    func lock() throws -> (receipt: LockReceipt, already: Bool) {
+        let answer = Monitor<(LockReceipt, Bool)?>(nil)
+        locker.lock(.command) { receipt, already in answer.update { $0 = (receipt, already) } }
+        let (receipt, already) = try answer.awaited()
+        return (receipt, already)
+    }
+}
+
+extension Monitor {
+    /// What comes, as far as it comes.
+    func awaited<Value>() throws -> Value where State == Value? {
+        try #require(wait(until: monotonicDeadline(in: 20)) { $0 })
+    }
+}

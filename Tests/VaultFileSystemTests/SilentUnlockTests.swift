@@ -1,0 +1,131 @@
+import BackingStore
+import Glibc
+import Synchronization
+import Testing
+import VaultCrypto
+
+@testable import MountedFileSystem
+@testable import VaultFileSystem
+
+/// Unlocks while the store does not answer, and locks that are asked for meanwhile.
+@Suite(.timeLimit(.minutes(20))) struct SilentUnlockTests {
+    private static let overtaken = UnlockRefusal.failed("a lock was asked for meanwhile")
+    private static let unended = "keys of an unlock that was given up"
+
+    /// Told of a locked vault: what is not purged yet, of which an unlock has to keep off; then, by `answer`, what is.
+    private func expectPurge(_ setup: SilentStore, answer: () -> Void) throws {
+        let (receipt, already) = try setup.lock()
+        #expect(already && !receipt.complete)
+        #expect(receipt.unpurged.count == 1 && receipt.unpurged.first?.hasPrefix(Self.unended) == true)
+        #expect(setup.locker.status().lastReceipt == receipt)
+        guard case .failure(.failed) = try setup.unlock(setup.key).awaited() else {
+            Issue.record("another unlock was let in")
+            return
+        }
+        #expect(setup.vault.system.gate.state == .locked)
+        answer()
+        _ = try setup.nextComplete()
+        #expect(setup.vault.system.presentKeys == ["until-first-unlock", "none"])
+        #expect(setup.vault.system.gate.state == .locked)
+        let (second, isAgain) = try setup.lock()
+        #expect(isAgain && second.complete)
+        #expect(try setup.unlock(setup.key).awaited() == .success(false))
+        #expect(setup.vault.system.presentKeys.count == 4)
+    }
+
+    @Test func `a lock does not wait for a secret that is tried on it, says that it is, and stays`() throws {
+        let setup = try SilentStore(.forget)
+        try setup.lockWholly()
+        let (isSilent, isTried) = (Monitor(true), Monitor(false))
+        let key = setup.key
+        let unlock = setup.unlock { () throws(UnlockRefusal) in
+            isTried.update { $0 = true }
+            isSilent.wait { $0 ? nil : () }
+            return try key()
+        }
+        isTried.wait { $0 ? () : nil }
+        try expectPurge(setup) {
+            isSilent.update { $0 = false }
+        }
+        #expect(try unlock.awaited() == .failure(Self.overtaken))
+    }
+
+    @Test func `nor for keys that are brought back, which go again`() throws {
+        let setup = try SilentStore(.forget)
+        let system = setup.vault.system
+        let node = try system.nodes.node(setup.vault.file("file", [1]).id)
+        try setup.lockWholly()
+        let (isHeld, isOpening) = (Monitor(true), Monitor(false))
+        let opening = try BackgroundThread {
+            node.opening.withLock { _ in
+                isOpening.update { $0 = true }
+                isHeld.wait { $0 ? nil : () }
+            }
+        }
+        isOpening.wait { $0 ? () : nil }
+        let unlock = setup.unlock(setup.key)
+        // The first that come.
+        while system.presentKeys.count < 4 { usleep(1000) }
+        try expectPurge(setup) {
+            isHeld.update { $0 = false }
+        }
+        #expect(try unlock.awaited() == .failure(Self.overtaken))
+        opening.join()
+    }
+
+    @Test func `a lock that came with the unlock, right after it, does not wait either`() throws {
+        let setup = try SilentStore(.forget)
+        let isSilent = Monitor(true)
+        defer { isSilent.update { $0 = false } }
+        let (unlock, lock) = (Monitor<Result<Bool, UnlockRefusal>?>(nil), Monitor<LockReceipt?>(nil))
+        setup.whenLocked { [locker = setup.locker, key = setup.key] in
+            locker.unlock {
+                () throws(UnlockRefusal) in
+                isSilent.wait { $0 ? nil : () }
+                return try key()
+            } reply: { outcome in
+                unlock.update { $0 = outcome }
+            }
+            locker.lock(.command) { receipt, _ in lock.update { $0 = receipt } }
+        }
+        setup.locker.lock(.command)
+        let receipt = try lock.awaited()
+        #expect(receipt.unpurged.first?.hasPrefix(Self.unended) == true)
+        #expect(try unlock.awaited() == .failure(Self.overtaken))
+    }
+
+    @Test func `none while the keys of a lock are still being wiped: they would go with the others`() throws {
+        var unpurged: [String] = []
+        // On a busy machine something else may be late, and then the keys are not begun with.
+        for _ in 0..<5 {
+            unpurged = try unpurgedWhileWiping()
+            if unpurged.count == 1 { break }
+        }
+        #expect(unpurged.count == 1 && unpurged.first?.hasPrefix("keys: ") == true, "\(unpurged)")
+    }
+
+    /// What a lock leaves whose keys are still being wiped. Where it is only the keys, an unlock was refused meanwhile.
+    private func unpurgedWhileWiping() throws -> [String] {
+        let setup = try SilentStore(.forget)
+        let gate = setup.vault.system.gate
+        let passage = gate.register()
+        defer { gate.leave(passage) }
+        // Comes after the lock has waited for requests, and is waited for before keys go.
+        setup.caches.whenWiping.withLock { $0 = { gate.enter(passage) } }
+        setup.locker.lock(.command)
+        let first = try setup.next()
+        guard first.unpurged.count == 1 else { return first.unpurged }
+        for _ in 0..<2 {
+            #expect(
+                try setup.unlock(setup.key).awaited()
+                    == .failure(.failed("the vault's store does not answer: its keys are still being wiped")))
+            #expect(gate.state == .locked)
+        }
+        gate.leave(passage)
+        _ = try setup.nextComplete()
+        #expect(setup.vault.system.presentKeys == ["until-first-unlock", "none"])
+        #expect(try setup.unlock(setup.key).awaited() == .success(false))
+        #expect(setup.vault.system.presentKeys.count == 4)
+        return first.unpurged
+    }
+}

@@ -1,0 +1,59 @@
+import BackingStore
+import Synchronization
+import Testing
+
+@testable import MountedFileSystem
+
+/// What a lock does not wait for for ever.
+@Suite(.timeLimit(.minutes(20))) struct StoreTaskTests {
+    private final class Secret: Sendable {}
+
+    private struct Trace: Sendable {
+        weak var secret: Secret?
+    }
+
+    /// Of what a task took, and of what it returned.
+    private final class Traces: Sendable {
+        let taken = Mutex(Trace())
+        let returned = Mutex(Trace())
+        var count: Int {
+            (taken.withLock { $0.secret } == nil ? 0 : 1) + (returned.withLock { $0.secret } == nil ? 0 : 1)
+        }
+    }
+
+    private let isHeld = Monitor(true)
+    private let traces = Traces()
+    /// How many secrets are there when it ends.
+    private let left = Monitor<Int?>(nil)
+
+    private func begin() -> StoreTask<Secret> {
+        let taken = Secret()
+        traces.taken.withLock { $0.secret = taken }
+        return StoreTask(Monitor(Locker.Inbox())) { [isHeld, traces] in
+            isHeld.wait { $0 ? nil : () }
+            let returned = withExtendedLifetime(taken) { Secret() }
+            traces.returned.withLock { $0.secret = returned }
+            return returned
+        } whenEnded: { [left, traces] in
+            left.update { $0 = traces.count }
+        }
+    }
+
+    @Test("One that was given up has nothing any more when it says that it has ended")
+    func abandoned() throws {
+        let task = begin()
+        #expect(task.wait(milliseconds: 1) == nil)
+        task.abandon()
+        #expect(traces.count == 1)
+        isHeld.update { $0 = false }
+        #expect(try left.awaited() == 0)
+    }
+
+    @Test("Another has its result, and not what that was made of")
+    func awaited() throws {
+        let task = begin()
+        isHeld.update { $0 = false }
+        #expect(try left.awaited() == 1)
+        #expect(task.wait(milliseconds: 20_000) != nil)
+    }
+}

@@ -1,0 +1,80 @@
+import BackingStore
+import Foundation
+import Glibc
+import Synchronization
+import SystemPackage
+import TestSupport
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultStore
+
+/// A vault of an ordinary user, with directories and files that are closed to him, to be rekeyed. Seen by root, who changes
+/// no mode for it.
+final class ClosedVault {
+    private static let times = [
+        timespec(tv_sec: 1_000_000_000, tv_nsec: 5), timespec(tv_sec: 1_100_000_000, tv_nsec: 7),
+    ]
+
+    let vault: RekeyVault
+    var path: String { vault.path }
+    /// Where what has these plaintext paths lies, before the rekey.
+    let backing: [String: String]
+
+    /// - Parameter modes: of what `fill` makes, by plaintext path.
+    init(modes: [String: mode_t], _ fill: (VerifierVaultWriter) throws -> Void) throws {
+        vault = try OrdinaryUser.act { try RekeyVault(fill) }
+        let inner = vault.vault
+        backing = try Dictionary(uniqueKeysWithValues: modes.keys.map { ($0, try inner.backing($0)) })
+        for (name, mode) in modes.sorted(by: { $0.key > $1.key }) {
+            let path = backing[name] ?? ""
+            #expect(utimensat(AT_FDCWD, path, Self.times, 0) == 0 && chmod(path, mode) == 0, "\(name)")
+        }
+        #expect(utimensat(AT_FDCWD, path, Self.times, 0) == 0)
+    }
+
+    /// All that must stay, times and modes of the root too.
+    static func tree(_ path: String) throws -> [String: RekeyVault.Shown] {
+        try RekeyVault.tree(at: path, isReadOnly: true)
+    }
+
+    /// As a mount of its owner's for writing does, and one for reading.
+    static func open(_ path: String, isReadOnly: Bool = false) throws {
+        try OrdinaryUser.act {
+            let (directory, masterKey, _) = try RekeyVault.open(path)
+            let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+            _ = try withExtendedLifetime(directory) {
+                try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: isReadOnly)
+            }
+        }
+    }
+
+    /// To the end or as far as it gets, by its owner.
+    /// - Returns: the problems too, each with its path.
+    static func rekey(
+        _ path: String, threads: Int = 2, before: @escaping RekeyHook = { _ in }
+    ) throws -> (outcome: RekeyOutcome, problems: [String]) {
+        let problems = Problems()
+        let outcome = try OrdinaryUser.act {
+            try RekeyVault.rekey(
+                path, threads: threads, before: before,
+                onProblem: { path, reason in problems.add("\(path): \(reason)") })
+        }
+        return (outcome, problems.all)
+    }
+
+    /// Whether nothing of what a rekey notes meanwhile lies in the vault.
+    static func isClean(_ path: String) throws -> Bool {
+        try FileManager.default.subpathsOfDirectory(atPath: path).allSatisfy { entry in
+            !["vaultfs.rekey", "vaultfs.modes", "vaultfs.tmp."].contains { entry.contains($0) }
+        }
+    }
+}
+
+/// What a rekey cannot do, from whatever thread.
+private final class Problems: Sendable {
+    private let state = Mutex<[String]>([])
+    var all: [String] { state.withLock { $0.sorted() } }
+    func add(_ problem: String) { state.withLock { $0.append(problem) } }
+}

@@ -1,0 +1,241 @@
+import BackingStore
+import Foundation
+import Glibc
+import Synchronization
+import SystemPackage
+import TestSupport
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultStore
+
+/// What cannot be read while a vault is rekeyed is neither gone, nor somebody else's, nor done (FileFormat: Store-28).
+@Suite(.timeLimit(.minutes(20))) struct RekeyDoubtTests {
+    /// Fails the first calls of a kind for each path.
+    private final class Faults: Sendable {
+        private let seen = Mutex<[String: Int]>([:])
+
+        /// - Parameter number: from 1: which of the calls for a path fails.
+        func once(_ path: String, number: Int = 1) -> Int32 {
+            let count = seen.withLock { seen in
+                seen[path, default: 0] += 1
+                return seen[path]
+            }
+            return count == number ? EIO : 0
+        }
+    }
+
+    private func file(_ path: String) -> String { URL(filePath: path).lastPathComponent }
+
+    private func isRekeying(_ vault: RekeyVault) throws -> Bool {
+        try VaultDirectory.open(FilePath(vault.path)).configuration.isRekeying
+    }
+
+    @Test("a slot of the journal stays where the file that it may be of cannot be read")
+    func journalSlot() throws {
+        let vault = try RekeyVault { writer in try writer.file("file", count: 5000) }
+        try RekeyVault.beginWithJournaledFile(vault.path)
+        // What tells whose a slot is are the first 16 bytes.
+        let outcome = try ReadFault.during(
+            in: vault.path,
+            { kind, _ in
+                if case .bytes(count: 16) = kind { EIO } else { 0 }
+            }, { try RekeyVault.rekey(vault.path) })
+        #expect(!outcome.isFinished && outcome.totals.problems > 0)
+        #expect(try isRekeying(vault))
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        try RekeyVault.expectRetained(vault.path)
+    }
+
+    @Test("what has lost its name and cannot be read may be the vault's", arguments: [true, false])
+    func nameless(isDirectory: Bool) throws {
+        let long = RekeyVault.long
+        let vault = try RekeyVault { writer in
+            if isDirectory {
+                try writer.file("file", count: 10, in: try writer.directory(long))
+            } else {
+                try writer.file(long, count: 10)
+            }
+        }
+        let entry = try vault.vault.backing(long)
+        let sidecar = try VerifierVault.contents(entry + ".name")
+        unlink(entry + ".name")
+        let unreadable = isDirectory ? entry + "/vaultfs.dir" : entry
+        let outcome = try ReadFault.during(
+            in: vault.path,
+            { kind, path in
+                if case .bytes = kind, path == unreadable { EIO } else { 0 }
+            }, { try RekeyVault.rekey(vault.path) })
+        #expect(!outcome.isFinished && outcome.totals.problems > 0)
+        #expect(try isRekeying(vault))
+        try Data(sidecar).write(to: URL(filePath: entry + ".name"))
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try RekeyVault.notes(vault.path).isEmpty)
+    }
+
+    /// A file, or a link, with three names in three directories.
+    private static func several(isLink: Bool) throws -> RekeyVault {
+        try RekeyVault { writer in
+            if isLink {
+                try writer.root.makeLink(ascii("1"), target: ascii("elsewhere"), owner: nil)
+            } else {
+                try writer.file("1", count: 5000)
+            }
+            for name in ["2", "3"] {
+                try writer.directory("in \(name)").link(
+                    ascii(name), to: try writer.root.encode(ascii("1")).entry, in: writer.root.descriptor)
+            }
+        }
+    }
+
+    @Test("a file stays one where some of its names could not be read at first", arguments: [1, 2, 3])
+    func names(unread: Int) throws {
+        let vault = try Self.several(isLink: false)
+        let before = try RekeyVault.tree(at: vault.path)
+        let names = ["1", "in 2/2", "in 3/3"]
+        #expect(before["1"]?.names == names)
+        let hidden = try names.prefix(unread).map { try vault.vault.backing($0) }
+        let faults = Faults()
+        let outcome = try ReadFault.during(
+            in: vault.path,
+            { kind, path in
+                if case .bytes = kind, hidden.contains(path) { faults.once(path) } else { 0 }
+            }, { try RekeyVault.rekey(vault.path) })
+        #expect(!outcome.isFinished && outcome.totals.problems > 0)
+        #expect(try RekeyVault.tree(at: vault.path)["1"]?.names == names)
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try RekeyVault.tree(at: vault.path) == before)
+    }
+
+    @Test(
+        "a file or link stays one where a directory with one of its names could not be listed at first",
+        arguments: [true, false])
+    func namesInDirectory(isLink: Bool) throws {
+        let vault = try Self.several(isLink: isLink)
+        let before = try RekeyVault.tree(at: vault.path)
+        let directory = try vault.vault.backing("in 2")
+        let faults = Faults()
+        let outcome = try ReadFault.during(
+            in: vault.path,
+            { kind, path in
+                if case .entries = kind, path == directory { faults.once(path) } else { 0 }
+            }, { try RekeyVault.rekey(vault.path) })
+        #expect(!outcome.isFinished && outcome.totals.problems > 0)
+        #expect(try RekeyVault.tree(at: vault.path)["1"]?.names == ["1", "in 2/2", "in 3/3"])
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try RekeyVault.tree(at: vault.path) == before)
+    }
+
+    @Test("of a file that has a name outside of the vault those in it are rekeyed, and it is said")
+    func nameOutside() throws {
+        let vault = try RekeyVault { writer in
+            for name in ["one", "two"] { try writer.file(name, count: 5000) }
+            try writer.root.link(
+                ascii("two again"), to: try writer.root.encode(ascii("two")).entry, in: writer.root.descriptor)
+        }
+        let before = try RekeyVault.tree(at: vault.path)
+        let outside = ["one", "two"].map { vault.path + "." + $0 }
+        defer { for path in outside { unlink(path) } }
+        for name in ["one", "two"] { #expect(link(try vault.vault.backing(name), vault.path + "." + name) == 0) }
+        let contents = try outside.map { try VerifierVault.contents($0) }
+        let outcome = try RekeyVault.rekey(vault.path)
+        #expect(outcome.isFinished && outcome.totals.elsewhere == 2)
+        #expect(try RekeyVault.tree(at: vault.path) == before)
+        #expect(try outside.map { try VerifierVault.contents($0) } == contents)
+    }
+
+    @Test("a sidecar whose entry cannot be looked at does not stay under the old key")
+    func sidecar() throws {
+        let vault = try RekeyVault { writer in try writer.file(RekeyVault.long, count: 10) }
+        let before = try RekeyVault.tree(at: vault.path)
+        let entry = try vault.vault.backing(RekeyVault.long)
+        let faults = Faults()
+        let outcome = try ReadFault.during(
+            in: vault.path,
+            { kind, path in
+                if case .status = kind, path == entry { faults.once(path) } else { 0 }
+            }, { try RekeyVault.rekey(vault.path) })
+        #expect(!outcome.isFinished && outcome.totals.problems > 0)
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try RekeyVault.tree(at: vault.path) == before)
+        #expect(try !FileManager.default.contentsOfDirectory(atPath: vault.path).contains(file(entry) + ".name"))
+    }
+
+    @Test("a sidecar without an entry goes, or keeps the rekey unfinished", arguments: [true, false])
+    func orphanedSidecar(canBeRead: Bool) throws {
+        let vault = try RekeyVault { writer in
+            try writer.file(RekeyVault.long, count: 10)
+            _ = try writer.directory("directory")
+        }
+        let entry = try vault.vault.backing(RekeyVault.long)
+        try RekeyVault.rekey(
+            vault.path,
+            before: { (point) throws(StoreError) in
+                if point == .finish { throw .system(.canceled) }
+            })
+        // As an error has left it; everything else is of the new epoch.
+        let orphan = try RekeyVault.backing("directory", in: vault.path) + "/" + file(entry)
+        try Data([UInt8](repeating: 1, count: 272)).write(to: URL(filePath: orphan + ".name"))
+        let outcome = try ReadFault.during(
+            in: vault.path,
+            { kind, path in
+                if case .status = kind, path == orphan, !canBeRead { EIO } else { 0 }
+            }, { try RekeyVault.rekey(vault.path) })
+        #expect(outcome.isFinished == canBeRead && outcome.totals.problems == (canBeRead ? 0 : 1))
+        #expect(FileManager.default.fileExists(atPath: orphan + ".name") == !canBeRead)
+        if !canBeRead { #expect(try RekeyVault.rekey(vault.path).isFinished) }
+    }
+
+    @Test("a step of a file's names that cannot be undone wholly is not taken for undone")
+    func undoneNames() throws {
+        let vault = try RekeyVault { writer in
+            try writer.file("0", count: 10)
+            let entry = try writer.root.encode(ascii("0")).entry
+            for number in 1..<5 { try writer.root.link(ascii("\(number)"), to: entry, in: writer.root.descriptor) }
+        }
+        let before = try RekeyVault.tree(at: vault.path)
+        let entries = try (0..<5).map { try vault.vault.backing("\($0)") }
+        let faults = Faults()
+        let renamed = Mutex(0)
+        // Done for one name, not for the second; going back the first cannot be looked at the second time.
+        #expect(throws: VaultError.self) {
+            try ReadFault.during(
+                in: vault.path,
+                { kind, path in
+                    if case .status = kind, entries.contains(path) { faults.once(path, number: 3) } else { 0 }
+                },
+                {
+                    try RekeyVault.rekey(
+                        vault.path, threads: 1,
+                        before: { (point) throws(StoreError) in
+                            guard point == .renameLink else { return }
+                            let number = renamed.withLock { number in
+                                number += 1
+                                return number
+                            }
+                            if number == 2 { throw .system(.notPermitted) }
+                        })
+                })
+        }
+        #expect(try RekeyVault.tree(at: vault.path) == before)
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try RekeyVault.tree(at: vault.path) == before)
+    }
+
+    @Test("a leftover directory that cannot be listed keeps its record")
+    func leftoverDirectory() throws {
+        let vault = try RekeyVault { writer in
+            try writer.file("file", count: 10, in: try writer.directory("directory"))
+        }
+        let leftover = vault.path + "/vaultfs.tmp.77"
+        #expect(rename(try vault.vault.backing("directory"), leftover) == 0)
+        let outcome = try ReadFault.during(
+            in: vault.path,
+            { kind, path in
+                if case .entries = kind, path == leftover { EIO } else { 0 }
+            }, { try RekeyVault.rekey(vault.path) })
+        #expect(!outcome.isFinished && outcome.totals.problems == 1)
+        #expect(FileManager.default.fileExists(atPath: leftover + "/vaultfs.dir"))
+    }
+}

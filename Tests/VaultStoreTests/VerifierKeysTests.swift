@@ -1,0 +1,51 @@
+import Foundation
+import Synchronization
+import Testing
+
+@testable import VaultStore
+
+/// To keys that are not the vault's everything looks damaged: nothing may be repaired by them.
+@Suite struct VerifierKeysTests {
+    /// What a verifier says of the keys.
+    private func misfit(_ path: String) throws -> String? {
+        let (directory, masterKey, _) = try RekeyVault.open(path)
+        let verifier = try Verifier(directory: directory, masterKey: masterKey)
+        _ = try verifier.run(onFinding: { _ in })
+        return verifier.keys.misfit
+    }
+
+    @Test("Store-32: a vaultfs.json of before a rekey, at its end or in its middle", arguments: [true, false])
+    func older(_ isFinished: Bool) throws {
+        let vault = try RekeyVault()
+        let json = URL(filePath: vault.path + "/vaultfs.json")
+        let older = try Data(contentsOf: json)
+        #expect(try misfit(vault.path) == nil)
+        if isFinished {
+            try RekeyVault.rekey(vault.path)
+        } else {
+            let replaced = Mutex(0)
+            let outcome = try RekeyVault.rekey(
+                vault.path, threads: 1,
+                before: { point in if point == .replaceEntry { replaced.withLock { $0 += 1 } } },
+                isStopped: { replaced.withLock { $0 > 1 } })
+            #expect(!outcome.isFinished)
+        }
+        #expect(try misfit(vault.path) == nil)
+        let newer = try Data(contentsOf: json)
+        try older.write(to: json)
+        #expect(try misfit(vault.path) == "parts of the vault were rekeyed after this vaultfs.json was written")
+        try newer.write(to: json)
+        #expect(try misfit(vault.path) == nil)
+    }
+
+    @Test("another vault's vaultfs.json; one record that is damaged is damage")
+    func another() throws {
+        let vault = try RekeyVault()
+        let other = try RekeyVault()
+        try vault.vault.edit(vault.path + "/vaultfs.dir") { $0[30] ^= 1 }
+        #expect(try misfit(vault.path) == nil)
+        let json = URL(filePath: vault.path + "/vaultfs.json")
+        try Data(contentsOf: URL(filePath: other.path + "/vaultfs.json")).write(to: json)
+        #expect(try misfit(vault.path) == "nothing in the vault opens with the keys of this vaultfs.json")
+    }
+}
