@@ -71,30 +71,42 @@ extension TreeTransfer {
     private func mayBecomeLink(
         _ existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
     ) throws(TransferFailure) -> Bool {
-        guard try mayReplace(existing, object) else { return false }
+        let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
+        if status.st_mode & S_IFMT == S_IFDIR { return false }
         if options.isReplacing { return true }
+        guard Self.mayHaveContents(status, of: object) else { return false }
         return try difference(existing, object, workspace) == nil
     }
 
-    /// Whether a former transfer has made it.
+    /// Whether it is worth to compare the contents.
+    private static func mayHaveContents(_ status: stat, of object: SourceObject<Source.Item>) -> Bool {
+        object.kind == S_IFREG && status.st_mode & S_IFMT == S_IFREG && status.st_size == object.status.st_size
+    }
+
+    /// Whether a former transfer has made it, or its contents are the same: then it is completed.
     private func isComplete(
         _ existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
     ) throws(TransferFailure) -> Bool {
         let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
-        guard TransferStamp.isSame(status, object.status) else { return false }
+        let isSame = TransferStamp.isSame(status, object.status)
         switch object.kind {
         case S_IFREG:
+            // A kill while a file of a vault was being sealed leaves it with the time of that.
+            guard isSame || !options.isReplacing && Self.mayHaveContents(status, of: object) else { return false }
             let isVouchedFor = (try? destination.isVouchedFor(existing, workspace)) == true
-            if isVouchedFor && !options.looksAtContents { return true }
+            if isSame && isVouchedFor && !options.looksAtContents { return true }
             // The former transfer was killed, and a power cut may have taken some of it.
             if try difference(existing, object, workspace) != nil { return false }
-            if isVouchedFor { return true }
-            try writing(object.path) { () throws(StoreError) in try destination.vouch(for: existing, workspace) }
+            if !isVouchedFor {
+                try writing(object.path) { () throws(StoreError) in try destination.vouch(for: existing, workspace) }
+            }
+            if !isSame { try keep(object.status, of: object.item, on: existing, path: object.path, workspace) }
             return true
         case S_IFLNK:
+            guard isSame else { return false }
             let target = try reading { () throws(StoreError) in try source.linkTarget(of: object.item) }
             return (try? destination.linkTarget(of: existing)) == target
-        default: return status.st_rdev == object.status.st_rdev
+        default: return isSame && status.st_rdev == object.status.st_rdev
         }
     }
 

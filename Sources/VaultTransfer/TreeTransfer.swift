@@ -8,7 +8,7 @@ package import VaultStore
 ///
 /// Everything is made under a temporary name beside its own, which it gets when it is whole: a transfer that was
 /// interrupted, however, goes on with what is not there. What is there with the same type, size and time is taken for
-/// the same. No directory is ever replaced.
+/// the same; a file with the same contents gets its source's. No directory is ever replaced.
 package final class TreeTransfer<Source: TransferTree, Destination: TransferTree>: Sendable {
     typealias Directory = TransferDirectory<Source.Item, Destination.Item>
 

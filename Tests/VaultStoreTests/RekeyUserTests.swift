@@ -54,6 +54,40 @@ import VaultFormat
         #expect(try ClosedVault.isClean(vault.path) && RekeyVault.notes(vault.path).isEmpty)
     }
 
+    @Test("a closed file with many names, which many threads come to at once: it stays closed")
+    func namesOfOneFile() throws {
+        let vault = try ClosedVault(modes: ["file": 0]) { writer in
+            try writer.file("file", count: 10)
+            let entry = try writer.root.encode(ascii("file")).entry
+            for number in 0..<60 {
+                try writer.root.link(ascii("name \(number)"), to: entry, in: writer.root.descriptor)
+            }
+        }
+        let before = try ClosedVault.tree(vault.path)
+        // Those that have opened it and not closed it again: a second one takes the mode of that moment for its own, or
+        // finds it closed.
+        let root = vault.path
+        let inside = Mutex<(threads: Set<pthread_t>, most: Int)>(([], 0))
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .setAttributes, call.path != root, !call.path.contains("/vaultfs.") else { return 0 }
+            let isOpening = inside.withLock { inside in
+                defer { inside.most = max(inside.most, inside.threads.count) }
+                if inside.threads.remove(pthread_self()) != nil { return false }
+                return inside.threads.insert(pthread_self()).inserted
+            }
+            // As if it were held up there.
+            if isOpening { usleep(500) }
+            return 0
+        }
+        try CallWatcher.watch(root, includesAttributes: true, answer) {
+            let (outcome, problems) = try ClosedVault.rekey(vault.path, threads: 8)
+            #expect(outcome.isFinished && problems == [])
+        }
+        #expect(inside.withLock(\.most) == 1)
+        expectSame(try ClosedVault.tree(vault.path), before)
+        #expect(try ClosedVault.isClean(vault.path))
+    }
+
     @Test("another's directory: all else is rekeyed, what cannot be is named, and the vault is read and written")
     func anothersDirectory() throws {
         let vault = try ClosedVault(modes: ["other": 0o755, "private": 0o700, "mine/file": 0o444, "mine": 0o555]) {

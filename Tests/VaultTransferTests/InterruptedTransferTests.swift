@@ -55,6 +55,30 @@ import Testing
         #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("out/empty")) == [])
     }
 
+    @Test func `killed while a file was being sealed, which moved its time and took its set-id bits: the next goes on`() throws {
+        let place = try TransferPlace()
+        let make = """
+            mkdir $1; printf one >$1/file; printf two >$1/other; printf sealed >$1/first; ln $1/first $1/second
+            chmod 6755 $1/file; touch -d 2001-01-01 $1/*
+            """
+        try Command(["sh", "-c", make, "sh", place.path("tree")]).run().succeeded()
+        try place.importing("tree").run().succeeded()
+        for path in try place.backingFiles() {
+            // What a write of the header does.
+            #expect(chmod(path, 0o755) == 0 && utimensat(AT_FDCWD, path, nil, 0) == 0)
+        }
+        // Other contents of the same size are no such file.
+        try Command(["sh", "-c", "printf TWO >$1", "sh", place.path("tree/other")]).run().succeeded()
+        let refused = try place.importing("tree", options: ["--json"]).run()
+        #expect(refused.exitCode == FailureCode.incomplete.rawValue)
+        let fields = try place.fields(refused)
+        #expect(fields["present"] as? Int == 3 && fields["files"] as? Int == 0, "\(refused)")
+        try place.exporting(to: "out").run().succeeded()
+        #expect(try String(contentsOfFile: place.path("out/other"), encoding: .utf8) == "two")
+        try Command(["rm", place.path("tree/other"), place.path("out/other")]).run().succeeded()
+        try place.expectSame("tree", "out")
+    }
+
     @Test func `a signal ends it in good order`() throws {
         for _ in 0..<5 {
             let place = try TransferPlace()

@@ -28,6 +28,9 @@ final class RekeyNotes: Sendable {
     private let rootStatus: stat
     private let admit: @Sendable () throws(StoreError) -> Void
     private let state = Mutex(State())
+    /// Held while something is opened to its owner: by another of its names a second thread may come to the same file, and
+    /// would take the mode of that moment for its own, or find it closed again.
+    private let opening = Mutex<Void>(())
 
     /// Nil where no rekey is unfinished.
     /// - Parameter admit: asked before anything is changed.
@@ -73,20 +76,24 @@ final class RekeyNotes: Sendable {
     }
 
     /// As `Descriptor.whileReadable`, noted where the mode has to be changed for it.
-    func whileReadable<Result>(
+    func whileReadable<Result: Sendable>(
         _ file: Descriptor, at path: [[UInt8]], _ body: () throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         try noting(file, at: path) { () throws(StoreError) in try file.whileReadable(body) }
     }
 
-    private func noting<Result>(
+    private func noting<Result: Sendable>(
         _ file: Descriptor, at path: [[UInt8]], _ body: () throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
-        let status = try file.status()
-        guard status.denies(0o400) else { return try body() }
-        try note(path, status)
-        defer { release() }
-        return try body()
+        // To root nothing is closed.
+        if geteuid() == 0 { return try body() }
+        return try opening.withLock { (_) throws(StoreError) -> Result in
+            let status = try file.status()
+            guard status.denies(0o400) else { return try body() }
+            try note(path, status)
+            defer { release() }
+            return try body()
+        }
     }
 
     /// The root's times, which what is made and removed in it has moved. Best effort.

@@ -19,8 +19,9 @@ struct ImportCommand: ParsableCommand {
             it get those of the source.
 
             Interrupted, the same command goes on where it was: what is there with the same type, size and time is \
-            skipped, and what is not whole has a name that begins with .vaultfs-transfer-, which the next import removes. \
-            A file that is there and differs is an error, unless --overwrite is given. A file that cannot be read, or is \
+            skipped, a file with the same contents and another time gets that of its source, and what is not whole has a \
+            name that begins with .vaultfs-transfer-, which the next import removes. A file that is there and has other \
+            contents is an error, unless --overwrite is given. A file that cannot be read, or is \
             written to meanwhile, is named on stderr, the others are imported, and the exit code is \
             \(FailureCode.incomplete.rawValue).
 
