@@ -55,7 +55,7 @@ import Testing
         #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("out/empty")) == [])
     }
 
-    @Test func `killed while a file was being sealed, which moved its time and took its set-id bits: the next goes on`() throws {
+    @Test func `killed within a seal, which has moved a time and taken set-id bits: the next goes on`() throws {
         let place = try TransferPlace()
         let make = """
             mkdir $1; printf one >$1/file; printf two >$1/other; printf sealed >$1/first; ln $1/first $1/second
