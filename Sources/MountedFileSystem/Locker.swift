@@ -124,9 +124,14 @@ package final class Locker: LockObserver, Sendable {
     /// takes the session down relies on it.
     package func stop() {
         inbox.update { $0.isStopping = true }
-        thread.withLock { $0.take()?.join() }
+        let isFirst = thread.withLock { thread in
+            defer { thread = nil }
+            thread?.join()
+            return thread != nil
+        }
         leaseTimer.withLock { $0.take() }?.stop()
-        _ = bounded { [lease] in lease?.noteTime() }
+        // Once: whoever asks later may find the vault given up.
+        if isFirst { _ = bounded { [lease] in lease?.noteTime() } }
     }
 
     /// Has the locker look again when the lease ends; nil: no more.
@@ -186,9 +191,9 @@ package final class Locker: LockObserver, Sendable {
     // MARK: What requests tell
 
     package func refused() {
-        let count = fileSystem.counters.refusedRequests.total
-        let milliseconds = monotonicMilliseconds()
         let unreported = announced.withLock { announced -> UInt64 in
+            // In the lock: of two threads the later one is to have the later count.
+            let (count, milliseconds) = (fileSystem.counters.refusedRequests.total, monotonicMilliseconds())
             // Programs that try again and again are not to flood whoever listens.
             guard milliseconds - announced.milliseconds >= 1000 else { return 0 }
             defer { announced = (milliseconds, count) }

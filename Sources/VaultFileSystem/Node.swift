@@ -30,9 +30,26 @@ package final class Node: TableNode, @unchecked Sendable {
     /// What sealing does to the backing file's attributes: to programs it is no change.
     indirect enum Sealing {
         /// It is at work, and this is what they see.
-        case atWork(stat)
-        /// The ctime that it has moved, and what it was.
-        case done(moved: timespec, shown: timespec)
+        case atWork(Shown)
+        /// It has moved the backing ctime, in nanoseconds, from `since` to `moved`.
+        case done(Shown, since: Int, moved: Int)
+
+        var shown: Shown {
+            switch self {
+            case .atWork(let shown), .done(let shown, _, _): shown
+            }
+        }
+    }
+
+    /// What sealing changes.
+    struct Shown {
+        var mode: mode_t
+        var modified: timespec
+        var changed: timespec
+
+        init(_ status: stat) {
+            (mode, modified, changed) = (status.st_mode, status.st_mtim, status.st_ctim)
+        }
     }
 
     /// Held while the file is opened, so that there is one `EncryptedFile` and no two.
@@ -47,11 +64,12 @@ package final class Node: TableNode, @unchecked Sendable {
     func noteSealing(before: stat, after: stat?) {
         opening.withLock { state in
             guard let after else {
-                state.sealing = .atWork(Self.without(state.sealing, before))
+                state.sealing = .atWork(Shown(Self.without(state.sealing, before)))
                 return
             }
-            let shown = if case .atWork(let seen) = state.sealing { seen.st_ctim } else { before.st_ctim }
-            state.sealing = .done(moved: after.st_ctim, shown: shown)
+            state.sealing = .done(
+                state.sealing?.shown ?? Shown(before), since: before.changedNanoseconds,
+                moved: after.changedNanoseconds)
         }
     }
 
@@ -63,11 +81,17 @@ package final class Node: TableNode, @unchecked Sendable {
     private static func without(_ sealing: Sealing?, _ status: stat) -> stat {
         var result = status
         switch sealing {
-        case .atWork(let seen):
-            (result.st_mode, result.st_mtim, result.st_ctim) = (seen.st_mode, seen.st_mtim, seen.st_ctim)
-        case .done(let moved, let shown):
-            let isMoved = moved.tv_sec == status.st_ctim.tv_sec && moved.tv_nsec == status.st_ctim.tv_nsec
-            if isMoved { result.st_ctim = shown }
+        case .atWork(let shown):
+            (result.st_mode, result.st_mtim, result.st_ctim) = (shown.mode, shown.modified, shown.changed)
+        case .done(let shown, let since, let moved):
+            let changed = status.changedNanoseconds
+            if changed == moved {
+                // Its times may be newer all the same, by a clock that ticks.
+                result.st_ctim = shown.changed
+            } else if since < changed && changed < moved {
+                // Asked while it was at work, and answered after.
+                (result.st_mode, result.st_mtim, result.st_ctim) = (shown.mode, shown.modified, shown.changed)
+            }
         case nil: break
         }
         return result
@@ -81,4 +105,9 @@ package final class Node: TableNode, @unchecked Sendable {
 
     /// The file, where it is open.
     var openFile: EncryptedFile? { opening.withLock { $0.file } }
+}
+
+extension stat {
+    /// ctime, which the store's clock sets; what is beyond 2262 wraps.
+    fileprivate var changedNanoseconds: Int { st_ctim.tv_sec &* 1_000_000_000 &+ st_ctim.tv_nsec }
 }

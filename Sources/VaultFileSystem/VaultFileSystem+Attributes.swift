@@ -57,8 +57,8 @@ extension VaultFileSystem {
         _ node: Node, _ length: UInt64, _ handle: FileHandle?, _ workspace: Workspace
     ) throws(StoreError) {
         if let handle { return try handle.file.setLength(length, workspace: workspace) }
-        let temporary = FileHandle(
-            file: length == 0 ? try openTruncated(node, workspace) : try openFile(node), node: node, flags: O_RDWR)
+        let temporary = self.handle(
+            length == 0 ? try openTruncated(node, workspace) : try openFile(node), node, flags: O_RDWR)
         defer { release(temporary) }
         if length > 0 { try temporary.file.setLength(length, workspace: workspace) }
     }

@@ -52,18 +52,24 @@ extension VaultFileSystem {
         } catch .damaged {
             usable = nil
         }
-        guard let file = usable else {
-            return try node.opening.withLock { (state) throws(StoreError) -> EncryptedFile in
+        let isCut: Bool
+        let file: EncryptedFile
+        if let usable {
+            (file, isCut) = (usable, false)
+        } else {
+            (file, isCut) = try node.opening.withLock { (state) throws(StoreError) -> (EncryptedFile, Bool) in
+                // Another thread has cut it meanwhile, and has it open.
+                if let file = state.file { return (file, false) }
                 let parentClass = try nodes.name(of: node).map { (name) throws(StoreError) in
                     try directory(name.parent).protectionClass
                 }
                 let file = try EncryptedFile.openTruncated(
                     try openBacking(node, flags: O_RDWR), class: parentClass ?? .complete, in: store)
                 hold(file, &state, node)
-                return file
+                return (file, true)
             }
         }
-        try file.setLength(0, workspace: workspace)
+        if !isCut { try file.setLength(0, workspace: workspace) }
         return file
     }
 
@@ -97,7 +103,8 @@ extension VaultFileSystem {
         return handle(file, node, flags: flags)
     }
 
-    private func handle(_ file: EncryptedFile, _ node: Node, flags: Int32) -> FileHandle {
+    /// A handle, which is counted until `release`.
+    func handle(_ file: EncryptedFile, _ node: Node, flags: Int32) -> FileHandle {
         let handle = FileHandle(file: file, node: node, flags: flags)
         fileHandles.add(1, ordering: .acquiringAndReleasing)
         if handle.isWriting { writers.add(1, ordering: .acquiringAndReleasing) }

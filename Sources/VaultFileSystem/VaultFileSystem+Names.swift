@@ -114,8 +114,9 @@ extension VaultFileSystem {
         let encoded = try directory.encode(name)
         let status = try directory.status(of: encoded.entry)
         let going = openIfJournaled(encoded.entry, status, in: directory)
+        let pin = pinIfKnown(encoded.entry, status, in: directory)
         try directory.unlink(encoded)
-        removed(status, parentNode, encoded.entry)
+        removed(status, pin, parentNode, encoded.entry)
         forgetSlots(of: going)
     }
 
@@ -134,7 +135,7 @@ extension VaultFileSystem {
             nodes.find(status)?.opening.withLock { $0.removedDirectory = nil }
             throw error
         }
-        removed(status, parentNode, encoded.entry)
+        removed(status, nil, parentNode, encoded.entry)
     }
 
     /// A program may be in a directory that goes: stat(2) of "." works on.
@@ -143,10 +144,22 @@ extension VaultFileSystem {
         node.opening.withLock { $0.removedDirectory = directory }
     }
 
+    /// Holds what is about to lose a name until the table knows of it: the store gives the inode number of what has lost its
+    /// last one to the next file that is made, which would be taken for it. Nil where the kernel does not know it.
+    private func pinIfKnown(_ entry: [UInt8], _ status: stat, in directory: OpenDirectory) -> Descriptor? {
+        guard nodes.find(status) != nil else { return nil }
+        return try? Descriptor(at: directory.descriptor.fd, entry, flags: linux_O_PATH)
+    }
+
     /// Book-keeping for a name that is gone from the store.
-    private func removed(_ status: stat, _ parent: Node, _ entry: [UInt8]) {
+    /// - Parameters:
+    ///   - status: of before.
+    ///   - pin: of what had the name, but for a directory, which is kept where somebody is in it.
+    private func removed(_ status: stat, _ pin: Descriptor?, _ parent: Node, _ entry: [UInt8]) {
+        defer { withExtendedLifetime(pin) {} }
         guard let node = nodes.find(status) else { return }
-        let isLast = node.isDirectory || status.st_nlink <= 1
+        // Another of its names may have gone at the same time; and not every store counts them.
+        let isLast = node.isDirectory || status.st_nlink <= 1 || (try? pin?.status().st_nlink) == 0
         nodes.removeName(node, parent: parent, entry: entry, isLast: isLast)
         if node.isDirectory { directories.remove(node) }
         if isLast, let file = node.openFile { store.sealer.forget(file) }
@@ -172,6 +185,7 @@ extension VaultFileSystem {
         let target = try? newDirectory.status(of: newEncoded.entry)
         if let target, target.st_mode & S_IFMT == S_IFDIR, flags == 0 { keepIfInUse(target) }
         let going = target.flatMap { openIfJournaled(newEncoded.entry, $0, in: newDirectory) }
+        let pin = target.flatMap { pinIfKnown(newEncoded.entry, $0, in: newDirectory) }
         do throws(StoreError) {
             try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
         } catch {
@@ -185,7 +199,7 @@ extension VaultFileSystem {
             if flags == linux_RENAME_EXCHANGE {
                 if let node = nodes.find(target) { nodes.moveName(node, from: newPlace, to: oldName) }
             } else {
-                removed(target, newNode, newEncoded.entry)
+                removed(target, pin, newNode, newEncoded.entry)
                 forgetSlots(of: going)
             }
         }
