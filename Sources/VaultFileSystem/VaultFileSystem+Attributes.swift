@@ -21,7 +21,10 @@ extension VaultFileSystem {
         if let file = node.openFile { return plaintextAttributes(try file.reader.status(), of: node) }
         if node.isDirectory { return try directoryStatus(node) }
         let status = try atName(of: node) { (directory, entry) throws(StoreError) -> stat in
-            try directory.status(of: entry)
+            let status = try directory.status(of: entry)
+            // Since it was looked up there, another may have been given the name.
+            guard NodeKey(status) == node.key else { throw .system(.staleNFSFileHandle) }
+            return status
         }
         return plaintextAttributes(status, of: node)
     }
@@ -45,12 +48,14 @@ extension VaultFileSystem {
         if let handle { try admit(handle) } else { try admit(node, .attributes) }
         if let length = changes.length { try setLength(node, length, handle, workspace) }
         let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
-        if let file = node.openFile {
-            try file.withoutSealing { () throws(StoreError) in try changes.apply(to: pinned, kind: node.kind) }
-        } else {
-            try changes.apply(to: pinned, kind: node.kind)
-        }
+        try excludingSeals(of: node) { () throws(StoreError) in try changes.apply(to: pinned, kind: node.kind) }
         return plaintextAttributes(try pinned.status(), of: node)
+    }
+
+    /// As `EncryptedFile.excludingSeals`, of a file that is open.
+    func excludingSeals(of node: Node, _ body: () throws(StoreError) -> Void) throws(StoreError) {
+        guard let file = node.openFile else { return try body() }
+        try file.excludingSeals(body)
     }
 
     private func setLength(

@@ -79,7 +79,9 @@ extension VaultFileSystem {
         case .reserved: throw .system(.notPermitted)
         case .unsupported: throw .system(.notSupported)
         case .nameless: throw .system(.invalidArgument)
-        case .passedThrough: try ExtendedAttributes(try pinForAttributes(node)).set(name, value, flags: flags)
+        case .passedThrough:
+            let attributes = ExtendedAttributes(try pinForAttributes(node))
+            try excludingSeals(of: node) { () throws(StoreError) in try attributes.set(name, value, flags: flags) }
         case .encrypted:
             let codec = try codec(of: node)
             let sealed: [UInt8]
@@ -97,7 +99,9 @@ extension VaultFileSystem {
         case .protectionClass, .reserved: throw .system(.notPermitted)
         case .unsupported: throw .system(.notSupported)
         case .nameless: throw .system(.invalidArgument)
-        case .passedThrough: try ExtendedAttributes(try pinForAttributes(node)).remove(name)
+        case .passedThrough:
+            let attributes = ExtendedAttributes(try pinForAttributes(node))
+            try excludingSeals(of: node) { () throws(StoreError) in try attributes.remove(name) }
         case .encrypted:
             try ExtendedAttributes(try pinForAttributes(node)).remove(storedName(name, try codec(of: node)))
         }

@@ -23,7 +23,7 @@ extension VaultFileSystem {
     func dropSetID(_ node: Node, _ pinned: Descriptor, for caller: () -> Caller) throws(StoreError) -> Bool {
         // A seal at work would put the bits back that it found before.
         guard let file = node.openFile else { return try clearSetID(node, pinned, for: caller) }
-        return try file.withoutSealing { () throws(StoreError) in try clearSetID(node, pinned, for: caller) }
+        return try file.excludingSeals { () throws(StoreError) in try clearSetID(node, pinned, for: caller) }
     }
 
     private func clearSetID(

@@ -106,10 +106,13 @@ extension LocalTree {
 
     /// A file that is locked is being written.
     package func isStale(_ item: Descriptor) -> Bool {
-        guard let status = try? item.status(), status.st_uid == geteuid(), status.st_mode & S_IFMT != S_IFDIR else {
-            return false
-        }
+        let user = geteuid()
+        // What root makes gets its source's owner.
+        guard let status = try? item.status(), user == 0 || status.st_uid == user, status.st_mode & S_IFMT != S_IFDIR
+        else { return false }
         guard status.st_mode & S_IFMT == S_IFREG else { return true }
+        // It gets its mode when it is whole.
+        if user != 0 && status.st_mode & 0o400 == 0 { return true }
         guard let file = try? item.reopened(flags: O_RDONLY | O_NONBLOCK) else { return false }
         return flock(file.fd, LOCK_EX | LOCK_NB) == 0
     }

@@ -33,14 +33,16 @@ extension TreeTransfer {
         _ workspace: Workspace
     ) throws(TransferFailure) {
         if let existing {
-            if try isComplete(existing, object, workspace) {
+            switch try standing(of: existing, object, workspace) {
+            case .complete:
                 if options.savesDamaged { try surveyDamage(object, workspace) }
                 return count {
                     $0.present += 1
                     if object.kind == S_IFREG { $0.bytesPresent += UInt64(max(0, object.status.st_size)) }
                 }
+            case .replaceable: break
+            case .different: throw .differs
             }
-            guard try mayReplace(existing, object) else { throw .differs }
         }
         try publish(object, in: directory, isReplacing: existing != nil) { (name) throws(TransferFailure) in
             let made = try make(object, as: name, in: directory.destination, workspace)
@@ -57,14 +59,56 @@ extension TreeTransfer {
         }
     }
 
-    /// A file that has the same size and time, and yet is not complete, a former transfer has made: nothing else lets a file of a
-    /// vault be without a word for its length.
-    private func mayReplace(
-        _ existing: Destination.Item, _ object: SourceObject<Source.Item>
-    ) throws(TransferFailure) -> Bool {
+    /// What is there already, to a transfer.
+    private enum Standing {
+        case complete
+        /// A former transfer has made it, and not completed it, or it is to be replaced.
+        case replaceable
+        case different
+    }
+
+    /// Completes what is there where only attributes are missing.
+    private func standing(
+        of existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
+    ) throws(TransferFailure) -> Standing {
         let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
-        if status.st_mode & S_IFMT == S_IFDIR { return false }
-        return options.isReplacing || object.kind == S_IFREG && TransferStamp.isSame(status, object.status)
+        let isSame = TransferStamp.isSame(status, object.status)
+        let mayReplace = options.isReplacing && status.st_mode & S_IFMT != S_IFDIR
+        switch object.kind {
+        case S_IFREG:
+            // A kill while a file of a vault was being sealed leaves it with the time of that.
+            guard isSame || !options.isReplacing && Self.mayHaveContents(status, of: object) else { break }
+            if try isComplete(existing, isSame: isSame, object, workspace) { return .complete }
+            // With the size and time of its source, and yet not complete, it was made by a former transfer: nothing else
+            // lets a file of a vault be without a word for its length.
+            if isSame { return .replaceable }
+        case S_IFLNK:
+            guard isSame else { break }
+            let target = try reading { () throws(StoreError) in try source.linkTarget(of: object.item) }
+            if (try? destination.linkTarget(of: existing)) == target { return .complete }
+        default:
+            if isSame && status.st_rdev == object.status.st_rdev { return .complete }
+        }
+        return mayReplace ? .replaceable : .different
+    }
+
+    /// Whether a former transfer has made it, or its contents are the same: then it gets what is missing.
+    private func isComplete(
+        _ existing: Destination.Item, isSame: Bool, _ object: SourceObject<Source.Item>, _ workspace: Workspace
+    ) throws(TransferFailure) -> Bool {
+        let isVouchedFor = (try? destination.isVouchedFor(existing, workspace)) == true
+        if isSame && isVouchedFor && !options.looksAtContents { return true }
+        // The former transfer was killed, and a power cut may have taken some of it.
+        if try difference(existing, object, workspace) != nil { return false }
+        if !isVouchedFor {
+            do throws(StoreError) { try destination.vouch(for: existing, workspace) } catch {
+                // Closed to writing, as its source: made anew, it is vouched for as it is written.
+                if error == .system(.permissionDenied) { return false }
+                throw TransferFailure(writing: object.path, error)
+            }
+        }
+        if !isSame { try keep(object.status, of: object.item, on: existing, path: object.path, workspace) }
+        return true
     }
 
     /// Whether nothing is lost where a link takes its place: a former transfer may have made each of two names a file.
@@ -74,6 +118,7 @@ extension TreeTransfer {
         let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
         if status.st_mode & S_IFMT == S_IFDIR { return false }
         if options.isReplacing { return true }
+        guard object.kind == S_IFREG else { return try standing(of: existing, object, workspace) == .complete }
         guard Self.mayHaveContents(status, of: object) else { return false }
         return try difference(existing, object, workspace) == nil
     }
@@ -81,33 +126,6 @@ extension TreeTransfer {
     /// Whether it is worth to compare the contents.
     private static func mayHaveContents(_ status: stat, of object: SourceObject<Source.Item>) -> Bool {
         object.kind == S_IFREG && status.st_mode & S_IFMT == S_IFREG && status.st_size == object.status.st_size
-    }
-
-    /// Whether a former transfer has made it, or its contents are the same: then it is completed.
-    private func isComplete(
-        _ existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
-    ) throws(TransferFailure) -> Bool {
-        let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
-        let isSame = TransferStamp.isSame(status, object.status)
-        switch object.kind {
-        case S_IFREG:
-            // A kill while a file of a vault was being sealed leaves it with the time of that.
-            guard isSame || !options.isReplacing && Self.mayHaveContents(status, of: object) else { return false }
-            let isVouchedFor = (try? destination.isVouchedFor(existing, workspace)) == true
-            if isSame && isVouchedFor && !options.looksAtContents { return true }
-            // The former transfer was killed, and a power cut may have taken some of it.
-            if try difference(existing, object, workspace) != nil { return false }
-            if !isVouchedFor {
-                try writing(object.path) { () throws(StoreError) in try destination.vouch(for: existing, workspace) }
-            }
-            if !isSame { try keep(object.status, of: object.item, on: existing, path: object.path, workspace) }
-            return true
-        case S_IFLNK:
-            guard isSame else { return false }
-            let target = try reading { () throws(StoreError) in try source.linkTarget(of: object.item) }
-            return (try? destination.linkTarget(of: existing)) == target
-        default: return isSame && status.st_rdev == object.status.st_rdev
-        }
     }
 
     /// Lets `body` make something under a temporary name, and gives it its own.

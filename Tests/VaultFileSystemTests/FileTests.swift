@@ -2,6 +2,7 @@ import BackingStore
 import CLinux
 import Glibc
 import MountedFileSystem
+import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
@@ -34,6 +35,55 @@ import VaultStore
         try vault.remount()
         #expect(try vault.content("f") == pattern(5000))
         #expect(file != .root)
+    }
+
+    @Test("truncate(2) by path opens the file for a moment, and no longer", arguments: [0, 3])
+    func truncatedByPath(length: UInt64) throws {
+        let file = try vault.file("f", pattern(5000)).id
+        var changes = AttributeChanges()
+        changes.length = length
+        let other = try system.open(file, flags: O_RDWR, for: .root, workspace: vault.workspace)
+        _ = try system.change(file, changes, handle: nil, workspace: vault.workspace)
+        #expect(system.openHandles == 1 && system.writingHandles == 1)
+        system.release(other)
+        #expect(system.openHandles == 0 && system.writingHandles == 0)
+    }
+
+    @Test(
+        "A file capability outlives the seal, of what cannot be executed yet too, and set while it is at work",
+        .enabled(if: geteuid() == 0), arguments: [false, true])
+    func capability(isMeanwhile: Bool) throws {
+        // VFS_CAP_REVISION_2 with cap_net_raw, linux/capability.h.
+        let value: [UInt8] = [0, 0, 0, 2, 0, 0x20] + [UInt8](repeating: 0, count: 14)
+        let (entry, handle) = try system.create(ascii("f"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
+        try vault.write(handle, pattern(100))
+        let system = self.system
+        let set = { @Sendable in
+            try? system.setAttribute(entry.id, ascii("security.capability"), value: value, flags: 0)
+        }
+        let isSet = Monitor(false)
+        if isMeanwhile {
+            let told = handle.file.onSealing.withLock { $0 }
+            handle.file.onSealing.withLock { hook in
+                hook = { before, after in
+                    told?(before, after)
+                    guard after == nil else { return }
+                    (try? BackgroundThread {
+                        set()
+                        isSet.update { $0 = true }
+                    })?.detach()
+                    // It has to wait until the seal has ended.
+                    _ = isSet.wait(until: monotonicDeadline(inMilliseconds: 200)) { $0 ? () : nil }
+                }
+            }
+        } else {
+            set()
+        }
+        system.release(handle)
+        system.store.sealer.sealAll()
+        if isMeanwhile { isSet.wait { $0 ? () : nil } }
+        #expect(try system.attribute(entry.id, ascii("security.capability")) == value)
+        #expect(system.statistics().filesSealed == 1)
     }
 
     @Test("What was overwritten in place is durable when the vault is unmounted, in files that are open too")

@@ -4,6 +4,7 @@ import Glibc
 import MountedFileSystem
 import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
 import VaultStore
 
@@ -58,6 +59,53 @@ import VaultStore
         #expect(try vault.content(file) == [1])
         #expect(try vault.content("a", "c", "g") == [1])
         #expect(try vault.names() == ["a"])
+    }
+
+    @Test("A file that is made while another loses its last name is not taken for it")
+    func reusedInode() throws {
+        // Of a long name the entry goes first, and then its sidecar: in between, the store may use the inode again.
+        let long = ascii(String(repeating: "l", count: 200))
+        let other = try vault.directory("other")
+        let old = try vault.file(String(repeating: "l", count: 200), [1]).id
+        system.store.sealer.sealAll()
+        let (system, caller) = (self.system, vault.caller)
+        let made = Mutex<NodeEntry?>(nil)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            // The call after that which frees it.
+            guard call.kind == .remove, made.withLock({ $0 == nil }),
+                (try? system.lookUp(long, in: .root)) == nil
+            else { return 0 }
+            let created = try? system.create(ascii("new"), in: other, mode: 0o644, flags: O_RDWR, for: caller)
+            if let created { system.release(created.handle) }
+            made.withLock { $0 = created?.entry }
+            return 0
+        }
+        try CallWatcher.watch(vault.path.replacing("//", with: "/"), answer) { () throws in try system.unlink(long, in: .root) }
+        let entry = try #require(made.withLock { $0 })
+        #expect(entry.id != old)
+        #expect(try system.lookUp(ascii("new"), in: other).id == entry.id)
+        _ = try system.link(entry.id, as: ascii("linked"), in: other, for: vault.caller)
+        #expect(try system.attributes(entry.id).st_nlink == 2)
+    }
+
+    @Test("A stat asked while a file was being sealed, and answered after it, shows nothing of the seal")
+    func staleSealing() throws {
+        let file = try system.nodes.node(try vault.file("f").id)
+        var before = stat()
+        (before.st_mode, before.st_mtim.tv_sec, before.st_ctim.tv_sec) = (S_IFREG | 0o4755, 10, 20)
+        var (meanwhile, after) = (before, before)
+        (meanwhile.st_mode, meanwhile.st_mtim.tv_sec, meanwhile.st_ctim.tv_sec) = (S_IFREG | 0o755, 30, 30)
+        after.st_ctim.tv_sec = 40
+        file.noteSealing(before: before, after: nil)
+        file.noteSealing(before: before, after: after)
+        for status in [meanwhile, after] {
+            let shown = file.withoutSealing(status)
+            #expect(shown.st_mode == before.st_mode && shown.st_mtim.tv_sec == 10 && shown.st_ctim.tv_sec == 20)
+        }
+        // What comes later, comes later.
+        (after.st_mode, after.st_mtim.tv_sec, after.st_ctim.tv_sec) = (S_IFREG | 0o600, 50, 50)
+        let shown = file.withoutSealing(after)
+        #expect(shown.st_mode == after.st_mode && shown.st_mtim.tv_sec == 50 && shown.st_ctim.tv_sec == 50)
     }
 
     @Test("A file renamed over another replaces it; who has that open keeps it")

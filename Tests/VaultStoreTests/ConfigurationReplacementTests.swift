@@ -100,10 +100,11 @@ import VaultFormat
         try expect(new: false)
     }
 
-    @Test func `a mount that sweeps the temporary file away does not stop it, nor have it told twice`() throws {
+    @Test(arguments: [Step.readBack, .rename])
+    func `a mount that sweeps the temporary file away does not stop it, nor have it told twice`(at swept: Step) throws {
         var (sweeps, tellings) = (0, 0)
         let sweep: (ConfigurationReplacement.Step) throws(StoreError) -> Void = { step in
-            guard step == .rename, sweeps < 2 else { return }
+            guard step == swept, sweeps < 2 else { return }
             sweeps += 1
             for entry in (try? vault.entries) ?? [] where entry.hasPrefix("vaultfs.tmp.") {
                 unlink(vault.path.appending(entry).string)

@@ -30,13 +30,25 @@ import VaultTransfer
         let script = """
             set -e; mkdir -p tree/inner; cd tree; head -c 10000 /dev/urandom >file; : >empty; ln -s file link; ln file inner/other
             truncate -s 3000000 inner/hole; printf end >>inner/hole; mkfifo fifo; printf x >$(printf %0255d 0)
+            ln link inner/link; printf closed >closed; chmod 444 closed; touch -d 2001-01-01 closed
             """
         try Command(["sh", "-c", "cd \(directory.path); \(script)"]).run().succeeded()
+        // What is closed to its owner is not closed to root.
+        if geteuid() == 0 {
+            try Command(["chown", "-R", "\(OrdinaryUser.id):\(OrdinaryUser.id)", directory.path]).run().succeeded()
+        }
     }
 
+    /// By an ordinary user.
     /// - Parameter threads: with one, a copy is of one moment.
     private func transfer(
         isComparing: Bool = false, mayFail: Bool = false, threads: Int = 1
+    ) throws -> TransferTotals {
+        try OrdinaryUser.act { try transferAsWhoCalls(isComparing, mayFail, threads) }
+    }
+
+    private func transferAsWhoCalls(
+        _ isComparing: Bool, _ mayFail: Bool, _ threads: Int
     ) throws -> TransferTotals {
         let opened = try VaultDirectory.open(FilePath(vault))
         let store = try Store(root: opened.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: isComparing)
@@ -68,8 +80,8 @@ import VaultTransfer
 
     @Test func `whatever the moment, the next import completes it`() throws {
         let copies = DirectoryCopies(of: vault)
-        try copies.takeBeforeEachChange { () throws in _ = try transfer() }
-        #expect(copies.paths.count > 30)
+        try copies.takeBeforeEachChange(includingAttributes: true) { () throws in _ = try transfer() }
+        #expect(copies.paths.count > 60)
         for (call, copy) in copies.paths.enumerated() {
             try copies.putBack(copy)
             try expectCompletion("before call \(call)")
@@ -113,13 +125,25 @@ import VaultTransfer
         #expect(try VaultSession.makeWorkspaces(for: configuration).count == min(16, cores))
     }
 
+    /// Of some of what is in the vault.
+    private func modes() throws -> [String] {
+        let opened = try VaultDirectory.open(FilePath(vault))
+        let store = try Store(root: opened.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: true)
+        let tree = VaultTree(try VaultFileSystem(store: store))
+        return try ["closed", "fifo", "file"].map { name in
+            let item = try #require(try tree.find(Array(name.utf8), in: tree.root))
+            return "\(name) \(String(try tree.status(of: item).st_mode & 0o7777, radix: 8))"
+        }
+    }
+
     private func expectCompletion(_ when: Comment) throws {
         // A crash leaves notes, and no damage.
         #expect(try findings().filter { !$0.kind.isNote } == [], when)
         let totals = try transfer()
         #expect(totals.failures == 0 && totals.lost.isNothing, when)
         #expect(try findings() == [], when)
+        #expect(try modes() == ["closed 444", "fifo 644", "file 644"], when)
         let compared = try transfer(isComparing: true)
-        #expect(compared.different == 0 && compared.failures == 0 && compared.objects == 7, when)
+        #expect(compared.different == 0 && compared.failures == 0 && compared.objects == 9, when)
     }
 }

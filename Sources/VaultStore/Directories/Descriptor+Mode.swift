@@ -14,15 +14,24 @@ extension Descriptor {
     /// Opens what this O_PATH descriptor has pinned for reading; where the owner, who asks, has denied it to himself, he is
     /// given it for a moment.
     func reopenedForReading() throws(StoreError) -> Descriptor {
+        try reopened(flags: O_RDONLY | O_NONBLOCK, giving: 0o400)
+    }
+
+    /// The same for writing too. While no one else works on it.
+    func reopenedForWriting() throws(StoreError) -> Descriptor {
+        try reopened(flags: O_RDWR | O_NONBLOCK, giving: 0o600)
+    }
+
+    private func reopened(flags: Int32, giving mode: mode_t) throws(StoreError) -> Descriptor {
         do throws(StoreError) {
-            return try reopened(flags: O_RDONLY | O_NONBLOCK)
+            return try reopened(flags: flags)
         } catch .system(.permissionDenied) {
             let before = try status()
             guard before.st_uid == geteuid() else { throw .system(.permissionDenied) }
-            try changePinnedMode(to: before.st_mode & 0o7777 | 0o400)
-            // Best effort: a mode that is not put back is the owner's alone to read.
+            try changePinnedMode(to: before.st_mode & 0o7777 | mode)
+            // Best effort: a mode that is not put back is the owner's alone.
             defer { try? changePinnedMode(to: before.st_mode & 0o7777) }
-            return try reopened(flags: O_RDONLY | O_NONBLOCK)
+            return try reopened(flags: flags)
         }
     }
 

@@ -80,7 +80,7 @@ extension EncryptedFile {
         else { return false }
         let end = layout.plaintextOffset(ofChunk: address.chunk) + UInt64(n)
         let isEnd = !state.header.isSealed && (n < layout.chunkSize || end > length)
-        if !store.isReadOnly, let writer = try? writer(&state) {
+        if !store.isReadOnly, let writer = try? writer(&state, evenIfClosed: true) {
             changes.beginChange()
             defer { changes.endChange() }
             try record.withBytes { (bytes) throws(StoreError) in

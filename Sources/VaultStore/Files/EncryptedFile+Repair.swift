@@ -16,9 +16,9 @@ extension EncryptedFile {
     static func repair(_ descriptor: Descriptor, in store: Store) throws(StoreError) {
         let before = try descriptor.status()
         let file = try openAnyLength(descriptor, in: store)
-        try file.prepareForWriting()
+        try file.prepareForWriting(evenIfClosed: true)
         let writer = file.anyDescriptor
-        let capability = file.capability(of: writer, before)
+        let capability = file.capability(of: writer)
         _ = try file.cutTornAppend()
         try file.cutRest(writer)
         _ = try file.seal(ifStill: file.lengthMark, isDurable: false)

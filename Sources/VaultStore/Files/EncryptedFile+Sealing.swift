@@ -38,7 +38,7 @@ extension EncryptedFile {
             }
             // A file without a name is gone when it is closed.
             if before.st_nlink == 0 { return true }
-            let capability = capability(of: writer, before)
+            let capability = capability(of: writer)
             state.header.isSealed = true
             state.header.length = length
             try unseen(writer, before) { () throws(StoreError) in
@@ -66,13 +66,14 @@ extension EncryptedFile {
         try body()
     }
 
-    /// The file capability that a write of the header takes away; only what can be executed has use for one.
-    func capability(of writer: Descriptor, _ before: stat) -> [UInt8]? {
-        before.st_mode & 0o111 == 0 ? nil : try? ExtendedAttributes(writer).value(of: Self.capabilityName)
+    /// The file capability that a write of the header takes away. What cannot be executed may have one already: an import gives
+    /// the mode last.
+    func capability(of writer: Descriptor) -> [UInt8]? {
+        try? ExtendedAttributes(writer).value(of: Self.capabilityName)
     }
 
-    /// Changes the backing file's mode, owner or times while no seal is at work, which would put the old ones back.
-    package func withoutSealing<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+    /// Changes the backing file's mode, owner, times or attributes while no seal is at work, which would put the old ones back.
+    package func excludingSeals<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         try writing.withLock { (_) throws(StoreError) -> Result in try body() }
     }
 

@@ -186,15 +186,17 @@ package final class EncryptedFile: Sendable {
     }
 
     /// Makes sure that there is a descriptor to write with.
-    package func prepareForWriting() throws(StoreError) {
-        try writing.withLock { (state) throws(StoreError) in _ = try writer(&state) }
+    /// - Parameter evenIfClosed: as for `writer`.
+    package func prepareForWriting(evenIfClosed: Bool = false) throws(StoreError) {
+        try writing.withLock { (state) throws(StoreError) in _ = try writer(&state, evenIfClosed: evenIfClosed) }
     }
 
     /// The descriptor that can write. The first writer of a file that is longer than sealed cuts it back.
-    func writer(_ state: inout WriteState) throws(StoreError) -> Descriptor {
+    /// - Parameter evenIfClosed: also where its owner, who asks, has denied it to himself: no program will write with it.
+    func writer(_ state: inout WriteState, evenIfClosed: Bool = false) throws(StoreError) -> Descriptor {
         try store.admitChange()
         if let writer = state.writer { return writer }
-        let writer = try reader.reopened(flags: O_RDWR)
+        let writer = evenIfClosed ? try reader.reopenedForWriting() : try reader.reopened(flags: O_RDWR)
         // Before anything can be written behind what the header vouches for, also by the next who asks.
         if hasUnvouchedTail { try cutBack(&state, writer) }
         state.writer = writer

@@ -29,10 +29,12 @@ struct ConfigurationReplacement {
     ///   new file cannot be made durable it is in place, and this throws.
     func put(_ bytes: [UInt8], onReady: () throws(VaultError) -> Void) throws(VaultError) {
         sweep()
-        for attempt in 1...Self.maximumTries {
-            let temporary = try write(bytes)
+        var isReady = false
+        for _ in 1...Self.maximumTries {
+            guard let temporary = try write(bytes) else { continue }
             do throws(VaultError) {
-                if attempt == 1 { try onReady() }
+                if !isReady { try onReady() }
+                isReady = true
                 guard try rename(temporary) else { continue }
             } catch {
                 unlinkat(vault.descriptor.fd, temporary, 0)
@@ -59,15 +61,21 @@ struct ConfigurationReplacement {
         }
     }
 
-    /// Makes the file under a temporary name, which it returns, and reads it back.
-    private func write(_ bytes: [UInt8]) throws(VaultError) -> String {
+    /// Makes the file under a temporary name, which it returns, and reads it back. Nil where it is gone meanwhile: whoever mounts
+    /// the vault takes it for a leftover.
+    private func write(_ bytes: [UInt8]) throws(VaultError) -> String? {
         try wrapping("cannot replace") { () throws(StoreError) in
             let temporary = try Self.prefix + VaultDirectory.randomDigits()
             do throws(StoreError) {
                 try before(.write)
                 try vault.descriptor.makeFile(Array(temporary.utf8), of: bytes, like: lock.status)
                 try before(.readBack)
-                let file = try Descriptor(at: vault.descriptor.fd, Array(temporary.utf8), flags: O_RDONLY)
+                let file: Descriptor
+                do throws(StoreError) {
+                    file = try Descriptor(at: vault.descriptor.fd, Array(temporary.utf8), flags: O_RDONLY)
+                } catch .system(.noSuchFileOrDirectory) {
+                    return nil
+                }
                 try lock.copyAttributes(to: file)
                 try file.synchronize(dataOnly: false)
                 guard try file.readToEnd(limit: bytes.count) == bytes else {
