@@ -2,7 +2,6 @@ import BackingStore
 import CLinux
 import Glibc
 import MountedFileSystem
-import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
@@ -49,39 +48,15 @@ import VaultStore
         #expect(system.openHandles == 0 && system.writingHandles == 0)
     }
 
-    @Test(
-        "A file capability outlives the seal, of what cannot be executed yet too, and set while it is at work",
-        .enabled(if: geteuid() == 0), arguments: [false, true])
-    func capability(isMeanwhile: Bool) throws {
+    @Test("A file capability outlives the seal, of what cannot be executed yet too", .enabled(if: geteuid() == 0))
+    func capability() throws {
         // VFS_CAP_REVISION_2 with cap_net_raw, linux/capability.h.
         let value: [UInt8] = [0, 0, 0, 2, 0, 0x20] + [UInt8](repeating: 0, count: 14)
         let (entry, handle) = try system.create(ascii("f"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
         try vault.write(handle, pattern(100))
-        let system = self.system
-        let set = { @Sendable in
-            try? system.setAttribute(entry.id, ascii("security.capability"), value: value, flags: 0)
-        }
-        let isSet = Monitor(false)
-        if isMeanwhile {
-            let told = handle.file.onSealing.withLock { $0 }
-            handle.file.onSealing.withLock { hook in
-                hook = { before, after in
-                    told?(before, after)
-                    guard after == nil else { return }
-                    (try? BackgroundThread {
-                        set()
-                        isSet.update { $0 = true }
-                    })?.detach()
-                    // It has to wait until the seal has ended.
-                    _ = isSet.wait(until: monotonicDeadline(inMilliseconds: 200)) { $0 ? () : nil }
-                }
-            }
-        } else {
-            set()
-        }
+        try set(entry.id, "security.capability", value)
         system.release(handle)
         system.store.sealer.sealAll()
-        if isMeanwhile { isSet.wait { $0 ? () : nil } }
         #expect(try system.attribute(entry.id, ascii("security.capability")) == value)
         #expect(system.statistics().filesSealed == 1)
     }

@@ -80,7 +80,9 @@ import VaultStore
             made.withLock { $0 = created?.entry }
             return 0
         }
-        try CallWatcher.watch(vault.path.replacing("//", with: "/"), answer) { () throws in try system.unlink(long, in: .root) }
+        // As the kernel tells it of a descriptor.
+        let path = vault.path.replacing("//", with: "/")
+        try CallWatcher.watch(path, answer) { () throws in try system.unlink(long, in: .root) }
         let entry = try #require(made.withLock { $0 })
         #expect(entry.id != old)
         #expect(try system.lookUp(ascii("new"), in: other).id == entry.id)

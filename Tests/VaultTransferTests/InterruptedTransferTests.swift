@@ -53,7 +53,8 @@ import Testing
         if Products.isRoot {
             // It has its source's owner before it has its name.
             try place.directory.write("out/empty/.vaultfs-transfer-0123456789abcdee", "half")
-            try Command(["chown", "65534", place.path("out/empty/.vaultfs-transfer-0123456789abcdee")]).run().succeeded()
+            try Command(["chown", "65534", place.path("out/empty/.vaultfs-transfer-0123456789abcdee")]).run()
+                .succeeded()
         }
         try place.importing("tree").run().succeeded()
         try place.exporting(to: "out").run().succeeded()
