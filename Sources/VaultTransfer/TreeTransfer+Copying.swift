@@ -44,11 +44,17 @@ extension TreeTransfer {
             case .different: throw .differs
             }
         }
-        try publish(object, in: directory, isReplacing: existing != nil) { (name) throws(TransferFailure) in
+        let isPublished = try publish(object, in: directory, isReplacing: existing != nil) {
+            (name) throws(TransferFailure) in
             let made = try make(object, as: name, in: directory.destination, workspace)
             let after = try reading { () throws(StoreError) in try source.status(of: object.item) }
             guard TransferStamp(after) == TransferStamp(object.status) else { throw .changed }
             try keep(object.status, of: object.item, on: made, path: object.path, workspace)
+            return made
+        }
+        guard isPublished else {
+            guard let other = try self.existing(object, in: directory) else { throw .differs }
+            return try copyFirst(object, other, in: directory, workspace)
         }
         count { totals in
             switch object.kind {
@@ -129,20 +135,36 @@ extension TreeTransfer {
     }
 
     /// Lets `body` make something under a temporary name, and gives it its own.
+    /// - Parameter body: returns what is to be kept open until then: while it is locked, it is nobody's leftover.
+    /// - Returns: false where something has the name meanwhile, as another transfer may have made it: what was made is gone.
     private func publish(
         _ object: SourceObject<Source.Item>, in directory: Directory, isReplacing: Bool,
-        _ body: ([UInt8]) throws(TransferFailure) -> Void
-    ) throws(TransferFailure) {
+        _ body: ([UInt8]) throws(TransferFailure) -> Destination.Item?
+    ) throws(TransferFailure) -> Bool {
         let name = try writing(object.path) { () throws(StoreError) in try TemporaryName.make() }
         do throws(TransferFailure) {
-            try body(name)
-            try writing(object.path) { () throws(StoreError) in
-                try destination.rename(name, to: object.name, in: directory.destination, isReplacing: isReplacing)
+            let made = try body(name)
+            return try withExtendedLifetime(made) { () throws(TransferFailure) in
+                try writing(object.path) { () throws(StoreError) in
+                    try rename(name, to: object.name, in: directory.destination, isReplacing: isReplacing)
+                }
             }
         } catch {
             // Where nothing was made there is nothing to remove.
             try? destination.remove(name, in: directory.destination)
             throw error
+        }
+    }
+
+    private func rename(
+        _ name: [UInt8], to newName: [UInt8], in directory: Destination.Item, isReplacing: Bool
+    ) throws(StoreError) -> Bool {
+        do throws(StoreError) {
+            try destination.rename(name, to: newName, in: directory, isReplacing: isReplacing)
+            return true
+        } catch .system(.fileExists) where !isReplacing {
+            try? destination.remove(name, in: directory)
+            return false
         }
     }
 
@@ -185,10 +207,16 @@ extension TreeTransfer {
             if one.st_ino == other.st_ino && one.st_dev == other.st_dev { return count { $0.present += 1 } }
             guard try mayBecomeLink(existing, object, workspace) else { throw .differs }
         }
-        try publish(object, in: directory, isReplacing: existing != nil) { (name) throws(TransferFailure) in
+        let isPublished = try publish(object, in: directory, isReplacing: existing != nil) {
+            (name) throws(TransferFailure) in
             try writing(object.path) { () throws(StoreError) in
                 try destination.link(first, as: name, in: directory.destination)
             }
+            return nil
+        }
+        guard isPublished else {
+            guard let other = try self.existing(object, in: directory) else { throw .differs }
+            return try link(object, to: path, other, in: directory, workspace)
         }
         count { $0.hardLinks += 1 }
     }

@@ -46,9 +46,7 @@ extension TreeTransfer {
             }
             // It gets its own mode again when all is in it.
             if geteuid() != 0, status.st_mode & 0o700 != 0o700 {
-                var changes = AttributeChanges()
-                changes.mode = status.st_mode & 0o7777 | 0o700
-                try destination.change(existing, changes, workspace)
+                try change(existing, workspace) { $0.mode = status.st_mode & 0o7777 | 0o700 }
             }
         }
     }
@@ -56,6 +54,35 @@ extension TreeTransfer {
     /// Whether a transfer that has not ended has made the directory.
     func isMarked(_ directory: Destination.Item) throws(StoreError) -> Bool {
         try destination.find(TemporaryName.mark, in: directory).map(destination.isStale) ?? false
+    }
+
+    /// The destination has all that its source has: only its times are to be set once more. Until then the next transfer takes it
+    /// for this one's.
+    func removeMark(in directory: Directory, _ status: stat, _ workspace: Workspace) throws(TransferFailure) {
+        let made = directory.destination
+        try writing(directory.path) { () throws(StoreError) in
+            let kept = try destination.status(of: made).st_mode & 0o7777
+            let isClosed = geteuid() != 0 && kept & 0o300 != 0o300
+            // Nothing is removed from what is closed to its owner, who has to be let in for that moment.
+            if isClosed { try change(made, workspace) { $0.mode = kept | 0o700 } }
+            do throws(StoreError) {
+                try destination.remove(TemporaryName.mark, in: made)
+            } catch .system(.noSuchFileOrDirectory) {}
+            if isClosed { try change(made, workspace) { $0.mode = kept } }
+        }
+        // Where that is refused it has been counted.
+        try? change(made, workspace) {
+            $0.accessTime = status.st_atim
+            $0.modificationTime = status.st_mtim
+        }
+    }
+
+    private func change(
+        _ item: Destination.Item, _ workspace: Workspace, _ body: (inout AttributeChanges) -> Void
+    ) throws(StoreError) {
+        var changes = AttributeChanges()
+        body(&changes)
+        try destination.change(item, changes, workspace)
     }
 
     /// Removes what a transfer that was killed has left. What cannot be seen or removed stays.

@@ -197,9 +197,9 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
         _ directory: Directory, _ status: stat, _ workspace: Workspace
     ) throws(TransferFailure) {
         if options.isComparing || directory.keepsOwn { return }
-        // First, as that changes its time. In others there is none.
-        if directory.parent == nil { try? destination.remove(TemporaryName.mark, in: directory.destination) }
         try keep(status, of: directory.source, on: directory.destination, path: directory.path, workspace)
+        // In others there is none.
+        if directory.parent == nil { try removeMark(in: directory, status, workspace) }
     }
 
     /// Transfers whatever has a name.

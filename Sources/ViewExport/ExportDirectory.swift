@@ -48,8 +48,15 @@ final class ExportDirectory {
             try withCString(target) { (target) throws(StoreError) in
                 _ = try retrying { symlinkat(target, descriptor.fd, name) }
             }
-            let times = [timespec(tv_sec: 0, tv_nsec: linux_UTIME_OMIT), modified]
-            try retrying { utimensat(descriptor.fd, name, times, AT_SYMLINK_NOFOLLOW) }
+        }
+        try setModified(modified, ofLink: name)
+    }
+
+    /// utimensat(2), the time of access left alone.
+    func setModified(_ time: timespec, ofLink name: [UInt8]) throws(StoreError) {
+        let times = [timespec(tv_sec: 0, tv_nsec: linux_UTIME_OMIT), time]
+        try withCString(name) { (name) throws(StoreError) in
+            _ = try retrying { utimensat(descriptor.fd, name, times, AT_SYMLINK_NOFOLLOW) }
         }
     }
 

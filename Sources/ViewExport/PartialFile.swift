@@ -20,10 +20,9 @@ struct PartialFile {
         self.directory = directory
         self.interval = interval
         self.name = name
-        descriptor = try Descriptor(
-            at: directory.fd, name, flags: O_RDWR | O_CREAT | O_NONBLOCK | O_NOCTTY, mode: 0o600)
+        descriptor = try Self.open(name, in: directory)
         let status = try descriptor.status()
-        guard status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid(), status.st_nlink <= 1 else {
+        guard Self.isOwn(status) else {
             throw .damaged("'\(String(decoding: name, as: UTF8.self))' at the destination is not from an export")
         }
         let busy = StoreError.damaged("another export is writing it")
@@ -36,6 +35,25 @@ struct PartialFile {
         guard let named = try? directory.status(of: name), named.st_ino == status.st_ino, named.st_dev == status.st_dev
         else { throw busy }
         size = UInt64(max(0, try descriptor.status().st_size))
+    }
+
+    private static func open(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor {
+        let flags = O_RDWR | O_NONBLOCK | O_NOCTTY
+        do throws(StoreError) {
+            return try Descriptor(at: directory.fd, name, flags: flags | O_CREAT, mode: 0o600)
+        } catch .system(.permissionDenied) {
+            // One that had only to get its name has its source's mode, which may deny that to its owner.
+            guard let pin = try? Descriptor(at: directory.fd, name, flags: linux_O_PATH),
+                let status = try? pin.status(), isOwn(status)
+            else { throw .system(.permissionDenied) }
+            // Of what is pinned, by the kernel's own link to it, which is no path on disk.
+            try retrying { chmod("/proc/self/fd/\(pin.fd)", 0o600) }
+            return try pin.reopened(flags: flags)
+        }
+    }
+
+    private static func isOwn(_ status: stat) -> Bool {
+        status.st_mode & S_IFMT == S_IFREG && status.st_uid == geteuid() && status.st_nlink <= 1
     }
 
     /// How many of its bytes are known to be on disk.
@@ -60,9 +78,10 @@ struct PartialFile {
     /// Gives the whole file its name, durable but for the name.
     /// - Throws: `fileExists` where something else has the name.
     func finish(as file: [UInt8], mode: mode_t, modified: timespec) throws(StoreError) {
-        try retrying { fchmod(descriptor.fd, mode) }
         try descriptor.setModified(modified)
         try descriptor.synchronize(dataOnly: false)
+        // Last: it may close it to its owner, who is to go on with it where this ends early.
+        try retrying { fchmod(descriptor.fd, mode) }
         do throws(StoreError) {
             try rename(to: file)
         } catch .system(.invalidArgument) {

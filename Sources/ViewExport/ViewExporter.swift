@@ -153,6 +153,8 @@ package final class ViewExporter {
             else {
                 throw .occupied
             }
+            // A kill may have come before it had it. Another's link keeps its own.
+            try? destination.setModified(modified, ofLink: name)
             totals.present += 1
             return
         }

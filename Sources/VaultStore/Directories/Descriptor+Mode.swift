@@ -11,6 +11,16 @@ extension Descriptor {
         try retrying { chmod("/proc/self/fd/\(fd)", mode) }
     }
 
+    /// Gives the owner, who asks, every permission on the directory that this O_PATH descriptor has pinned, where he has denied
+    /// himself any.
+    /// - Returns: the mode before; nil where it was not changed.
+    func openToOwner() throws(StoreError) -> mode_t? {
+        let before = try status()
+        guard before.denies(0o700) else { return nil }
+        try changePinnedMode(to: before.st_mode & 0o7777 | 0o700)
+        return before.st_mode & 0o7777
+    }
+
     /// Opens what this O_PATH descriptor has pinned for reading; where the owner, who asks, has denied it to himself, he is
     /// given it for a moment.
     func reopenedForReading() throws(StoreError) -> Descriptor {

@@ -187,6 +187,7 @@ extension OpenDirectory {
     /// Removes a temporary directory with nothing but its record in it.
     func discardDirectory(_ temporary: [UInt8]) {
         if let inside = try? Descriptor(at: descriptor.fd, temporary, flags: linux_O_PATH | O_DIRECTORY) {
+            _ = try? inside.openToOwner()
             _ = withCString(Self.recordEntry) { unlinkat(inside.fd, $0, 0) }
         }
         _ = withCString(temporary) { unlinkat(descriptor.fd, $0, AT_REMOVEDIR) }

@@ -140,6 +140,16 @@ extension OpenDirectory {
     /// Removes a leftover. Best effort: a directory with more than its record in it stays.
     static func remove(_ entry: [UInt8], from directory: Descriptor) {
         if withCString(entry, { unlinkat(directory.fd, $0, 0) }) == 0 { return }
+        // One that was to be closed to its owner may be so already.
+        guard let pin = try? Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY),
+            let closedMode = try? pin.openToOwner()
+        else { return removeDirectory(entry, from: directory) }
+        removeDirectory(entry, from: directory)
+        // Where it is still there.
+        try? pin.changePinnedMode(to: closedMode)
+    }
+
+    private static func removeDirectory(_ entry: [UInt8], from directory: Descriptor) {
         guard let inside = try? Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_DIRECTORY) else { return }
         var reader = DirectoryReader(inside)
         do throws(StoreError) {

@@ -1,5 +1,4 @@
 internal import BackingStore
-internal import CLinux
 internal import Glibc
 package import SystemPackage
 internal import VaultCrypto
@@ -13,7 +12,7 @@ package enum VaultCreation {
     /// - Throws: as `create`.
     package static func check(at path: FilePath) throws(VaultError) {
         do throws(VaultError) {
-            try requireEmpty(VaultDirectory.openDirectory(path), path: path)
+            _ = try findRemains(in: VaultDirectory.openDirectory(path), path: path)
         } catch {
             guard case .notFound = error else { throw error }
             // Its parent has to be there.
@@ -21,8 +20,8 @@ package enum VaultCreation {
         }
     }
 
-    /// Makes a vault at `path`, a directory that is empty, or is made here with mode 0700. What was made is removed when
-    /// it fails. Takes as long as the slots' key derivations.
+    /// Makes a vault at `path`, a directory that is empty but for what one that was killed has left, or is made here with
+    /// mode 0700. What was made is removed when it fails. Takes as long as the slots' key derivations.
     /// - Parameter onReady: called when the vault has only to be written; what it throws is thrown on, and no vault made.
     /// - Throws: `notFound` (the parent), `notADirectory`, `notEmpty`, `vaultExists`, `inUse`, `system`, `format`.
     @discardableResult
@@ -36,8 +35,14 @@ package enum VaultCreation {
         do throws(VaultError) {
             let root = try VaultDirectory.openDirectory(path)
             try lock(root, path: path)
-            try requireEmpty(root, path: path)
+            _ = try findRemains(in: root, path: path)
             try onReady(configuration)
+            let hold = try takeHold(of: root, path: path)
+            defer { hold?.release() }
+            let remains = try findRemains(in: root, path: path)
+            try VaultError.wrapping("cannot write", path) { () throws(StoreError) in
+                try Self.remove(remains, from: root)
+            }
             try fill(root, path: path, record: record, configuration: configuration)
         } catch {
             if isMade { _ = path.withPlatformString { rmdir($0) } }
@@ -104,6 +109,19 @@ package enum VaultCreation {
         }
     }
 
+    /// So that another machine's does not take what is made here for what one has left that was killed; and so that a
+    /// reader, too, has something to lock.
+    private static func takeHold(of root: Descriptor, path: FilePath) throws(VaultError) -> VaultHold? {
+        do throws(StoreError) {
+            return try VaultHold.take(root: root, .exclusive, wait: .zero)
+        } catch {
+            guard error == .system(.wouldBlock) else {
+                throw .system(error.errno, "cannot write", path.appending("vaultfs.lock"))
+            }
+            throw .inUse(path, VaultHold.note(in: root).flatMap(VaultHolder.init))
+        }
+    }
+
     private static func fill(
         _ root: Descriptor, path: FilePath, record: [UInt8], configuration: VaultConfiguration
     ) throws(VaultError) {
@@ -111,10 +129,6 @@ package enum VaultCreation {
             (directoryRecordEntry, record), (VaultDirectory.configurationEntry, configuration.serialized()),
         ]
         do throws(VaultError) {
-            // So that a reader, too, has something to lock.
-            try VaultError.wrapping("cannot write", path.appending("vaultfs.lock")) { () throws(StoreError) in
-                try VaultHold.makeFile(in: root)
-            }
             for (entry, contents) in files {
                 try VaultError.wrapping("cannot write", path.appending(entry)) { () throws(StoreError) in
                     try root.replace(entry, with: contents, temporary: VaultDirectory.temporaryEntry(), mode: 0o600)
@@ -126,41 +140,18 @@ package enum VaultCreation {
         }
     }
 
-    private static func requireEmpty(_ directory: Descriptor, path: FilePath) throws(VaultError) {
-        let entries = try VaultError.wrapping("cannot read", path) { () throws(StoreError) in
-            try directory.someEntries()
+    /// What was left by one that was killed.
+    private static func findRemains(in directory: Descriptor, path: FilePath) throws(VaultError) -> [[UInt8]] {
+        let remains = try VaultError.wrapping("cannot read", path) { () throws(StoreError) in
+            try Self.remains(in: directory)
         }
-        if entries.contains(Array(VaultDirectory.configurationEntry.utf8)) { throw .vaultExists(path) }
-        guard entries.isEmpty else { throw .notEmpty(path) }
+        if let remains { return remains }
+        let isVault = (try? directory.status(of: Array(VaultDirectory.configurationEntry.utf8))) != nil
+        throw isVault ? .vaultExists(path) : .notEmpty(path)
     }
 
     private static func parent(of path: FilePath) -> FilePath {
         let parent = path.removingLastComponent()
         return parent.isEmpty ? "." : parent
-    }
-}
-
-extension Descriptor {
-    /// The first entries of this directory, but `.` and `..`: all of them when there are few, none when it is empty.
-    /// getdents64(2), from the start.
-    fileprivate func someEntries() throws(StoreError) -> [[UInt8]] {
-        // Of its own, so that the position of this descriptor stays.
-        let listing = try Descriptor(at: fd, Array(".".utf8), flags: O_RDONLY | O_DIRECTORY)
-        var buffer = [UInt8](repeating: 0, count: 32768)
-        let count = try buffer.withUnsafeMutableBufferPointer { (bytes) throws(StoreError) -> Int in
-            try retrying { linux_getdents64(listing.fd, bytes.baseAddress, bytes.count) }
-        }
-        var names: [[UInt8]] = []
-        buffer.withUnsafeBytes { bytes in
-            var position = 0
-            while position < count, let record = bytes.baseAddress.map({ $0 + position }) {
-                var entry = linux_directory_entry()
-                guard linux_parse_directory_entry(record, count - position, &entry) == 0 else { break }
-                let name = Array(UnsafeRawBufferPointer(start: entry.name, count: entry.name_length))
-                if name != Array(".".utf8), name != Array("..".utf8) { names.append(name) }
-                position += Int(entry.record_length)
-            }
-        }
-        return names
     }
 }

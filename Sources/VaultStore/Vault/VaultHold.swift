@@ -20,7 +20,7 @@ package final class VaultHold: Sendable {
         var isLost = false
     }
 
-    private static let entry = Array("vaultfs.lock".utf8)
+    static let entry = Array("vaultfs.lock".utf8)
     /// Milliseconds for which a look at the lock is believed.
     private static let trust = 2000
     /// A last look that is too old at any time.
