@@ -124,14 +124,13 @@ package final class Locker: LockObserver, Sendable {
     /// takes the session down relies on it.
     package func stop() {
         inbox.update { $0.isStopping = true }
-        let isFirst = thread.withLock { thread in
-            defer { thread = nil }
-            thread?.join()
-            return thread != nil
+        thread.withLock { thread in
+            guard let running = thread.take() else { return }
+            running.join()
+            leaseTimer.withLock { $0.take() }?.stop()
+            // Once, and before anybody goes on: then the vault is given up.
+            _ = bounded { [lease] in lease?.noteTime() }
         }
-        leaseTimer.withLock { $0.take() }?.stop()
-        // Once: whoever asks later may find the vault given up.
-        if isFirst { _ = bounded { [lease] in lease?.noteTime() } }
     }
 
     /// Has the locker look again when the lease ends; nil: no more.

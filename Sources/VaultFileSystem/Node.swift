@@ -31,12 +31,12 @@ package final class Node: TableNode, @unchecked Sendable {
     indirect enum Sealing {
         /// It is at work, and this is what they see.
         case atWork(Shown)
-        /// It has moved the backing ctime, in nanoseconds, from `since` to `moved`.
-        case done(Shown, since: Int, moved: Int)
+        /// It has moved the backing ctime, in nanoseconds, from `since` to `moved`; at so many milliseconds of CLOCK_MONOTONIC.
+        case done(Shown, since: Int, moved: Int, at: Int)
 
         var shown: Shown {
             switch self {
-            case .atWork(let shown), .done(let shown, _, _): shown
+            case .atWork(let shown), .done(let shown, _, _, _): shown
             }
         }
     }
@@ -69,7 +69,7 @@ package final class Node: TableNode, @unchecked Sendable {
             }
             state.sealing = .done(
                 state.sealing?.shown ?? Shown(before), since: before.changedNanoseconds,
-                moved: after.changedNanoseconds)
+                moved: after.changedNanoseconds, at: monotonicMilliseconds())
         }
     }
 
@@ -78,18 +78,21 @@ package final class Node: TableNode, @unchecked Sendable {
         Self.without(opening.withLock { $0.sealing }, status)
     }
 
+    /// Milliseconds from a look at the backing file to what is made of it, at most.
+    private static let answerTakes = 60_000
+
     private static func without(_ sealing: Sealing?, _ status: stat) -> stat {
         var result = status
         switch sealing {
         case .atWork(let shown):
             (result.st_mode, result.st_mtim, result.st_ctim) = (shown.mode, shown.modified, shown.changed)
-        case .done(let shown, let since, let moved):
+        case .done(let shown, let since, let moved, let time):
             let changed = status.changedNanoseconds
             if changed == moved {
                 // Its times may be newer all the same, by a clock that ticks.
                 result.st_ctim = shown.changed
-            } else if since < changed && changed < moved {
-                // Asked while it was at work, and answered after.
+            } else if since < changed && changed < moved && monotonicMilliseconds() < time + answerTakes {
+                // Asked while it was at work, and answered after. Not for ever: clocks are set back.
                 (result.st_mode, result.st_mtim, result.st_ctim) = (shown.mode, shown.modified, shown.changed)
             }
         case nil: break

@@ -76,5 +76,7 @@ package struct LocalTree: TransferTree {
 
     package func vouch(for item: Descriptor, _ workspace: Workspace) throws(StoreError) {}
 
+    package var mayLoseTimes: Bool { false }
+
     package var damageUnit: Int { 4096 }
 }

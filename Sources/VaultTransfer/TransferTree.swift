@@ -44,6 +44,9 @@ package protocol TransferTree: Sendable {
     func isVouchedFor(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool
     /// Lets it be vouched for, once it is on disk.
     func vouch(for item: Item, _ workspace: Workspace) throws(StoreError)
+    /// Whether a kill may leave a file that is there with other times than it was given, and without what lets it act as its
+    /// owner: a seal writes to it, and puts them back.
+    var mayLoseTimes: Bool { get }
     /// How many bytes are damaged together.
     var damageUnit: Int { get }
 

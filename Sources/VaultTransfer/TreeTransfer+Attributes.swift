@@ -40,6 +40,25 @@ extension TreeTransfer {
         }
     }
 
+    /// Gives a file back what a kill within a seal has taken: its times, and what lets it act as its owner.
+    func restoreTimes(
+        _ status: stat, of item: Source.Item, on made: Destination.Item, _ found: stat, path: [UInt8],
+        _ workspace: Workspace
+    ) throws(TransferFailure) {
+        var changes = AttributeChanges()
+        if status.st_uid == found.st_uid && status.st_gid == found.st_gid && !options.dropsSpecial {
+            if let value = try? source.attribute(Self.capabilities, of: item) {
+                _ = try isPermitted(path) { () throws(StoreError) in
+                    try destination.setAttribute(Self.capabilities, value, of: made)
+                }
+            }
+            if status.st_mode != found.st_mode { changes.mode = status.st_mode & 0o7777 }
+        }
+        changes.accessTime = status.st_atim
+        changes.modificationTime = status.st_mtim
+        try keep(path, \.times) { () throws(StoreError) in try destination.change(made, changes, workspace) }
+    }
+
     private static var capabilities: [UInt8] { Array("security.capability".utf8) }
 
     private static func isACL(_ name: [UInt8]) -> Bool { name.starts(with: Array("system.posix_acl_".utf8)) }

@@ -54,11 +54,13 @@ extension TreeTransfer {
                 return Self.unreadable(error)
             }
             guard had == count, Self.isSame(wanted, found, count) else {
-                let after = try reading { () throws(StoreError) in try source.status(of: object.item) }
-                guard TransferStamp(after) == TransferStamp(object.status) else { throw .changed }
+                try expectUnchanged(object)
                 return "its content is not that of the source, after byte \(offset)"
             }
-            if count == 0 { return nil }
+            if count == 0 {
+                try expectUnchanged(object)
+                return nil
+            }
             if options.isComparing { self.count { $0.bytes += UInt64(count) } }
             offset += UInt64(count)
             // Where both have a hole there is nothing to compare, but the end.
@@ -70,6 +72,12 @@ extension TreeTransfer {
                 offset = max(offset, min(next, length - min(length, 1)))
             }
         }
+    }
+
+    /// - Throws: `changed` where the source was written to since it was looked at.
+    func expectUnchanged(_ object: SourceObject<Source.Item>) throws(TransferFailure) {
+        let status = try reading { () throws(StoreError) in try source.status(of: object.item) }
+        guard TransferStamp(status) == TransferStamp(object.status) else { throw .changed }
     }
 
     private static func isSame(

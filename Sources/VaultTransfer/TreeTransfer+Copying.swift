@@ -47,8 +47,7 @@ extension TreeTransfer {
         let isPublished = try publish(object, in: directory, isReplacing: existing != nil) {
             (name) throws(TransferFailure) in
             let made = try make(object, as: name, in: directory.destination, workspace)
-            let after = try reading { () throws(StoreError) in try source.status(of: object.item) }
-            guard TransferStamp(after) == TransferStamp(object.status) else { throw .changed }
+            try expectUnchanged(object)
             try keep(object.status, of: object.item, on: made, path: object.path, workspace)
             return made
         }
@@ -82,9 +81,8 @@ extension TreeTransfer {
         let mayReplace = options.isReplacing && status.st_mode & S_IFMT != S_IFDIR
         switch object.kind {
         case S_IFREG:
-            // A kill while a file of a vault was being sealed leaves it with the time of that.
-            guard isSame || !options.isReplacing && Self.mayHaveContents(status, of: object) else { break }
-            if try isComplete(existing, isSame: isSame, object, workspace) { return .complete }
+            guard isSame || mayHaveLostTimes(status, object) else { break }
+            if try isComplete(existing, isSame ? nil : status, object, workspace) { return .complete }
             // With the size and time of its source, and yet not complete, it was made by a former transfer: nothing else
             // lets a file of a vault be without a word for its length.
             if isSame { return .replaceable }
@@ -98,12 +96,13 @@ extension TreeTransfer {
         return mayReplace ? .replaceable : .different
     }
 
-    /// Whether a former transfer has made it, or its contents are the same: then it gets what is missing.
+    /// Whether a former transfer has made it.
+    /// - Parameter lost: what it is where it may have lost its times: then it gets them back.
     private func isComplete(
-        _ existing: Destination.Item, isSame: Bool, _ object: SourceObject<Source.Item>, _ workspace: Workspace
+        _ existing: Destination.Item, _ lost: stat?, _ object: SourceObject<Source.Item>, _ workspace: Workspace
     ) throws(TransferFailure) -> Bool {
         let isVouchedFor = (try? destination.isVouchedFor(existing, workspace)) == true
-        if isSame && isVouchedFor && !options.looksAtContents { return true }
+        if lost == nil && isVouchedFor && !options.looksAtContents { return true }
         // The former transfer was killed, and a power cut may have taken some of it.
         if try difference(existing, object, workspace) != nil { return false }
         if !isVouchedFor {
@@ -113,8 +112,20 @@ extension TreeTransfer {
                 throw TransferFailure(writing: object.path, error)
             }
         }
-        if !isSame { try keep(object.status, of: object.item, on: existing, path: object.path, workspace) }
+        if let lost {
+            try restoreTimes(object.status, of: object.item, on: existing, lost, path: object.path, workspace)
+        }
         return true
+    }
+
+    /// Whether what is there may be what a former transfer has made, but for what `mayLoseTimes` speaks of: its contents
+    /// tell. Nothing else of it is changed, which somebody may have given it.
+    private func mayHaveLostTimes(_ status: stat, _ object: SourceObject<Source.Item>) -> Bool {
+        let source = object.status
+        return destination.mayLoseTimes && !options.isReplacing && object.kind == S_IFREG
+            && status.st_mode & S_IFMT == S_IFREG && status.st_size == source.st_size
+            && status.st_mode & 0o1777 == source.st_mode & 0o1777 && status.st_nlink <= source.st_nlink
+            && [source.st_uid, geteuid()].contains(status.st_uid)
     }
 
     /// Whether nothing is lost where a link takes its place: a former transfer may have made each of two names a file.
@@ -125,13 +136,8 @@ extension TreeTransfer {
         if status.st_mode & S_IFMT == S_IFDIR { return false }
         if options.isReplacing { return true }
         guard object.kind == S_IFREG else { return try standing(of: existing, object, workspace) == .complete }
-        guard Self.mayHaveContents(status, of: object) else { return false }
+        guard TransferStamp.isSame(status, object.status) || mayHaveLostTimes(status, object) else { return false }
         return try difference(existing, object, workspace) == nil
-    }
-
-    /// Whether it is worth to compare the contents.
-    private static func mayHaveContents(_ status: stat, of object: SourceObject<Source.Item>) -> Bool {
-        object.kind == S_IFREG && status.st_mode & S_IFMT == S_IFREG && status.st_size == object.status.st_size
     }
 
     /// Lets `body` make something under a temporary name, and gives it its own.

@@ -53,7 +53,9 @@ extension TreeTransfer {
 
     /// Whether a transfer that has not ended has made the directory.
     func isMarked(_ directory: Destination.Item) throws(StoreError) -> Bool {
-        try destination.find(TemporaryName.mark, in: directory).map(destination.isStale) ?? false
+        guard let mark = try destination.find(TemporaryName.mark, in: directory) else { return false }
+        // Whoever may write to a directory can make one: then it is taken for no transfer's, least of all for root's.
+        return try destination.status(of: mark).st_uid == geteuid() && destination.isStale(mark)
     }
 
     /// The destination has all that its source has: only its times are to be set once more. Until then the next transfer takes it

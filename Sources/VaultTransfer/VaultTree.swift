@@ -152,6 +152,8 @@ package struct VaultTree: TransferTree {
         system.release(try system.open(item.id, flags: O_RDWR, for: caller, workspace: workspace))
     }
 
+    package var mayLoseTimes: Bool { true }
+
     package var damageUnit: Int { system.store.layout.chunkSize }
 
     /// How many names were left out because they do not authenticate, those of attributes too.

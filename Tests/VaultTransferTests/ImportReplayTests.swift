@@ -28,7 +28,7 @@ import VaultTransfer
         masterKey = try opened.unlock(with: secret)
         keyRing = try KeyRing(masterKey: masterKey, configuration: opened.configuration)
         let script = """
-            set -e; mkdir -p tree/inner; cd tree; head -c 10000 /dev/urandom >file; : >empty; ln -s file link; ln file inner/other
+            set -e; umask 022; mkdir -p tree/inner; cd tree; head -c 10000 /dev/urandom >file; : >empty; ln -s file link; ln file inner/other
             truncate -s 3000000 inner/hole; printf end >>inner/hole; mkfifo fifo; printf x >$(printf %0255d 0)
             ln link inner/link; printf closed >closed; chmod 444 closed; touch -d 2001-01-01 closed
             """

@@ -65,25 +65,46 @@ import Testing
         let place = try TransferPlace()
         let make = """
             mkdir $1; printf one >$1/file; printf two >$1/other; printf sealed >$1/first; ln $1/first $1/second
-            chmod 6755 $1/file; touch -d 2001-01-01 $1/*
+            printf 'the largest' >$1/mine; chmod 6755 $1/file; touch -d 2001-01-01 $1/*
             """
         try Command(["sh", "-c", make, "sh", place.path("tree")]).run().succeeded()
         try place.importing("tree").run().succeeded()
         let time = timespec(tv_sec: 1_500_000_000, tv_nsec: 5)
         for path in try place.backingFiles() {
             // As a write of the header does.
-            #expect(chmod(path, 0o755) == 0 && utimensat(AT_FDCWD, path, [time, time], 0) == 0)
+            var status = stat()
+            #expect(stat(path, &status) == 0 && chmod(path, status.st_mode & 0o777) == 0)
+            #expect(utimensat(AT_FDCWD, path, [time, time], 0) == 0)
         }
+        // What somebody has given it stays.
+        let mine = try #require(try place.backingFiles().first)
+        #expect(chmod(mine, 0o600) == 0)
         // Other contents of the same size are no such file.
         try Command(["sh", "-c", "printf TWO >$1", "sh", place.path("tree/other")]).run().succeeded()
         let refused = try place.importing("tree", options: ["--json"]).run()
         #expect(refused.exitCode == FailureCode.incomplete.rawValue)
         let fields = try place.fields(refused)
         #expect(fields["present"] as? Int == 3 && fields["files"] as? Int == 0, "\(refused)")
+        #expect(refused.errors.contains("mine: something else is there already"))
+        var status = stat()
+        #expect(stat(mine, &status) == 0 && status.st_mode & 0o7777 == 0o600 && status.st_mtim.tv_sec == time.tv_sec)
         try place.exporting(to: "out").run().succeeded()
         #expect(try String(contentsOfFile: place.path("out/other"), encoding: .utf8) == "two")
-        try Command(["rm", place.path("tree/other"), place.path("out/other")]).run().succeeded()
+        try Command(["sh", "-c", "rm $1/*/other $1/*/mine", "sh", place.path("")]).run().succeeded()
         try place.expectSame("tree", "out")
+    }
+
+    @Test(.enabled(if: Products.isRoot, "takes root"))
+    func `a mark that another has made does not give a directory away`() throws {
+        let place = try TransferPlace()
+        try place.makeTree()
+        try place.importing("tree").run().succeeded()
+        let mark = place.path("out/.vaultfs-transfer-0000000000000000")
+        let make = "mkdir -m 1777 $1; touch $2; chown 65534 $2"
+        try Command(["sh", "-c", make, "sh", place.path("out"), mark]).run().succeeded()
+        try place.exporting(to: "out").run().succeeded()
+        var status = stat()
+        #expect(stat(place.path("out"), &status) == 0 && status.st_mode & 0o7777 == 0o1777 && status.st_uid == 0)
     }
 
     @Test func `a signal ends it in good order`() throws {

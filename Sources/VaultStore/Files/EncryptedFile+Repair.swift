@@ -61,7 +61,7 @@ extension EncryptedFile {
 
     private func sealRest(_ length: UInt64) throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in
-            let writer = try writer(&state)
+            let writer = try writer(&state, evenIfClosed: true)
             // The size it vouches for is on disk before the header is.
             try writer.synchronize(dataOnly: false)
             state.header.length = length
