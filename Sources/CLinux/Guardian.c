@@ -57,22 +57,23 @@ static int has_ended(pid_t process) {
     return !state || !state[1] || strchr("ZX", state[2]);
 }
 
-static int write_abort(unsigned connection) {
+// When the daemon has ended the number may be another mount's; a file that was opened before stays its connection's.
+static int write_abort(unsigned connection, pid_t process) {
     char path[64];
     snprintf(path, sizeof path, "/sys/fs/fuse/connections/%u/abort", connection);
     int file = open(path, O_WRONLY | O_CLOEXEC);
     if (file < 0) return -1;
-    int done = write(file, "1", 1) == 1 ? 0 : -1;
+    int done = !is_stuck(process) || write(file, "1", 1) == 1 ? 0 : -1;
     close(file);
     return done;
 }
 
-static void abort_connection(unsigned connection) {
-    if (write_abort(connection) == 0) return;
+static void abort_connection(unsigned connection, pid_t process) {
+    if (write_abort(connection, process) == 0) return;
     // Where nobody has mounted fusectl, root can, for itself alone.
     if (unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0
         && mount("none", "/sys/fs/fuse/connections", "fusectl", 0, NULL) == 0)
-        write_abort(connection);
+        write_abort(connection, process);
 }
 
 static _Noreturn void guard(struct linux_guardian *guardian, pid_t process) {
@@ -90,7 +91,7 @@ static _Noreturn void guard(struct linux_guardian *guardian, pid_t process) {
         pause_milliseconds(10);
     }
     unsigned connection = atomic_load(&guardian->connection);
-    if (connection) abort_connection(connection);
+    if (connection) abort_connection(connection, process);
     _exit(0);
 }
 

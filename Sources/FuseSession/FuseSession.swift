@@ -75,14 +75,22 @@ package final class FuseSession: @unchecked Sendable {
     }
 
     /// Takes the mount away again, instead of `run`.
-    package func cancel() {
-        fuse_session_unmount(session)
+    /// - Parameter isInPlace: as for `run`.
+    package func cancel(isInPlace: () -> Bool) {
+        // That goes by the path, where another file system may be mounted by now.
+        if isInPlace() { fuse_session_unmount(session) }
+        // Closes the device in any case, and with it goes the connection.
         fuse_session_destroy(session)
     }
 
     /// Serves requests until the file system is unmounted; then seals what was written. Blocks.
-    /// - Parameter whenUnmounted: called when no more requests come; afterwards nobody may use this session.
-    package func run(whenUnmounted: () -> Void) {
+    /// - Parameters:
+    ///   - whenUnmounted: called when no more requests come; afterwards nobody may use this session.
+    ///   - isInPlace: whether what is mounted at the mountpoint may be this session's mount still, to be unmounted there.
+    ///   - whenClosed: called when the connection has ended, before the sealing.
+    package func run(
+        whenUnmounted: () -> Void, isInPlace: () -> Bool = { true }, whenClosed: () -> Void = {}
+    ) {
         var ignore = sigaction()
         ignore.__sigaction_handler.sa_handler = { _ in }
         sigaction(Self.wakeSignal, &ignore, nil)
@@ -107,9 +115,9 @@ package final class FuseSession: @unchecked Sendable {
         hasEnded.withLock { hasEnded in
             hasEnded = true
             // Before the sealing, which may take a while: who still asks is to be told that the mount has gone.
-            fuse_session_unmount(session)
-            fuse_session_destroy(session)
+            cancel(isInPlace: isInPlace)
         }
+        whenClosed()
         server.fileSystem.shutDown()
         sealer?.join()
     }

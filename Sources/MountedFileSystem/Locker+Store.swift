@@ -67,7 +67,7 @@ extension Locker {
             storeWork.wait { $0.isEmpty ? () : nil }
             guard let self else { return }
             isToLockAgain.store(false, ordering: .sequentiallyConsistent)
-            inbox.update { $0.jobs.append(.lockAgain) }
+            _ = post(.lockAgain)
         }
         guard let waiting else { return isToLockAgain.store(false, ordering: .sequentiallyConsistent) }
         waiting.detach()

@@ -44,6 +44,8 @@ package final class Locker: LockObserver, Sendable {
         /// The mount has been used for a while since the lease was told the time.
         var isToNoteTime = false
         var isStopping = false
+        /// Nobody looks into it any more.
+        var isEnded = false
 
         /// Whether a lock waits in it, but for what a lock file says.
         var asksToLock: Bool {
@@ -73,6 +75,8 @@ package final class Locker: LockObserver, Sendable {
     private let leaseTimer = Mutex<LeaseTimer?>(nil)
     /// How often a mount that is used notes what time it is.
     private static let millisecondsBetweenNotes = 3_600_000
+    /// What who asks for something after the stop is told.
+    package static let stopped = "the vault is being unmounted"
 
     /// - Parameter secretWanted: told each time that only a secret is missing, and nobody is there to be asked for it.
     package init(
@@ -145,19 +149,25 @@ package final class Locker: LockObserver, Sendable {
         }
     }
 
-    /// Locks; `reply` is called when that is done, or at once where it was.
-    package func lock(_ reason: LockReason, reply: @escaping LockReply = { _, _ in }) {
-        inbox.update { $0.jobs.append(.lock(reason, reply)) }
+    /// Locks; `reply` is called when that is done, or at once where it was. False, and no reply, where it is stopped and
+    /// was not locked: the keys go with the process.
+    @discardableResult
+    package func lock(_ reason: LockReason, reply: @escaping LockReply = { _, _ in }) -> Bool {
+        if post(.lock(reason, reply)) { return true }
+        let last = published.withLock { $0.lastReceipt }
+        guard fileSystem.gate.state == .locked, let last else { return false }
+        reply(last, true)
+        return true
     }
 
     /// Unlocks where nothing else locks. Without `secret` only where none is needed.
     package func unlock(secret: SecretSource? = nil, reply: @escaping UnlockReply = { _ in }) {
-        inbox.update { $0.jobs.append(.unlock(secret, reply)) }
+        if !post(.unlock(secret, reply)) { reply(.failure(.failed(Self.stopped))) }
     }
 
     /// Nothing but a secret is missing.
     func wantSecret() {
-        secretWanted? { [weak self] secret in self?.inbox.update { $0.jobs.append(.restore(secret)) } }
+        secretWanted? { [weak self] secret in _ = self?.post(.restore(secret)) }
     }
 
     /// Has the lock files looked at.
@@ -206,10 +216,28 @@ package final class Locker: LockObserver, Sendable {
     }
 
     package func closed(inode: UInt64, forgetKeys: @escaping @Sendable () -> Void) {
-        inbox.update { $0.jobs.append(.purge(inode: inode, forgetKeys: forgetKeys)) }
+        _ = post(.purge(inode: inode, forgetKeys: forgetKeys))
     }
 
     func publish(_ change: (inout LockStatus) -> Void) {
         published.withLock { change(&$0) }
+    }
+}
+
+extension Locker {
+    /// False where nobody would do it any more: it is not kept, nor is a secret in it.
+    func post(_ job: Job) -> Bool {
+        inbox.update { inbox in
+            if !inbox.isEnded { inbox.jobs.append(job) }
+            return !inbox.isEnded
+        }
+    }
+
+    /// Has no job come any more. False where one has.
+    func endInbox() -> Bool {
+        inbox.access { inbox in
+            inbox.isEnded = inbox.jobs.isEmpty
+            return inbox.isEnded
+        }
     }
 }

@@ -15,6 +15,8 @@ struct LockerLoop {
     var areAllKeysForgotten = false
     /// Whether it was told that only a secret is missing.
     private var isSecretWanted = false
+    /// Whether the one that came could not be tried, or not be used.
+    private var isSecretUnused = false
     var receipt: LockReceipt
 
     var gate: LockGate { locker.fileSystem.gate }
@@ -56,7 +58,7 @@ struct LockerLoop {
             }
             watchLease()
             if inbox.isToNoteTime { noteTime() }
-            if inbox.isStopping && locker.inbox.access({ $0.jobs.isEmpty }) { return }
+            if inbox.isStopping && locker.endInbox() { return }
         }
     }
 
@@ -165,6 +167,8 @@ struct LockerLoop {
             guard reasons.isEmpty else { return }
             do throws(UnlockRefusal) { _ = try unlock(secret) } catch {
                 locker.logger.error("not unlocked with the secret asked for: \(error)")
+                // A wrong one is not asked for again.
+                if case .failed = error { isSecretUnused = true }
             }
             look()
         case .purge(let inode, let forgetKeys):
@@ -172,6 +176,8 @@ struct LockerLoop {
                 .purge(inode: inode, forgetKeys: forgetKeys)
         case .lockAgain:
             if gate.state == .locked { lock() }
+            // Not before: who asks at once finds the store as it was.
+            if isSecretUnused { isSecretWanted = false }
         }
     }
 
@@ -200,7 +206,10 @@ struct LockerLoop {
     /// Tells, once, that nothing but a secret is missing.
     private mutating func wantSecret() {
         let isWanted = reasons.isEmpty && gate.state == .locked && needsSecret
-        if isWanted && !isSecretWanted { locker.wantSecret() }
+        if isWanted && !isSecretWanted {
+            isSecretUnused = false
+            locker.wantSecret()
+        }
         isSecretWanted = isWanted
     }
 

@@ -20,6 +20,7 @@ package final class ControlClient {
 
     /// Connects to the socket `name` of `directory`. Nil where nobody listens; a dead daemon's socket is removed.
     package static func connect(name: String, directory: RuntimeDirectory) -> ControlClient? {
+        let inode = directory.inode(of: name)
         do throws(Errno) {
             let socket = try Socket.make(isBlocking: true)
             try socket.setTimeout(seconds: patience)
@@ -30,7 +31,7 @@ package final class ControlClient {
             return try ControlClient(socket: socket)
         } catch {
             // A daemon's socket gets its name only when it listens: whoever refuses is dead.
-            if error == .connectionRefused { unlinkat(directory.fd, name, 0) }
+            if error == .connectionRefused, let inode { directory.remove(name, inode: inode) }
             return nil
         }
     }

@@ -113,11 +113,7 @@ package final class ControlServer: Sendable {
 
     /// Removes the socket's name: nobody finds it any more; who is connected stays so. Again: nothing.
     package func removeSocket() {
-        var status = stat()
-        // The mountpoint may have been taken by another daemon, which then has replaced the socket.
-        if fstatat(directory.fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_ino == inode {
-            unlinkat(directory.fd, name, 0)
-        }
+        directory.remove(name, inode: inode)
     }
 }
 

@@ -110,6 +110,17 @@ package final class RuntimeDirectory: Sendable {
 
     static let socketSuffix = ".socket"
 
+    /// Which file the socket `name` is now; nil where there is none.
+    func inode(of name: String) -> ino_t? {
+        var status = stat()
+        return fstatat(fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? status.st_ino : nil
+    }
+
+    /// Removes the socket `name` where it still is that file: another daemon may have put its own there.
+    func remove(_ name: String, inode: ino_t) {
+        if self.inode(of: name) == inode { unlinkat(fd, name, 0) }
+    }
+
     /// The names of all sockets in the directory.
     package func socketNames() -> [String] {
         let copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)

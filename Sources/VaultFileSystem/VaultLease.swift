@@ -17,6 +17,12 @@ package final class VaultLease: LeaseKeeper {
         let hasWindow: Bool
     }
 
+    private struct State {
+        var term: Term
+        /// The `vaultfs.json` in which the term was looked at last; nil: look again.
+        var lookedAt: FileIdentity?
+    }
+
     /// For another process that changes slots, where a window is to be started.
     private static let patience: Duration = .seconds(10)
 
@@ -25,9 +31,7 @@ package final class VaultLease: LeaseKeeper {
     private let clock: LeaseClock
     /// What the clocks said at the mount.
     private let origin: (wall: Int64, boot: Int64)
-    private let term: Mutex<Term>
-    /// Which `vaultfs.json` was looked at last; nil: look again.
-    private let lookedAt: Mutex<FileIdentity?>
+    private let state: Mutex<State>
     package let changes: Descriptor?
     private let log: @Sendable (String) -> Void
 
@@ -46,15 +50,18 @@ package final class VaultLease: LeaseKeeper {
         let now = origin.wall / 1000
         changes = Self.watch(vault)
         // Before it is read: what comes later is found.
-        lookedAt = Mutex(FileIdentity(of: vault))
-        term = Mutex(try Self.begin(slot, of: vault, configurationKey: keyRing.configurationKey, at: now))
+        let lookedAt = FileIdentity(of: vault)
+        let term = try Self.begin(slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
+        state = Mutex(State(term: term, lookedAt: lookedAt))
     }
 
     /// Seconds since 1970-01-01T00:00:00Z: the wall clock, or what it would say had nobody set it back since the mount.
     package var now: Int64 { max(clock.wall(), origin.wall + clock.boot() - origin.boot) / 1000 }
 
+    private var term: Term { state.withLock { $0.term } }
+
     package var end: LeaseEnd? {
-        term.withLock { $0 }.end.map { end in
+        term.end.map { end in
             LeaseEnd(wall: end * 1000, boot: origin.boot + end * 1000 - origin.wall)
         }
     }
@@ -74,26 +81,29 @@ package final class VaultLease: LeaseKeeper {
 
     /// From now on the vault is open by that slot.
     package func adopt(_ new: Term) {
-        term.withLock { $0 = new }
+        // Since it was begun, it may have been taken back.
+        state.withLock { $0 = State(term: new, lookedAt: nil) }
     }
 
-    package var isOver: Bool { term.withLock { $0 }.end.map { now >= $0 } ?? false }
+    package var isOver: Bool { isOver(term) }
+
+    private func isOver(_ term: Term) -> Bool { term.end.map { now >= $0 } ?? false }
 
     package func hasEnded() -> Bool {
-        let (term, isOver) = (term.withLock { $0 }, isOver)
+        let state = state.withLock { $0 }
+        let (term, isOver) = (state.term, isOver(state.term))
         // What is not read through is looked at again.
         let current = FileIdentity(of: vault)
-        guard isOver || lookedAt.withLock({ $0 != current }) else { return false }
+        guard isOver || state.lookedAt != current else { return false }
         // Without the key nobody can tell who has written vaultfs.json.
         guard !keyRing.configurationKey.isForgotten else { return isOver }
         do throws(VaultError) {
-            if isOver {
-                let new = try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
-                adopt(new, insteadOf: term)
-            } else if try lookAgain(at: term) {
-                return true
-            }
-            lookedAt.withLock { $0 = current }
+            let new =
+                isOver
+                ? try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
+                : try lookAgain(at: term)
+            guard let new else { return true }
+            adopt(new, insteadOf: term, lookedAt: current)
             return false
         } catch {
             log("\(error)")
@@ -103,31 +113,28 @@ package final class VaultLease: LeaseKeeper {
     }
 
     /// What the slot says now, before the end that was known.
-    /// - Returns: whether it has ended. One with an end has where it was removed: that was taken back. One without has not: it
+    /// - Returns: nil where it has ended. One with an end has where it was removed: that was taken back. One without has not: it
     ///   is a secret that shall open the vault no more.
-    private func lookAgain(at term: Term) throws(VaultError) -> Bool {
+    private func lookAgain(at term: Term) throws(VaultError) -> Term? {
         let configuration = try vault.reread(configurationKey: keyRing.configurationKey)
         guard let slot = configuration.slot(term.slot) else {
             if term.end != nil { log("slot \(term.slot) was removed") }
-            return term.end != nil
+            return term.end == nil ? term : nil
         }
-        if slot.isExpired(at: now) { return true }
+        if slot.isExpired(at: now) { return nil }
         let isToStart = slot.window.map { $0.started == nil } ?? false
-        let new =
-            isToStart
+        return isToStart
             ? try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
             : Term(slot: slot.id, end: slot.end, hasWindow: slot.window != nil)
-        adopt(new, insteadOf: term)
-        return false
     }
 
-    /// Unless an unlock has made it another one meanwhile.
-    private func adopt(_ new: Term, insteadOf old: Term) {
-        term.withLock { if $0 == old { $0 = new } }
+    /// Unless an unlock has made it another one meanwhile, of which that file may say something else.
+    private func adopt(_ new: Term, insteadOf old: Term, lookedAt: FileIdentity?) {
+        state.withLock { if $0.term == old { $0 = State(term: new, lookedAt: lookedAt) } }
     }
 
     package func noteTime() {
-        let term = term.withLock { $0 }
+        let term = term
         guard term.hasWindow, !keyRing.configurationKey.isForgotten else { return }
         do throws(VaultError) {
             // Not worth waiting for: there is a later one.

@@ -45,6 +45,29 @@ extension MountTests {
             #expect(try vault.read(["--require-sealed"]).exitCode == 0)
         }
 
+        @Test("an old daemon that ends leaves what was mounted at its place meanwhile", arguments: Settings.accounts)
+        func replaced(setting: Setting) throws {
+            let (vault, other) = (try setting.vault(), try setting.vault())
+            let lock = ["--lock-file", "\(vault.plain)/lock"]
+            try vault.mount(lock)
+            let old = try #require(vault.daemon)
+            defer { if !MountUnderTest.hasEnded(old) { kill(old, SIGKILL) } }
+            let script = "exec 5> \(vault.mountpoint)/f; echo old >&5; echo open; exec sleep 60"
+            let user = try vault.account.command(["sh", "-c", script]).start()
+            defer { user.kill(SIGKILL) }
+            try poll("the open file") { user.output == "open\n" }
+            try vault.account.run(["fusermount3", "-uz", vault.mountpoint]).succeeded()
+            let mount = [vault.account.binary, "mount", other.vault, vault.mountpoint, "--passfile", other.passfile]
+            try vault.mounting(mount + lock).succeeded()
+            #expect(vault.daemon != old && !MountUnderTest.hasEnded(old))
+            try vault.account.run(["sh", "-c", "echo new > \(vault.mountpoint)/f"]).succeeded()
+            kill(old, SIGTERM)
+            try poll("the old daemon's end", timeout: .seconds(20)) { MountUnderTest.hasEnded(old) }
+            #expect(try vault.account.run(["cat", "\(vault.mountpoint)/f"]).output == "new\n")
+            try vault.unmount()
+            #expect(try vault.read(["--require-sealed"]).exitCode == 0)
+        }
+
         @Test("in the foreground until it is unmounted")
         func foreground() throws {
             let vault = try VaultUnderTest()

@@ -64,18 +64,31 @@ import Testing
         #expect(client.waitUntilClosed(timeout: .seconds(60)))
     }
 
+    /// Leaves a socket that refuses.
+    private func leaveDeadSocket(_ name: String) throws {
+        let socket = try Socket.make(isBlocking: true)
+        try checked(
+            Socket.withAddress(of: name, in: place.directory.fd) { address, size in
+                bind(socket.fd, address, size)
+            })
+    }
+
     @Test func `a dead daemon's socket is removed`() throws {
         let name = RuntimeDirectory.socketName(mountpoint: Array("/mnt".utf8))
-        do {
-            let socket = try Socket.make(isBlocking: true)
-            try checked(
-                Socket.withAddress(of: name, in: place.directory.fd) { address, size in
-                    bind(socket.fd, address, size)
-                })
-        }
+        try leaveDeadSocket(name)
         #expect(try place.entries() == [name])
         #expect(throws: ControlError.noDaemon) { try place.client() }
         #expect(try place.entries().isEmpty)
+    }
+
+    @Test func `a new daemon's socket is not removed for a dead one's that was there before`() throws {
+        let name = RuntimeDirectory.socketName(mountpoint: Array("/mnt".utf8))
+        try leaveDeadSocket(name)
+        let dead = try #require(place.directory.inode(of: name))
+        let server = try place.server()
+        defer { server.stop() }
+        place.directory.remove(name, inode: dead)
+        #expect(try place.client().send(.status) == .status(status()))
     }
 
     @Test func `a daemon that takes the mountpoint over keeps its socket`() throws {

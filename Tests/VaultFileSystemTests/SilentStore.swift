@@ -1,4 +1,5 @@
 import BackingStore
+import LockFiles
 import Logging
 import Synchronization
 import Testing
@@ -40,20 +41,26 @@ final class SilentStore {
     let vault: MountedVault
     let caches = Caches()
     let locker: Locker
+    private let place: LockPlace
     private let announcements = Announcements()
+    /// Who wants a secret, each time anew.
+    private let wanted = Monitor<[@Sendable (@escaping Locker.SecretSource) -> Void]>([])
 
     /// - Parameter patience: milliseconds.
     init(_ policy: LockPolicy, patience: Int = 1000) throws {
-        var options = LockOptions(policy: policy)
+        let place = try LockPlace()
+        self.place = place
+        var options = LockOptions(lockFiles: [try LockFile(path: place.file)], policy: policy)
         options.storePatience = patience
         vault = try MountedVault(lock: options)
         locker = Locker(
-            fileSystem: vault.system, options: options, caches: caches, logger: Logger(label: "test")
-        ) { [announcements] event in
-            guard case .didLock(let receipt) = event else { return }
-            announcements.receipts.update { $0.append(receipt) }
-            if receipt.complete { announcements.whenLocked.withLock { $0.take() }?() }
-        }
+            fileSystem: vault.system, options: options, caches: caches, logger: Logger(label: "test"),
+            secretWanted: { [wanted] give in wanted.update { $0.append(give) } },
+            announce: { [announcements] event in
+                guard case .didLock(let receipt) = event else { return }
+                announcements.receipts.update { $0.append(receipt) }
+                if receipt.complete { announcements.whenLocked.withLock { $0.take() }?() }
+            })
         try locker.start()
     }
 
@@ -77,6 +84,31 @@ final class SilentStore {
     func lockWholly() throws {
         locker.lock(.command)
         _ = try nextComplete()
+    }
+
+    /// Has a lock file come.
+    func createLockFile() throws {
+        try place.create()
+        locker.poke()
+    }
+
+    /// And go.
+    func removeLockFile() throws {
+        try place.remove()
+        locker.poke()
+    }
+
+    /// How often a secret was wanted. What was asked of the locker before is done then.
+    func timesWanted() throws -> Int {
+        _ = try unlock().awaited()
+        return wanted.access { $0.count }
+    }
+
+    /// Gives a secret when one is wanted for the `count`th time.
+    func give(_ count: Int, _ key: @escaping Locker.SecretSource) throws {
+        let last = wanted.wait(until: monotonicDeadline(in: 20)) { $0.count == count ? $0.last : nil }
+        let give = try #require(last)
+        give(key)
     }
 
     /// Called by the locker's thread when it has locked the next time, and purged all.

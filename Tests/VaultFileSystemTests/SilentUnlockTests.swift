@@ -94,6 +94,50 @@ import VaultCrypto
         #expect(try unlock.awaited() == .failure(Self.overtaken))
     }
 
+    @Test func `a secret asked for that came while one was tried is asked for again when the store answers`() throws {
+        // Long enough for a lock after which it is asked for but once.
+        let setup = try SilentStore(.forget, patience: 5000)
+        try setup.createLockFile()
+        _ = try setup.nextComplete()
+        try setup.removeLockFile()
+        let (isSilent, isTried) = (Monitor(true), Monitor(false))
+        defer { isSilent.update { $0 = false } }
+        let key = setup.key
+        try setup.give(1) { () throws(UnlockRefusal) in
+            isTried.update { $0 = true }
+            isSilent.wait { $0 ? nil : () }
+            return try key()
+        }
+        isTried.wait { $0 ? () : nil }
+        // Given up, and the lock file goes again.
+        try setup.createLockFile()
+        #expect(try setup.timesWanted() == 1)
+        try setup.removeLockFile()
+        try setup.give(2, key)
+        #expect(try setup.timesWanted() == 2)
+        #expect(setup.vault.system.gate.state == .locked)
+        isSilent.update { $0 = false }
+        try setup.give(3, key)
+        #expect(try setup.unlock().awaited() == .success(true))
+    }
+
+    @Test(
+        "A secret asked for that could not be used is asked for once more, after the next lock; a wrong one is not",
+        arguments: [(UnlockRefusal.failed("no"), 2), (.wrongSecret("no"), 1)])
+    func unused(refusal: UnlockRefusal, times: Int) throws {
+        let setup = try SilentStore(.forget, patience: 20_000)
+        try setup.createLockFile()
+        _ = try setup.next()
+        try setup.removeLockFile()
+        try setup.give(1) { () throws(UnlockRefusal) in throw refusal }
+        #expect(try setup.timesWanted() == 1)
+        for _ in 0..<2 {
+            setup.locker.lockAgainLater()
+            _ = try setup.next()
+            #expect(try setup.timesWanted() == times)
+        }
+    }
+
     @Test func `none while the keys of a lock are still being wiped: they would go with the others`() throws {
         var unpurged: [String] = []
         // On a busy machine something else may be late, and then the keys are not begun with.

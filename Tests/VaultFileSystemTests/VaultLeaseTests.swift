@@ -248,6 +248,36 @@ import VaultStore
         #expect(lease.end?.wall == (place.start + 100) * 1000)
     }
 
+    @Test func `what was taken back of a slot before an unlock adopts it is seen, also while another is looked at`()
+        throws
+    {
+        for isMeanwhile in [false, true] {
+            let place = try Place()
+            let whenRead = Mutex<(@Sendable () -> Void)?>(nil)
+            let clock = place.clocks.clock
+            // What was read is held against the time.
+            let lease = try place.lease(
+                clock: LeaseClock(
+                    wall: {
+                        whenRead.withLock { $0.take() }?()
+                        return clock.wall()
+                    }, boot: clock.boot))
+            let vault = try VaultDirectory.open(place.path)
+            try SlotEditor(vault, masterKey: place.masterKey).add(
+                SlotRequest(
+                    secret: .keyfile([UInt8](repeating: 3, count: 32)),
+                    expires: UtcTime.text(secondsSinceEpoch: place.start + 1000)))
+            let term = try lease.begin(3, of: vault, masterKey: place.masterKey)
+            try SlotEditor(.open(place.path), masterKey: place.masterKey).remove([3], isForced: false)
+            if isMeanwhile { whenRead.withLock { $0 = { lease.adopt(term) } } }
+            #expect(!lease.hasEnded())
+            #expect(whenRead.withLock { $0 == nil })
+            if !isMeanwhile { lease.adopt(term) }
+            #expect(lease.end?.wall == (place.start + 1000) * 1000)
+            #expect(lease.hasEnded())
+        }
+    }
+
     @Test func `it is told that vaultfs.json was replaced`() throws {
         let place = try Place(expiresAfter: 1000)
         let changes = try #require(try place.lease().changes)

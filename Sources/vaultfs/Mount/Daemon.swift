@@ -18,6 +18,8 @@ final class Daemon: Sendable {
     private let request: MountRequest
     private let contents: MountContents
     private let session: FuseSession
+    /// Where it was mounted, and as what.
+    private let place: MountedPlace
     private let lock: MountLock
     private let control: ControlServer?
     private let guardian: Guardian?
@@ -39,16 +41,15 @@ final class Daemon: Sendable {
         guard isWanted() else { throw CommandFailure(.failure, "whoever asked for the mount has gone") }
         session = try Self.mount(contents.fileSystem, request, logger: logger)
         // Without, the mount is as good; only nobody helps a daemon that is killed and cannot die.
-        if let device = try? MountTable.read().entry(at: request.mountpoint.bytes)?.device {
-            guardian?.watch(over: device)
-        }
+        place = MountedPlace(request.mountpoint)
+        if let device = place.device { guardian?.watch(over: device) }
         let announcer = MountAnnouncer(mountpoint: request.mountpoint)
         session.onDamage { announcer.announce(.integrityError($0)) }
         do {
             lock = try MountLock(
                 request, contents, caches: session, announcer: announcer, logger: logger)
         } catch {
-            session.cancel()
+            session.cancel(isInPlace: place.isUnchanged)
             throw error
         }
         let reporter = StatusReporter(
@@ -63,7 +64,7 @@ final class Daemon: Sendable {
             try takeSignals()
         } catch {
             lock.stop()
-            session.cancel()
+            session.cancel(isInPlace: place.isUnchanged)
             throw error
         }
     }
@@ -98,11 +99,11 @@ final class Daemon: Sendable {
         }
         logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
         whenReady()
-        session.run(whenUnmounted: lock.stop)
+        // The guardian rests as soon as the connection has ended, whose number may then be another mount's.
+        session.run(whenUnmounted: lock.stop, isInPlace: place.isUnchanged) { guardian?.rest() }
         logger.info("unmounted \(request.mountpoint.shown)")
         // Clients stay connected: that the kernel hangs up on them tells them that this process and its keys are gone.
         control?.removeSocket()
-        guardian?.rest()
         // Not exit(3): what it cleans up (libcrypto's state) other threads may still be using.
         _exit(0)
     }

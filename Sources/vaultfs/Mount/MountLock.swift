@@ -77,9 +77,10 @@ final class MountLock: Sendable {
 
     /// Answers `lock`.
     func lock(reply: @escaping @Sendable (ControlResponse) -> Void) {
-        locker.lock(.command) { receipt, already in
+        let isDone = locker.lock(.command) { receipt, already in
             reply(.locked(receipt: JSONValue(encoding: receipt) ?? .object([:]), already: already))
         }
+        if !isDone { reply(.error(ControlFailure(.failed, Locker.stopped))) }
     }
 
     /// Answers `unlock`.
