@@ -16,7 +16,7 @@ extension MountTests {
             // Memory of memfd_secret(2) cannot be read like this.
             try vault.mount(
                 ["--on-lock", "forget", "--lock-file", "\(vault.plain)/lock", "--cache-size", "2M"],
-                launcher: [Products.python, Products.program("without_memfd_secret.py")])
+                launcher: [Products.python, Products.program("without_call.py"), "memfd_secret"])
             let result = try vault.account.run(
                 [
                     Products.python, Products.program("lock_memory.py"), vault.account.binary, vault.vault,

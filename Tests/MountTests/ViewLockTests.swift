@@ -111,7 +111,7 @@ extension MountTests {
             // Memory of memfd_secret(2) cannot be read like this.
             try keys.mount(
                 view, ["--on-lock", "forget", "--cache-size", "8M"],
-                launcher: [Products.python, Products.program("without_memfd_secret.py")])
+                launcher: [Products.python, Products.program("without_call.py"), "memfd_secret"])
             let result = try view.program(
                 "view_memory.py",
                 [

@@ -1,15 +1,18 @@
-"""Runs a program for which memfd_secret(2) does not exist (ENOSYS), so that its keys lie in locked memory, which root can
-read through /proc/PID/mem. As root, so that the program keeps its privileges.
+"""Runs a program for which a system call does not exist (ENOSYS). As root, so that the program keeps its privileges.
 
-without_memfd_secret.py PROGRAM ARGUMENT..."""
+Without memfd_secret its keys lie in locked memory, which root can read through /proc/PID/mem. Without unshare no worker of a
+mount can serve a request.
+
+without_call.py memfd_secret|unshare PROGRAM ARGUMENT..."""
 
 import ctypes
 import errno
 import os
+import platform
 import struct
 import sys
 
-MEMFD_SECRET = 447
+NUMBERS = {"memfd_secret": 447, "unshare": 272 if platform.machine() == "x86_64" else 97}
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 # linux/bpf_common.h, linux/seccomp.h
 LOAD_WORD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
@@ -22,13 +25,12 @@ class Program(ctypes.Structure):
     _fields_ = [("count", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
-# The number of the call is the first word of struct seccomp_data. Its architecture needs no look: 447 is memfd_secret
-# on all, and this keeps nobody in.
+# The number of the call is the first word of struct seccomp_data. Its architecture needs no look: this keeps nobody in.
 instructions = b"".join(
     struct.pack("=HBBI", *instruction)
     for instruction in [
         (LOAD_WORD, 0, 0, 0),
-        (JUMP_IF_EQUAL, 0, 1, MEMFD_SECRET),
+        (JUMP_IF_EQUAL, 0, 1, NUMBERS[sys.argv[1]]),
         (RETURN, 0, 0, FAIL | errno.ENOSYS),
         (RETURN, 0, 0, ALLOW),
     ]
@@ -36,5 +38,5 @@ instructions = b"".join(
 libc = ctypes.CDLL(None, use_errno=True)
 program = Program(len(instructions) // 8, instructions)
 if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0):
-    sys.exit(f"without_memfd_secret: {os.strerror(ctypes.get_errno())}")
-os.execvp(sys.argv[1], sys.argv[1:])
+    sys.exit(f"without_call: {os.strerror(ctypes.get_errno())}")
+os.execvp(sys.argv[2], sys.argv[2:])
