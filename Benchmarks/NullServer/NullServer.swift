@@ -36,7 +36,7 @@ struct NullServer: ParsableCommand {
             if sigwait(&ending, &number) == 0 { session.requestUnmount() }
         }
         signals.detach()
-        session.run {}
+        try session.run(whenUnmounted: {})
         try SavedTree.write(fileSystem, to: state)
         // Not by way of exit(3): the thread that waits for signals is still there.
         _exit(0)

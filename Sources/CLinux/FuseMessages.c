@@ -31,15 +31,16 @@ uint32_t linux_fuse_thread(const void *request, size_t size) {
     return header.pid != 0 ? header.pid : linux_fuse_unknown_thread;
 }
 
-int linux_fuse_offers_killpriv(const void *request, size_t size) {
+uint32_t linux_fuse_offered_flags(const void *request, size_t size) {
     // The fields that every minor version since 7.6 has.
     struct {
         uint32_t major, minor, max_readahead, flags;
     } init;
-    return body(request, size, FUSE_INIT, &init, sizeof init) && (init.flags & FUSE_HANDLE_KILLPRIV_V2) != 0;
+    if (!body(request, size, FUSE_INIT, &init, sizeof init)) return 0;
+    return init.flags & (FUSE_HANDLE_KILLPRIV_V2 | FUSE_SETXATTR_EXT);
 }
 
-int linux_fuse_take_killpriv(struct iovec *reply, int count) {
+int linux_fuse_take_flags(struct iovec *reply, int count, uint32_t flags) {
     struct fuse_out_header header;
     struct fuse_init_out init;
     size_t fields = offsetof(struct fuse_init_out, flags) + sizeof init.flags;
@@ -49,10 +50,28 @@ int linux_fuse_take_killpriv(struct iovec *reply, int count) {
     // A notification may come first.
     if (header.unique == 0) return 0;
     memcpy(&init, reply[1].iov_base, fields);
-    init.flags |= FUSE_HANDLE_KILLPRIV_V2;
+    init.flags |= flags;
     memcpy(reply[1].iov_base, &init, fields);
     return 1;
 }
+
+int linux_fuse_extends_setxattr(uint32_t flags) { return (flags & FUSE_SETXATTR_EXT) != 0; }
+
+uint32_t linux_fuse_shorten_setxattr(void *request, size_t *size) {
+    struct fuse_in_header header;
+    struct fuse_setxattr_in setxattr;
+    if (!body(request, *size, FUSE_SETXATTR, &setxattr, sizeof setxattr)) return 0;
+    char *fields = (char *)request + sizeof header;
+    size_t longer = sizeof setxattr - FUSE_COMPAT_SETXATTR_IN_SIZE;
+    memmove(fields + FUSE_COMPAT_SETXATTR_IN_SIZE, fields + sizeof setxattr, *size - sizeof header - sizeof setxattr);
+    *size -= longer;
+    memcpy(&header, request, sizeof header);
+    header.len -= longer;
+    memcpy(request, &header, sizeof header);
+    return setxattr.setxattr_flags;
+}
+
+int linux_fuse_kills_setgid(uint32_t setxattr_flags) { return (setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID) != 0; }
 
 int linux_fuse_kills_privileges(const void *request, size_t size) {
     struct fuse_write_in write;

@@ -26,18 +26,23 @@ final class FuseServer: Sendable {
     let keepsMissingNames = Atomic<Bool>(true)
     let pendingOpens = PendingOpens()
     let crew = WorkerCrew()
-    /// While the INIT request of a kernel is served that can leave clearing set-id bits to us.
-    let takesPrivilegeClearing = Atomic<Bool>(false)
+    /// `max_read` of the mount options, in bytes; 0 if none was given.
+    let maximumRead: UInt32
+    /// The INIT flags of `linux_fuse_offered_flags`, to be added to libfuse's reply to that request.
+    let offeredFlags = Atomic<UInt32>(0)
+    /// True once the kernel has been told to send the longer SETXATTR request.
+    let extendsSetxattr = Atomic<Bool>(false)
     /// Told of damage.
     let onDamage = Mutex<(@Sendable (String) -> Void)?>(nil)
     /// Holds the thread's `Worker`.
     private let workerKey: pthread_key_t
 
-    init(fileSystem: any FileSystem, bypassesKernelCache: Bool, logger: Logger) {
+    init(fileSystem: any FileSystem, options: MountOptions, logger: Logger) {
         self.fileSystem = fileSystem
         gate = fileSystem.gate
         timeout = fileSystem.cacheSeconds
-        self.bypassesKernelCache = bypassesKernelCache
+        bypassesKernelCache = options.bypassesKernelCache
+        maximumRead = options.maximumRead
         self.logger = logger
         var key = pthread_key_t()
         pthread_key_create(&key, nil)
@@ -93,6 +98,8 @@ final class Worker: @unchecked Sendable {
     let bell = Semaphore()
     /// The request that is being served, as the kernel sent it.
     var message = fuse_buf()
+    /// `setxattr_flags` of the request that is being served, which libfuse 3.14 does not pass on.
+    var setxattrFlags: UInt32 = 0
     var following = ClientFollowing()
     /// Within a request that a lock does not wait for.
     let isPassingBy = Atomic<Bool>(false)
@@ -170,6 +177,17 @@ struct Request {
         let uid = fuse_req_ctx(raw).pointee.uid
         if uid == 0 { return true }
         return try fileSystem.attributes(NodeID(rawValue: id)).st_uid == uid
+    }
+
+    /// Clears the set-group-ID bit after an access ACL was set, if the kernel asks for it (FUSE_SETXATTR_EXT): the daemon
+    /// may keep the bit, and the caller may not. The kernel holds the inode's lock, so nobody changes the mode between.
+    func clearSetGroupIDIfAsked(_ id: fuse_ino_t) throws(StoreError) {
+        guard linux_fuse_kills_setgid(server.worker.setxattrFlags) != 0 else { return }
+        let mode = try fileSystem.attributes(NodeID(rawValue: id)).st_mode
+        guard mode & S_ISGID != 0 else { return }
+        var changes = AttributeChanges()
+        changes.mode = mode & 0o7777 & ~S_ISGID
+        _ = try fileSystem.change(NodeID(rawValue: id), changes, handle: nil, buffers: server.workspace)
     }
 
     private func dropSetID(_ id: fuse_ino_t) throws(StoreError) {

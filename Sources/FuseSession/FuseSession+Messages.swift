@@ -12,10 +12,11 @@ extension FuseSession {
         functions.writev = { device, parts, count, userdata in
             if let userdata, let parts {
                 let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
-                if server.takesPrivilegeClearing.load(ordering: .relaxed),
-                    linux_fuse_take_killpriv(parts, count) != 0
-                {
-                    server.takesPrivilegeClearing.store(false, ordering: .relaxed)
+                let flags = server.offeredFlags.load(ordering: .relaxed)
+                if flags != 0, linux_fuse_take_flags(parts, count, flags) != 0 {
+                    // Before the kernel has the reply: from then on it sends requests accordingly.
+                    server.extendsSetxattr.store(linux_fuse_extends_setxattr(flags) != 0, ordering: .relaxed)
+                    server.offeredFlags.store(0, ordering: .relaxed)
                 }
             }
             return writev(device, parts, count)

@@ -20,6 +20,9 @@ package final class FuseSession: @unchecked Sendable {
     private let caches: FuseKernelCaches
     /// Taken by who uses the session from outside of `run`, which may just be ending.
     private let hasEnded = Mutex(false)
+    /// Whether a request has been answered through the mount; nil before either is known.
+    private let firstAnswer = Monitor<Bool?>(nil)
+    private let messages = LibraryMessages()
 
     private struct Workers {
         /// The round of wiping that each has taken part in last.
@@ -31,28 +34,36 @@ package final class FuseSession: @unchecked Sendable {
     /// Interrupts a worker's read of /dev/fuse; its handler does nothing.
     private static let wakeSignal = SIGURG
 
-    /// Mounts. When this returns, programs see the mount and their requests wait for `run`.
+    /// Mounts. When this returns, programs see the mount and their requests wait for `run`. Until the first answer, what
+    /// libfuse writes to stderr is kept for the error.
     package init(fileSystem: any FileSystem, options: MountOptions, logger: Logger) throws(MountError) {
-        let server = FuseServer(
-            fileSystem: fileSystem, bypassesKernelCache: options.bypassesKernelCache, logger: logger)
+        let server = FuseServer(fileSystem: fileSystem, options: options, logger: logger)
         self.server = server
         mountpoint = options.mountpoint
-        let messages = LibraryMessages()
-        defer { messages.restore() }
-        let session = try Self.makeSession(server, options, messages)
-        self.session = session
-        let status = options.mountpoint.withPlatformString { path in
-            messages.capturingHelper { fuse_session_mount(session, path) }
-        }
-        if status != 0 {
-            fuse_session_destroy(session)
-            throw MountError(reason: "cannot mount at \(options.mountpoint): \(messages.summary)")
+        messages.capture()
+        do throws(MountError) {
+            session = try Self.mount(server, options, messages)
+        } catch {
+            messages.restore()
+            throw error
         }
         Self.takeOverMessages(of: session)
         caches = FuseKernelCaches(session: session, newest: options.dropsNames)
         fileSystem.setAttributeObserver { [caches] inode in caches.dropAttributes(inode) }
         // Names that are not there are in no list of ours: the kernel may keep them only if one word drops them.
         server.keepsMissingNames.store(caches.knowsEpochs, ordering: .relaxed)
+    }
+
+    private static func mount(
+        _ server: FuseServer, _ options: MountOptions, _ messages: LibraryMessages
+    ) throws(MountError) -> OpaquePointer {
+        let session = try makeSession(server, options, messages)
+        let status = options.mountpoint.withPlatformString { path in
+            messages.capturingHelper { fuse_session_mount(session, path) }
+        }
+        if status == 0 { return session }
+        fuse_session_destroy(session)
+        throw MountError(reason: "cannot mount at \(options.mountpoint): \(messages.summary)")
     }
 
     private static func makeSession(
@@ -77,6 +88,7 @@ package final class FuseSession: @unchecked Sendable {
     /// Takes the mount away again, instead of `run`.
     /// - Parameter isInPlace: as for `run`.
     package func cancel(isInPlace: () -> Bool) {
+        messages.restore()
         // That goes by the path, where another file system may be mounted by now.
         if isInPlace() { fuse_session_unmount(session) }
         // Closes the device in any case, and with it goes the connection.
@@ -85,12 +97,15 @@ package final class FuseSession: @unchecked Sendable {
 
     /// Serves requests until the file system is unmounted; then seals what was written. Blocks.
     /// - Parameters:
+    ///   - whenAnswering: called when the first request has been answered through the mount.
     ///   - whenUnmounted: called when no more requests come; afterwards nobody may use this session.
     ///   - isInPlace: whether what is mounted at the mountpoint may be this session's mount still, to be unmounted there.
     ///   - whenClosed: called when the connection has ended, before the sealing.
+    /// - Throws: if the session ended before it answered a request. The mount is gone then.
     package func run(
-        whenUnmounted: () -> Void, isInPlace: () -> Bool = { true }, whenClosed: () -> Void = {}
-    ) {
+        whenAnswering: () -> Void = {}, whenUnmounted: () -> Void, isInPlace: () -> Bool = { true },
+        whenClosed: () -> Void = {}
+    ) throws(MountError) {
         var ignore = sigaction()
         ignore.__sigaction_handler.sa_handler = { _ in }
         sigaction(Self.wakeSignal, &ignore, nil)
@@ -107,6 +122,12 @@ package final class FuseSession: @unchecked Sendable {
         }
         // Without a watch none may rest.
         if watch == nil { server.crew.dismiss() }
+        let request = try? BackgroundThread { [self] in requestFirstAnswer() }
+        if request == nil { endEarly() }
+        let isAnswering = firstAnswer.wait { $0 }
+        let reason = messages.last ?? "it ended before its first answer, and the log says why"
+        messages.restore()
+        if isAnswering { whenAnswering() }
         for thread in threads { thread.join() }
         server.crew.dismiss()
         watch?.join()
@@ -117,9 +138,22 @@ package final class FuseSession: @unchecked Sendable {
             // Before the sealing, which may take a while: who still asks is to be told that the mount has gone.
             cancel(isInPlace: isInPlace)
         }
+        // It waits for an answer at most until the connection has ended.
+        request?.join()
         whenClosed()
         server.fileSystem.shutDown()
         sealer?.join()
+        if !isAnswering { throw MountError(reason: "cannot mount at \(mountpoint): \(reason)") }
+    }
+
+    /// Asks for the root's attributes, as a program does. The kernel has none yet, and they are given out in every state.
+    private func requestFirstAnswer() {
+        var status = stat()
+        let isAnswered = mountpoint.withPlatformString { stat($0, &status) } == 0
+        // Unmounted meanwhile, the path leads to the bare directory.
+        let isOurs = isAnswered && server.requests.total > 0
+        firstAnswer.update { if $0 == nil { $0 = isOurs } }
+        if !isOurs { endEarly() }
     }
 
     /// One worker: takes requests from the kernel and serves them, one at a time.
@@ -167,6 +201,9 @@ package final class FuseSession: @unchecked Sendable {
                 if received < 0 { server.logger.critical("/dev/fuse: \(Errno(rawValue: -Int32(received)))") }
                 break
             }
+            worker.setxattrFlags =
+                server.extendsSetxattr.load(ordering: .relaxed)
+                ? linux_fuse_shorten_setxattr(worker.message.mem, &worker.message.size) : 0
             let thread = linux_fuse_thread(worker.message.mem, worker.message.size)
             let isSole = crew.isSole(worker.bell)
             let started = monotonicNanoseconds()
@@ -199,6 +236,7 @@ package final class FuseSession: @unchecked Sendable {
     private func endEarly() {
         let isFirst = fuse_session_exited(session) == 0
         fuse_session_exit(session)
+        firstAnswer.update { if $0 == nil { $0 = false } }
         server.crew.dismiss()
         if isFirst { (try? BackgroundThread { [self] in wakeWorkers() })?.detach() }
     }

@@ -7,12 +7,13 @@ internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// What libfuse and fusermount3 say on the way to a mount, so that one line of ours can tell it. Used by one thread,
-/// before there are others.
-final class LibraryMessages {
+/// The messages of libfuse and fusermount3 on the way to a mount, for our own one line of error. Any thread; one mount at
+/// a time.
+final class LibraryMessages: Sendable {
     private static let said = Mutex<[String]>([])
 
-    init() {
+    /// Takes in what libfuse says, until `restore`.
+    func capture() {
         Self.said.withLock { $0 = [] }
         fuse_set_log_func { _, format, arguments in
             guard let format, let arguments else { return }
@@ -52,8 +53,11 @@ final class LibraryMessages {
     }
 
     /// The last line said, without the program's name.
-    var summary: String {
-        let line = Self.said.withLock { $0.last } ?? "no reason given"
+    var summary: String { last ?? "no reason given" }
+
+    /// The same; nil if nothing was said.
+    var last: String? {
+        guard let line = Self.said.withLock({ $0.last }) else { return nil }
         for name in ["fuse: ", "fusermount3: "] where line.hasPrefix(name) { return String(line.dropFirst(name.count)) }
         return line
     }

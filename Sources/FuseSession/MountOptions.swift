@@ -28,6 +28,11 @@ package struct MountOptions: Sendable {
         self.sourceName = sourceName
     }
 
+    /// `max_read=N` of the options, in bytes; 0 if there is none. The last one counts, as for libfuse.
+    var maximumRead: UInt32 {
+        fuseOptions.last { $0.hasPrefix("max_read=") }.flatMap { UInt32($0.dropFirst("max_read=".count)) } ?? 0
+    }
+
     /// One `-o` argument for libfuse; a comma in the source's name is escaped as fuse(8) says.
     var argument: String {
         let source = sourceName.split(separator: "\\", omittingEmptySubsequences: false).joined(separator: "\\\\")

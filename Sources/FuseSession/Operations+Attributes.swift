@@ -71,6 +71,7 @@ func onSetExtendedAttribute(
     Request.serve(raw, "setxattr") { (request) throws(StoreError) in
         let value = [UInt8](UnsafeRawBufferPointer(start: value, count: value == nil ? 0 : size))
         try request.fileSystem.setAttribute(NodeID(rawValue: id), bytes(name), value: value, flags: flags)
+        try request.clearSetGroupIDIfAsked(id)
         request.reply()
     }
 }

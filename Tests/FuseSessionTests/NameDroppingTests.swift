@@ -83,7 +83,9 @@ final class MountInProcess: Sendable {
         }
         let locker = Locker(fileSystem: fileSystem, options: LockOptions(), caches: session, logger: logger) { _ in }
         try locker.start()
-        thread = try BackgroundThread { session.run(whenUnmounted: locker.stop) }
+        thread = try BackgroundThread {
+            do { try session.run(whenUnmounted: locker.stop) } catch { Issue.record(error) }
+        }
         (self.session, self.locker) = (session, locker)
     }
 

@@ -19,6 +19,35 @@ extension MountTests {
             #expect(try vault.account.run(["ls", "-A", vault.mountpoint]).output.isEmpty)
         }
 
+        @Test("a mount that cannot answer a request is none", .enabled(if: Products.isRoot, "takes root"))
+        func unanswered() throws {
+            let vault = try VaultUnderTest()
+            let result = try vault.tryMount(
+                launcher: [Products.python, Products.program("without_call.py"), "unshare"])
+            #expect(result.exitCode == 7)
+            let reason = "it ended before its first answer, and the log says why"
+            #expect(result.errors == "vaultfs: cannot mount at \(vault.mountpoint): \(reason)\n")
+            #expect(try !vault.isMounted())
+            // Nothing of it stays in the way.
+            try vault.mount()
+            try vault.unmount()
+        }
+
+        @Test("max_read=N", arguments: Settings.accounts)
+        func maximumRead(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount(["-o", "max_read=8192"])
+            let script = """
+                head -c 1000000 /dev/urandom > plain; cp plain "$1/f"; cmp plain "$1/f"
+                dd if="$1/f" iflag=direct bs=1M status=none | cmp plain -
+                """
+            let command = ["sh", "-c", "set -e; cd \"$2\"; \(script)", "sh", vault.mountpoint, vault.plain]
+            try vault.account.run(command).succeeded()
+            #expect(try vault.isMounted())
+            try vault.unmount()
+            #expect(try vault.tryMount(["-o", "max_read=4095"]).exitCode == 2)
+        }
+
         @Test("fusermount3 -u, and mounting again at once", arguments: Settings.accounts)
         func fusermount(setting: Setting) throws {
             let vault = try setting.vault()
@@ -77,6 +106,8 @@ extension MountTests {
             ).start()
             defer { process.kill(SIGKILL) }
             try poll("the mount") { try vault.isMounted() }
+            // An unmount before the first answer is a failure of the mount.
+            try vault.account.run(["stat", vault.mountpoint]).succeeded()
             Products.countMount()
             #expect(process.wait(timeout: .milliseconds(1)) == nil)
             try vault.account.run(["fusermount3", "-u", vault.mountpoint]).succeeded()

@@ -3,6 +3,7 @@ file's group and a stranger; by others for themselves. On a mount it takes -o al
 
 import mmap
 import os
+import struct
 
 from probe import as_user, case, err, fallocate, main, put
 
@@ -10,6 +11,16 @@ OWNER, MEMBER, STRANGER, GROUP = 20001, 20002, 20003, 30001
 CAPABILITY = bytes.fromhex("0100000200040000000000000000000000000000")
 BITS = (0o6777, 0o4777, 0o2777, 0o2767, 0o6766, 0o4666, 0o777)
 
+
+
+def acl(*entries):
+    """An ACL as the attribute holds it (linux/posix_acl_xattr.h): version 2, then tag, permissions and id of each entry."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+
+
+# USER_OBJ, GROUP_OBJ and OTHER, which is a mode; and with USER and MASK, which is more.
+SHORT_ACL = acl((1, 7, -1), (4, 5, -1), (32, 5, -1))
+LONG_ACL = acl((1, 7, -1), (2, 4, 20005), (4, 5, -1), (16, 5, -1), (32, 4, -1))
 
 ACTORS = {"self": (None, ())} if os.geteuid() else {
     "root": (None, ()), "owner": (OWNER, ()), "owner in group": (OWNER, (GROUP,)), "member": (MEMBER, (GROUP,)),
@@ -57,6 +68,8 @@ ACTIONS = {
     "chown -1": lambda: err(os.chown, "f", -1, -1) and None,
     "chown group": lambda: err(os.chown, "f", -1, GROUP if os.geteuid() == 0 or GROUP in os.getgroups() else os.getegid()),
     "utime": lambda: err(os.utime, "f"),
+    "acl": lambda: err(os.setxattr, "f", "system.posix_acl_access", SHORT_ACL),
+    "long acl": lambda: err(os.setxattr, "f", "system.posix_acl_access", LONG_ACL),
     "xattr": lambda: err(os.setxattr, "f", "user.x", b"1"),
     "link": lambda: err(os.link, "f", "g"),
 }

@@ -88,8 +88,9 @@ final class Daemon: Sendable {
     }
 
     /// Serves until unmounted; ends the process. Every byte is flushed when it has ended.
-    /// - Parameter whenReady: called once the control socket is served too.
-    func serve(whenReady: () -> Void) -> Never {
+    /// - Parameter whenReady: called once the mount has answered a request, and the control socket is served.
+    /// - Throws: if the mount has ended before it answered a request.
+    func serve(whenReady: () -> Void) throws(MountError) -> Never {
         // What opening the vault, or reading its secret, has left.
         linux_scrub_thread()
         do {
@@ -97,13 +98,19 @@ final class Daemon: Sendable {
         } catch {
             logger.warning("no status: \(error)")
         }
-        logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
-        whenReady()
-        // The guardian rests as soon as the connection has ended, whose number may then be another mount's.
-        session.run(whenUnmounted: lock.stop, isInPlace: place.isUnchanged) { guardian?.rest() }
-        logger.info("unmounted \(request.mountpoint.shown)")
+        let served = Result { () throws(MountError) in
+            try session.run(
+                whenAnswering: {
+                    logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
+                    whenReady()
+                }, whenUnmounted: lock.stop, isInPlace: place.isUnchanged,
+                // The guardian rests as soon as the connection has ended, whose number may then be another mount's.
+                whenClosed: { guardian?.rest() })
+        }
         // Clients stay connected: that the kernel hangs up on them tells them that this process and its keys are gone.
         control?.removeSocket()
+        try served.get()
+        logger.info("unmounted \(request.mountpoint.shown)")
         // Not exit(3): what it cleans up (libcrypto's state) other threads may still be using.
         _exit(0)
     }
@@ -120,7 +127,7 @@ final class Daemon: Sendable {
     ) throws -> Never {
         LoggingSystem.bootstrap(StreamLogHandler.standardError)
         let daemon = try Daemon(subject, request, secret: secret, guardian: Guardian.start())
-        daemon.serve { ReadinessNotice.send() }
+        try daemon.serve { ReadinessNotice.send() }
     }
 
     /// Without a control socket the mount works, only status and waiting do not: a warning, not a failure.

@@ -16,7 +16,7 @@ enum DaemonChild {
         do {
             let daemon = try Daemon(
                 subject, request, secret: secret, guardian: guardian, isWanted: { !channel.isAbandoned })
-            daemon.serve {
+            try daemon.serve {
                 ProcessSetup.detach()
                 do {
                     try channel.send(.ready)
@@ -30,7 +30,8 @@ enum DaemonChild {
             let failure = CommandFailure(any: error) ?? CommandFailure(.failure, "\(error)")
             // Nobody left to tell is what the exit code is for.
             try? channel.send(.failed(failure))
-            exit(failure.code.rawValue)
+            // Not exit(3): threads of a mount that was made and ended may still use what that cleans up.
+            _exit(failure.code.rawValue)
         }
     }
 }

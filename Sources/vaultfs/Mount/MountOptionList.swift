@@ -100,8 +100,9 @@ struct MountOptionList: Equatable {
         if Self.own.contains(name) {
             ours[name] = value
         } else if Self.settings.contains(name) {
-            if name == "max_read", Int(value) == nil {
-                throw CommandFailure(.usage, "mount option max_read='\(value)' is not a number")
+            // The kernel takes no less than a page (fuse_parse_param in fs/fuse/inode.c).
+            if name == "max_read", !(4096...UInt32.max).contains(UInt32(value) ?? 0) {
+                throw CommandFailure(.usage, "mount option max_read='\(value)' is not a number of bytes from 4096 on")
             }
             fuseOptions.append("\(name)=\(Self.escaped(value))")
         } else if !Self.isForOthers(name), !Self.ignoredSettings.contains(name) {
