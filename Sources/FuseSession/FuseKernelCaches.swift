@@ -13,6 +13,8 @@ final class FuseKernelCaches: @unchecked Sendable {
     private let newest: NameDropping
     /// Whether one notification reaches all names (kernels from 6.16 on).
     let knowsEpochs: Bool
+    /// Whether the kernel frees inodes when asked (kernels from 6.18 on).
+    private let freesInodes: Bool
     /// Inodes that one thread drops while others drop more.
     private static let share = 2000
 
@@ -22,22 +24,28 @@ final class FuseKernelCaches: @unchecked Sendable {
     init(session: OpaquePointer, newest: NameDropping) {
         self.session = session
         self.newest = newest
-        knowsEpochs = newest == .byEpoch && Self.startEpoch(session) == 0
+        knowsEpochs = newest >= .byEpoch && Self.startEpoch(session) == 0
+        freesInodes = newest >= .byFreeingInodes && Self.free([], session) == 0
     }
 
-    /// FUSE_NOTIFY_INC_EPOCH of the kernel's <linux/fuse.h>, which libfuse 3.14 does not know: every name that was told
-    /// before is looked up again before it is used. Returns errno.
+    /// FUSE_NOTIFY_INC_EPOCH: every name that was returned before is looked up again before it is used. Returns errno.
     private static func startEpoch(_ session: OpaquePointer) -> Int32 {
-        var header = NotificationHeader(length: 16, code: 8, unique: 0)
-        let written = write(fuse_session_fd(session), &header, MemoryLayout.size(ofValue: header))
-        return written == MemoryLayout.size(ofValue: header) ? 0 : errno
+        notify(session, code: 8, [])
     }
 
-    /// struct fuse_out_header of a notification.
-    private struct NotificationHeader {
-        var length: UInt32
-        var code: Int32
-        var unique: UInt64
+    /// FUSE_NOTIFY_PRUNE: the kernel lets go of each inode's names and, if nobody uses it, of the inode. Returns errno.
+    private static func free(_ inodes: ArraySlice<UInt64>, _ session: OpaquePointer) -> Int32 {
+        // struct fuse_notify_prune_out: the count, as two numbers of 32 bits, and a spare.
+        notify(session, code: 9, [UInt64(inodes.count), 0] + inodes)
+    }
+
+    /// Sends a notification of the kernel's <linux/fuse.h> that libfuse 3.14 does not know. Returns errno.
+    private static func notify(_ session: OpaquePointer, code: Int32, _ fields: [UInt64]) -> Int32 {
+        // struct fuse_out_header: length and code, then `unique`, which is 0 in a notification.
+        let length = (2 + fields.count) * MemoryLayout<UInt64>.size
+        let message = [UInt64(length) | UInt64(UInt32(bitPattern: code)) << 32, 0] + fields.map(\.littleEndian)
+        let written = message.withUnsafeBytes { write(fuse_session_fd(session), $0.baseAddress, $0.count) }
+        return written == length ? 0 : errno
     }
 
     // MARK: Inodes
@@ -93,27 +101,43 @@ final class FuseKernelCaches: @unchecked Sendable {
         }
     }
 
+    func freeInodes(_ inodes: [UInt64]) {
+        guard freesInodes else { return }
+        // The answer to a lookup may have gone out just before the lock: it is no failure that one is not known.
+        for start in stride(from: 0, to: inodes.count, by: Self.share) {
+            _ = Self.free(inodes[start..<min(start + Self.share, inodes.count)], session)
+        }
+    }
+
     // MARK: Names
 
     func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
         if knowsEpochs {
             let error = Self.startEpoch(session)
-            if error == 0 || error == ENODEV { return ("epoch", []) }
+            if error == ENODEV || error == 0 && freesInodes { return ("epoch", []) }
+            if error == 0 { return ("epoch", dropEach(names().filter { !$0.mayBeInUse }, expiring: false).failures) }
         }
+        let (isExpired, failures) = dropEach(names(), expiring: newest >= .expiring)
+        return (isExpired ? "expired" : "invalidated", failures)
+    }
+
+    /// Drops names one by one. The kernel takes a name that is not expired out of the tree altogether: its inode is freed if
+    /// nobody uses it, and what is in use, such as a program's working directory, is outside of the tree until somebody
+    /// looks it up again.
+    /// - Parameter expiring: names that may be in use are expired, if the kernel can do that.
+    private func dropEach(_ names: [KnownName], expiring: Bool) -> (isExpired: Bool, failures: [String]) {
         var failures: [String] = []
-        var method = min(newest, .expiring)
-        for name in names() {
-            var result = method == .expiring ? expire(name) : invalidate(name)
-            if result == -ENOSYS && method == .expiring {
-                // It takes the name away altogether: whoever works in the directory is outside of the tree until somebody
-                // looks it up again.
-                method = .invalidating
+        var isExpired = expiring
+        for name in names {
+            var result = isExpired && name.mayBeInUse ? expire(name) : invalidate(name)
+            if result == -ENOSYS && isExpired {
+                isExpired = false
                 result = invalidate(name)
             }
             if [0, -ENOENT, -ENODEV, -ENOTDIR].contains(result) { continue }
             failures.append("a name in node \(String(name.parent, radix: 16)): \(Errno(rawValue: -result))")
         }
-        return (method == .expiring ? "expired" : "invalidated", failures)
+        return (isExpired, failures)
     }
 
     private func expire(_ name: KnownName) -> Int32 {

@@ -25,6 +25,7 @@ final class FuseServer: Sendable {
     /// Whether the kernel may remember that a name is not there.
     let keepsMissingNames = Atomic<Bool>(true)
     let pendingOpens = PendingOpens()
+    let refusals = RepeatedRefusals()
     let crew = WorkerCrew()
     /// `max_read` of the mount options, in bytes; 0 if none was given.
     let maximumRead: UInt32
@@ -192,6 +193,15 @@ struct Request {
 
     private func dropSetID(_ id: fuse_ino_t) throws(StoreError) {
         try fileSystem.dropSetID(NodeID(rawValue: id)) { caller(withGroups: true) }
+    }
+
+    /// Answers a read that failed: later, if the kernel asks for the same again and again.
+    func refuse(read id: fuse_ino_t, at offset: off_t, _ error: StoreError) throws(StoreError) {
+        let thread = fuse_req_ctx(raw).pointee.pid
+        let read = RepeatedRefusals.Read(
+            thread: UInt32(bitPattern: thread), node: id, offset: Int64(offset))
+        guard server.refusals.isRepeated(read) else { throw error }
+        server.refusals.answerLater(raw, error.errno.rawValue)
     }
 
     func reply() {

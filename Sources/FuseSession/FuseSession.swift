@@ -120,6 +120,8 @@ package final class FuseSession: @unchecked Sendable {
                 return poll(&device, 1, 0) > 0
             }
         }
+        let refuser = try? BackgroundThread { [server] in server.refusals.run() }
+        if refuser == nil { server.refusals.stop() }
         // Without a watch none may rest.
         if watch == nil { server.crew.dismiss() }
         let request = try? BackgroundThread { [self] in requestFirstAnswer() }
@@ -132,6 +134,8 @@ package final class FuseSession: @unchecked Sendable {
         server.crew.dismiss()
         watch?.join()
         server.fileSystem.endDeferred()
+        server.refusals.stop()
+        refuser?.join()
         whenUnmounted()
         hasEnded.withLock { hasEnded in
             hasEnded = true
@@ -274,6 +278,8 @@ package final class FuseSession: @unchecked Sendable {
 
 extension FuseSession: KernelCaches {
     package func dropInodes(_ inodes: [UInt64]) -> [String] { caches.dropInodes(inodes) }
+
+    package func freeInodes(_ inodes: [UInt64]) { caches.freeInodes(inodes) }
 
     package func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
         caches.dropNames(names)

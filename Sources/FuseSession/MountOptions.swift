@@ -17,7 +17,7 @@ package struct MountOptions: Sendable {
     /// Every file is read and written without the kernel's page cache (FOPEN_DIRECT_IO).
     package var bypassesKernelCache: Bool
     /// The newest way of dropping names that is tried.
-    package var dropsNames = NameDropping.byEpoch
+    package var dropsNames = NameDropping.byFreeingInodes
 
     package init(
         mountpoint: FilePath, fuseOptions: [String], sourceName: String, bypassesKernelCache: Bool = false
@@ -48,8 +48,10 @@ package enum NameDropping: Int, Comparable, Sendable {
     case invalidating
     /// One name at a time, each looked up again before it is used (kernels from 6.2 on).
     case expiring
-    /// All at once (kernels from 6.16 on).
+    /// All at once (kernels from 6.16 on); names of closed files one at a time too, which frees their inodes.
     case byEpoch
+    /// All at once, and the kernel frees the inodes that nobody uses (kernels from 6.18 on).
+    case byFreeingInodes
 
     package static func < (left: NameDropping, right: NameDropping) -> Bool { left.rawValue < right.rawValue }
 }

@@ -35,9 +35,14 @@ func onRead(
     _ raw: fuse_req_t?, _ id: fuse_ino_t, _ size: Int, _ offset: off_t, _ info: UnsafeMutablePointer<fuse_file_info>?
 ) {
     Request.serve(raw, "read") { (request) throws(StoreError) in
-        request.reply(
-            try request.fileSystem.read(
-                try RawHandle(info), at: UInt64(offset), size: size, buffers: request.server.workspace))
+        let data: UnsafeRawBufferPointer
+        do throws(StoreError) {
+            data = try request.fileSystem.read(
+                try RawHandle(info), at: UInt64(offset), size: size, buffers: request.server.workspace)
+        } catch {
+            return try request.refuse(read: id, at: offset, error)
+        }
+        request.reply(data)
     }
 }
 

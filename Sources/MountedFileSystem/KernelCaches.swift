@@ -6,6 +6,10 @@ package protocol KernelCaches: Sendable {
     /// Drops the pages and attributes of inodes, writing dirty mapped pages back first, which comes to us as requests.
     /// Returns what could not be dropped, for people.
     func dropInodes(_ inodes: [UInt64]) -> [String]
+    /// Has the kernel free inodes that nobody uses, and their names with them: until then root reaches them by a file handle
+    /// (open_by_handle_at(2)). An inode in use stays, and so do the directories above it.
+    /// - Parameter inodes: each before the directory that it is in.
+    func freeInodes(_ inodes: [UInt64])
     /// Drops every name the kernel has, or makes it ask before it uses one.
     /// - Parameter names: all that it may have, for kernels that must be told one by one.
     /// Returns how it was done, and what could not be.
@@ -23,9 +27,12 @@ package protocol KernelCaches: Sendable {
 package struct KnownName: Sendable {
     package var parent: UInt64
     package var name: [UInt8]
+    /// False only for a file that nobody has open.
+    package var mayBeInUse: Bool
 
-    package init(parent: UInt64, name: [UInt8]) {
+    package init(parent: UInt64, name: [UInt8], mayBeInUse: Bool = true) {
         self.parent = parent
         self.name = name
+        self.mayBeInUse = mayBeInUse
     }
 }

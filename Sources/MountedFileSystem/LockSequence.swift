@@ -54,6 +54,7 @@ struct LockSequence {
             locker.bounded(milliseconds: Self.sealPatience, { [fileSystem] in fileSystem.sealEverything() }) != nil
         else { return locker.lockAgainLater() }
         var failures = locker.caches.dropInodes([inode])
+        locker.caches.freeInodes([inode])
         _ = fileSystem.cache.removeEverything()
         if receipt.policy == .forget { forgetKeys() }
         failures += locker.caches.wipeWorkers(waitingForAll: true)
@@ -103,7 +104,9 @@ struct LockSequence {
     private mutating func dropInodes() {
         let drop = { @Sendable [locker, fileSystem] in
             let inodes = fileSystem.inodesToDrop()
-            return (inodes.count, locker.caches.dropInodes(inodes))
+            let failures = locker.caches.dropInodes(inodes)
+            locker.caches.freeInodes(inodes)
+            return (inodes.count, failures)
         }
         guard let (count, failures) = bounded("pages of open files", drop) else { return }
         receipt.inodes = count

@@ -15,7 +15,8 @@ package protocol LockableFileSystem: AnyObject, Sendable {
     var openHandles: Int { get }
     var writingHandles: Int { get }
 
-    /// Every inode of which the kernel may have pages or attributes that a lock takes away, those with open files first.
+    /// Every inode of which the kernel may have pages or attributes that a lock takes away: those with open files first,
+    /// and each of the others before the directory that it is in.
     func inodesToDrop() -> [UInt64]
     /// Every name under which the kernel may know something.
     func knownNames() -> [KnownName]

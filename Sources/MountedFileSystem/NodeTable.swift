@@ -4,8 +4,11 @@ package import Glibc
 internal import Synchronization
 internal import SystemPackage
 
-/// All nodes that the kernel knows, by inode and by the number it was told. Any thread; the mutex is held for
-/// book-keeping only, never for a system call.
+/// All nodes that the kernel knows, by inode and by node id. Any thread; the mutex is held for book-keeping only, never for
+/// a system call.
+///
+/// Node ids count up from the root's and are never used again. A file handle (name_to_handle_at(2)) that a program made of
+/// one, and kept, leads to nothing once the kernel has forgotten the node, and tells nothing of this process's memory.
 package final class NodeTable<Item: TableNode>: Sendable {
     private typealias State = NodeTableState
 
@@ -15,19 +18,18 @@ package final class NodeTable<Item: TableNode>: Sendable {
     package init(root: Item) {
         self.root = root
         root.references = 1
-        state.withLock { $0.byKey[root.key] = root }
+        state.withLock { $0.add(root) }
     }
 
-    /// The node with this number. The kernel names only nodes that it holds.
+    /// The node with this id.
+    /// - Throws: `ESTALE` if there is none: the kernel names only nodes that it holds.
     package func node(_ id: NodeID) throws(StoreError) -> Item {
         if id == .root { return root }
-        guard let pointer = UnsafeRawPointer(bitPattern: UInt(id.rawValue)) else { throw .system(.staleNFSFileHandle) }
-        return Unmanaged<Item>.fromOpaque(pointer).takeUnretainedValue()
+        guard let node = state.withLock({ $0.byID[id.rawValue] }) else { throw .system(.staleNFSFileHandle) }
+        return item(node)
     }
 
-    package func id(of node: Item) -> NodeID {
-        node === root ? .root : NodeID(rawValue: UInt64(UInt(bitPattern: Unmanaged.passUnretained(node).toOpaque())))
-    }
+    package func id(of node: Item) -> NodeID { NodeID(rawValue: node.id) }
 
     /// The node for what was found under a name, counted as looked up once.
     package func intern(_ status: stat, parent: Item, entry: [UInt8]) -> Item {
@@ -45,7 +47,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
             }
             let node = Item(key: key, kind: kind)
             node.references = 1
-            state.byKey[key] = node
+            state.add(node)
             addName(node, parent, entry, &state)
             return node
         }
@@ -120,7 +122,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
         while true {
             if node.references <= 0 && node !== root {
                 if state.byKey[node.key] === node { state.byKey[node.key] = nil }
-                state.detached[ObjectIdentifier(node)] = nil
+                state.byID[node.id] = nil
                 for name in node.names.removeAll() {
                     name.parent.references -= 1
                     pending.append(name.parent)
@@ -140,21 +142,46 @@ package final class NodeTable<Item: TableNode>: Sendable {
         if state.byKey[node.key] === node { state.byKey[node.key] = nil }
         for name in node.names.removeAll() { release(name.parent, &state) }
         node.isDetached = true
-        if node.references > 0 { state.detached[ObjectIdentifier(node)] = node }
     }
 
     /// All nodes that the kernel holds, also those without a name.
     package var all: [Item] {
-        state.withLock { state in state.byKey.values.map { item($0) } + state.detached.values.map { item($0) } }
+        state.withLock { state in state.byID.values.map { item($0) } }
+    }
+
+    /// The same, each before the directory that it is in: first what is no directory, then the deepest directories.
+    package var allLeavesFirst: [Item] {
+        state.withLock { state in
+            var files: [Item] = []
+            var directories: [(depth: Int, node: Item)] = []
+            for node in state.byID.values {
+                if node.isDirectory { directories.append((depth(of: node), item(node))) } else { files.append(item(node)) }
+            }
+            directories.sort { $0.depth > $1.depth }
+            return files + directories.map(\.node)
+        }
+    }
+
+    /// The number of directories above a node. Names that were changed behind our back may lead in a circle.
+    private func depth(of node: TableNode) -> Int {
+        var depth = 0
+        var current = node
+        while depth < Int(PATH_MAX), let name = current.names.first {
+            current = name.parent
+            depth += 1
+        }
+        return depth
     }
 
     /// All names by which the kernel knows nodes.
-    package func allNames() -> [NodeName<Item>] {
-        state.withLock { state in state.byKey.values.flatMap { $0.names.all.map { name($0) } } }
+    package func allNames() -> [(node: Item, name: NodeName<Item>)] {
+        state.withLock { state in
+            state.byKey.values.flatMap { node in node.names.all.map { (item(node), name($0)) } }
+        }
     }
 
     /// How many nodes the kernel holds.
-    package var count: Int { state.withLock { $0.byKey.count + $0.detached.count } }
+    package var count: Int { state.withLock { $0.byID.count } }
 
     // Only `intern` and `init` put nodes in, and those are items.
     private func item(_ node: TableNode) -> Item { unsafeDowncast(node, to: Item.self) }
@@ -164,9 +191,19 @@ package final class NodeTable<Item: TableNode>: Sendable {
     }
 }
 
-/// What a node table knows.
+/// The content of a node table.
 private struct NodeTableState {
+    /// The nodes whose inode is known to be theirs.
     var byKey: [NodeKey: TableNode] = [:]
-    /// Nodes without a name that the kernel still holds.
-    var detached: [ObjectIdentifier: TableNode] = [:]
+    /// All nodes that the kernel holds, also those without a name.
+    var byID: [UInt64: TableNode] = [:]
+    private var lastID: UInt64 = 0
+
+    /// Adds a new node. The first is the root, whose id is 1.
+    mutating func add(_ node: TableNode) {
+        lastID += 1
+        node.id = lastID
+        byID[lastID] = node
+        byKey[node.key] = node
+    }
 }

@@ -26,10 +26,10 @@ extension VaultFileSystem: LockableFileSystem {
 
     /// Every inode of which the kernel may have pages or attributes that a lock takes away. The root's attributes are
     /// told in every state. Those with open files come first: one with many pages takes long, and is not to be left to
-    /// the end, when the other threads have nothing more to do.
+    /// the end, when the other threads have nothing more to do. The others come before the directories that they are in.
     package func inodesToDrop() -> [UInt64] {
         var (open, others): ([UInt64], [UInt64]) = ([], [])
-        for node in nodes.all where node !== nodes.root {
+        for node in nodes.allLeavesFirst where node !== nodes.root {
             if let known = node.protectionClass, isAllowedWhileLocked(known, .handle, of: node) {
                 // Open files of the class go on; what was closed is to be purged.
                 if known != .unlessOpen || isAllowedWhileLocked(known, .attributes, of: node) { continue }
@@ -42,6 +42,13 @@ extension VaultFileSystem: LockableFileSystem {
         return open + others
     }
 
+    /// False only for a file that no program has open; the sealer may have it. Does not wait, as above.
+    private func mayBeInUse(_ node: Node) -> Bool {
+        if node.isDirectory { return true }
+        let handles = node.opening.withLockIfAvailable { $0.file?.openHandles.load(ordering: .acquiring) ?? 0 }
+        return handles != 0
+    }
+
     /// The inodes of open files.
     package func openInodes() -> [UInt64] {
         nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue }
@@ -49,8 +56,10 @@ extension VaultFileSystem: LockableFileSystem {
 
     /// Every name under which the kernel may know something.
     package func knownNames() -> [KnownName] {
-        nodes.allNames().compactMap { name in
-            plaintextName(name).map { KnownName(parent: nodes.id(of: name.parent).rawValue, name: $0) }
+        nodes.allNames().compactMap { node, name in
+            plaintextName(name).map {
+                KnownName(parent: nodes.id(of: name.parent).rawValue, name: $0, mayBeInUse: mayBeInUse(node))
+            }
         }
     }
 
@@ -72,6 +81,8 @@ extension VaultFileSystem: LockableFileSystem {
         while current !== nodes.root {
             guard let name = nodes.name(of: current), let plaintext = plaintextName(name) else { return nil }
             path = [UInt8(ascii: "/")] + plaintext + path
+            // Names that were changed behind our back may lead in a circle.
+            if path.count > Int(PATH_MAX) { return nil }
             current = name.parent
         }
         return path

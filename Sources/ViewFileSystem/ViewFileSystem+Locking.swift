@@ -19,7 +19,7 @@ extension ViewFileSystem: LockableFileSystem {
 
     package func inodesToDrop() -> [UInt64] {
         var (open, others): ([UInt64], [UInt64]) = ([], [])
-        for node in nodes.all where node !== nodes.root {
+        for node in nodes.allLeavesFirst where node !== nodes.root {
             let id = nodes.id(of: node).rawValue
             if node.openFile != nil { open.append(id) } else { others.append(id) }
         }
@@ -27,7 +27,11 @@ extension ViewFileSystem: LockableFileSystem {
     }
 
     package func knownNames() -> [KnownName] {
-        nodes.allNames().map { KnownName(parent: nodes.id(of: $0.parent).rawValue, name: $0.entry) }
+        nodes.allNames().map { node, name in
+            KnownName(
+                parent: nodes.id(of: name.parent).rawValue, name: name.entry,
+                mayBeInUse: node.isDirectory || node.openFile != nil)
+        }
     }
 
     package func closeDirectories() {

@@ -16,7 +16,7 @@ import VaultStore
 @Suite(.serialized, .timeLimit(.minutes(20)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
 struct NameDroppingTests {
     static let ways: [(NameDropping, String)] = [
-        (.byEpoch, "epoch"), (.expiring, "expired"), (.invalidating, "invalidated"),
+        (.byFreeingInodes, "epoch"), (.byEpoch, "epoch"), (.expiring, "expired"), (.invalidating, "invalidated"),
     ]
 
     @Test("names are refused after a lock and there again after the unlock", arguments: ways)
@@ -46,6 +46,40 @@ struct NameDroppingTests {
         #expect(worker.output == "\(vault.mountpoint)/a\nb\n", "\(worker.errors)")
         #expect(Self.errno(of: "\(vault.mountpoint)/a/b/f") == 0)
         #expect(Self.errno(of: "\(vault.mountpoint)/a/nothing") == ENOENT)
+    }
+
+    @Test(
+        "a file handle of what nobody uses leads to nothing after a lock",
+        .enabled(if: Products.isRoot, "takes root"), arguments: ways)
+    func handles(way: NameDropping, told: String) throws {
+        let vault = try VaultUnderTest()
+        let mount = try MountInProcess(vault, way)
+        defer { mount.end() }
+        let script = """
+            set -e; cd "$1"; mkdir -p a/b/c; echo x > a/b/f; ln -s f a/b/l; mkfifo p; mkdir held; echo xx > held/open
+            ln a/b/f a/g; mkdir d; mv a/b/c d/c; mv d a/b/d
+            """
+        try Command(["sh", "-c", script, "sh", vault.mountpoint]).run().succeeded()
+        let file = open("\(vault.mountpoint)/held/open", O_RDONLY)
+        defer { close(file) }
+        let program = try Command([
+            Products.python, Products.program("handles.py"), vault.mountpoint, "\(vault.plain)/go",
+        ]).start()
+        defer { program.kill(SIGKILL) }
+        try poll("the handles") { program.output == "ready\n" }
+        #expect(mount.lock().complete)
+        try Command(["touch", "\(vault.plain)/go"]).run().succeeded()
+        #expect(program.wait(timeout: .seconds(20)) == 0, "\(program.errors)")
+        let found = program.output.split(separator: "\n").dropFirst()
+        let reached = found.filter { $0 != "ESTALE" }.map {
+            String($0.split(separator: " ")[0].dropFirst(vault.mountpoint.count))
+        }
+        // What a program holds stays, and so do the directories above it. Older kernels keep all directories.
+        let directories = way < .byFreeingInodes ? ["/a", "/a/b", "/a/b/d", "/a/b/d/c"] : []
+        #expect(Set(reached) == Set(["/held", "/held/open"] + (way == .invalidating ? [] : directories)))
+        #expect(found.count == 10)
+        mount.unlock()
+        try Command(["cat", "\(vault.mountpoint)/a/b/f"]).run().succeeded()
     }
 
     /// Works in a directory while it is locked; `pwd -P` is getcwd(3).

@@ -12,6 +12,12 @@ extension MountTests {
                 "lock_crash.py", ["--policy", policy, "--rounds", "12"])
         }
 
+        @Test(
+            "pages that are brought in all at once and cannot be read", .enabled(if: Products.isRoot, "takes root"))
+        func populate() throws {
+            try Setting.rootOnTmpfs.vault(initialise: false).lockProgram("populate.py", [])
+        }
+
         @Test("what goes on meets a lock, and what people do meets each of its states", arguments: LockLoad.policies)
         func hangs(policy: String) throws {
             for setting in [Setting.rootOnTmpfs, .userOnTmpfs].filter(Settings.available.contains) {

@@ -20,5 +20,13 @@ extension PlainMountTests {
             let reading = try vault.read(["--require-sealed", "--xattrs"])
             #expect(reading.exitCode == 0, "\(reading.errors)")
         }
+
+        @Test("a buffered read after an asynchronous O_DIRECT write", arguments: [Setting.rootOnExt4])
+        func asynchronousDirectWrites(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            try vault.account.program("aio_direct.py", [vault.mountpoint, "60"], timeout: .seconds(60)).succeeded()
+            try vault.unmount()
+        }
     }
 }

@@ -1,0 +1,102 @@
+internal import BackingStore
+internal import CFuse
+internal import Glibc
+
+/// Answers reads that fail again and again with a delay.
+///
+/// The kernel retries a page fault for ever if it comes from mmap(2) with MAP_POPULATE or from mlock(2) and the read fails:
+/// `filemap_fault` of mm/filemap.c returns VM_FAULT_RETRY whatever the error was, and `__mm_populate` of mm/gup.c begins
+/// anew (seen on 6.18: 50,000 requests a second). No errno ends that, only an unlock or SIGKILL. With the delay it costs
+/// next to nothing. Any thread.
+final class RepeatedRefusals: Sendable {
+    /// The refused read of one thread.
+    struct Read: Equatable {
+        var thread: UInt32
+        var node: UInt64
+        var offset: Int64
+    }
+
+    private struct Refusal {
+        var read: Read
+        var count: Int
+        /// Milliseconds of CLOCK_MONOTONIC.
+        var last: Int
+    }
+
+    private struct Answer {
+        var request: fuse_req_t
+        var errno: Int32
+        /// Milliseconds of CLOCK_MONOTONIC.
+        var due: Int
+    }
+
+    private struct State {
+        var refusals: [Refusal] = []
+        var answers: [Answer] = []
+        var isStopping = false
+    }
+
+    /// So many refusals of the same read, none longer than a second after the one before, are answered at once.
+    private static let answeredAtOnce = 32
+    private static let successionMilliseconds = 1000
+    private static let delayMilliseconds = 20
+    /// Refused reads that are remembered.
+    private static let memory = 64
+
+    private let state = Monitor(State())
+
+    /// Notes a refused read. Returns whether its answer is to be delayed.
+    func isRepeated(_ read: Read, at now: Int = monotonicMilliseconds()) -> Bool {
+        state.access { state in
+            guard let index = state.refusals.firstIndex(where: { $0.read == read }) else {
+                if state.refusals.count >= Self.memory { state.refusals.removeFirst() }
+                state.refusals.append(Refusal(read: read, count: 1, last: now))
+                return false
+            }
+            // The latest refusal comes last: the first is the one to forget.
+            var refusal = state.refusals.remove(at: index)
+            refusal.count = now - refusal.last > Self.successionMilliseconds ? 1 : refusal.count + 1
+            refusal.last = now
+            state.refusals.append(refusal)
+            return refusal.count > Self.answeredAtOnce
+        }
+    }
+
+    /// Has `run` answer the request with this error, after the delay.
+    func answerLater(_ request: fuse_req_t, _ errno: Int32) {
+        let answer = Answer(
+            request: request, errno: errno, due: monotonicMilliseconds() + Self.delayMilliseconds)
+        let isStopping = state.update { state in
+            if !state.isStopping { state.answers.append(answer) }
+            return state.isStopping
+        }
+        if isStopping { fuse_reply_err(request, errno) }
+    }
+
+    /// Has `run` answer at once what is left, and end.
+    func stop() {
+        state.update { $0.isStopping = true }
+    }
+
+    /// The body of a thread that gives the answers, until `stop`.
+    func run() {
+        while true {
+            guard let due = state.wait(for: { $0.isStopping ? .some(nil) : $0.answers.first.map { .some($0.due) } })
+            else { break }
+            _ = state.wait(until: timespec(tv_sec: due / 1000, tv_nsec: due % 1000 * 1_000_000)) {
+                $0.isStopping ? () : nil
+            }
+            answer { $0.due <= due }
+        }
+        answer { _ in true }
+    }
+
+    private func answer(_ isDue: (Answer) -> Bool) {
+        let due = state.access { state in
+            let due = state.answers.prefix(while: isDue)
+            state.answers.removeFirst(due.count)
+            return due
+        }
+        for answer in due { fuse_reply_err(answer.request, answer.errno) }
+    }
+}
