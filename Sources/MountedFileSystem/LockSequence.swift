@@ -13,6 +13,8 @@ struct LockSequence {
     private let started = ContinuousClock.now
     /// Whether something has waited for the store for longer than a lock does.
     private var isStoreSilent = false
+    /// Those that were dropped, each before the directory that it is in.
+    private var inodes: [UInt64] = []
     /// Milliseconds for the rest, once the store has not answered; and for making durable what was written.
     private static let impatience = 1000
     private static let sealPatience = 60_000
@@ -40,6 +42,7 @@ struct LockSequence {
         fileSystem.gate.enter(.locked)
         receipt.purgeMilliseconds = Self.milliseconds(since: started)
         receipt.writtenBackBytes = fileSystem.counters.writtenBackBytes.total - writtenBack
+        step("free") { $0.freeInodes() }
         step("seal") { $0.seal() }
         if receipt.policy == .forget { step("keys") { $0.forgetKeys(everything) } }
         if isStoreSilent { locker.lockAgainLater() }
@@ -104,13 +107,20 @@ struct LockSequence {
     private mutating func dropInodes() {
         let drop = { @Sendable [locker, fileSystem] in
             let inodes = fileSystem.inodesToDrop()
-            let failures = locker.caches.dropInodes(inodes)
-            locker.caches.freeInodes(inodes)
-            return (inodes.count, failures)
+            return (inodes, locker.caches.dropInodes(inodes))
         }
-        guard let (count, failures) = bounded("pages of open files", drop) else { return }
-        receipt.inodes = count
+        guard let (dropped, failures) = bounded("pages of open files", drop) else { return }
+        inodes = dropped
+        receipt.inodes = dropped.count
         for failure in failures { receipt.fail(failure) }
+    }
+
+    /// After the purge, since it takes longer: the inodes that it frees hold no more than names and attributes, which
+    /// nobody but root reaches by then.
+    private mutating func freeInodes() {
+        _ = bounded("names and attributes of closed files") { @Sendable [locker, inodes] in
+            locker.caches.freeInodes(inodes)
+        }
     }
 
     private mutating func wipeWorkers() {

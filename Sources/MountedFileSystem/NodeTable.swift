@@ -102,7 +102,16 @@ package final class NodeTable<Item: TableNode>: Sendable {
         state.withLock { _ in node.references += 1 }
     }
 
-    /// The kernel has dropped `count` of its lookups.
+    /// The kernel has dropped `count` of its lookups of the node with this id. Never the root, which stays.
+    package func forget(_ id: NodeID, count: Int) {
+        state.withLock { state in
+            guard id != .root, let node = state.byID[id.rawValue] else { return }
+            node.references -= count
+            dropIfUnused(node, &state)
+        }
+    }
+
+    /// The same for a node that was retained, or looked up by ourselves.
     package func forget(_ node: Item, count: Int) {
         state.withLock { state in
             node.references -= count

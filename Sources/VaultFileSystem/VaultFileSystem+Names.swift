@@ -44,8 +44,7 @@ extension VaultFileSystem {
 
     /// The kernel has dropped `count` lookups of a node.
     package func forget(_ id: NodeID, count: UInt64) {
-        guard id != .root, let node = try? nodes.node(id) else { return }
-        nodes.forget(node, count: Int(clamping: count))
+        nodes.forget(id, count: Int(clamping: count))
     }
 
     /// mkdir(2).

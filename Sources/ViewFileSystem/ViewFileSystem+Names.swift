@@ -26,8 +26,7 @@ extension ViewFileSystem {
     }
 
     package func forget(_ id: NodeID, count: UInt64) {
-        guard id != .root, let node = try? nodes.node(id) else { return }
-        nodes.forget(node, count: Int(clamping: count))
+        nodes.forget(id, count: Int(clamping: count))
     }
 
     /// readlink(2), as the source has it: the kernel resolves it in the mount.
