@@ -164,7 +164,11 @@ package final class NodeTable<Item: TableNode>: Sendable {
             var files: [Item] = []
             var directories: [(depth: Int, node: Item)] = []
             for node in state.byID.values {
-                if node.isDirectory { directories.append((depth(of: node), item(node))) } else { files.append(item(node)) }
+                if node.isDirectory {
+                    directories.append((depth(of: node), item(node)))
+                } else {
+                    files.append(item(node))
+                }
             }
             directories.sort { $0.depth > $1.depth }
             return files + directories.map(\.node)

@@ -75,7 +75,8 @@ import Testing
         setup.locker.lock(.command)
         let receipt = try setup.next()
         #expect(receipt.complete && receipt.unpurged.isEmpty)
-        #expect(receipt.steps.map(\.name) == ["requests", "names", "inodes", "cache", "workers", "free", "seal", "keys"])
+        #expect(
+            receipt.steps.map(\.name) == ["requests", "names", "inodes", "cache", "workers", "free", "seal", "keys"])
     }
 
     @Test("What does not end in time goes on by itself")
