@@ -23,6 +23,7 @@ const unsigned int linux_RENAME_NOREPLACE = RENAME_NOREPLACE, linux_RENAME_EXCHA
 const int linux_FALLOC_FL_KEEP_SIZE = FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE = FALLOC_FL_PUNCH_HOLE,
           linux_FALLOC_FL_ZERO_RANGE = FALLOC_FL_ZERO_RANGE;
 const int linux_XATTR_CREATE = XATTR_CREATE;
+const int linux_XATTR_REPLACE = XATTR_REPLACE;
 const int linux_SEEK_DATA = SEEK_DATA, linux_SEEK_HOLE = SEEK_HOLE;
 
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags) {

@@ -52,6 +52,9 @@ package final class Node: TableNode, @unchecked Sendable {
         }
     }
 
+    /// True once the object is known to have no pack of attributes. Held while attributes are read or changed.
+    let hasNoPack = Mutex(false)
+
     /// Held while the file is opened, so that there is one `EncryptedFile` and no two.
     let opening = Mutex(OpenState())
 

@@ -46,9 +46,7 @@ extension VaultFileSystem {
         case .nameless: throw .system(.invalidArgument)
         case .passedThrough: return try ExtendedAttributes(try pinForAttributes(node)).value(of: name)
         case .encrypted:
-            let codec = try codec(of: node)
-            let stored = try ExtendedAttributes(try pinForAttributes(node)).value(of: storedName(name, codec))
-            do { return try codec.open(value: stored, name: name) } catch { throw StoreError(error) }
+            return try withEncrypted(node) { (attributes) throws(StoreError) in try attributes.value(of: name) }
         }
     }
 
@@ -57,16 +55,19 @@ extension VaultFileSystem {
         let node = try nodes.node(id)
         try admit(node, .attributes)
         let stored = try ExtendedAttributes(try pinForAttributes(node)).names()
-        let prefix = Array("user.".utf8)
+        let passed = stored.filter { namespace(of: $0) == .passedThrough }
         // Without a user attribute there is no need for the keys.
-        let codec = stored.contains { $0.starts(with: prefix) } ? try codec(of: node) : nil
-        return stored.compactMap { name in
-            guard name.starts(with: prefix) else { return namespace(of: name) == .passedThrough ? name : nil }
-            let plaintext = codec?.name(ofStored: name)
-            if plaintext == nil { store.counters.hiddenNames.count() }
-            return plaintext
+        guard stored.contains(where: Self.isUser) else { return passed }
+        return try withEncrypted(node) { (attributes) throws(StoreError) in
+            // Read again: they may have moved to the pack.
+            let stored = try ExtendedAttributes(try pinForAttributes(node)).names().filter(Self.isUser)
+            let (names, damaged) = try attributes.names(ofStored: stored)
+            store.counters.hiddenNames.count(damaged)
+            return passed + names
         }
     }
+
+    private static func isUser(_ name: [UInt8]) -> Bool { name.starts(with: Array("user.".utf8)) }
 
     /// setxattr(2).
     /// - Parameter flags: XATTR_CREATE, XATTR_REPLACE.
@@ -83,10 +84,9 @@ extension VaultFileSystem {
             let attributes = ExtendedAttributes(try pinForAttributes(node))
             try excludingSeals(of: node) { () throws(StoreError) in try attributes.set(name, value, flags: flags) }
         case .encrypted:
-            let codec = try codec(of: node)
-            let sealed: [UInt8]
-            do { sealed = try codec.seal(value: value, name: name) } catch { throw StoreError(error) }
-            try ExtendedAttributes(try pinForAttributes(node)).set(storedName(name, codec), sealed, flags: flags)
+            try withEncrypted(node) { (attributes) throws(StoreError) in
+                try attributes.set(name, value, flags: flags)
+            }
         }
     }
 
@@ -103,12 +103,22 @@ extension VaultFileSystem {
             let attributes = ExtendedAttributes(try pinForAttributes(node))
             try excludingSeals(of: node) { () throws(StoreError) in try attributes.remove(name) }
         case .encrypted:
-            try ExtendedAttributes(try pinForAttributes(node)).remove(storedName(name, try codec(of: node)))
+            try withEncrypted(node) { (attributes) throws(StoreError) in try attributes.remove(name) }
         }
     }
 
-    private func storedName(_ name: [UInt8], _ codec: AttributeCodec) throws(StoreError) -> [UInt8] {
-        do { return try codec.storedName(of: name) } catch { throw .system(.outOfRange) }
+    /// Calls `body` with the encrypted attributes of a file or directory, which no other thread uses meanwhile.
+    private func withEncrypted<Result>(
+        _ node: Node, _ body: (inout EncryptedAttributes) throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        let codec = try codec(of: node)
+        let pinned = try pinForAttributes(node)
+        return try node.hasNoPack.withLock { (hasNoPack) throws(StoreError) -> Result in
+            var attributes = EncryptedAttributes(pinned, codec, mayHavePack: !hasNoPack)
+            // Another machine may make one at any time.
+            defer { hasNoPack = !attributes.mayHavePack && !store.followsWriter }
+            return try body(&attributes)
+        }
     }
 
     private func pinForAttributes(_ node: Node) throws(StoreError) -> Descriptor {

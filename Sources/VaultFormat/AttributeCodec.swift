@@ -3,18 +3,22 @@ package import VaultCrypto
 /// The `user.*` extended attributes of one object as the backing object holds them (FileFormat, Extended attributes).
 ///
 /// Name: `user.vaultfs.` ‖ base64url(SIV(key; `name`; N)), N being the name without `user.`; value:
-/// SIV(key; `value`, N; 0x00 ‖ value). Any thread.
+/// SIV(key; `value`, N; 0x00 ‖ value). An object's pack holds further attributes in one value. Any thread.
 package struct AttributeCodec: Sendable {
     /// The longest full name, plaintext or stored, in bytes: the kernel's XATTR_NAME_MAX.
     package static let maximumNameLength = 255
     /// Bytes by which a stored value is longer than the value.
     package static let valueOverhead = 17
 
-    private static let userPrefix: [UInt8] = Array("user.".utf8)
+    /// The stored name of the pack. What follows the prefix is shorter than any encrypted name.
+    package static let packName: [UInt8] = Array("user.vaultfs.pack".utf8)
+
+    static let userPrefix: [UInt8] = Array("user.".utf8)
     private static let storedPrefix: [UInt8] = Array("user.vaultfs.".utf8)
     private static let reservedPrefix: [UInt8] = Array("vaultfs.".utf8)
     private static let nameContext: [[UInt8]] = [Array("name".utf8)]
     private static let valueContext: [UInt8] = Array("value".utf8)
+    private static let packContext: [[UInt8]] = [Array("pack".utf8)]
     private static let tagSize = 16
 
     private let cipher: SivCipher
@@ -30,8 +34,9 @@ package struct AttributeCodec: Sendable {
     /// outside `user.`, empty after it, or under `user.vaultfs.`.
     package func storedName(of name: [UInt8]) throws(FormatError) -> [UInt8] {
         let inner = try Self.inner(of: name)
-        guard Self.storedPrefix.count + Base64URL.encodedCount(inner.count + Self.tagSize) <= Self.maximumNameLength
-        else { throw FormatError(.tooLong, "attribute name of \(name.count) bytes does not fit when encrypted") }
+        guard Self.isStorable(inner: inner) else {
+            throw FormatError(.tooLong, "attribute name of \(name.count) bytes does not fit when encrypted")
+        }
         let sealed = try cryptography("attribute name") { () throws(CryptoError) in
             try cipher.seal(inner, associatedData: Self.nameContext)
         }
@@ -71,6 +76,25 @@ package struct AttributeCodec: Sendable {
         return Array(plaintext.dropFirst())
     }
 
+    /// The stored form of a pack, or nil if it is larger than a stored attribute can be.
+    package func seal(pack: AttributePack) throws(FormatError) -> [UInt8]? {
+        guard let plaintext = pack.serialized(overhead: Self.tagSize) else { return nil }
+        return try cryptography("pack of attributes") { () throws(CryptoError) in
+            try cipher.seal(plaintext, associatedData: Self.packContext)
+        }
+    }
+
+    /// The pack stored under `packName`. Throws `malformed` or `doesNotAuthenticate`.
+    package func open(pack stored: [UInt8]) throws(FormatError) -> AttributePack {
+        guard stored.count > Self.tagSize else {
+            throw FormatError(.malformed, "pack of attributes: \(stored.count) bytes cannot be one")
+        }
+        let plaintext = try cryptography("pack of attributes") { () throws(CryptoError) in
+            try cipher.open(stored, associatedData: Self.packContext)
+        }
+        return try AttributePack(parsing: plaintext)
+    }
+
     /// The size of a value whose stored form has `size` bytes; needs no key.
     package static func valueSize(ofStoredSize size: Int) -> Int { max(0, size - valueOverhead) }
 
@@ -84,5 +108,11 @@ package struct AttributeCodec: Sendable {
             throw FormatError(.invalidValue, "attribute names under user.vaultfs. are reserved")
         }
         return inner
+    }
+
+    /// True if a name without `user.` can be that of an attribute, on its own or in a pack.
+    static func isStorable<Name: Collection<UInt8>>(inner: Name) -> Bool {
+        !inner.isEmpty && !inner.contains(0) && !inner.starts(with: reservedPrefix)
+            && storedPrefix.count + Base64URL.encodedCount(inner.count + tagSize) <= maximumNameLength
     }
 }

@@ -395,3 +395,21 @@ def open_attribute(stored_name, value, key):
     if opened[:1] != b"\0":
         raise Damage("attribute value: does not start with 0")
     return b"user." + inner, opened[1:]
+
+
+def open_pack(value, key):
+    """[(plaintext name, value)] of the attribute `user.vaultfs.pack`"""
+    rest = siv_open(key, [b"pack"], value, "pack of attributes")
+    if rest[:1] != b"\0":
+        raise Damage("pack of attributes: does not start with 0")
+    rest, found = rest[1:], []
+    while rest:
+        n = rest[0]
+        size = int.from_bytes(rest[1 + n:3 + n], "little")
+        if len(rest) < 3 + n + size:
+            raise Damage("pack of attributes: cut short")
+        name, attribute, rest = rest[1:1 + n], rest[3 + n:3 + n + size], rest[3 + n + size:]
+        if not 0 < n <= 165 or b"\0" in name or name.startswith(b"vaultfs.") or found and name <= found[-1][0]:
+            raise Damage("pack of attributes: name")
+        found.append((name, attribute))
+    return [(b"user." + name, attribute) for name, attribute in found]

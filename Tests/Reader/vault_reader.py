@@ -13,9 +13,10 @@ import stat
 import sys
 
 from vault_format import (HEADER_SIZE, OVERHEAD, Configuration, Damage, DirectoryRecord, FileHeader, Journal,
-                          backing_size, open_attribute, open_link, plaintext_length, recovery_secret)
+                          backing_size, open_attribute, open_link, open_pack, plaintext_length, recovery_secret)
 
 KINDS = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "char", stat.S_IFBLK: "block"}
+PACK = b"user.vaultfs.pack"
 EMPTY = hashlib.sha256().hexdigest()
 
 
@@ -185,17 +186,21 @@ class Reader:
     def attributes(self, backing, key, path):
         if not self.options.xattrs:
             return
-        for name in sorted(os.fsencode(n) for n in os.listxattr(backing, follow_symlinks=False)):
+        found = {}
+        # By this order the pack may come before some that are stored on their own, which count.
+        names = [os.fsencode(n) for n in os.listxattr(backing, follow_symlinks=False)]
+        for name in sorted(names, key=lambda name: (name != PACK, name)):
             if not name.startswith(b"user."):
                 continue
             if not name.startswith(b"user.vaultfs."):
                 self.bad(path, f"attribute {name!r} in the clear")
                 continue
             try:
-                plain, value = open_attribute(name, os.getxattr(backing, name, follow_symlinks=False), key)
+                stored = os.getxattr(backing, name, follow_symlinks=False)
+                found.update(open_pack(stored, key) if name == PACK else [open_attribute(name, stored, key)])
             except Damage as damage:
                 self.bad(path, str(damage))
-                continue
+        for plain, value in sorted(found.items()):
             self.emit("xattr", shown(plain), len(value), hashlib.sha256(value).hexdigest(), path or b".")
 
 

@@ -81,7 +81,8 @@ import VaultFormat
             guard fd >= 0 else { continue }
             let object = Descriptor(owning: fd)
             for stored in try ExtendedAttributes(object).names() where stored.starts(with: ascii("user.vaultfs.")) {
-                pieces += [stored, try ExtendedAttributes(object).value(of: stored)]
+                if stored != AttributeCodec.packName { pieces.append(stored) }
+                pieces.append(try ExtendedAttributes(object).value(of: stored))
             }
             guard let bytes = try? VerifierVault.contents(path + "/" + entry), bytes.count >= 64 else { continue }
             pieces.append(Array(bytes[16..<64]))

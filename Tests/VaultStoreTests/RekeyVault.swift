@@ -68,11 +68,14 @@ final class RekeyVault {
         let attributed = try writer.file("attributed", count: 10, in: inner)
         try writer.setAttribute("user.color", "red", key: attributed.keys.attributeKey, on: attributed.anyDescriptor)
         try writer.setAttribute("user.empty", "", key: attributed.keys.attributeKey, on: attributed.anyDescriptor)
+        let packed = ["user.packed": "green", "user.packed empty": ""]
+        try writer.setPack(packed, key: attributed.keys.attributeKey, on: attributed.anyDescriptor)
         #expect(fchmod(attributed.anyDescriptor.fd, 0o4751) == 0)
         for (directory, name) in [(root, "user.root"), (inner, "user.inner")] {
             let pin = try directory.reopenedForListing().descriptor
             try writer.setAttribute(name, "of a directory", key: directory.keys.attributeKey, on: pin)
             try writer.setAttribute(name + "2", "", key: directory.keys.attributeKey, on: pin)
+            try writer.setPack(packed, key: directory.keys.attributeKey, on: pin)
         }
         try root.link(ascii("hard"), to: try root.encode(ascii("more")).entry, in: root.descriptor)
         try inner.link(ascii(long), to: try root.encode(ascii("more")).entry, in: root.descriptor)
@@ -163,7 +166,9 @@ final class RekeyVault {
         var result: [String: [UInt8]] = [:]
         for stored in try ExtendedAttributes(object).names() {
             let value = try ExtendedAttributes(object).value(of: stored)
-            if let name = codec.name(ofStored: stored) {
+            if stored == AttributeCodec.packName, let pack = try? codec.open(pack: value) {
+                for name in pack.names { result[String(decoding: name, as: UTF8.self)] = pack[name] }
+            } else if let name = codec.name(ofStored: stored) {
                 result[String(decoding: name, as: UTF8.self)] = try codec.open(value: value, name: name)
             } else {
                 result[String(decoding: stored, as: UTF8.self)] = value

@@ -67,6 +67,31 @@ struct VerifierAttributeTests {
         #expect(try vault.found() == ["hiddenName g:\(String(decoding: names[0], as: UTF8.self))"])
     }
 
+    private func makePackedVault() throws -> VerifierVault {
+        try VerifierVault { writer in
+            for name in ["f", "g"] {
+                let file = try writer.file(name, count: 10)
+                let values = ["user.a": "1", "user.b": "", "user.c": "3"]
+                try writer.setPack(values, key: file.keys.attributeKey, on: file.reader)
+                try writer.setAttribute("user.own", "4", key: file.keys.attributeKey, on: file.reader)
+            }
+        }
+    }
+
+    @Test("Attributes-4: the attributes of a pack are counted, and a changed pack is damage")
+    func aPack() throws {
+        let vault = try makePackedVault()
+        let (findings, totals) = try vault.findings()
+        #expect(findings == [])
+        #expect(totals.attributes == 8)
+        let (source, _) = try attributes(vault.backing("f"))
+        let (target, _) = try attributes(vault.backing("g"))
+        try target.set(AttributeCodec.packName, source.value(of: AttributeCodec.packName), flags: 0)
+        #expect(try vault.found() == ["damaged g:user.vaultfs.pack"])
+        try target.set(AttributeCodec.packName, [], flags: 0)
+        #expect(try vault.found() == ["damaged g:user.vaultfs.pack"])
+    }
+
     @Test(arguments: ["user.plain", "user.vaultfs.class", "user.vaultfs.!"])
     func aNameThatIsNotOurs(_ name: String) throws {
         let vault = try makeVault()

@@ -2,6 +2,7 @@ import BackingStore
 import CLinux
 import Foundation
 import SystemPackage
+import Testing
 import VaultCrypto
 import VaultFormat
 import VaultStore
@@ -191,5 +192,13 @@ final class VerifierVaultWriter {
         let name = Array(name.utf8)
         try ExtendedAttributes(descriptor).set(
             codec.storedName(of: name), codec.seal(value: Array(value.utf8), name: name), flags: 0)
+    }
+
+    /// Gives an object a pack of attributes.
+    func setPack(_ values: [String: String], key: SecretBytes, on descriptor: Descriptor) throws {
+        var pack = AttributePack()
+        for (name, value) in values { pack[Array(name.utf8)] = Array(value.utf8) }
+        let sealed = try #require(try AttributeCodec(key: key).seal(pack: pack))
+        try ExtendedAttributes(descriptor).set(AttributeCodec.packName, sealed, flags: 0)
     }
 }

@@ -15,6 +15,7 @@ extern const unsigned int linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE;
 extern const int linux_FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE, linux_FALLOC_FL_ZERO_RANGE;
 // setxattr(2)
 extern const int linux_XATTR_CREATE;
+extern const int linux_XATTR_REPLACE;
 // lseek(2)
 extern const int linux_SEEK_DATA, linux_SEEK_HOLE;
 

@@ -25,6 +25,18 @@ package struct ExtendedAttributes {
         }
     }
 
+    /// True if there is an attribute of this name.
+    package func contains(_ name: [UInt8]) throws(StoreError) -> Bool {
+        do throws(StoreError) {
+            _ = try withCString(name) { (name) throws(StoreError) in
+                try retrying { linux_getxattr(path, name, nil, 0) }
+            }
+            return true
+        } catch .system(.noData) {
+            return false
+        }
+    }
+
     /// listxattr(2).
     package func names() throws(StoreError) -> [[UInt8]] {
         try Self.read { linux_listxattr(path, $0?.assumingMemoryBound(to: CChar.self), $1) }

@@ -40,6 +40,12 @@ enum RekeyAttributes {
     private static func encrypted(
         _ stored: [UInt8], _ value: [UInt8], _ old: AttributeCodec, _ new: AttributeCodec
     ) throws(FormatError) -> RekeyIntent.Attribute {
+        if stored == AttributeCodec.packName {
+            guard let sealed = try new.seal(pack: try old.open(pack: value)) else {
+                throw FormatError(.tooLong, "the pack of attributes does not fit")
+            }
+            return RekeyIntent.Attribute(name: stored, value: sealed)
+        }
         guard let name = old.name(ofStored: stored) else {
             throw FormatError(.doesNotAuthenticate, "the name of an attribute does not authenticate")
         }

@@ -171,7 +171,8 @@ struct RekeyDirectoryStep {
         }
     }
 
-    /// The old ones go first: there may be no room for both. The intent holds what is to be set.
+    /// The old ones go first: there may be no room for both. The intent holds what is to be set. A pack has one name under
+    /// both records, and is replaced.
     private func replaceAttributes(_ change: Change, of directory: Descriptor) throws(StoreError) {
         guard !change.attributes.isEmpty else { return }
         let attributes = ExtendedAttributes(directory)

@@ -158,7 +158,8 @@ extension Verifier {
         do { codec = try AttributeCodec(key: key) } catch {
             return report(StoreError(error), object, "attributes")
         }
-        for stored in names {
+        if names.contains(AttributeCodec.packName) { checkPack(attributes, codec, object) }
+        for stored in names where stored != AttributeCodec.packName {
             totals.attributes += 1
             guard let name = codec.name(ofStored: stored) else {
                 report(.hiddenName, object, "attribute name does not authenticate", attribute: stored)
@@ -174,6 +175,22 @@ extension Verifier {
             } catch {
                 report(error, object, "attribute value")
             }
+        }
+    }
+
+    /// Checks the attributes that share one stored value.
+    private func checkPack(_ attributes: ExtendedAttributes, _ codec: AttributeCodec, _ object: VerifierObject?) {
+        do throws(StoreError) {
+            let sealed = try attributes.value(of: AttributeCodec.packName)
+            do { totals.attributes += try codec.open(pack: sealed).names.count } catch {
+                report(.damaged, object, error.reason, attribute: AttributeCodec.packName)
+            }
+        } catch .system(let errno) {
+            report(
+                .unreadable, object, "pack of attributes: cannot be read: \(errno)",
+                attribute: AttributeCodec.packName)
+        } catch {
+            report(error, object, "pack of attributes")
         }
     }
 }

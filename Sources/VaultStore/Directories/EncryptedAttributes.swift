@@ -1,0 +1,226 @@
+package import BackingStore
+internal import CLinux
+internal import SystemPackage
+package import VaultFormat
+
+/// The `user.*` attributes of one file or directory, each stored on its own or in the object's pack. One thread at a time
+/// per object.
+///
+/// A value on its own replaces one of the same name in the pack. So a move in either direction is two calls, and a kill
+/// between them changes nothing.
+package struct EncryptedAttributes {
+    /// Attributes on their own beside which no further one is made. More would soon leave no room to make the pack: ext4
+    /// has one block for all attributes of an object.
+    static let aloneLimit = 4
+    private static let ownPrefix = Array("user.vaultfs.".utf8)
+
+    private let stored: ExtendedAttributes
+    private let codec: AttributeCodec
+    /// False once the object is known to have no pack, which saves a look at each name that is not there.
+    package private(set) var mayHavePack: Bool
+
+    package init(_ descriptor: Descriptor, _ codec: AttributeCodec, mayHavePack: Bool = true) {
+        stored = ExtendedAttributes(descriptor)
+        self.codec = codec
+        self.mayHavePack = mayHavePack
+    }
+
+    /// getxattr(2), by the full plaintext name. Throws `ENODATA`.
+    package mutating func value(of name: [UInt8]) throws(StoreError) -> [UInt8] {
+        do throws(StoreError) {
+            let sealed = try stored.value(of: try storedName(of: name))
+            return try decoding { () throws(FormatError) in try codec.open(value: sealed, name: name) }
+        } catch .system(.noData) {
+            guard let value = try pack()?[name] else { throw .system(.noData) }
+            return value
+        }
+    }
+
+    /// Returns the plaintext names among stored ones, those in the pack included, and the number that do not authenticate.
+    package mutating func names(
+        ofStored all: [[UInt8]]
+    ) throws(StoreError) -> (names: [[UInt8]], damaged: Int) {
+        var names: [[UInt8]] = []
+        var packed: [[UInt8]] = []
+        var damaged = 0
+        for storedName in all {
+            if storedName == AttributeCodec.packName {
+                do throws(StoreError) { packed = try pack()?.names ?? [] } catch .damaged { damaged += 1 }
+            } else if let name = codec.name(ofStored: storedName) {
+                names.append(name)
+            } else {
+                damaged += 1
+            }
+        }
+        let alone = Set(names)
+        return (names + packed.filter { !alone.contains($0) }, damaged)
+    }
+
+    /// setxattr(2).
+    /// - Parameter flags: XATTR_CREATE, XATTR_REPLACE.
+    package mutating func set(_ name: [UInt8], _ value: [UInt8], flags: Int32) throws(StoreError) {
+        var change = AttributeChange(
+            name: name, value: value, storedName: try storedName(of: name),
+            sealed: try decoding { () throws(FormatError) in try codec.seal(value: value, name: name) })
+        if try stored.contains(change.storedName) {
+            if flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
+            change.isAlone = true
+        }
+        let pack: AttributePack?
+        do throws(StoreError) { pack = try change.isAlone ? nil : self.pack() } catch .damaged(let reason) {
+            // It may hold this name. It stays as it is, and a new attribute gets a place beside it.
+            if flags & linux_XATTR_REPLACE != 0 { throw .damaged(reason) }
+            return try stored.set(change.storedName, change.sealed, flags: 0)
+        }
+        let isPacked = pack?[name] != nil
+        if isPacked, flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
+        if !isPacked, !change.isAlone, flags & linux_XATTR_REPLACE != 0 { throw .system(.noData) }
+        do throws(StoreError) {
+            try place(change, pack)
+        } catch .system(let errno) where Self.noRoom.contains(errno) {
+            try makeRoom(for: change, errno)
+        }
+    }
+
+    /// removexattr(2). Throws `ENODATA`.
+    package mutating func remove(_ name: [UInt8]) throws(StoreError) {
+        let storedName = try storedName(of: name)
+        var isRemoved = false
+        var damage: StoreError?
+        do throws(StoreError) {
+            // From the pack first: the one on its own hides it until then.
+            if var pack = try pack(), pack[name] != nil {
+                pack[name] = nil
+                try write(pack)
+                isRemoved = true
+            }
+        } catch .damaged(let reason) {
+            damage = .damaged(reason)
+        }
+        do throws(StoreError) { try stored.remove(storedName) } catch .system(.noData) {
+            if let damage { throw damage }
+            if !isRemoved { throw .system(.noData) }
+        }
+    }
+
+    // MARK: Placing
+
+    private struct AttributeChange {
+        let name: [UInt8]
+        let value: [UInt8]
+        let storedName: [UInt8]
+        let sealed: [UInt8]
+        /// The attribute is stored on its own already.
+        var isAlone = false
+    }
+
+    /// Stores an attribute where it is. A new one goes on its own, or into the pack if there is one or there are several
+    /// attributes.
+    private mutating func place(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
+        if change.isAlone { return try stored.set(change.storedName, change.sealed, flags: linux_XATTR_REPLACE) }
+        let isAmongFew = pack == nil ? try ownNames().count < Self.aloneLimit : false
+        if isAmongFew {
+            if try Self.finds(room: { () throws(StoreError) in try placeAlone(change, pack) }) { return }
+            try placeInPack(change, pack)
+        } else {
+            if try Self.finds(room: { () throws(StoreError) in try placeInPack(change, pack) }) { return }
+            try placeAlone(change, pack)
+        }
+    }
+
+    private mutating func placeInPack(_ change: AttributeChange, _ old: AttributePack?) throws(StoreError) {
+        var pack = old ?? AttributePack()
+        pack[change.name] = change.value
+        try write(pack)
+    }
+
+    private mutating func placeAlone(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
+        try stored.set(change.storedName, change.sealed, flags: linux_XATTR_CREATE)
+        guard var pack, pack[change.name] != nil else { return }
+        // The pack becomes smaller, and what is on its own counts, whatever comes of this.
+        pack[change.name] = nil
+        try? write(pack)
+    }
+
+    /// Moves attributes into the pack, the smallest first, until the change finds room. Each move takes little room, and
+    /// gives back more.
+    /// - Parameter errno: the store's answer to the change.
+    private mutating func makeRoom(for change: AttributeChange, _ errno: Errno) throws(StoreError) {
+        var pack: AttributePack
+        do throws(StoreError) { pack = try self.pack() ?? AttributePack() } catch .damaged { throw .system(errno) }
+        for candidate in try candidates(besides: change) {
+            var fuller = pack
+            fuller[candidate.name] = candidate.value
+            // The other candidates are larger.
+            guard try Self.finds(room: { () throws(StoreError) in try write(fuller) }) else { break }
+            try stored.remove(candidate.storedName)
+            pack = fuller
+            if try Self.finds(room: { () throws(StoreError) in try place(change, pack) }) { return }
+        }
+        guard change.isAlone else { throw .system(errno) }
+        try placeInPack(change, pack)
+        // Until now the old value counted, which is on its own.
+        try stored.remove(change.storedName)
+    }
+
+    /// What is stored on its own and authenticates, by rising size.
+    private func candidates(besides change: AttributeChange) throws(StoreError) -> [AttributeChange] {
+        var found: [AttributeChange] = []
+        for storedName in try ownNames() where storedName != change.storedName {
+            let sealed = try stored.value(of: storedName)
+            guard let name = codec.name(ofStored: storedName), let value = try? codec.open(value: sealed, name: name)
+            else { continue }
+            found.append(AttributeChange(name: name, value: value, storedName: storedName, sealed: sealed))
+        }
+        return found.sorted { $0.name.count + $0.value.count < $1.name.count + $1.value.count }
+    }
+
+    /// Returns false if there is no room: ENOSPC by ext4, xfs and btrfs, EDQUOT, and E2BIG by some others. A smaller value
+    /// may still fit.
+    private static func finds(room body: () throws(StoreError) -> Void) throws(StoreError) -> Bool {
+        do throws(StoreError) {
+            try body()
+            return true
+        } catch .system(let errno) where noRoom.contains(errno) {
+            return false
+        }
+    }
+
+    private static let noRoom: [Errno] = [.noSpace, .diskQuotaExceeded, .argListTooLong]
+
+    // MARK: Stored attributes
+
+    /// The pack, or nil if there is none. Throws `.damaged`.
+    private mutating func pack() throws(StoreError) -> AttributePack? {
+        guard mayHavePack else { return nil }
+        let sealed: [UInt8]
+        do throws(StoreError) { sealed = try stored.value(of: AttributeCodec.packName) } catch .system(.noData) {
+            mayHavePack = false
+            return nil
+        }
+        return try decoding { () throws(FormatError) in try codec.open(pack: sealed) }
+    }
+
+    /// Replaces the pack in one call. Throws `ENOSPC` also if it would be larger than a stored attribute can be.
+    private mutating func write(_ pack: AttributePack) throws(StoreError) {
+        if pack.isEmpty { return try stored.remove(AttributeCodec.packName) }
+        guard let sealed = try decoding({ () throws(FormatError) in try codec.seal(pack: pack) }) else {
+            throw .system(.noSpace)
+        }
+        mayHavePack = true
+        try stored.set(AttributeCodec.packName, sealed, flags: 0)
+    }
+
+    /// The stored names of the attributes on their own.
+    private func ownNames() throws(StoreError) -> [[UInt8]] {
+        try stored.names().filter { $0.starts(with: Self.ownPrefix) && $0 != AttributeCodec.packName }
+    }
+
+    private func storedName(of name: [UInt8]) throws(StoreError) -> [UInt8] {
+        do throws(FormatError) { return try codec.storedName(of: name) } catch { throw .system(.outOfRange) }
+    }
+
+    private func decoding<Result>(_ body: () throws(FormatError) -> Result) throws(StoreError) -> Result {
+        do throws(FormatError) { return try body() } catch { throw StoreError(error) }
+    }
+}

@@ -1,0 +1,36 @@
+import TestSupport
+import Testing
+
+extension PlainMountTests {
+    /// Extended attributes, where the store has little room for them.
+    @Suite struct Attributes {
+        @Test("a hundred small attributes fit where they fit the store", .enabled(if: Products.isRoot, "takes root"))
+        func many() throws {
+            let vault = try VaultUnderTest(on: .ext4)
+            try vault.mount()
+            let expected = try vault.account.program("many_attributes.py", [vault.plain]).succeeded()
+            let found = try vault.account.program("many_attributes.py", [vault.mountpoint]).succeeded()
+            expectSameLines(found.output, as: expected.output, "many_attributes.py")
+            #expect(expected.output.split(separator: "\n").count > 20)
+            let before = try attributes(vault)
+            #expect(before.split(separator: "\n").count > 150)
+            try vault.unmount()
+            let reading = try vault.read(["--require-sealed", "--xattrs"]).succeeded()
+            #expect(reading.output.split(separator: "\n").count { $0.hasPrefix("xattr\tuser.test") } == 150)
+            try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile]).succeeded()
+            try vault.vaultfs(["rekey", vault.vault, "--passfile", vault.passfile]).succeeded()
+            try vault.mount()
+            #expect(try attributes(vault) == before)
+        }
+
+        private func attributes(_ vault: VaultUnderTest) throws -> String {
+            let code = """
+                import os, sys
+                for name in ("kept", "directory"):
+                    path = os.path.join(sys.argv[1], name)
+                    for attribute in sorted(os.listxattr(path)): print(name, attribute, os.getxattr(path, attribute))
+                """
+            return try vault.account.run([Products.python, "-c", code, vault.mountpoint]).succeeded().output
+        }
+    }
+}
