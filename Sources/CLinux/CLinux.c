@@ -16,7 +16,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-const int linux_O_PATH = O_PATH, linux_O_TMPFILE = O_TMPFILE, linux_O_DIRECT = O_DIRECT;
+const int linux_O_PATH = O_PATH, linux_O_TMPFILE = O_TMPFILE, linux_O_DIRECT = O_DIRECT, linux_O_NOATIME = O_NOATIME;
 const int linux_AT_EMPTY_PATH = AT_EMPTY_PATH;
 const long linux_UTIME_NOW = UTIME_NOW, linux_UTIME_OMIT = UTIME_OMIT;
 const unsigned int linux_RENAME_NOREPLACE = RENAME_NOREPLACE, linux_RENAME_EXCHANGE = RENAME_EXCHANGE;

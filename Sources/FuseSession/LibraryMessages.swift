@@ -10,7 +10,8 @@ internal import SystemPackage
 /// The messages of libfuse and fusermount3 on the way to a mount, for our own one line of error. Any thread; one mount at
 /// a time.
 final class LibraryMessages: Sendable {
-    private static let said = Mutex<[String]>([])
+    /// All that was said. libfuse may say a line in pieces.
+    private static let said = Mutex<[UInt8]>([])
 
     /// Takes in what libfuse says, until `restore`.
     func capture() {
@@ -48,8 +49,7 @@ final class LibraryMessages: Sendable {
     }
 
     private static func add(_ text: some Collection<UInt8>) {
-        let lines = String(decoding: Array(text), as: UTF8.self).split(separator: "\n").map(String.init)
-        said.withLock { $0 += lines }
+        said.withLock { $0 += text }
     }
 
     /// The last line said, without the program's name.
@@ -57,7 +57,8 @@ final class LibraryMessages: Sendable {
 
     /// The same; nil if nothing was said.
     var last: String? {
-        guard let line = Self.said.withLock({ $0.last }) else { return nil }
+        let lines = Self.said.withLock { $0 }.split(separator: UInt8(ascii: "\n"))
+        guard let line = lines.last.map({ String(decoding: $0, as: UTF8.self) }) else { return nil }
         for name in ["fuse: ", "fusermount3: "] where line.hasPrefix(name) { return String(line.dropFirst(name.count)) }
         return line
     }

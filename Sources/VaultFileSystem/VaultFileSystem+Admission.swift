@@ -90,7 +90,7 @@ extension VaultFileSystem {
             return claimed?.outlivesLock == true ? try directory(node).protectionClass : claimed ?? .complete
         case S_IFREG:
             let claimed = try atName(of: node) { (directory, entry) throws(StoreError) in
-                ProtectionClass.claimed(inFileAt: directory, entry)
+                ProtectionClass.claimed(inFileAt: directory, entry, store.accessTimes)
             }
             return claimed?.outlivesLock == true ? try openFile(node).protectionClass : claimed ?? .complete
         case S_IFLNK:

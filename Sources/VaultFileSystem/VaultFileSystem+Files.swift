@@ -78,6 +78,7 @@ extension VaultFileSystem {
             // O_NONBLOCK: what was a file a moment ago may be a fifo now.
             let descriptor = try Descriptor(at: directory.fd, entry, flags: flags | O_NONBLOCK)
             guard NodeKey(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
+            store.accessTimes.prepare(file: descriptor)
             return descriptor
         }
     }

@@ -18,6 +18,7 @@ package final class Store: Sendable {
     package let followsWriter: Bool
     /// A file shorter than it was sealed can be opened all the same: what is missing does not verify.
     package let readsCutFiles: Bool
+    package let accessTimes: AccessTimes
     /// Of a store that follows a writer.
     package let epochWatch: EpochWatch?
     let journal: Journal
@@ -37,7 +38,7 @@ package final class Store: Sendable {
     ///   - hold: of the vault that was locked: it is claimed, if this store writes.
     package init(
         root: FileDescriptor, keyRing: KeyRing, cacheSize: Int, isReadOnly: Bool, readsCutFiles: Bool = false,
-        followsWriter: Bool = false, hold: VaultHold? = nil
+        followsWriter: Bool = false, accessTimes: AccessTimes = AccessTimes(), hold: VaultHold? = nil
     ) throws(StoreError) {
         self.hold = isReadOnly ? nil : hold
         try self.hold?.claim()
@@ -47,6 +48,7 @@ package final class Store: Sendable {
         self.isReadOnly = isReadOnly
         self.readsCutFiles = readsCutFiles
         self.followsWriter = followsWriter
+        self.accessTimes = accessTimes
         epochWatch = followsWriter ? EpochWatch(root: self.root, epochs: keyRing.epochs) : nil
         layout = keyRing.layout
         cache = try BlockCache(capacity: cacheSize, blockSize: layout.chunkSize)

@@ -1,5 +1,6 @@
 import SystemPackage
 import Testing
+import VaultStore
 
 @testable import vaultfs
 
@@ -41,6 +42,17 @@ import Testing
         #expect(try MountOptionList([list.fuseOptions.joined(separator: ",")]) == list)
     }
 
+    @Test(arguments: [
+        ("atime", false, false), ("noatime", true, true), ("nodiratime", false, true), ("noatime,atime", false, false),
+        ("nodiratime,diratime", false, false), ("noatime,diratime", true, true), ("atime,nodiratime", false, true),
+    ])
+    func `access times are the daemon's, and no words for libfuse`(words: String, files: Bool, directories: Bool) throws
+    {
+        let list = try MountOptionList([words])
+        #expect(list.accessTimes == AccessTimes(keepsFiles: files, keepsDirectories: directories))
+        #expect(list.fuseOptions.isEmpty)
+    }
+
     @Test func `what fstab says for us`() throws {
         let list = try MountOptionList(["passfile=/p,cache_size=64M,keyfile=/k,extpass=cat /p,passphrase_fd=3"])
         #expect(
@@ -62,6 +74,7 @@ import Testing
         ("nosymfollow", "unknown mount option 'nosymfollow'"),
         ("remount", "a mount cannot be changed: unmount it, and mount it anew"),
         ("allow_other=1", "unknown mount option 'allow_other'"),
+        ("noatime=1", "unknown mount option 'noatime'"),
     ])
     func `what is not known and may be a protection misspelt is refused`(option: String, message: String) {
         let hint = message.hasPrefix("unknown") ? ": 'man vaultfs' lists those there are" : ""

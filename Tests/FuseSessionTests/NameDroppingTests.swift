@@ -102,14 +102,14 @@ final class MountInProcess: Sendable {
     private let locker: Locker
     private let thread: BackgroundThread
 
-    init(_ vault: VaultUnderTest, _ way: NameDropping) throws {
+    init(_ vault: VaultUnderTest, _ way: NameDropping, fuseOptions: [String] = []) throws {
         let directory = try VaultDirectory.open(FilePath(vault.vault))
         let masterKey = try directory.unlock(with: .passphrase(Array(VaultUnderTest.passphrase.utf8)))
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         let store = try Store(root: directory.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: false)
         let fileSystem = try VaultFileSystem(store: store)
         var options = MountOptions(
-            mountpoint: FilePath(vault.mountpoint), fuseOptions: [], sourceName: vault.vault)
+            mountpoint: FilePath(vault.mountpoint), fuseOptions: fuseOptions, sourceName: vault.vault)
         options.dropsNames = way
         let logger = Logger(label: "test")
         let session = try Self.mounting.withLock { _ in

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 // open(2) flags
-extern const int linux_O_PATH, linux_O_TMPFILE, linux_O_DIRECT;
+extern const int linux_O_PATH, linux_O_TMPFILE, linux_O_DIRECT, linux_O_NOATIME;
 // at-flags: openat(2), utimensat(2)
 extern const int linux_AT_EMPTY_PATH;
 extern const long linux_UTIME_NOW, linux_UTIME_OMIT;

@@ -32,6 +32,7 @@ extension OpenDirectory {
                 at: descriptor.fd, entry, flags: O_CREAT | O_EXCL | O_RDWR, mode: mode & 0o7777)
             temporary = entry
         }
+        store.accessTimes.prepare(file: file)
         do {
             try owner?.apply(to: file, in: descriptor.fd)
             let created = try EncryptedFile.create(in: file, class: protectionClass, store: store)

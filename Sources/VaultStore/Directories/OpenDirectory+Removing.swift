@@ -50,6 +50,7 @@ extension OpenDirectory {
         if isClosed { try changeMode(of: entry, to: before.st_mode & 0o7777 | 0o700) }
         do throws(StoreError) {
             let directory = try Descriptor(at: descriptor.fd, entry, flags: O_RDONLY | O_DIRECTORY)
+            store.accessTimes.prepare(directory: directory)
             try OpenDirectory.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: true)
             var reader = DirectoryReader(directory)
             while let found = try reader.next() {
@@ -114,6 +115,7 @@ extension OpenDirectory {
     /// Removes what operations of a daemon that died have left in this directory.
     package func sweep() throws(StoreError) {
         let directory = try Descriptor(at: descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+        store.accessTimes.prepare(directory: directory)
         try Self.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: false)
     }
 

@@ -97,6 +97,7 @@ package final class OpenDirectory: Sendable {
     /// The same directory, opened for reading: for a listing, with a place of its own.
     package func reopenedForListing() throws(StoreError) -> OpenDirectory {
         let readable = try Descriptor(at: descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+        store.accessTimes.prepare(directory: readable)
         return OpenDirectory(descriptor: readable, keys: keys, epoch: epoch, sharedClass: sharedClass, store: store)
     }
 

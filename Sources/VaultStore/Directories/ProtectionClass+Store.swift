@@ -11,8 +11,11 @@ extension ProtectionClass {
     private static let offset = 5
 
     /// The class a file's header or a directory's record claims, not authenticated; nil where it has none. Needs no key.
-    package static func claimed(inFileAt directory: Descriptor, _ entry: [UInt8]) -> ProtectionClass? {
+    package static func claimed(
+        inFileAt directory: Descriptor, _ entry: [UInt8], _ accessTimes: AccessTimes = AccessTimes()
+    ) -> ProtectionClass? {
         guard let file = try? Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK) else { return nil }
+        accessTimes.prepare(file: file)
         return try? withUnsafeTemporaryBytes(offset + 1) { (bytes) throws(StoreError) -> ProtectionClass? in
             guard try file.read(at: 0, into: bytes) == bytes.count else { return nil }
             return ProtectionClass(rawValue: bytes[offset])

@@ -69,7 +69,9 @@ enum DaemonLaunch {
     /// Read again by the same command; also what ps(1) shows.
     private static func arguments(_ subject: any MountSubject, _ request: MountRequest) -> [[UInt8]] {
         var words = ["--daemon-channel=\(channelDescriptor)", "--cache-size=\(request.cacheSize)"]
-        let options = request.fuseOptions + (request.isReadOnly ? ["ro"] : []) + (request.isShared ? ["shared"] : [])
+        let options =
+            request.fuseOptions + request.accessTimeOptions + (request.isReadOnly ? ["ro"] : [])
+            + (request.isShared ? ["shared"] : [])
         if request.bypassesKernelCache { words.append("--no-kernel-cache") }
         if request.guardsMountpoint { words.append("--guard-mountpoint") }
         if !options.isEmpty { words += ["-o", options.joined(separator: ",")] }

@@ -70,7 +70,7 @@ struct MountArguments: ParsableArguments {
             source: source, mountpoint: mountpoint, fuseOptions: list.fuseOptions, cacheSize: cacheSize.bytes,
             isReadOnly: isReadOnly, lock: try lock.options(mountpoint: mountpoint),
             bypassesKernelCache: noKernelCache || list.bypassesKernelCache,
-            guardsMountpoint: guardMountpoint)
+            guardsMountpoint: guardMountpoint, accessTimes: list.accessTimes)
     }
 
     /// Checks that a mount can be had at all, before anybody is asked for a secret.

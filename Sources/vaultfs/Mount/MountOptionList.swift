@@ -1,4 +1,5 @@
 internal import SystemPackage
+internal import VaultStore
 
 /// What `-o` said: words that go on to FUSE, and those that are ours. Pure.
 struct MountOptionList: Equatable {
@@ -13,6 +14,8 @@ struct MountOptionList: Equatable {
     var bypassesKernelCache = false
     var guardsMountpoint = false
     var prewarms = false
+    private var isNoAtime = false
+    private var isNoDirAtime = false
     /// The options fstab has no other place for, as texts: those of `own`.
     var ours: [String: String] = [:]
 
@@ -22,8 +25,10 @@ struct MountOptionList: Equatable {
     /// Passed on as they are (fuse(8), mount(8)).
     private static let flags: Set = [
         "rw", "allow_other", "allow_root", "default_permissions", "exec", "noexec", "suid", "nosuid", "dev", "nodev",
-        "atime", "noatime", "diratime", "nodiratime", "sync", "async", "dirsync",
+        "sync", "async",
     ]
+    /// Words about access times, which the daemon's own reads keep to: libfuse 3.14 does not know all of them.
+    private static let accessTimeFlags: Set = ["atime", "noatime", "diratime", "nodiratime"]
     /// Passed on with their value.
     private static let settings: Set = ["fsname", "max_read", "context", "fscontext", "defcontext", "rootcontext"]
     static let own: Set = [
@@ -55,6 +60,11 @@ struct MountOptionList: Equatable {
         "owner": ["nosuid", "nodev"], "group": ["nosuid", "nodev"],
     ]
 
+    /// Objects whose access times stay: `noatime` includes directories (mount(8)).
+    var accessTimes: AccessTimes {
+        AccessTimes(keepsFiles: isNoAtime, keepsDirectories: isNoAtime || isNoDirAtime)
+    }
+
     /// - Parameter lists: the values of every `-o`: words separated by commas; `\,` is a comma inside a word.
     init(_ lists: [String]) throws(CommandFailure) {
         for word in lists.flatMap(Self.words) {
@@ -81,6 +91,14 @@ struct MountOptionList: Equatable {
             guardsMountpoint = true
         } else if name == "prewarm" {
             prewarms = true
+        } else if name == "atime" || name == "noatime" {
+            isNoAtime = name == "noatime"
+        } else if name == "diratime" || name == "nodiratime" {
+            isNoDirAtime = name == "nodiratime"
+        } else if name == "dirsync" {
+            throw CommandFailure(
+                .usage,
+                "mount option 'dirsync' has no effect on a FUSE mount: leave it out, or use fsync on directories")
         } else if name == "remount" {
             throw CommandFailure(.usage, "a mount cannot be changed: unmount it, and mount it anew")
         } else if name == "ro" || name == "rw" || Self.isForOthers(name) || Self.ignored.contains(name) {
@@ -107,7 +125,8 @@ struct MountOptionList: Equatable {
             fuseOptions.append("\(name)=\(Self.escaped(value))")
         } else if !Self.isForOthers(name), !Self.ignoredSettings.contains(name) {
             // A flag that was given a value is one of ours, too.
-            let isFlag = Self.flags.contains(name) || Self.protections.contains(name)
+            let isFlag =
+                Self.flags.contains(name) || Self.accessTimeFlags.contains(name) || Self.protections.contains(name)
             try leaveOut(
                 name,
                 unless: isFlag

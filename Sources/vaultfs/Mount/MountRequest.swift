@@ -24,13 +24,21 @@ struct MountRequest: Sendable {
     /// The mountpoint is made unwritable.
     var guardsMountpoint: Bool
 
+    var accessTimes: AccessTimes
+
     /// How the vault is locked; nil: not at all.
     var sharing: VaultDirectory.Sharing? { isShared ? nil : isReadOnly ? .shared : .exclusive }
+
+    /// The words of `-o` that say the same as `accessTimes`.
+    var accessTimeOptions: [String] {
+        accessTimes.keepsFiles ? ["noatime"] : accessTimes.keepsDirectories ? ["nodiratime"] : []
+    }
 
     /// What FuseSession takes.
     var mountOptions: MountOptions {
         MountOptions(
-            mountpoint: mountpoint, fuseOptions: fuseOptions + (isReadOnly ? ["ro"] : []),
+            mountpoint: mountpoint,
+            fuseOptions: fuseOptions + (isReadOnly ? ["ro"] : []) + (accessTimes.keepsFiles ? ["noatime"] : []),
             sourceName: source.string, bypassesKernelCache: bypassesKernelCache)
     }
 }

@@ -41,7 +41,7 @@ struct VaultSubject: MountSubject {
         if !request.isReadOnly { try directory.claim() }
         let store = try Store(
             root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly,
-            followsWriter: request.isShared, hold: directory.hold)
+            followsWriter: request.isShared, accessTimes: request.accessTimes, hold: directory.hold)
         directory.hold?.onLoss.withLock {
             $0 = { log("vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it") }
         }

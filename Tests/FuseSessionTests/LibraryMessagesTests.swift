@@ -1,0 +1,15 @@
+import TestSupport
+import Testing
+
+@testable import FuseSession
+
+/// The reasons that libfuse gives, as a user reads them.
+@Suite(.enabled(if: FuseDevice.isUsable, "/dev/fuse is not here")) struct LibraryMessagesTests {
+    @Test("a line that libfuse logs in pieces is whole")
+    func pieces() throws {
+        let vault = try VaultUnderTest()
+        #expect(throws: MountError(reason: "cannot mount: unknown option(s): `-o no_such_option'")) {
+            _ = try MountInProcess(vault, .byEpoch, fuseOptions: ["no_such_option"])
+        }
+    }
+}
