@@ -17,6 +17,8 @@ package struct FormatError: Error, Equatable, Sendable, CustomStringConvertible 
         case tooLong
         /// The caller's value is not acceptable (a name with `/`, an empty passphrase, …).
         case invalidValue
+        /// Trying a secret on all slots would take too long.
+        case tooCostly
         /// The cryptographic library failed for a reason of its own (out of memory, no entropy).
         case cryptography
         /// The key was forgotten at a lock (`ENOKEY`).

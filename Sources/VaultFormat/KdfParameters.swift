@@ -41,6 +41,9 @@ package struct ScryptCost: Sendable, Equatable {
     /// Bytes of memory that a derivation takes, and with it a guess.
     package var memory: Int { 128 * r << logN }
 
+    /// The work of a derivation: N·r·p, at most 2²⁷.
+    package var work: Int { r * p << logN }
+
     /// Whether a guess takes at least as much memory, and at least as much work, as at `other`.
     package func isAtLeast(_ other: ScryptCost) -> Bool {
         memory >= other.memory && memory * p >= other.memory * other.p

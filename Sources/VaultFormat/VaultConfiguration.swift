@@ -85,22 +85,31 @@ package struct VaultConfiguration: Sendable, Equatable {
             slots: slots, mac: try expectedMac(key: configurationKey))
     }
 
-    /// Tries `secret` on every slot of its kind, those that may not be used at `now` last: a secret may have a newer slot. Nil:
-    /// it opens none. Throws `doesNotAuthenticate` when it opens one but the MAC does not verify: the file was changed by
-    /// someone without a key.
+    /// Tries `secret` on the slots of its kind, the cheapest first, and those that may not be used at `now` last: a secret may
+    /// have a newer slot. Nil: it opens none. Throws `doesNotAuthenticate` when it opens one but the MAC does not verify: the
+    /// file was changed by someone without a key. Throws `tooCostly` when it opens none of those that were tried.
+    /// - Parameter onTry: called before each derivation.
     package func openMasterKey(
-        with secret: SlotSecret, at now: Int64 = .min
+        with secret: SlotSecret, at now: Int64 = .min, choice: SlotChoice = SlotChoice(),
+        onTry: (KeySlot) -> Void = { _ in }
     ) throws(FormatError) -> (masterKey: SecretBytes, slot: KeySlot)? {
-        let isUsable = { (slot: KeySlot) in Lease(slot, at: now).isUsable }
-        let inOrder = slots.filter(isUsable) + slots.filter { !isUsable($0) }
-        for slot in inOrder where slot.kind == secret.kind {
+        let (tried, leftOut) = choice.order(slots, kind: secret.kind) { Lease($0, at: now).isUsable }
+        for slot in tried {
+            onTry(slot)
             guard let masterKey = try slot.open(with: secret, head: headLines) else { continue }
             guard try verifies(masterKey: masterKey) else {
                 throw FormatError(.doesNotAuthenticate, "vaultfs.json: mac does not verify")
             }
             return (masterKey, slot)
         }
-        return nil
+        guard let first = leftOut.first else { return nil }
+        let others = leftOut.count == 1 ? "" : " and \(leftOut.count - 1) more"
+        throw FormatError(
+            .tooCostly,
+            tried.isEmpty
+                ? "trying slot \(first.id)\(others) takes too long"
+                : "the \(secret.kind.rawValue) opens none of \(tried.count) slots, and trying slot \(first.id)\(others) takes too long"
+        )
     }
 
     /// Whether `masterKey` is this vault's and the MAC verifies under it.

@@ -20,6 +20,10 @@ package enum VaultError: Error, Equatable, Sendable {
     case wrongSecret(FilePath, SlotKind)
     /// The vault has no slot of this kind.
     case noSlot(FilePath, SlotKind)
+    /// The secret opens none of the slots that were tried, and trying the others takes too long; which.
+    case tooCostly(FilePath, String)
+    /// There is no slot of this id that takes such a secret.
+    case noSuchSlot(FilePath, id: Int, SlotKind)
     /// The secret is right, but its slot is past its date.
     case slotExpired(FilePath, id: Int, expires: String)
     /// The secret is right, but its slot expires, and the clock is before a time that the slot has seen.
@@ -63,6 +67,10 @@ extension VaultError: CustomStringConvertible {
         case .noSlot(let path, .keyfile): "\(path.shown): no keyfile slot; 'vaultfs slot list' shows the slots"
         case .noSlot(let path, .recovery):
             "\(path.shown): no recovery key slot; 'vaultfs slot list' shows the slots"
+        case .tooCostly(let path, let reason):
+            "\(path.shown): \(reason): name the slot with --slot, or try all with --allow-costly"
+        case .noSuchSlot(let path, let id, let kind):
+            "\(path.shown): slot \(id) is not there or takes no \(kind == .recovery ? "recovery key" : kind.rawValue); 'vaultfs slot list' shows the slots"
         case .slotExpired(let path, let id, let expires):
             "\(path.shown): slot \(id) expired at \(expires): renew it with the secret of another, by 'vaultfs slot change'"
         case .clockSetBack(let path, let id, let clock, let seen):

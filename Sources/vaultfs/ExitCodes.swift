@@ -66,7 +66,8 @@ struct CommandFailure: Error, Equatable {
             case .notFound, .notADirectory: .notAVault
             case .inUse: .inUse
             case .wrongSecret, .noSlot, .slotExpired, .clockSetBack: .wrongSecret
-            case .slotRefused, .halfRekeyed, .notEmpty, .vaultExists, .system: .failure
+            case .noSuchSlot: .usage
+            case .tooCostly, .slotRefused, .halfRekeyed, .notEmpty, .vaultExists, .system: .failure
             case .format(let error): error.kind == .invalidValue ? .usage : .failure
             }
         self.init(code, error.description)

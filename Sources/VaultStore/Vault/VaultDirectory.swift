@@ -183,15 +183,24 @@ extension VaultDirectory {
     }
 
     /// The same, and which slot it was. A play window that was not started stays so.
-    /// - Parameter now: seconds since 1970-01-01T00:00:00Z.
+    /// - Parameters:
+    ///   - now: seconds since 1970-01-01T00:00:00Z.
+    ///   - choice: the slots to try.
+    ///   - onTry: called before each slot is tried.
+    /// - Throws: also `tooCostly`, `noSuchSlot`.
     package func openSlot(
-        with secret: SlotSecret, at now: Int64 = UtcTime.secondsSinceEpoch()
+        with secret: SlotSecret, at now: Int64 = UtcTime.secondsSinceEpoch(), choice: SlotChoice = SlotChoice(),
+        onTry: (KeySlot) -> Void = { _ in }
     ) throws(VaultError) -> (masterKey: SecretBytes, slot: KeySlot) {
+        if let id = choice.only, configuration.slot(id)?.kind != secret.kind {
+            throw .noSuchSlot(path, id: id, secret.kind)
+        }
         guard configuration.slots.contains(where: { $0.kind == secret.kind }) else { throw .noSlot(path, secret.kind) }
         let opened: (masterKey: SecretBytes, slot: KeySlot)?
         do throws(FormatError) {
-            opened = try configuration.openMasterKey(with: secret, at: now)
+            opened = try configuration.openMasterKey(with: secret, at: now, choice: choice, onTry: onTry)
         } catch {
+            if error.kind == .tooCostly { throw .tooCostly(path, error.reason) }
             throw VaultError(error, configuration: path.appending(Self.configurationEntry))
         }
         guard let opened else { throw .wrongSecret(path, secret.kind) }
@@ -215,7 +224,7 @@ extension VaultError {
             switch error.kind {
             case .newerVersion: .newerVersion(file, error.reason)
             case .malformed, .doesNotAuthenticate: .damaged(file, error.reason)
-            case .tooLong, .invalidValue, .cryptography, .keyForgotten: .format(error)
+            case .tooLong, .invalidValue, .tooCostly, .cryptography, .keyForgotten: .format(error)
             }
     }
 }

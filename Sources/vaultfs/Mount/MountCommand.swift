@@ -52,6 +52,9 @@ struct MountCommand: ParsableCommand {
     @OptionGroup(title: "Secret options")
     var secret: SecretOptions
 
+    @OptionGroup(title: "Secret options")
+    var slots: SlotChoiceOptions
+
     mutating func run() throws {
         if mount.daemonChannel != nil { ProcessSetup.setName() }
         ProcessSetup.protectMemory()
@@ -78,7 +81,7 @@ struct MountCommand: ParsableCommand {
             list, directory.path, at: place, isOnReadOnlyStore: directory.isOnReadOnlyStore)
         try MountArguments.checkDevice(list)
         if let sharing = request.sharing { try VaultUse.check(directory, sharing: sharing) }
-        let opened = try directory.openSlot(with: secret.read(for: directory.configuration))
+        let opened = try slots.open(directory, with: secret.read(for: directory.configuration))
         try DaemonLaunch.run(
             VaultSubject(slot: opened.slot.id, provider: prewarm ? secret.keyProvider : nil), request,
             secret: opened.masterKey, inForeground: mount.foreground)

@@ -45,7 +45,8 @@ struct SlotAddCommand: ParsableCommand {
         ProcessSetup.protectMemory()
         let expires = try expires?.time()
         let directory = try VaultDirectory.open(common.vault.path)
-        let (masterKey, opener) = try directory.openSlot(with: common.secret.read(for: directory.configuration))
+        let (masterKey, opener) = try common.slots.open(
+            directory, with: common.secret.read(for: directory.configuration))
         let window = try playWindow?.window()
         try SlotAuthority(opener).checkMaking(expires: expires, window: window)
         let new = try newSecret.read()

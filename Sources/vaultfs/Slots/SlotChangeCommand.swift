@@ -69,7 +69,7 @@ struct SlotChangeCommand: ParsableCommand {
         let newExpiry = try expires?.time()
         let directory = try VaultDirectory.open(common.vault.path)
         let oldSecret = try common.secret.read(for: directory.configuration)
-        let opened = try directory.openSlot(with: oldSecret)
+        let opened = try common.slots.open(directory, with: oldSecret)
         let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
         try checkStillOpens(slot)
         let window = playWindow == nil ? slot.window : try playWindow?.window()

@@ -28,7 +28,9 @@ struct SlotListCommand: ParsableCommand {
         ProcessSetup.protectMemory()
         let directory = try VaultDirectory.open(common.vault.path)
         let isAuthenticated = common.secret.isGiven
-        if isAuthenticated { _ = try directory.unlock(with: common.secret.read(for: directory.configuration)) }
+        if isAuthenticated {
+            _ = try common.slots.open(directory, with: common.secret.read(for: directory.configuration))
+        }
         let now = UtcTime.secondsSinceEpoch()
         if common.json {
             let slots = directory.configuration.slots.map(SlotReport.init)

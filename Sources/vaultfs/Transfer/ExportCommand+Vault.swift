@@ -14,7 +14,7 @@ extension ExportCommand {
         let to = try LocalPlace(destination.path, mayBeMissing: true)
         let root = try Descriptor(at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
         guard (try? to.root.isInside(root)) != true else { throw ExportTarget.insideSource(destination.path) }
-        let session = try VaultSession(directory, isReadOnly: true, secret: secret) {
+        let session = try VaultSession(directory, isReadOnly: true, secret: secret, slots: slots) {
             "copy from \($0) instead, or unmount it first"
         }
         let run = TransferRun(

@@ -62,6 +62,9 @@ struct ExportCommand: ParsableCommand {
     @OptionGroup(title: "Secret options")
     var secret: SecretOptions
 
+    @OptionGroup(title: "Secret options")
+    var slots: SlotChoiceOptions
+
     func validate() throws {
         if let formatName {
             try ViewArguments(formatName: formatName, options: options).validate()

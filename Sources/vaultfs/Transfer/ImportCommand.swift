@@ -40,6 +40,9 @@ struct ImportCommand: ParsableCommand {
     @OptionGroup(title: "Secret options")
     var secret: SecretOptions
 
+    @OptionGroup(title: "Secret options")
+    var slots: SlotChoiceOptions
+
     func run() throws {
         ProcessSetup.protectMemory()
         ProcessSetup.raiseLimits()
@@ -49,7 +52,7 @@ struct ImportCommand: ParsableCommand {
         guard (try? from.root.isInside(root)) != true else {
             throw CommandFailure(.failure, "\(source.path.shown) is the vault or in it: choose another source")
         }
-        let session = try VaultSession(directory, isReadOnly: false, secret: secret) {
+        let session = try VaultSession(directory, isReadOnly: false, secret: secret, slots: slots) {
             "copy to \($0) instead, or unmount it first"
         }
         let run = TransferRun(

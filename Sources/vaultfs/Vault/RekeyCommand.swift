@@ -48,11 +48,11 @@ struct RekeyCommand: ParsableCommand {
         if asks { _ = try TerminalQuestion(otherwise: "--yes") }
         try VaultUse.check(directory, sharing: .exclusive)
         let secret = try common.secret.read(for: directory.configuration)
-        _ = try directory.openSlot(with: secret)
+        _ = try common.slots.open(directory, with: secret)
         try directory.lock(.exclusive, wait: Self.lockPatience)
         // Only now nobody else writes it.
         let locked = try directory.reread()
-        let opened = try locked.openSlot(with: secret)
+        let opened = try common.slots.open(locked, with: secret)
         let report = RekeyReport(vault: common.vault.path, isJSON: common.json)
         let masterKey: SecretBytes
         if locked.configuration.isRekeying {

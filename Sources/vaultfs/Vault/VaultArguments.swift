@@ -10,4 +10,7 @@ struct VaultArguments: ParsableArguments {
 
     @OptionGroup(title: "Secret options")
     var secret: SecretOptions
+
+    @OptionGroup(title: "Secret options")
+    var slots: SlotChoiceOptions
 }

@@ -28,14 +28,15 @@ final class VaultSession {
     /// Reads the secret, and locks the vault.
     /// - Parameter advice: what to do where it is mounted, of the mountpoint.
     init(
-        _ vault: VaultDirectory, isReadOnly: Bool, secret: SecretOptions, advice: @escaping (String) -> String
+        _ vault: VaultDirectory, isReadOnly: Bool, secret: SecretOptions, slots: SlotChoiceOptions,
+        advice: @escaping (String) -> String
     ) throws {
         let sharing: VaultDirectory.Sharing = isReadOnly ? .shared : .exclusive
         if !isReadOnly && vault.isOnReadOnlyStore {
             throw CommandFailure(.failure, "\(vault.path.shown) cannot be written: its file system is read-only")
         }
         try VaultUse.check(vault, sharing: sharing, advice: advice)
-        let (masterKey, slot) = try vault.openSlot(with: secret.read(for: vault.configuration))
+        let (masterKey, slot) = try slots.open(vault, with: secret.read(for: vault.configuration))
         defer { masterKey.forget() }
         try vault.lock(sharing, wait: Self.lockPatience)
         // Only now nobody else writes it.

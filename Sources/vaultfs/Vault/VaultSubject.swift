@@ -52,7 +52,9 @@ struct VaultSubject: MountSubject {
         return MountContents(
             fileSystem: fileSystem, vaultID: keyRing.vault.hex, view: nil,
             problems: { store.problems + Self.problems(of: keyRing) },
-            unlockSecret: { (secret) throws(UnlockRefusal) in try Self.open(path, with: secret, for: lease) },
+            unlockSecret: { (secret) throws(UnlockRefusal) in
+                try Self.open(path, with: secret, for: lease, knownSlot: slot)
+            },
             secretAhead: provider?.asking(for: path),
             lease: lease, hold: directory)
     }
@@ -62,17 +64,21 @@ struct VaultSubject: MountSubject {
     }
 
     /// Opens a slot, of the configuration as it is now: a slot removed since the mount opens no more.
+    /// - Parameter knownSlot: the id of the slot that the vault was mounted with. Its cost was accepted then.
     private static func open(
-        _ vaultPath: FilePath, with secret: SlotSecret, for lease: VaultLease
+        _ vaultPath: FilePath, with secret: SlotSecret, for lease: VaultLease, knownSlot: Int
     ) throws(UnlockRefusal) -> UnlockSecret {
         do throws(VaultError) {
             let directory = try VaultDirectory.open(vaultPath)
-            let opened = try directory.openSlot(with: secret, at: lease.now)
+            let opened = try directory.openSlot(
+                with: secret, at: lease.now, choice: SlotChoice(known: knownSlot))
             let term = try lease.begin(opened.slot.id, of: directory, masterKey: opened.masterKey)
             return UnlockSecret(opened.masterKey) { lease.adopt(term) }
         } catch {
             switch error {
             case .wrongSecret, .noSlot: throw .wrongSecret(error.description)
+            case .tooCostly(let path, let reason):
+                throw .failed("\(path.shown): \(reason): unmount it, and mount it with that slot")
             case .slotExpired, .clockSetBack: throw .slotExpired(error.description)
             default: throw .failed(error.description)
             }

@@ -53,7 +53,9 @@ struct VerifyCommand: ParsableCommand {
         let sharing: VaultDirectory.Sharing = repair ? .exclusive : .shared
         var isInUse = try !repair && VaultUse.isMountedForWriting(directory)
         if !isInUse { try VaultUse.check(directory, sharing: sharing) }
-        let masterKey = try directory.unlock(with: common.secret.read(for: directory.configuration))
+        let masterKey = try common.slots.open(
+            directory, with: common.secret.read(for: directory.configuration)
+        ).masterKey
         if !isInUse { isInUse = try !locks(directory, sharing) }
         // Only now nobody writes it, unless it is in use: then only what is found twice counts.
         let locked = try directory.reread()

@@ -1,0 +1,37 @@
+internal import ArgumentParser
+internal import VaultCrypto
+internal import VaultFormat
+internal import VaultStore
+
+/// The slots that a secret is tried on.
+struct SlotChoiceOptions: ParsableArguments {
+    /// Elapsed time from which the slot that is being tried is named.
+    private static let progressDelay: Duration = .seconds(2)
+    /// Work that may take as long by itself.
+    private static let notableWork = 4 * ScryptCost.standard.work
+
+    @Option(help: ArgumentHelp("Try the secret on this slot only, whatever that costs.", valueName: "id"))
+    var slot: Int?
+
+    @Flag(help: "Try all slots, even if that takes more than about half a minute.")
+    var allowCostly = false
+
+    func validate() throws {
+        if slot != nil && allowCostly { throw ValidationError("only one of --slot, --allow-costly can be given") }
+    }
+
+    /// Opens a slot of a vault. Says on a terminal which slot is being tried, if that takes long.
+    func open(
+        _ directory: VaultDirectory, with secret: SlotSecret
+    ) throws(VaultError) -> (masterKey: SecretBytes, slot: KeySlot) {
+        let progress = ProgressLine()
+        let start = ContinuousClock.now
+        defer { progress.clear() }
+        return try directory.openSlot(with: secret, choice: SlotChoice(only: slot, allowsCostly: allowCostly)) { slot in
+            guard let cost = slot.kdf.cost else { return }
+            if cost.work >= Self.notableWork || ContinuousClock.now - start >= Self.progressDelay {
+                progress.show("trying slot \(slot.id), \(SlotReport.text(cost)) …")
+            }
+        }
+    }
+}
