@@ -11,8 +11,8 @@ package final class HlsIndex: Sendable {
 
     /// - Parameters:
     ///   - root: the source, opened O_RDONLY|O_DIRECTORY.
-    ///   - maximumSegments: how many are kept of all playlists, in some 200 bytes each.
-    package init(root: Descriptor, maximumSegments: Int = 2 << 20) {
+    ///   - maximumSegments: the most that are kept of all playlists, in some 500 bytes each.
+    package init(root: Descriptor, maximumSegments: Int = 1 << 19) {
         tree = HlsTree(root)
         state = Mutex(HlsState(maximumClaims: maximumSegments))
     }

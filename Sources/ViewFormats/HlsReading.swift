@@ -112,13 +112,16 @@ struct HlsReading {
 
     // MARK: claims
 
-    /// What it says of its files: nothing where it is no media playlist.
-    func claims() -> [(target: Target, claim: HlsClaim)] {
-        guard let playlist else { return [] }
+    /// The number of claims that `forEachClaim` may pass on.
+    var maximumClaimCount: Int { targets.count { $0 != nil } }
+
+    /// Passes on what it says of its files: nothing where it is no media playlist. One by one: there may be half a million.
+    func forEachClaim(_ body: (Target, HlsClaim) -> Void) {
+        guard let playlist else { return }
         let directory = HlsURI.directory(of: record.path)
         let keys = playlist.keys.map { HlsKeyName(uri: $0, directory: directory) }
-        return zip(playlist.references, targets).compactMap { reference, target in
-            guard let target, reference.role != .playlist else { return nil }
+        for (reference, target) in zip(playlist.references, targets) {
+            guard let target, reference.role != .playlist else { continue }
             var claim = HlsClaim(bytes: reference.bytes, use: .plain, playlist: record, line: reference.line)
             if playlist.fault != nil {
                 claim.use = .failed
@@ -126,9 +129,9 @@ struct HlsReading {
                 let used = HlsEncryption(key: keys[encryption.key], vector: encryption.vector)
                 claim.use = reference.role == .frame ? .frames(used) : .encrypted(used)
             } else if reference.role == .frame {
-                return nil
+                continue
             }
-            return (target, claim)
+            body(target, claim)
         }
     }
 }

@@ -53,32 +53,37 @@ struct HlsState {
     /// What one playlist says from now on. Returns what is known of it: too many segments are a fault.
     mutating func replace(with reading: HlsReading) -> HlsPlaylistRecord {
         remove(reading.record.path)
-        var claims = reading.claims()
         var record = reading.record
+        var counted = (files: [HlsFileIdentity](), claims: 0)
         var problems = reading.problems
-        if claims.count > maximumClaims - claimCount {
-            claims = []
-            let fault = PlaylistError(line: 0, text: "the playlists name more than \(maximumClaims) segments")
+        if reading.maximumClaimCount <= maximumClaims - claimCount {
+            counted = addClaims(of: reading)
+        } else {
+            let fault = PlaylistError(
+                line: 0,
+                text: "the playlists name more than \(maximumClaims) segments: mount a part of the directory at a time")
             record = HlsPlaylistRecord(path: record.path, stamp: record.stamp, playlist: nil, fault: fault)
             problems.insert(HlsProblem(path: record.path, line: 0, text: fault.text), at: 0)
         }
         let references = reading.playlist?.references ?? []
         playlists[record.path] = Entry(
-            record: record, problems: problems, files: add(claims),
+            record: record, problems: problems, files: counted.files,
             ranged: Set(zip(references, reading.targets).compactMap { $0.bytes == nil ? nil : $1?.identity }),
             playlists: zip(references, reading.targets).compactMap { reference, target in
                 target.flatMap { reference.role == .playlist ? (reference.line, $0.identity) : nil }
             },
-            names: reading.names, claimCount: claims.count)
+            names: reading.names, claimCount: counted.claims)
         playlistFiles[record.stamp.identity] = record.isPlaylist ? record : nil
         for name in reading.names { names[name] = record.path }
-        claimCount += claims.count
+        claimCount += counted.claims
         return record
     }
 
-    private mutating func add(_ claims: [(target: HlsReading.Target, claim: HlsClaim)]) -> [HlsFileIdentity] {
+    private mutating func addClaims(of reading: HlsReading) -> (files: [HlsFileIdentity], claims: Int) {
         var identities: Set<HlsFileIdentity> = []
-        for (target, claim) in claims {
+        var count = 0
+        reading.forEachClaim { target, claim in
+            count += 1
             identities.insert(target.identity)
             if files[target.identity] == nil {
                 files[target.identity] = File(first: claim, path: target.path, size: target.size)
@@ -89,7 +94,7 @@ struct HlsState {
                 files[target.identity]?.size = target.size
             }
         }
-        return Array(identities)
+        return (Array(identities), count)
     }
 
     /// What is not read, and why; nothing where it is just not there.

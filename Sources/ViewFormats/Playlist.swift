@@ -1,8 +1,10 @@
 /// A playlist of HTTP Live Streaming (RFC 8216), as far as decryption needs it: what it refers to, how that is encrypted,
 /// and which parts of its text are different once it is not. All else is bytes that are kept.
 package struct Playlist: Sendable {
-    /// Bytes; a year of segments of ten seconds takes a tenth of it.
+    /// Bytes.
     package static let maximumSize = 16 << 20
+    /// References. Each takes some 100 bytes while the playlist is read.
+    package static let maximumReferences = 1 << 19
 
     package enum Kind: Sendable {
         case master

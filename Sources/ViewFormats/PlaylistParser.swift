@@ -29,6 +29,7 @@ struct PlaylistParser {
         while let line = lines.next() {
             guard let byte = text[line.content].first else { continue }
             if byte == UInt8(ascii: "#") { tag(line) } else { uri(line) }
+            if playlist.references.count > Playlist.maximumReferences { return cut(line.number) }
         }
         finish()
         return playlist
@@ -37,6 +38,13 @@ struct PlaylistParser {
     /// Keeps the first.
     mutating func fail(_ line: Int, _ text: String) {
         if playlist.fault == nil { playlist.fault = PlaylistError(line: line, text: text) }
+    }
+
+    /// The playlist without any reference. What follows may have keys, so this is a fault in any case.
+    private func cut(_ line: Int) -> Playlist {
+        var result = Playlist(text: [])
+        result.fault = PlaylistError(line: line, text: "more than \(Playlist.maximumReferences) segments")
+        return result
     }
 
     private mutating func finish() {

@@ -164,7 +164,7 @@ import ViewFormats
             try source.write(name, text)
             source.index.refresh(Array(name.utf8))
         }
-        let error = "b.m3u8: the playlists name more than 3 segments"
+        let error = "b.m3u8: the playlists name more than 3 segments: mount a part of the directory at a time"
         #expect(try source.content("b.m3u8") == "malformed: \(error)")
         #expect(throws: ViewError.malformed(error)) { try source.index.open(Array("b.m3u8".utf8)) }
         #expect(try source.content("1.ts") == ":k 1")

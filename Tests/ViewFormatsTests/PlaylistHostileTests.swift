@@ -13,6 +13,18 @@ import ViewFormats
         #expect(parsed.references.last?.encryption?.vector == InitialVector(high: 0, low: 499_999))
     }
 
+    @Test("A playlist of more segments than are kept is a fault, whatever follows", .timeLimit(.minutes(20)))
+    func tooManySegments() throws {
+        var text = playlist()
+        let segment = Array("#EXTINF:1,\na\n".utf8)
+        for _ in 0..<Playlist.maximumReferences { text += segment }
+        #expect(try Playlist.parse(text).references.count == Playlist.maximumReferences)
+        let parsed = try Playlist.parse(text + segment)
+        #expect(parsed.fault?.text == "more than \(Playlist.maximumReferences) segments")
+        #expect(parsed.references.isEmpty)
+        #expect(parsed.renderedWithoutKeys.isEmpty)
+    }
+
     @Test("A million attributes, keys and commas do no harm", .timeLimit(.minutes(20)))
     func manyAttributes() throws {
         let list = String(repeating: "A=1,", count: 250_000) + "URI=\"u\""
