@@ -127,9 +127,11 @@ package final class VaultFileSystem: Sendable {
         return result
     }
 
-    /// By the backing size; but where a record waits in the journal and cannot be put in place, or some are missing, only
-    /// the opened file knows where it ends.
+    /// The length of an open file, which only this daemon changes; of any other, by the backing size. If a record waits in the
+    /// journal and cannot be put in place, or if some are missing, only the opened file knows where it ends.
     private func plaintextLength(of node: Node, _ status: stat) -> UInt64 {
+        // The backing file may have been extended since it was opened, which reads do not follow.
+        if !store.followsWriter, let file = node.openFile { return file.length }
         if store.isReadOnly, store.hasJournaledRecords || store.readsCutFiles, let file = try? openFile(node) {
             return file.length
         }

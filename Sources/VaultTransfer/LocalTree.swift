@@ -49,6 +49,8 @@ package struct LocalTree: TransferTree {
         UInt64(max(0, try content.status().st_size))
     }
 
+    package func authenticLength(of content: Descriptor) -> UInt64 { .max }
+
     package func data(in content: Descriptor, from offset: UInt64) throws(StoreError) -> Range<UInt64>? {
         let status = try content.status()
         let size = UInt64(max(0, status.st_size))

@@ -19,7 +19,9 @@ extension TreeTransfer {
         case S_IFREG:
             if let reason = try difference(existing, object, workspace) {
                 count { $0.different += 1 }
-                return observer.failed(object.path, reason)
+                let isRemoved = removeWrongCopy(existing, of: object, in: directory)
+                return observer.failed(
+                    object.path, reason + (isRemoved ? ": the copy is removed, the same command makes it again" : ""))
             }
         case S_IFLNK:
             let target = try reading { () throws(StoreError) in try source.linkTarget(of: object.item) }
@@ -28,6 +30,22 @@ extension TreeTransfer {
         default: break
         }
         count { $0.files += 1 }
+    }
+
+    /// Takes a file that this transfer has copied, and that is not its source's, from under its name. Returns whether it did.
+    private func removeWrongCopy(
+        _ existing: Destination.Item, of object: SourceObject<Source.Item>, in directory: Directory
+    ) -> Bool {
+        guard let since = options.copiedSince, let status = try? destination.status(of: existing) else { return false }
+        let changed = status.st_ctim
+        guard (changed.tv_sec, changed.tv_nsec) >= (since.tv_sec, since.tv_nsec) else { return false }
+        do throws(StoreError) {
+            try destination.remove(object.name, in: directory.destination)
+            return true
+        } catch {
+            // It has been reported, and is not the source's.
+            return false
+        }
     }
 
     /// How the contents differ; nil where they do not.

@@ -124,6 +124,8 @@ package struct VaultTree: TransferTree {
 
     package func length(of content: Content) throws(StoreError) -> UInt64 { content.handle.file.length }
 
+    package func authenticLength(of content: Content) -> UInt64 { content.handle.file.authenticLength }
+
     package func data(in content: Content, from offset: UInt64) throws(StoreError) -> Range<UInt64>? {
         do throws(StoreError) {
             let start = try system.seek(content.handle, from: offset, toHole: false)
@@ -144,7 +146,9 @@ package struct VaultTree: TransferTree {
     }
 
     package func isVouchedFor(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool {
-        try open(item, workspace).handle.file.isSealed
+        let file = try open(item, workspace).handle.file
+        // A tail that somebody put behind the sealed length is nobody's content.
+        return file.isSealed && !file.hasUnvouchedTail
     }
 
     /// The last close of a file that was open for writing seals it.

@@ -281,6 +281,20 @@ import VaultStore
         #expect(access(vault.path + "/vaultfs.tmp.0123", F_OK) == 0)
     }
 
+    @Test("An open file that somebody extends on disk keeps its length, for stat(2), lseek(2) and read(2)")
+    func extendedWhileOpen() throws {
+        let (entry, handle) = try system.create(ascii("f"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
+        defer { system.release(handle) }
+        try vault.write(handle, pattern(9000))
+        try handle.file.setLength(2_000_000, workspace: vault.workspace)
+        try #require(truncate(try vault.backing("f"), 4_000_000) == 0)
+        #expect(try system.attributes(entry.id).st_size == 2_000_000)
+        #expect(try system.lookUp(ascii("f"), in: .root).attributes.st_size == 2_000_000)
+        system.forget(entry.id, count: 1)
+        #expect(try system.seek(handle, from: 9000, toHole: true) <= 2_000_000)
+        expect(.noSuchAddressOrDevice) { _ = try system.seek(handle, from: 2_000_000, toHole: false) }
+    }
+
     @Test("What fallocate(2) and lseek(2) ask for")
     func allocation() throws {
         let (_, handle) = try system.create(ascii("f"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)

@@ -67,6 +67,25 @@ import VaultFormat
         #expect(follower.counters.damagedReads.total == 0)
     }
 
+    @Test(
+        "Past a sealed length there is unreadable data, also if the extension comes after the open")
+    func extendedSparse() throws {
+        try vault.file("file", bytes(5000, 1))
+        let id = try vault.system.lookUp(ascii("file"), in: .root).id
+        var changes = AttributeChanges()
+        changes.length = 2_000_000
+        _ = try vault.system.change(id, changes, handle: nil, workspace: vault.workspace)
+        vault.system.store.sealer.sealAll()
+        let handle = try open("file")
+        defer { follower.release(handle) }
+        expect(.noSuchAddressOrDevice) { _ = try follower.seek(handle, from: 1_000_000, toHole: false) }
+        try #require(truncate(try vault.backing("file"), 4_000_000) == 0)
+        handle.file.lastLook.store(0, ordering: .releasing)
+        #expect(try follower.seek(handle, from: 1_000_000, toHole: false) == 2_000_000)
+        #expect(try follower.seek(handle, from: 2_500_000, toHole: false) == 2_500_000)
+        expect(.ioError) { _ = try read(handle, at: 2_500_000) }
+    }
+
     @Test("A file that was cut short is read to its new end")
     func shrinking() throws {
         try vault.file("file", bytes(20_000, 1))

@@ -48,6 +48,23 @@ import VaultFormat
         try RekeyVault.expectRetained(vault.path)
     }
 
+    @Test("a file with holes that was extended is not sealed at its new length, but named and kept")
+    func extended() throws {
+        let vault = try RekeyVault()
+        let backing = try vault.vault.backing("sparse")
+        let before = try VerifierVault.contents(backing)
+        #expect(truncate(backing, off_t(before.count + 500_000)) == 0)
+        let outcome = try RekeyVault.rekey(vault.path)
+        #expect(!outcome.isFinished && outcome.totals.problems == 1)
+        // It has got a new name, and keeps its header.
+        let kept = try vault.vault.everything().filter {
+            access($0 + "/.", F_OK) != 0 && (try? VerifierVault.contents($0).starts(with: before)) == true
+        }
+        try #require(kept.count == 1)
+        #expect(truncate(kept[0], off_t(before.count)) == 0)
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+    }
+
     @Test("what has lost its name and cannot be read may be the vault's", arguments: [true, false])
     func nameless(isDirectory: Bool) throws {
         let long = RekeyVault.long

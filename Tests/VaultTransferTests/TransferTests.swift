@@ -1,6 +1,10 @@
+import BackingStore
 import Foundation
+import Synchronization
 import TestSupport
 import Testing
+import VaultFormat
+import VaultStore
 import VaultTransfer
 
 @testable import vaultfs
@@ -124,6 +128,93 @@ import VaultTransfer
         #expect(result.exitCode == FailureCode.damageFound.rawValue)
         #expect(result.errors.contains("large: what was written cannot be read: chunk 121: tag does not verify"))
         #expect(try place.fields(result)["different"] as? Int == 1)
+    }
+
+    /// A file with holes, sealed, and then extended by whoever can write the vault's directory.
+    private func makeExtended() throws -> (length: Int, added: Int) {
+        let script =
+            "cd \(place.path("tree")); head -c 9000 /dev/urandom >sparse; truncate -s 3000000 sparse"
+        try Command(["mkdir", place.path("tree")]).run().succeeded()
+        try Command(["sh", "-c", script]).run().succeeded()
+        try place.importing("tree").run().succeeded()
+        let backing = try place.backingFiles()[0]
+        var status = stat()
+        try #require(stat(backing, &status) == 0)
+        try #require(truncate(backing, status.st_size + 1_000_000) == 0)
+        try Command(["touch", "-r", place.path("tree/sparse"), backing]).run().succeeded()
+        return (3_000_000, 1_000_000)
+    }
+
+    @Test func `an export of a sealed file with holes that was extended is an error, and leaves nothing`() throws {
+        let (length, _) = try makeExtended()
+        let result = try place.exporting(to: "out").run()
+        #expect(result.exitCode == FailureCode.incomplete.rawValue, "\(result)")
+        #expect(result.errors.contains("sparse: length: sealed at \(length) bytes"), "\(result)")
+        #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("out")) == [])
+        let damaged = try place.exporting(to: "out", options: ["--damaged"]).run()
+        #expect(damaged.exitCode == FailureCode.damageFound.rawValue, "\(damaged)")
+        #expect(damaged.errors.contains("sparse: damaged: bytes \(length)-"), "\(damaged)")
+        let compared = try Command(["cmp", "-n", "\(length)", place.path("tree/sparse"), place.path("out/sparse")])
+            .run()
+        #expect(compared.exitCode == 0)
+    }
+
+    @Test func `an import does not take a file for whole that was extended to the size of its source`() throws {
+        _ = try makeExtended()
+        // The source has the size and time that the vault's file shows now.
+        var status = stat()
+        try #require(stat(try place.backingFiles()[0], &status) == 0)
+        let shown = (Int(status.st_size) - 128) / 4128 * 4096 + max(0, (Int(status.st_size) - 128) % 4128 - 32)
+        let script =
+            "cd \(place.path("tree")); cp -a sparse time; truncate -s \(shown) sparse; touch -r time sparse; rm time"
+        try Command(["sh", "-c", script]).run().succeeded()
+        let again = try place.fields(try place.importing("tree", options: ["--json"]).run().succeeded())
+        #expect(again["files"] as? Int == 1 && again["present"] as? Int == 0, "\(again)")
+        #expect(try place.damage() == [])
+    }
+
+    @Test func `--verify removes a copy that is not its source, and leaves what it has not copied`() throws {
+        for name in ["from", "to"] { try Command(["mkdir", place.path(name)]).run().succeeded() }
+        for name in ["wrong", "right", "other"] { try place.make("from/\(name)", size: 5000) }
+        try Command(["cp", "-a", place.path("from/other"), place.path("to/other")]).run().succeeded()
+        try place.flip(place.path("to/other"), at: 3000)
+        var status = stat()
+        try #require(stat(place.path("to/other"), &status) == 0)
+        var options = TransferOptions()
+        // Until the clock that files are stamped with has moved on.
+        try poll("a tick") {
+            options.beginCopying()
+            let since = try #require(options.copiedSince)
+            return (since.tv_sec, since.tv_nsec) > (status.st_ctim.tv_sec, status.st_ctim.tv_nsec)
+        }
+        func transfer() throws -> (TransferTotals, [String]) {
+            let failed = Mutex<[String]>([])
+            let observer = TransferObserver(
+                failed: { path, reason in
+                    failed.withLock { $0.append(String(decoding: path, as: UTF8.self) + ": " + reason) }
+                },
+                damaged: { _, _, _ in }, isStopped: { false })
+            let (source, target) = try (open(place.path("from")), open(place.path("to")))
+            let transfer = TreeTransfer(from: LocalTree(), to: LocalTree(), options, observer)
+            try transfer.transferTree(
+                source, into: target, isNew: false, [Workspace(layout: ChunkLayout(chunkSize: 4096))],
+                whileWaiting: { _ in })
+            return (transfer.totals, failed.withLock { $0.sorted() })
+        }
+        func open(_ path: String) throws -> Descriptor {
+            try Descriptor(at: AT_FDCWD, Array(path.utf8), flags: O_RDONLY | O_DIRECTORY)
+        }
+        #expect(try transfer().0.files == 2)
+        try place.flip(place.path("to/wrong"), at: 4000)
+        options.isComparing = true
+        let (totals, failed) = try transfer()
+        #expect(totals.different == 2)
+        #expect(failed.count == 2 && failed[0].hasPrefix("other: its content is not") && !failed[0].contains("removed"))
+        #expect(failed.last?.hasSuffix("the copy is removed, the same command makes it again") == true, "\(failed)")
+        #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("to")).sorted() == ["other", "right"])
+        options.isComparing = false
+        #expect(try transfer().0.files == 1)
+        #expect(try Command(["cmp", place.path("from/wrong"), place.path("to/wrong")]).run().exitCode == 0)
     }
 
     @Test func `--verify notices what only has the size and time of its source`() throws {

@@ -56,6 +56,16 @@ extension EncryptedFile {
         }
     }
 
+    /// Takes in what another machine may have made of the file, unless that was done within the last second.
+    func followIfNeeded() throws(StoreError) {
+        guard store.followsWriter else { return }
+        var isAgain = false
+        try Self.patiently(in: store, reader: reader) { () throws(StoreError) in
+            try follow(isAgain: isAgain)
+            isAgain = true
+        }
+    }
+
     /// Takes in what has become of the file, unless that was done within the last second.
     /// - Parameter isAgain: whatever was done.
     /// - Throws: `ESTALE` where it is another file by now.

@@ -78,11 +78,29 @@ extension EncryptedFile {
         store.cache.removeAll(file: token, from: firstWhole)
     }
 
-    /// lseek(2) with SEEK_DATA or SEEK_HOLE; nil where it is ENXIO. Holes are reported by whole chunks.
+    /// lseek(2) with SEEK_DATA or SEEK_HOLE; nil for ENXIO. Holes are reported by whole chunks.
+    ///
+    /// Everything past the length in a sealed header is data: a program that skips holes must read there and
+    /// get `EIO`. A hole, or ENXIO, would let it make a longer file without an error, because stat(2) shows the longer length.
     package func seek(from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64? {
+        try followIfNeeded()
         let length = self.length
         guard plaintextOffset < length else { return nil }
         guard isSparse.load(ordering: .acquiring) else { return toHole ? length : plaintextOffset }
+        let authentic = min(length, authenticLength)
+        if plaintextOffset < authentic,
+            let found = try seek(from: plaintextOffset, toHole: toHole, before: authentic), found < authentic
+        {
+            return found
+        }
+        if toHole { return length }
+        return authentic < length ? max(plaintextOffset, authentic) : nil
+    }
+
+    /// `seek` in a file of `length` bytes, whatever its backing size says.
+    private func seek(
+        from plaintextOffset: UInt64, toHole: Bool, before length: UInt64
+    ) throws(StoreError) -> UInt64? {
         let chunkSize = UInt64(layout.chunkSize)
         var chunk = plaintextOffset / chunkSize
         let count = layout.chunkCount(ofLength: length)

@@ -58,6 +58,9 @@ package final class EncryptedFile: Sendable {
     /// made up by the kernel's page cache.
     package var hasUnvouchedTail: Bool { vouchedLength.load(ordering: .acquiring) < length }
 
+    /// The length in a sealed header where the backing file is longer, else `.max`: reads past it are errors.
+    package var authenticLength: UInt64 { vouchedLength.load(ordering: .acquiring) }
+
     init(
         store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64,
         isNew: Bool = false

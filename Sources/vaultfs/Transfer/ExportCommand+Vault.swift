@@ -45,6 +45,7 @@ extension ExportCommand {
         options.savesDamaged = damaged
         options.dropsSpecial = !preserveSpecial
         options.leftOut = vault
+        options.beginCopying()
         var totals = try run.run((tree, from), (local, target), options)
         count(hidden: tree.hiddenNames, &totals, run.report)
         try Self.synchronize(target.directory, destination.path)

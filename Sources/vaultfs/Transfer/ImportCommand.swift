@@ -75,25 +75,28 @@ struct ImportCommand: ParsableCommand {
         let shown = session.directory.path.shown
         var options = transfer.options
         options.leftOut = root
-        let totals = try copy(run, session) { (tree) in
+        options.beginCopying()
+        let transferred = { (tree: VaultTree) throws in
             let target = try TransferTarget.destination(tree, tree.root, path, for: from.fileName, shown: shown)
             return try run.run((local, source), (tree, target), options)
         }
         var compared: TransferTotals?
-        if transfer.verify {
-            let tree = try session.reopen()
-            let target = try TransferTarget.destination(tree, tree.root, path, for: from.fileName, shown: shown)
-            options.isComparing = true
-            compared = try run.run((local, source), (tree, target), options)
+        let totals = try finishing(session) {
+            let totals = try transferred(try session.open())
+            if transfer.verify {
+                options.isComparing = true
+                compared = try transferred(try session.reopen())
+            }
+            return totals
         }
         try run.report.finish("imported", to: session.directory.path, totals, compared: compared)
     }
 
     /// What was written is sealed and durable when this returns, and when it throws.
-    private func copy(
-        _ run: TransferRun, _ session: VaultSession, _ body: (VaultTree) throws -> TransferTotals
+    private func finishing(
+        _ session: VaultSession, _ body: () throws -> TransferTotals
     ) throws -> TransferTotals {
-        let result = Result { try body(try session.open()) }
+        let result = Result { try body() }
         try session.finish()
         return try result.get()
     }

@@ -67,9 +67,15 @@ final class VaultSession {
         nextSealing = ended + (ended - started) * Self.sealingPause
     }
 
-    /// Opens its files once more, as the next mount will see them. After `finish`.
+    /// Opens its files once more, as the next mount will see them: what was written is sealed and durable first.
     func reopen() throws -> VaultTree {
-        VaultTree(try start(isReadOnly: true, readsCutFiles: false))
+        system?.sealEverything()
+        try synchronize()
+        return try open()
+    }
+
+    private func synchronize() throws(StoreError) {
+        try retrying { linux_syncfs(directory.root.rawValue) }
     }
 
     private func start(isReadOnly: Bool, readsCutFiles: Bool) throws -> VaultFileSystem {
@@ -97,6 +103,6 @@ final class VaultSession {
         guard let system, !isReadOnly else { return }
         system.shutDown()
         self.system = nil
-        try retrying { linux_syncfs(directory.root.rawValue) }
+        try synchronize()
     }
 }

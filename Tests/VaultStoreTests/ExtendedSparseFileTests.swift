@@ -1,0 +1,71 @@
+import BackingStore
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+import VaultFormat
+
+@testable import VaultStore
+
+/// A file with holes that somebody extends on disk, for programs that skip holes (lseek(2)).
+@Suite(.timeLimit(.minutes(5))) struct ExtendedSparseFileTests {
+    private static let c = 4096
+    private let fixture: TestStore
+
+    init() throws { fixture = try TestStore() }
+
+    /// Data, a hole of 1 MiB or more, and perhaps data again.
+    private func make(length: Int, dataAtEnd: Int, isSealed: Bool = true) throws {
+        let file = try fixture.create(in: try fixture.open())
+        try file.put(pattern(5000), at: 0)
+        try file.truncate(to: length)
+        try file.put(pattern(dataAtEnd, seed: 2), at: length - dataAtEnd)
+        if isSealed { #expect(try file.seal(ifStill: file.lengthMark, isDurable: true)) }
+    }
+
+    /// What a program makes that copies data and skips holes, up to the length that stat(2) shows.
+    private func copied(_ file: EncryptedFile) throws -> [UInt8] {
+        var copy = [UInt8](repeating: 0, count: Int(file.length))
+        var offset: UInt64 = 0
+        while let data = try file.seek(from: offset, toHole: false) {
+            let end = try #require(try file.seek(from: data, toHole: true))
+            #expect(data >= offset && end > data)
+            var position = Int(data)
+            while position < Int(end) {
+                let piece = try file.get(min(100_000, Int(end) - position), at: position)
+                if piece.isEmpty { break }
+                copy.replaceSubrange(position..<(position + piece.count), with: piece)
+                position += piece.count
+            }
+            offset = end
+        }
+        return copy
+    }
+
+    @Test(
+        "Store-3: past a sealed length there is data, which is an error to read, and no hole",
+        arguments: [2_000_000, 2_000_000 / c * c, 2_000_001], [0, 1, 5000])
+    func sealed(length: Int, dataAtEnd: Int) throws {
+        try make(length: length, dataAtEnd: dataAtEnd)
+        let whole = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true)))
+        let before = try fixture.bytes().count
+        for added in [33, 100, Self.c + 32, 1_000_000] {
+            #expect(truncate(fixture.path + "/file", off_t(before + added)) == 0)
+            let file = try fixture.reopen(in: try fixture.open(isReadOnly: true))
+            let longer = Int(file.length)
+            guard longer > length else { continue }
+            damage { _ = try copied(file) }
+            for offset in [length, (length + longer) / 2, longer - 1] {
+                #expect(try file.seek(from: UInt64(offset), toHole: false) == UInt64(offset))
+                #expect(try file.seek(from: UInt64(offset), toHole: true) == UInt64(longer))
+            }
+            #expect(try file.seek(from: UInt64(longer), toHole: false) == nil)
+            let data = try #require(try file.seek(from: 1_000_000, toHole: false))
+            #expect(data <= length && data > 1_000_000)
+            let writer = try fixture.reopen(in: try fixture.open())
+            try writer.prepareForWriting()
+            #expect(try copied(writer) == whole)
+            #expect(try fixture.bytes().count == before)
+        }
+    }
+}
