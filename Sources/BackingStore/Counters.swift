@@ -17,6 +17,8 @@ package final class Counters: Sendable {
     package let damagedReads = Atomic<UInt64>(0)
     package let hiddenNames = Atomic<UInt64>(0)
     package let filesSealed = Atomic<UInt64>(0)
+    /// Files without a header and directories without a record that were completed as empty ones.
+    package let completedObjects = Atomic<UInt64>(0)
     /// Requests refused because of a lock.
     package let refusedRequests = Atomic<UInt64>(0)
     /// Bytes of dirty mapped pages that came back while the mount was being locked.

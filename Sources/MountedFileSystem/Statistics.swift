@@ -21,6 +21,10 @@ package struct Statistics: Codable, Sendable, Equatable {
     /// Names and attributes left out because they do not authenticate, each time they were met.
     package var hiddenNames: UInt64
     package var filesSealed: UInt64
+    /// Files without a header, and directories without a record, that were completed as empty ones after an unclean end; and
+    /// whether the walk that does so is not at its end.
+    package var completedObjects: UInt64
+    package var isCompleting: Bool
     /// Files and directories that the kernel knows.
     package var nodes: Int
     package var keysLocked: Bool
@@ -31,7 +35,8 @@ package struct Statistics: Codable, Sendable, Equatable {
         cacheHits: UInt64, cacheMisses: UInt64, cacheSize: Int, cacheUsed: Int, aesBlocksDecrypted: UInt64,
         ciphertextBytesRead: UInt64, ciphertextBytesWritten: UInt64, cryptoTime: UInt64, storeTime: UInt64,
         damagedReads: UInt64, hiddenNames: UInt64,
-        filesSealed: UInt64, nodes: Int, keysLocked: Bool, cacheLocked: Bool
+        filesSealed: UInt64, completedObjects: UInt64 = 0, isCompleting: Bool = false, nodes: Int, keysLocked: Bool,
+        cacheLocked: Bool
     ) {
         self.cacheHits = cacheHits
         self.cacheMisses = cacheMisses
@@ -45,6 +50,8 @@ package struct Statistics: Codable, Sendable, Equatable {
         self.damagedReads = damagedReads
         self.hiddenNames = hiddenNames
         self.filesSealed = filesSealed
+        self.completedObjects = completedObjects
+        self.isCompleting = isCompleting
         self.nodes = nodes
         self.keysLocked = keysLocked
         self.cacheLocked = cacheLocked

@@ -14,7 +14,9 @@ extension VaultFileSystem: FileSystem {
     }
 
     package func runInBackground() {
+        let completing = store.completion.flatMap { _ in try? BackgroundThread { self.completeEverything() } }
         store.sealer.run()
+        completing?.join()
     }
 
     package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {

@@ -16,7 +16,9 @@ extension VaultFileSystem {
                 if store.followsWriter { try confirm(file, node) }
                 return file
             }
-            let file = try EncryptedFile.open(try openBacking(node, flags: O_RDONLY), in: store)
+            let descriptor = try openBacking(node, flags: O_RDONLY)
+            try complete(node, descriptor)
+            let file = try EncryptedFile.open(descriptor, in: store)
             if let known = state.fileID, known != file.fileID {
                 // Another file has been put in its place behind our back, under the same inode number: this node is
                 // not it, and the kernel's next lookup is to make a new one.
@@ -230,6 +232,7 @@ extension VaultFileSystem {
     /// Seals everything that waits: at unmount, when no more requests come.
     package func shutDown() {
         store.sealer.stop()
+        store.completion?.stop()
         // After a SIGTERM files are still open, and will not be closed.
         for node in nodes.all {
             guard let file = node.openFile else { continue }

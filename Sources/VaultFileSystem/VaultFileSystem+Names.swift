@@ -191,6 +191,7 @@ extension VaultFileSystem {
             if let target { nodes.find(target)?.opening.withLock { $0.removedDirectory = nil } }
             throw error
         }
+        noteMove(source)
         let oldName = NodeName(parent: oldNode, entry: encoded.entry)
         let newPlace = NodeName(parent: newNode, entry: newEncoded.entry)
         if let target {

@@ -15,7 +15,8 @@ extension VaultFileSystem {
             ciphertextBytesWritten: counters.ciphertextBytesWritten.total,
             cryptoTime: counters.cryptoTime.total, storeTime: counters.storeTime.total,
             damagedReads: counters.damagedReads.total, hiddenNames: counters.hiddenNames.total,
-            filesSealed: counters.filesSealed.total, nodes: nodes.count,
+            filesSealed: counters.filesSealed.total, completedObjects: counters.completedObjects.total,
+            isCompleting: store.completion?.isActive ?? false, nodes: nodes.count,
             keysLocked: SecretMemory.allLocked, cacheLocked: store.cache.isLocked)
     }
 }

@@ -51,7 +51,9 @@ package final class VaultFileSystem: Sendable {
         guard node.isDirectory else { throw .system(.notDirectory) }
         if let found = directories.find(node), !isToReopen(found) { return found }
         if let removed = node.opening.withLock({ $0.removedDirectory }) { return removed }
-        let opened = try Self.open(try pinDirectory(node), of: node, isRoot: false, in: store)
+        let pinned = try pinDirectory(node)
+        try complete(node, pinned)
+        let opened = try Self.open(pinned, of: node, isRoot: false, in: store)
         directories.insert(opened, for: node)
         return opened
     }

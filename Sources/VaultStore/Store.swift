@@ -23,6 +23,8 @@ package final class Store: Sendable {
     package let epochWatch: EpochWatch?
     let journal: Journal
     private let hold: VaultHold?
+    /// Nil unless this store writes after an unclean end.
+    package let completion: Completion?
     package let sealer: Sealer
     /// The store's allocation unit in bytes: within it, a file grows without needing space.
     let blockSize: UInt64
@@ -42,6 +44,9 @@ package final class Store: Sendable {
     ) throws(StoreError) {
         self.hold = isReadOnly ? nil : hold
         try self.hold?.claim()
+        completion = self.hold.flatMap { [counters] hold in
+            hold.followsUncleanEnd == true ? Completion(hold, counters: counters) : nil
+        }
         let copy = try retrying { fcntl(root.rawValue, F_DUPFD_CLOEXEC, 3) }
         self.root = Descriptor(owning: copy)
         self.keyRing = keyRing
@@ -85,6 +90,7 @@ package final class Store: Sendable {
     package func reportProblems(to log: @escaping @Sendable (String) -> Void) {
         for problem in problems { log(problem) }
         journal.onExhausted.withLock { $0 = log }
+        completion?.onCompleted.withLock { $0 = log }
     }
 
     /// Frees the journal's slots of a file whose last name is gone. Not while it is open: its slots may be its records.

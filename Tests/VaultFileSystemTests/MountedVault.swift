@@ -76,7 +76,8 @@ final class MountedVault {
         #expect(count == bytes.count)
     }
 
-    func read(_ handle: FileHandle) throws -> [UInt8] {
+    func read(_ handle: FileHandle, _ other: VaultFileSystem? = nil) throws -> [UInt8] {
+        let system = other ?? system
         var bytes = [UInt8](repeating: 0, count: 1 << 17)
         let count = try bytes.withUnsafeMutableBytes { try system.read(handle, at: 0, into: $0, workspace: workspace) }
         return Array(bytes[..<count])

@@ -82,6 +82,27 @@ import VaultFormat
         #expect(try take() != nil)
     }
 
+    @Test(
+        "Store-30: what was there tells how the last writer ended; an unclean end stays one until all is completed",
+        arguments: [
+            (nil, false), ("", false), ("\n", false), ("incomplete\n", true), ("1 boot 7 host\n", true),
+            ("1 boot 7 host 1 1\n", true), ("\0\0\0", true),
+        ])
+    func uncleanEnd(content: String?, isUnclean: Bool) throws {
+        if let content { try Data(content.utf8).write(to: URL(fileURLWithPath: noteFile)) }
+        #expect(VaultHold.isUnclean(vault.root) == isUnclean)
+        for round in 1...3 {
+            let hold = try #require(try take(isRemote: false))
+            #expect(hold.followsUncleanEnd == nil)
+            try hold.claim(patience: 0)
+            #expect(hold.followsUncleanEnd == (isUnclean && round < 3))
+            if round == 2 { hold.noteCompletion() }
+            hold.release()
+            #expect(VaultHold.isUnclean(vault.root) == (isUnclean && round < 2))
+            #expect(VaultHold.note(in: vault.root) == nil)
+        }
+    }
+
     @Test("A disk that is full lets in who wants to remove something", .enabled(if: geteuid() == 0))
     func fullDisk() throws {
         let disk = try SmallDisk(size: 1 << 20)

@@ -8,7 +8,9 @@ internal import VaultFormat
 
 extension OpenDirectory {
     /// A name that `sweep` takes for this mount's own.
-    func temporaryEntry() throws(StoreError) -> [UInt8] {
+    func temporaryEntry() throws(StoreError) -> [UInt8] { try Self.temporaryEntry(in: store) }
+
+    static func temporaryEntry(in store: Store) throws(StoreError) -> [UInt8] {
         let number: UInt64
         do { number = try SecureRandom.integer() } catch { throw StoreError(error) }
         return EntryName.temporary(store.temporaryPrefix + String(number, radix: 16))

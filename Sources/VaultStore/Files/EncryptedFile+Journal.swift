@@ -44,7 +44,7 @@ extension EncryptedFile {
         try writing.withLock { (state) throws(StoreError) in
             for (address, slots) in slots { try recover(address, slots, &state, cipher) }
             // What is put in place was written before: the times are those of then.
-            if let writer = state.writer { try restore(writer, before, nil) }
+            if let writer = state.writer { try Self.restore(writer, before, nil) }
         }
     }
 

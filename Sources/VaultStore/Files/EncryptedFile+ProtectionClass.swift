@@ -20,10 +20,10 @@ extension EncryptedFile {
             // Not `writer`: the file has not been opened for writing, so that it is neither cut back nor sealed.
             let writer = if let writer = state.writer { writer } else { try reader.reopened(flags: O_RDWR) }
             let before = try writer.status()
-            let capability = capability(of: writer)
+            let capability = Self.capability(of: writer)
             try unseen(writer, before) { () throws(StoreError) in
                 try rewrap(&state, writer, newClass)
-                try restore(writer, before, capability)
+                try Self.restore(writer, before, capability)
             }
             return true
         }

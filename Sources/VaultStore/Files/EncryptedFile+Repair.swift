@@ -18,11 +18,11 @@ extension EncryptedFile {
         let file = try openAnyLength(descriptor, in: store)
         try file.prepareForWriting(evenIfClosed: true)
         let writer = file.anyDescriptor
-        let capability = file.capability(of: writer)
+        let capability = Self.capability(of: writer)
         _ = try file.cutTornAppend()
         try file.cutRest(writer)
         _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
-        try file.restore(writer, before, capability)
+        try Self.restore(writer, before, capability)
         try file.synchronize(dataOnly: false)
     }
 

@@ -38,7 +38,7 @@ extension EncryptedFile {
             }
             // A file without a name is gone when it is closed.
             if before.st_nlink == 0 { return true }
-            let capability = capability(of: writer)
+            let capability = Self.capability(of: writer)
             state.header.isSealed = true
             state.header.length = length
             try unseen(writer, before) { () throws(StoreError) in
@@ -49,7 +49,7 @@ extension EncryptedFile {
                     state.header.length = 0
                     throw error
                 }
-                try restore(writer, before, capability)
+                try Self.restore(writer, before, capability)
             }
             store.counters.filesSealed.count()
             return true
@@ -68,7 +68,7 @@ extension EncryptedFile {
 
     /// The file capability that a write of the header takes away. What cannot be executed may have one already: an import gives
     /// the mode last.
-    func capability(of writer: Descriptor) -> [UInt8]? {
+    static func capability(of writer: Descriptor) -> [UInt8]? {
         try? ExtendedAttributes(writer).value(of: Self.capabilityName)
     }
 
@@ -79,7 +79,7 @@ extension EncryptedFile {
 
     /// A header written is a file written, to the store: its times move, and the set-id bits (for an ordinary user's
     /// daemon) and file capabilities go, as after a program's write(2). They are put back; ctime cannot be.
-    func restore(_ writer: Descriptor, _ before: stat, _ capability: [UInt8]?) throws(StoreError) {
+    static func restore(_ writer: Descriptor, _ before: stat, _ capability: [UInt8]?) throws(StoreError) {
         if before.st_mode & (S_ISUID | S_ISGID) != 0 { try retrying { fchmod(writer.fd, before.st_mode & 0o7777) } }
         if let capability { try ExtendedAttributes(writer).set(Self.capabilityName, capability, flags: 0) }
         let times = [before.st_atim, before.st_mtim]

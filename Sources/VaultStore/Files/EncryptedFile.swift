@@ -119,7 +119,16 @@ package final class EncryptedFile: Sendable {
             try file.removeContent()
             return file
         }
-        return try create(in: descriptor, class: parentClass, store: store)
+        guard let completion = store.completion else {
+            return try create(in: descriptor, class: parentClass, store: store)
+        }
+        let made = try completion.excludingOthers { () throws(StoreError) -> EncryptedFile? in
+            // It may have been completed meanwhile.
+            guard try descriptor.status().st_size < off_t(ChunkLayout.headerSize) else { return nil }
+            return try create(in: descriptor, class: parentClass, store: store)
+        }
+        if let made { return made }
+        return try openTruncated(descriptor, class: parentClass, in: store)
     }
 
     /// Writes the header of a new, empty file. The descriptor is open for reading and writing.

@@ -29,48 +29,21 @@ package struct JournalRecovery {
     }
 
     private mutating func walk() {
-        guard let root = try? Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY) else {
+        do throws(StoreError) {
+            var walk = try BackingWalk(root: store.root) { _, _, _ in false }
+            while !wanted.isEmpty, let found = walk.nextEntry() { visit(found) }
+            if !walk.isComplete { isComplete = false }
+        } catch {
             isComplete = false
-            return
-        }
-        var path = [DirectoryReader(root)]
-        while let last = path.indices.last, !wanted.isEmpty {
-            let directory = path[last].directory
-            guard let entry = next(&path[last]) else {
-                path.removeLast()
-                continue
-            }
-            if [.sidecar, .temporary, .reserved].contains(EntryName.kind(of: entry.name)) { continue }
-            visit(entry, in: directory, &path)
         }
     }
 
-    private mutating func next(_ reader: inout DirectoryReader) -> DirectoryReader.Entry? {
-        do throws(StoreError) { return try reader.next() } catch {
-            isComplete = false
-            return nil
-        }
-    }
-
-    private mutating func visit(
-        _ entry: DirectoryReader.Entry, in directory: Descriptor, _ path: inout [DirectoryReader]
-    ) {
-        var status = stat()
-        guard withCString(entry.name, { fstatat(directory.fd, $0, &status, AT_SYMLINK_NOFOLLOW) }) == 0 else {
-            isComplete = false
-            return
-        }
+    private mutating func visit(_ found: BackingWalk.Found) {
+        guard found.status.st_mode & S_IFMT == S_IFREG, found.status.st_size >= off_t(FileHeader.size) else { return }
         do {
-            switch status.st_mode & S_IFMT {
-            case S_IFDIR:
-                path.append(
-                    DirectoryReader(try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY | O_DIRECTORY)))
-            case S_IFREG where status.st_size >= off_t(FileHeader.size):
-                let file = try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY | O_NONBLOCK)
-                // What is damaged is there, and keeps its slots.
-                do { try recover(file) } catch .damaged {}
-            default: break
-            }
+            let file = try Descriptor(at: found.directory.fd, found.entry, flags: O_RDONLY | O_NONBLOCK)
+            // What is damaged is there, and keeps its slots.
+            do { try recover(file) } catch .damaged {}
         } catch {
             isComplete = false
         }

@@ -21,6 +21,8 @@ package enum Remedy: String, Sendable, CaseIterable, Codable {
     case sealRest
     /// Remove what an operation cut short has left.
     case remove
+    /// Complete as an empty one a file without a header or a directory without a record, which an unclean end has left.
+    case complete
     /// Move what has no name any more into `lost+found`: a file, a link or a directory that authenticates itself.
     case move
     /// Move what a directory holds, whose record is lost, into `lost+found`; the directory goes when it is empty.
@@ -42,6 +44,7 @@ package enum Remedy: String, Sendable, CaseIterable, Codable {
         case .seal: "seal its length"
         case .sealRest: "seal the length of what is left, so that it can be read: what was cut off is lost"
         case .remove: "remove it"
+        case .complete: "complete it as an empty one"
         case .move: "move it to lost+found: its name is lost"
         case .empty: "move what it holds to lost+found, for its names are lost, and remove it when it is empty"
         case .renewRoot: "make a new record, and move what the root holds to lost+found, for its names are lost"

@@ -54,6 +54,10 @@ package final class Repairer {
         try synchronize()
         // The root first, for it gets lost+found; then files where they are, since moving changes their paths.
         each(findings, [.renewRoot]) { (_) throws(StoreError) in try LostRecord.renew(in: self.store) }
+        each(findings, [.complete]) { (finding) throws(StoreError) in
+            let (parent, entry) = try self.locate(finding.backingPath)
+            try self.store.completion?.complete(entry, in: parent, shownPath: finding.backingPath, in: self.store)
+        }
         // Before files are cut, and while the journal has all it had: records behind their ends may be in it.
         each(findings, [.cutBack]) { (finding) throws(StoreError) in
             try EncryptedFile.keepTail(of: try self.openFile(finding), in: self.store) { () throws(StoreError) in

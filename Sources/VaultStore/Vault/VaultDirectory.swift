@@ -167,6 +167,13 @@ extension VaultDirectory {
         }
     }
 
+    /// Whether a former writer did not end properly, and files without a header that it has left are not completed yet
+    /// (`Completion`). For whoever has locked the vault.
+    package var followsUncleanEnd: Bool { hold?.followsUncleanEnd ?? VaultHold.isUnclean(descriptor) }
+
+    /// Notes that all of them are completed.
+    package func noteCompletion() { hold?.noteCompletion() }
+
     /// Nothing will be changed any more, and all is durable: the next machine need not wait.
     package func giveUpHold() { hold?.release() }
 

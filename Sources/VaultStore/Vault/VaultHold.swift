@@ -18,6 +18,8 @@ package final class VaultHold: Sendable {
         /// Written by `claim`.
         var note: HoldNote?
         var isLost = false
+        /// A former writer did not end properly, and what that has left is not completed yet.
+        var followsUncleanEnd = false
     }
 
     static let entry = Array("vaultfs.lock".utf8)
@@ -30,6 +32,8 @@ package final class VaultHold: Sendable {
 
     /// In the file while nobody writes the vault.
     private static let nobody = Array("\n".utf8)
+    /// In the file after a writer that ended properly, and has not completed what an unclean end before it has left.
+    private static let incomplete = Array("incomplete\n".utf8)
     /// That the name leads to another file than the one that is locked.
     private static let moved = StoreError.system(.staleNFSFileHandle)
 
@@ -134,16 +138,32 @@ package final class VaultHold: Sendable {
 
     /// Whose note is there, for a message.
     static func note(in root: Descriptor) -> HoldNote? {
-        (try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)).flatMap { try? readNote($0) }
+        content(in: root).flatMap { HoldNote(parsing: $0) }
     }
+
+    private static func content(in root: Descriptor) -> [UInt8]? {
+        (try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)).flatMap { try? read($0) }
+    }
+
+    /// Whether the last writer did not end properly, or one before it whose remains were not completed since. While a writer
+    /// has the vault its note is there, and this says nothing.
+    static func isUnclean(_ root: Descriptor) -> Bool { content(in: root).map { isUnclean($0) } ?? false }
+
+    /// Empty is a file that was just made. Anything but a single LF else is what a writer leaves that did not end properly.
+    private static func isUnclean(_ content: [UInt8]) -> Bool { !content.isEmpty && content != nobody }
 
     /// The note in the file that the name leads to: opened anew, because a path is all that some FUSE file systems go by.
     /// - Throws: `moved` where it is not the one that we have locked.
     private static func readNote(inPlaceOf file: Descriptor, root: Descriptor) throws(StoreError) -> HoldNote? {
+        HoldNote(parsing: try read(inPlaceOf: file, root: root))
+    }
+
+    /// The bytes of that file.
+    private static func read(inPlaceOf file: Descriptor, root: Descriptor) throws(StoreError) -> [UInt8] {
         let named = try Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)
         let (status, locked) = (try named.status(), try file.status())
         guard status.st_dev == locked.st_dev, status.st_ino == locked.st_ino else { throw moved }
-        return try readNote(named)
+        return try read(named)
     }
 
     /// In place: a disk that is full has no room for a file that was emptied, and a vault on it is to be mounted so that
@@ -153,12 +173,12 @@ package final class VaultHold: Sendable {
         try file.truncate(to: UInt64(bytes.count))
     }
 
-    private static func readNote(_ file: Descriptor) throws(StoreError) -> HoldNote? {
+    private static func read(_ file: Descriptor) throws(StoreError) -> [UInt8] {
         // Not as the page cache remembers it.
         posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED)
         var bytes = [UInt8](repeating: 0, count: HoldNote.maximumSize + 1)
         let count = try bytes.withMutableBytes { (buffer) throws(StoreError) in try file.read(at: 0, into: buffer) }
-        return HoldNote(parsing: Array(bytes[..<count]))
+        return Array(bytes[..<count])
     }
 
     /// Says that this process writes from now on; once. Where a machine that has not answered for itself had the vault, waits
@@ -173,8 +193,10 @@ package final class VaultHold: Sendable {
             guard let file = state.file, state.note == nil else { return nil }
             // A person may have been asked meanwhile, or the machine have slept.
             try Self.lock(file, F_WRLCK)
-            let former = try Self.readNote(inPlaceOf: file, root: root)
+            let content = try Self.read(inPlaceOf: file, root: root)
+            let former = HoldNote(parsing: content)
             if former?.isOfLivingOther == true { throw .system(.wouldBlock) }
+            state.followsUncleanEnd = Self.isUnclean(content)
             let note = try HoldNote.own()
             try Self.put(note.bytes, into: file)
             try file.synchronize(dataOnly: false)
@@ -232,6 +254,14 @@ package final class VaultHold: Sendable {
     /// Whether another was found to have the vault, or the file is gone.
     package var isLost: Bool { state.withLock { $0.isLost } }
 
+    /// Whether a former writer did not end properly, and what that has left is not completed yet. Nil before `claim`.
+    var followsUncleanEnd: Bool? { state.withLock { $0.note == nil ? nil : $0.followsUncleanEnd } }
+
+    /// Notes that everything that an unclean end has left is completed, durably.
+    func noteCompletion() {
+        state.withLock { $0.followsUncleanEnd = false }
+    }
+
     /// The vault is as whole as it gets: the next machine need not wait, once what was written here has left for the
     /// server. Another's note stays.
     package func release() {
@@ -239,7 +269,7 @@ package final class VaultHold: Sendable {
             if let note = state.note, !state.isLost, let file = state.file, (try? isHeld(file, by: note)) == true,
                 !isRemote || linux_syncfs(root.fd) == 0
             {
-                try? Self.put(Self.nobody, into: file)
+                try? Self.put(state.followsUncleanEnd ? Self.incomplete : Self.nobody, into: file)
             }
             state.note = nil
             Self.drop(&state.file)

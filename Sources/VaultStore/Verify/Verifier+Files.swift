@@ -7,6 +7,10 @@ extension Verifier {
     /// Looks at a regular file: header, attributes, length, chunks.
     func checkFile(_ object: VerifierObject, _ pin: Descriptor) {
         do throws(StoreError) {
+            if isCompleted, object.isNamed, try Completion.isIncomplete(pin, try pin.status()) {
+                return report(
+                    .incomplete, object, "no header: a mount completes it as an empty file", remedy: .complete)
+            }
             let descriptor = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
             let (header, fileKeys, backingSize) = try readHeader(of: descriptor)
             checkAttributes(of: descriptor, key: fileKeys.attributeKey, object)

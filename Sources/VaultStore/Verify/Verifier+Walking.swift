@@ -85,6 +85,14 @@ extension Verifier {
 
     /// Reports what is wrong with `vaultfs.dir`; nil where it gives no keys.
     private func checkRecord(of directory: Descriptor, isRoot: Bool) -> DirectoryKeys? {
+        if !isRoot && isCompleted && stack[stack.count - 1].object.isNamed, let status = try? directory.status(),
+            (try? Completion.isIncomplete(directory, status)) == true
+        {
+            report(
+                .incomplete, nil, "vaultfs.dir: missing or cut short: a mount completes the directory, which is empty",
+                remedy: .complete)
+            return nil
+        }
         let remedy: Remedy? = isRoot ? .renewRoot : isOurs(directory) ? .empty : nil
         do throws(StoreError) {
             let (record, keys) = try openRecord(of: directory)

@@ -36,6 +36,8 @@ package final class Verifier {
     var journal: VerifierJournal?
     /// A daemon may be writing.
     let isInUse: Bool
+    /// What a power cut leaves of new files and directories is completed by the next mount, or by this one (`Completion`).
+    let isCompleted: Bool
     /// Where findings go while they are to be confirmed.
     var unconfirmed: [VerifierFinding]?
     /// Of a look that is repeated: what was seen is not seen yet.
@@ -49,12 +51,16 @@ package final class Verifier {
     /// - Parameters:
     ///   - directory: locked by the caller, so that no daemon writes meanwhile, unless `isInUse`.
     ///   - isInUse: a daemon has the vault, and may write.
+    ///   - isCompleting: it completes what an unclean end has left.
     /// - Throws: `damaged` where the MAC does not verify; `system`, `format` where memory or libcrypto fail.
-    package init(directory: VaultDirectory, masterKey: SecretBytes, isInUse: Bool = false) throws(VaultError) {
+    package init(
+        directory: VaultDirectory, masterKey: SecretBytes, isInUse: Bool = false, isCompleting: Bool = false
+    ) throws(VaultError) {
         try directory.authenticate(masterKey: masterKey)
         try directory.checkNoRekeyStep()
         self.directory = directory
         self.isInUse = isInUse
+        isCompleted = isInUse ? isCompleting : directory.followsUncleanEnd
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         self.keyRing = keyRing
         layout = keyRing.layout

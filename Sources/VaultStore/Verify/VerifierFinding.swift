@@ -21,7 +21,9 @@ package struct VerifierFinding: Sendable, Equatable {
         case journaled
         /// Only a note: something that an operation cut short has left, and nothing needs.
         case leftover
-
+        /// Only a note: a file without a header, or a directory without a record, after an unclean end. A mount completes it as
+        /// an empty one.
+        case incomplete
         /// Only a note: the daemon that has the vault changed it whenever it was looked at.
         case busy
 
@@ -29,7 +31,7 @@ package struct VerifierFinding: Sendable, Equatable {
         package var isNote: Bool {
             switch self {
             case .damaged, .missing, .hiddenName, .unreadable, .unprovenTail: false
-            case .unsealed, .journaled, .leftover, .busy: true
+            case .unsealed, .journaled, .leftover, .incomplete, .busy: true
             }
         }
     }

@@ -38,8 +38,14 @@ final class Daemon: Sendable {
         self.logger = logger
         self.request = request
         contents = try subject.open(request, secret: secret) { logger.notice("\($0)") }
-        guard isWanted() else { throw CommandFailure(.failure, "whoever asked for the mount has gone") }
-        session = try Self.mount(contents.fileSystem, request, logger: logger)
+        do {
+            guard isWanted() else { throw CommandFailure(.failure, "whoever asked for the mount has gone") }
+            session = try Self.mount(contents.fileSystem, request, logger: logger)
+        } catch {
+            // Else the next mount would find an unclean end.
+            contents.fileSystem.shutDown()
+            throw error
+        }
         // Without, the mount is as good; only nobody helps a daemon that is killed and cannot die.
         place = MountedPlace(request.mountpoint)
         if let device = place.device { guardian?.watch(over: device) }

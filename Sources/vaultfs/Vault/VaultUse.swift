@@ -60,6 +60,12 @@ enum VaultUse {
         }
     }
 
+    /// Whether the daemon that has the vault says that it is completing what an unclean end has left.
+    static func isCompleting(_ vault: VaultDirectory) -> Bool {
+        guard case .object(let fields) = find(vault)?.status?.statistics else { return false }
+        return fields["isCompleting"] == .bool(true)
+    }
+
     /// What all daemons of this user say.
     static func statuses(_ places: [DaemonSearch.Place] = DaemonSearch.ownPlaces()) -> [MountStatus] {
         DaemonSearch.ask(places) { try? $0.status() }.compactMap { $0 }

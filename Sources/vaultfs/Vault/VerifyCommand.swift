@@ -14,8 +14,9 @@ struct VerifyCommand: ParsableCommand {
             found twice; the note 'busy' names what changed at every look, and makes the exit code \
             \(FailureCode.notTold.rawValue) where nothing else was found.
 
-            Prints a line for each finding: its kind, the path, and what is wrong. The kinds 'unsealed', 'journaled' \
-            and 'leftover' are notes: a crash leaves them, the next mount or use puts them right, and nothing is lost. \
+            Prints a line for each finding: its kind, the path, and what is wrong. The kinds 'unsealed', 'journaled', \
+            'leftover' and 'incomplete' are notes: a crash leaves them, the next mount or use puts them right, and nothing \
+            that was made durable is lost. \
             Every other finding is damage, and makes the exit code \(FailureCode.damageFound.rawValue).
 
             With --repair, says what can be done about them, a line each, asks, does it, and verifies once more; the \
@@ -52,6 +53,7 @@ struct VerifyCommand: ParsableCommand {
         let directory = try VaultDirectory.open(common.vault.path)
         let sharing: VaultDirectory.Sharing = repair ? .exclusive : .shared
         var isInUse = try !repair && VaultUse.isMountedForWriting(directory)
+        let isCompleting = isInUse && VaultUse.isCompleting(directory)
         if !isInUse { try VaultUse.check(directory, sharing: sharing) }
         let masterKey = try common.slots.open(
             directory, with: common.secret.read(for: directory.configuration)
@@ -62,7 +64,8 @@ struct VerifyCommand: ParsableCommand {
         if repair && !locked.isOnReadOnlyStore { try locked.finishRekeyStep(masterKey: masterKey) }
         let report = VerifyReport(vault: common.vault.path, isJSON: common.json)
         var repairable: [VerifierFinding] = []
-        let verifier = try Verifier(directory: locked, masterKey: masterKey, isInUse: isInUse)
+        let verifier = try Verifier(
+            directory: locked, masterKey: masterKey, isInUse: isInUse, isCompleting: isCompleting)
         let totals = try verifier.run(
             onFinding: { finding in
                 report.add(finding)
@@ -128,8 +131,15 @@ struct VerifyCommand: ParsableCommand {
         let failures = try repairer.run(findings) { done in report.showProgress(done, of: findings.count) }
         report.endRepairs(done: true, failures: failures)
         let again = try Verifier(directory: directory, masterKey: masterKey)
-        let left = try again.run(onFinding: report.add, onProgress: report.showProgress)
+        var isComplete = true
+        let left = try again.run(
+            onFinding: { finding in
+                report.add(finding)
+                // What cannot be read may hold more of these.
+                if [.incomplete, .unreadable].contains(finding.kind) { isComplete = false }
+            }, onProgress: report.showProgress)
         report.endLeft(left)
+        if isComplete { directory.noteCompletion() }
         return left
     }
 

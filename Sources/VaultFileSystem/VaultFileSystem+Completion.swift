@@ -1,0 +1,106 @@
+internal import BackingStore
+internal import Glibc
+internal import MountedFileSystem
+internal import SystemPackage
+internal import VaultFormat
+internal import VaultStore
+
+/// Files without a header and directories without a record, which an unclean end has left (`Completion`).
+extension VaultFileSystem {
+    /// How often the tree is gone through while things in it are moved.
+    private static let mostWalks = 3
+
+    /// Completes a file or directory that is being opened, if it lacks its header or record.
+    func complete(_ node: Node, _ pin: Descriptor) throws(StoreError) {
+        guard let completion = store.completion, completion.isActive,
+            try completion.isIncomplete(pin), let name = nodes.name(of: node)
+        else { return }
+        let parentClass = try directory(name.parent).protectionClass
+        try completion.complete(pin, class: parentClass, shownPath: backingPath(of: node), in: store)
+    }
+
+    private func backingPath(of node: Node) -> [UInt8] {
+        var entries: [[UInt8]] = []
+        var current = node
+        while current !== nodes.root, let name = nodes.name(of: current) {
+            entries.append(name.entry)
+            current = name.parent
+        }
+        return Array(entries.reversed().joined(separator: [UInt8(ascii: "/")]))
+    }
+
+    /// Notes a rename that the walk may miss something by: of what it completes, and of directories.
+    func noteMove(_ source: stat) {
+        if Self.mayBeIncomplete(source) { store.completion?.noteMove() }
+    }
+
+    /// Completes everything in the vault: the body of a thread. While the vault is locked it waits.
+    func completeEverything() {
+        guard let completion = store.completion, completion.begin() else { return }
+        defer { completion.end() }
+        let passage = gate.register()
+        defer { gate.unregister(passage) }
+        for _ in 0..<Self.mostWalks {
+            let moves = completion.moves
+            guard walk(completion, passage) else { return }
+            if completion.moves == moves { return completion.finish() }
+        }
+    }
+
+    /// Goes through the tree once. Returns false if it was stopped, or something could not be looked at: the next mount goes
+    /// on then.
+    private func walk(_ completion: Completion, _ passage: LockGate.Passage) -> Bool {
+        guard var walk = try? BackingWalk(root: store.root, isIgnored: isIgnored) else { return false }
+        var isComplete = true
+        var found: BackingWalk.Found?
+        var isPausing = false
+        while true {
+            let goesOn = completion.wait {
+                defer { isPausing = false }
+                return isPausing || gate.state != .unlocked
+            }
+            guard goesOn else { return false }
+            // As a request: a lock waits for it before it wipes keys.
+            gate.enter(passage)
+            defer { gate.leave(passage) }
+            guard gate.state == .unlocked else { continue }
+            guard let object = found ?? walk.nextEntry() else { return isComplete && walk.isComplete }
+            do throws(StoreError) {
+                try complete(object, completion, walk)
+                found = nil
+            } catch {
+                // The same again once the keys are back.
+                isPausing = error == .locked
+                found = isPausing ? object : nil
+                if !isPausing && !isIgnored(object.entry, object.directory, error) { isComplete = false }
+            }
+        }
+    }
+
+    private func complete(
+        _ object: BackingWalk.Found, _ completion: Completion, _ walk: BackingWalk
+    ) throws(StoreError) {
+        guard Self.mayBeIncomplete(object.status) else { return }
+        try completion.complete(
+            object.entry, in: object.directory, shownPath: walk.path(of: object.entry), in: store)
+    }
+
+    /// Whether it is worth a closer look.
+    private static func mayBeIncomplete(_ status: stat) -> Bool {
+        switch status.st_mode & S_IFMT {
+        case S_IFDIR: true
+        case S_IFREG: status.st_size < off_t(FileHeader.size)
+        default: false
+        }
+    }
+
+    /// Whether it does not matter that an entry cannot be looked at: it has gone, or it is no name of the vault's.
+    private func isIgnored(_ entry: [UInt8], _ directory: Descriptor, _ error: StoreError) -> Bool {
+        if error == .system(.noSuchFileOrDirectory) { return true }
+        do throws(StoreError) {
+            return try Completion.protectionClass(of: directory, naming: entry, store.keyRing) == nil
+        } catch {
+            return false
+        }
+    }
+}

@@ -1,0 +1,186 @@
+package import BackingStore
+internal import CLinux
+internal import Glibc
+package import Synchronization
+internal import SystemPackage
+package import VaultFormat
+
+/// Completes files without a header and directories without a record as empty ones, after an unclean end of the last writer
+/// (FileFormat: Store-38). Any thread.
+///
+/// A power cut leaves them: the name of a new file reached the disk, and its first bytes did not. A mount completes each when
+/// it is opened, and all of them by a walk in the background. While that is not done the vault's end stays an unclean one.
+package final class Completion: Sendable {
+    private struct State {
+        var isStopping = false
+        var isRunning = false
+        /// Everything has been looked at: a file without a header is damage again.
+        var isOver = false
+        /// Number of renames that a walk may have missed something by.
+        var moves = 0
+    }
+
+    /// Milliseconds between two looks at whether the vault is still locked.
+    private static let pause = 1000
+    /// Lines that are logged, one for each object; a last one says that there are more.
+    private static let mostLines: UInt64 = 20
+
+    private let hold: VaultHold
+    private let counters: Counters
+    private let state = Monitor(State())
+    /// Held while something gets its first header or record: two at once would each write another one.
+    private let making = Mutex<Void>(())
+    /// Called with a line about what was completed. It holds no plaintext name.
+    package let onCompleted = Mutex<(@Sendable (String) -> Void)?>(nil)
+
+    init(_ hold: VaultHold, counters: Counters) {
+        self.hold = hold
+        self.counters = counters
+    }
+
+    /// False once everything has been looked at.
+    package var isActive: Bool { state.access { !$0.isOver } }
+
+    /// Whether an object lacks its header or record as a power cut leaves it.
+    package func isIncomplete(_ pin: Descriptor) throws(StoreError) -> Bool {
+        try Self.isIncomplete(pin, try pin.status())
+    }
+
+    /// Runs `body`, which may write the first header of a file, while nothing else does.
+    func excludingOthers<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+        try making.withLock { (_) throws(StoreError) -> Result in try body() }
+    }
+
+    // MARK: One object
+
+    /// Completes a file or directory, if it lacks its header or record.
+    /// - Parameters:
+    ///   - pin: of the object; for a file any descriptor.
+    ///   - parentClass: the protection class of the directory that it is in.
+    ///   - shownPath: where it is in the vault's directory, for the log.
+    /// - Returns: false if there is nothing to complete.
+    /// - Throws: `.locked` if the key of the class is forgotten; `EROFS`; `ENOSPC`.
+    @discardableResult
+    package func complete(
+        _ pin: Descriptor, class parentClass: ProtectionClass, shownPath: @autoclosure () -> [UInt8], in store: Store
+    ) throws(StoreError) -> Bool {
+        guard isActive, try Self.isIncomplete(pin, try pin.status()) else { return false }
+        let isDirectory = try pin.status().st_mode & S_IFMT == S_IFDIR
+        let isDone = try excludingOthers { () throws(StoreError) -> Bool in
+            // Another thread may have been faster.
+            guard try Self.isIncomplete(pin, try pin.status()) else { return false }
+            if isDirectory {
+                try OpenDirectory.makeRecord(of: pin, class: parentClass, in: store)
+            } else {
+                try EncryptedFile.makeHeader(of: pin, class: parentClass, in: store)
+            }
+            return true
+        }
+        if isDone { note(isDirectory, shownPath()) }
+        return isDone
+    }
+
+    private func note(_ isDirectory: Bool, _ path: [UInt8]) {
+        let number = counters.completedObjects.add(1, ordering: .relaxed).newValue
+        guard number <= Self.mostLines, let log = onCompleted.withLock({ $0 }) else { return }
+        let what = isDirectory ? "a directory without a record" : "a file without a header"
+        let shown = FilePath(String(decoding: path, as: UTF8.self)).shown
+        log("\(what) was completed as an empty one after an unclean end: \(shown)")
+        if number == Self.mostLines { log("there may be more of these: 'vaultfs status' counts them") }
+    }
+
+    /// Completes what an entry names, if its name authenticates in the directory.
+    /// - Parameters:
+    ///   - parent: the directory, open for reading or O_PATH.
+    ///   - shownPath: of the entry, for the log.
+    /// - Returns: false if there is nothing to complete.
+    @discardableResult
+    package func complete(
+        _ entry: [UInt8], in parent: Descriptor, shownPath: @autoclosure () -> [UInt8], in store: Store
+    ) throws(StoreError) -> Bool {
+        let pin = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
+        guard try Self.isIncomplete(pin, try pin.status()),
+            let parentClass = try Self.protectionClass(of: parent, naming: entry, store.keyRing)
+        else { return false }
+        return try complete(pin, class: parentClass, shownPath: shownPath(), in: store)
+    }
+
+    /// The class of a directory in which an entry authenticates as a name; nil if it does not.
+    /// - Throws: `.locked` if the key of the class is forgotten.
+    package static func protectionClass(
+        of directory: Descriptor, naming entry: [UInt8], _ keyRing: KeyRing
+    ) throws(StoreError) -> ProtectionClass? {
+        let record: DirectoryRecord
+        let keys: DirectoryKeys
+        do throws(StoreError) {
+            record = try OpenDirectory.record(of: directory, keyRing)
+            keys = try record.openKeys(keyRing)
+        } catch .damaged {
+            return nil
+        }
+        var blob: [UInt8]?
+        if EntryName.kind(of: entry) == .longName {
+            blob = try directory.readSidecar(of: entry)
+            if blob == nil { return nil }
+        }
+        return EntryName.decode(entry, sidecarBlob: blob, keys: keys) == nil ? nil : record.protectionClass
+    }
+
+    /// Whether an object lacks its header or record as a power cut leaves it: a regular file under 128 bytes, or a directory
+    /// that holds at most the beginning of a record, and what operations cut short have left.
+    static func isIncomplete(_ pin: Descriptor, _ status: stat) throws(StoreError) -> Bool {
+        switch status.st_mode & S_IFMT {
+        case S_IFREG: return status.st_size < off_t(FileHeader.size)
+        case S_IFDIR:
+            guard try OpenDirectory.lacksRecord(pin) else { return false }
+            return try OpenDirectory.isEmpty(pin)
+        default: return false
+        }
+    }
+
+    // MARK: The walk
+
+    /// Begins the walk; false if there is nothing to do, or no more time for it.
+    package func begin() -> Bool {
+        state.update { state in
+            guard !state.isStopping && !state.isOver && !state.isRunning else { return false }
+            state.isRunning = true
+            return true
+        }
+    }
+
+    /// The walk has ended, by itself or because of `stop`.
+    package func end() {
+        state.update { $0.isRunning = false }
+    }
+
+    /// Ends the walk, and returns when it has ended.
+    package func stop() {
+        state.update { $0.isStopping = true }
+        state.wait { $0.isRunning ? nil : () }
+    }
+
+    package var isStopping: Bool { state.access { $0.isStopping } }
+
+    /// Waits as long as `isLocked` says so, or until `stop`: then it returns false.
+    package func wait(while isLocked: () -> Bool) -> Bool {
+        while isLocked() {
+            let deadline = monotonicDeadline(inMilliseconds: Self.pause)
+            if state.wait(until: deadline, for: { $0.isStopping ? () : nil }) != nil { return false }
+        }
+        return !isStopping
+    }
+
+    /// Notes a rename of something that a walk under way may miss at both places.
+    package func noteMove() {
+        state.access { $0.moves += 1 }
+    }
+
+    package var moves: Int { state.access { $0.moves } }
+
+    /// Notes that everything has been looked at and completed, durably: the vault's end will be a clean one.
+    package func finish() {
+        state.update { $0.isOver = true }
+        hold.noteCompletion()
+    }
+}
