@@ -68,4 +68,44 @@ import VaultFormat
             #expect(try fixture.bytes().count == before)
         }
     }
+
+    /// As the manual says under "Not detected", and no more.
+    @Test(
+        "Store-6: the length of an unsealed file is not authenticated: an extension by zeros, and a cut between chunks")
+    func unsealed() throws {
+        let length = 300 * Self.c
+        try make(length: length, dataAtEnd: 2 * Self.c, isSealed: false)
+        let whole = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true)))
+        let size = try fixture.bytes().count
+        // With holes, and a last chunk that is whole: zeros, and no error, to whoever skips holes and whoever does not.
+        #expect(truncate(fixture.path + "/file", off_t(size + 3 * (Self.c + 32))) == 0)
+        let extended = try fixture.reopen(in: try fixture.open(isReadOnly: true))
+        let zeros = [UInt8](repeating: 0, count: 3 * Self.c)
+        #expect(try copied(extended) == whole + zeros)
+        #expect(try extended.get(zeros.count, at: length) == zeros)
+        // Anything else behind it is an error.
+        try fixture.change { $0.replaceSubrange((size + 10)..., with: pattern($0.count - size - 10)) }
+        damage { _ = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true))) }
+        // A cut between two chunks, and one in a hole.
+        for (backing, plain) in [
+            (size - Self.c - 32, length - Self.c), (128 + 100 * (Self.c + 32) + 50, 100 * Self.c + 18),
+        ] {
+            #expect(truncate(fixture.path + "/file", off_t(backing)) == 0)
+            #expect(try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true))) == Array(whole[..<plain]))
+        }
+        // Inside a chunk of data it is an error.
+        #expect(truncate(fixture.path + "/file", off_t(128 + 500)) == 0)
+        damage { _ = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true))) }
+    }
+
+    @Test(
+        "Store-6: an unsealed file without holes cannot be extended without an error", arguments: [2 * c, 2 * c + 100])
+    func unsealedWithoutHoles(length: Int) throws {
+        try fixture.make(pattern(length), isSealed: false)
+        let size = try fixture.bytes().count
+        for added in [33, Self.c + 32, 2_000_000] {
+            #expect(truncate(fixture.path + "/file", off_t(size + added)) == 0)
+            damage { _ = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true))) }
+        }
+    }
 }
