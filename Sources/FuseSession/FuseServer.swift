@@ -31,6 +31,8 @@ final class FuseServer: Sendable {
     let maximumRead: UInt32
     /// The INIT flags of `linux_fuse_offered_flags`, to be added to libfuse's reply to that request.
     let offeredFlags = Atomic<UInt32>(0)
+    /// Of all node ids: a file handle from another mount of the same vault leads to nothing in this one.
+    let generation = UInt64(UInt32.random(in: 1...UInt32.max))
     /// True once the kernel has been told to send the longer SETXATTR request.
     let extendsSetxattr = Atomic<Bool>(false)
     /// Told of damage.
@@ -236,6 +238,7 @@ struct Request {
     func parameters(_ entry: NodeEntry) -> fuse_entry_param {
         var parameters = fuse_entry_param()
         parameters.ino = entry.id.rawValue
+        parameters.generation = server.generation
         parameters.attr = entry.attributes
         parameters.attr_timeout = server.timeout
         parameters.entry_timeout = server.timeout
