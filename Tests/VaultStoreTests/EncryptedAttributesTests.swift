@@ -165,7 +165,7 @@ import VaultFormat
         ("b", [0]), ("b", [0, 3, 6]),
     ]
 
-    @Test("Store-38: a kill at any call of a move into the pack loses nothing", arguments: crowded.indices)
+    @Test("Store-39: a kill at any call of a move into the pack loses nothing", arguments: crowded.indices)
     func killedMove(_ index: Int) throws {
         let (name, numbers) = Self.crowded[index]
         for (name, value) in [("a", "1"), ("b", "22"), ("c", "333")] { try set(name, value) }
@@ -194,7 +194,7 @@ import VaultFormat
         #expect(call > (numbers.max() ?? 0))
     }
 
-    @Test("Store-38: without any room the change fails, and nothing is lost")
+    @Test("Store-39: without any room the change fails, and nothing is lost")
     func noRoom() throws {
         for (name, value) in [("a", "1"), ("b", "22"), ("c", "333")] { try set(name, value) }
         let before = try all()
