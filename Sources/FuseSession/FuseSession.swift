@@ -113,7 +113,10 @@ package final class FuseSession: @unchecked Sendable {
         let threads = (0..<Self.workerCount).compactMap { _ in
             try? BackgroundThread { [self] in work() }
         }
-        if threads.isEmpty { server.logger.critical("cannot start a thread") }
+        if threads.isEmpty {
+            server.logger.critical("cannot start a thread")
+            endEarly()
+        }
         let watch = try? BackgroundThread { [self] in
             server.crew.watch {
                 var device = pollfd(fd: fuse_session_fd(session), events: Int16(POLLIN), revents: 0)

@@ -10,14 +10,13 @@ internal import Glibc
 /// next to nothing. Any thread.
 final class RepeatedRefusals: Sendable {
     /// The refused read of one thread.
-    struct Read: Equatable {
+    struct Read: Hashable {
         var thread: UInt32
         var node: UInt64
         var offset: Int64
     }
 
     private struct Refusal {
-        var read: Read
         var count: Int
         /// Milliseconds of CLOCK_MONOTONIC.
         var last: Int
@@ -31,7 +30,7 @@ final class RepeatedRefusals: Sendable {
     }
 
     private struct State {
-        var refusals: [Refusal] = []
+        var refusals: [Read: Refusal] = [:]
         var answers: [Answer] = []
         var isStopping = false
     }
@@ -40,25 +39,24 @@ final class RepeatedRefusals: Sendable {
     private static let answeredAtOnce = 32
     private static let successionMilliseconds = 1000
     private static let delayMilliseconds = 20
-    /// Refused reads that are remembered.
-    private static let memory = 64
+    /// Refused reads that are remembered. With more than these at work, each further one is delayed.
+    static let memory = 4096
 
     private let state = Monitor(State())
 
     /// Notes a refused read. Returns whether its answer is to be delayed.
     func isRepeated(_ read: Read, at now: Int = monotonicMilliseconds()) -> Bool {
         state.access { state in
-            guard let index = state.refusals.firstIndex(where: { $0.read == read }) else {
-                if state.refusals.count >= Self.memory { state.refusals.removeFirst() }
-                state.refusals.append(Refusal(read: read, count: 1, last: now))
-                return false
+            if let known = state.refusals[read], now - known.last <= Self.successionMilliseconds {
+                state.refusals[read] = Refusal(count: known.count + 1, last: now)
+                return known.count >= Self.answeredAtOnce
             }
-            // The latest refusal comes last: the first is the one to forget.
-            var refusal = state.refusals.remove(at: index)
-            refusal.count = now - refusal.last > Self.successionMilliseconds ? 1 : refusal.count + 1
-            refusal.last = now
-            state.refusals.append(refusal)
-            return refusal.count > Self.answeredAtOnce
+            if state.refusals.count >= Self.memory {
+                state.refusals = state.refusals.filter { now - $0.value.last <= Self.successionMilliseconds }
+            }
+            guard state.refusals.count < Self.memory else { return true }
+            state.refusals[read] = Refusal(count: 1, last: now)
+            return false
         }
     }
 

@@ -29,9 +29,12 @@ extension VaultFileSystem {
         return Array(entries.reversed().joined(separator: [UInt8(ascii: "/")]))
     }
 
-    /// Notes a rename that the walk may miss something by: of what it completes, and of directories.
-    func noteMove(_ source: stat) {
-        if Self.mayBeIncomplete(source) { store.completion?.noteMove() }
+    /// Notes a rename that the walk may miss something by: of what it completes, and of directories. Before the rename and
+    /// after it, for the walk may end between.
+    /// - Parameter target: what has the new name before, which RENAME_EXCHANGE moves too.
+    func noteMove(_ source: stat, _ target: stat?) {
+        guard let completion = store.completion else { return }
+        if Self.mayBeIncomplete(source) || target.map(Self.mayBeIncomplete) == true { completion.noteMove() }
     }
 
     /// Completes everything in the vault: the body of a thread. While the vault is locked it waits.
@@ -94,9 +97,12 @@ extension VaultFileSystem {
         }
     }
 
-    /// Whether it does not matter that an entry cannot be looked at: it has gone, or it is no name of the vault's.
+    /// Whether it does not matter that an entry cannot be looked at: it has gone, it is no name of the vault's, or its owner
+    /// has closed it to themselves. Waiting for the latter would keep the walk from ending at any mount.
     private func isIgnored(_ entry: [UInt8], _ directory: Descriptor, _ error: StoreError) -> Bool {
-        if error == .system(.noSuchFileOrDirectory) { return true }
+        if [.system(.noSuchFileOrDirectory), .system(.permissionDenied), .system(.notPermitted)].contains(error) {
+            return true
+        }
         do throws(StoreError) {
             return try Completion.protectionClass(of: directory, naming: entry, store.keyRing) == nil
         } catch {

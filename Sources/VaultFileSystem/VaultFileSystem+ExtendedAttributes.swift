@@ -55,16 +55,20 @@ extension VaultFileSystem {
         let node = try nodes.node(id)
         try admit(node, .attributes)
         let stored = try ExtendedAttributes(try pinForAttributes(node)).names()
-        let passed = stored.filter { namespace(of: $0) == .passedThrough }
         // Without a user attribute there is no need for the keys.
-        guard stored.contains(where: Self.isUser) else { return passed }
+        guard let firstUser = stored.firstIndex(where: Self.isUser) else { return passedThrough(stored[...]) }
         return try withEncrypted(node) { (attributes) throws(StoreError) in
             // Read again: they may have moved to the pack.
-            let stored = try ExtendedAttributes(try pinForAttributes(node)).names().filter(Self.isUser)
-            let (names, damaged) = try attributes.names(ofStored: stored)
+            let users = try ExtendedAttributes(try pinForAttributes(node)).names().filter(Self.isUser)
+            let (names, damaged) = try attributes.names(ofStored: users)
             store.counters.hiddenNames.count(damaged)
-            return passed + names
+            // In the store's order: an archive of the mount is to be equal to one of a plain copy.
+            return passedThrough(stored[..<firstUser]) + names + passedThrough(stored[firstUser...])
         }
+    }
+
+    private func passedThrough(_ stored: ArraySlice<[UInt8]>) -> [[UInt8]] {
+        stored.filter { namespace(of: $0) == .passedThrough }
     }
 
     private static func isUser(_ name: [UInt8]) -> Bool { name.starts(with: Array("user.".utf8)) }

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// A vaultfs.json that asks for hours of scrypt, through the binary.
-@Suite(.timeLimit(.minutes(5))) struct SlotCostTests {
+@Suite(.timeLimit(.minutes(20))) struct SlotCostTests {
     private let place: SlotPlace
 
     init() throws { place = try SlotPlace() }

@@ -22,11 +22,13 @@ struct RepeatedRefusalsTests {
         #expect(!refusals.isRepeated(read, at: 34_001))
     }
 
-    @Test("what has not been refused for long is forgotten")
+    @Test("more reads than are remembered are delayed, until others have not been refused for long")
     func memory() {
         let refusals = RepeatedRefusals()
-        for _ in 0..<32 { _ = refusals.isRepeated(read, at: 0) }
-        for offset in 0..<64 { _ = refusals.isRepeated(.init(thread: 1, node: 2, offset: 100 + Int64(offset)), at: 0) }
-        #expect(!refusals.isRepeated(read, at: 0))
+        for offset in 0..<RepeatedRefusals.memory {
+            #expect(!refusals.isRepeated(.init(thread: 1, node: 2, offset: 100 + Int64(offset)), at: 0))
+        }
+        #expect(refusals.isRepeated(read, at: 1000))
+        #expect(!refusals.isRepeated(read, at: 1001))
     }
 }

@@ -33,6 +33,28 @@ extension MountTests {
             try vault.unmount()
         }
 
+        @Test("the daemon stays in no directory that it was started from", .enabled(if: Products.isRoot, "takes root"))
+        func workingDirectory() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount(launcher: ["env", "-C", vault.plain])
+            let daemon = try #require(vault.daemon)
+            let script = "for task in /proc/$1/task/*; do readlink $task/cwd; done | sort -u"
+            #expect(try Command(["sh", "-c", script, "sh", "\(daemon)"]).run().output == "/\n")
+            try vault.unmount()
+        }
+
+        @Test("a refused mount is no unclean end of the vault", arguments: Settings.accounts)
+        func refused(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            try vault.unmount()
+            let journal = "\(vault.vault)/vaultfs.journal"
+            let script = "mv $1 $1.kept; mkdir $1"
+            try vault.account.run(["sh", "-c", script, "sh", journal]).succeeded()
+            #expect(try vault.tryMount().exitCode == 3)
+            #expect(try vault.account.run(["cat", "\(vault.vault)/vaultfs.lock"]).output == "\n")
+        }
+
         @Test("max_read=N", arguments: Settings.accounts)
         func maximumRead(setting: Setting) throws {
             let vault = try setting.vault()

@@ -1,4 +1,5 @@
 import BackingStore
+import CLinux
 import Foundation
 import Glibc
 import MountedFileSystem
@@ -271,9 +272,38 @@ import VaultFormat
         try system.rename(ascii("whole"), in: .root, to: ascii("other"), in: .root, flags: 0, for: vault.caller)
         #expect(completion.moves == 0)
         try system.rename(ascii("cut"), in: .root, to: ascii("cut2"), in: .root, flags: 0, for: vault.caller)
-        #expect(completion.moves == 1)
+        // Before the rename and after it.
+        #expect(completion.moves == 2)
+        try system.rename(
+            ascii("other"), in: .root, to: ascii("cut2"), in: .root, flags: linux_RENAME_EXCHANGE, for: vault.caller)
+        #expect(completion.moves == 4)
+        let cut = try system.lookUp(ascii("other"), in: .root).id
+        _ = try system.link(cut, as: ascii("link"), in: .root, for: vault.caller)
+        #expect(completion.moves == 6)
         system.completeEverything()
         #expect(!completion.isActive)
+        system.shutDown()
+    }
+
+    @Test("a directory that its owner has closed does not keep the end unclean for ever", .enabled(if: geteuid() == 0))
+    func closedDirectory() throws {
+        _ = try vault.directory("closed")
+        let path = try vault.backing("closed")
+        try end()
+        try #require(chmod(vault.path, 0o755) == 0 && chown(vault.path, 65534, 65534) == 0)
+        try #require(chmod(path, 0) == 0)
+        let system = try mount()
+        let done = Monitor(false)
+        let thread = try BackgroundThread {
+            // A thread of its own may have another user's rights.
+            _ = linux_become_user_on_thread(65534, 65534)
+            system.completeEverything()
+            done.update { $0 = true }
+        }
+        done.wait { $0 ? () : nil }
+        thread.join()
+        #expect(try #require(system.store.completion).isActive == false)
+        try #require(chown(vault.path, 0, 0) == 0)
         system.shutDown()
     }
 

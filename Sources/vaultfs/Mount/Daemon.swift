@@ -56,6 +56,7 @@ final class Daemon: Sendable {
                 request, contents, caches: session, announcer: announcer, logger: logger)
         } catch {
             session.cancel(isInPlace: place.isUnchanged)
+            contents.fileSystem.shutDown()
             throw error
         }
         let reporter = StatusReporter(
@@ -71,6 +72,7 @@ final class Daemon: Sendable {
         } catch {
             lock.stop()
             session.cancel(isInPlace: place.isUnchanged)
+            contents.fileSystem.shutDown()
             throw error
         }
     }

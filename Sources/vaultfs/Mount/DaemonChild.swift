@@ -16,6 +16,7 @@ enum DaemonChild {
         do {
             let daemon = try Daemon(
                 subject, request, secret: secret, guardian: guardian, isWanted: { !channel.isAbandoned })
+            ProcessSetup.leaveDirectory()
             try daemon.serve {
                 ProcessSetup.detach()
                 do {

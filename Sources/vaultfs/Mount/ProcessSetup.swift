@@ -73,10 +73,15 @@ enum ProcessSetup {
         for fd in inherited { close(fd) }
     }
 
-    /// Leaves the session, the directory and the terminal that the daemon was started from.
+    /// Leaves the directory that the daemon was started from, which could not be unmounted otherwise. Before the workers of a
+    /// mount start: each takes a copy of the working directory (unshare(2), CLONE_FS).
+    static func leaveDirectory() {
+        chdir("/")
+    }
+
+    /// Leaves the session and the terminal that the daemon was started from.
     static func detach() {
         setsid()
-        chdir("/")
         let null = open("/dev/null", O_RDWR | O_CLOEXEC)
         guard null >= 0 else { return }
         for standard in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO] { dup2(null, standard) }

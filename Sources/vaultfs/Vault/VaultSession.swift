@@ -79,10 +79,16 @@ final class VaultSession {
     }
 
     private func start(isReadOnly: Bool, readsCutFiles: Bool) throws -> VaultFileSystem {
-        let store = try Store(
-            root: directory.root, keyRing: keyRing, cacheSize: Self.cacheSize, isReadOnly: isReadOnly,
-            readsCutFiles: readsCutFiles, hold: directory.hold)
-        return try VaultFileSystem(store: store, gate: LockGate())
+        do {
+            let store = try Store(
+                root: directory.root, keyRing: keyRing, cacheSize: Self.cacheSize, isReadOnly: isReadOnly,
+                readsCutFiles: readsCutFiles, hold: directory.hold)
+            return try VaultFileSystem(store: store, gate: LockGate())
+        } catch {
+            // The note of a writer that has written nothing would pass for an unclean end.
+            if system == nil && !isReadOnly { directory.giveUpHold() }
+            throw error
+        }
     }
 
     /// One for each core.

@@ -39,14 +39,22 @@ struct VaultSubject: MountSubject {
         // Callers hold on to it for as long as this process serves; and every key follows from it.
         masterKey.forget()
         if !request.isReadOnly { try directory.claim() }
-        let store = try Store(
-            root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly,
-            followsWriter: request.isShared, accessTimes: request.accessTimes, hold: directory.hold)
+        let store: Store
+        let fileSystem: VaultFileSystem
+        do {
+            store = try Store(
+                root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly,
+                followsWriter: request.isShared, accessTimes: request.accessTimes, hold: directory.hold)
+            fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
+        } catch {
+            // The note of a writer that has written nothing would pass for an unclean end.
+            directory.giveUpHold()
+            throw error
+        }
         directory.hold?.onLoss.withLock {
             $0 = { log("vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it") }
         }
         let path = request.source
-        let fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
         // Now the journal's records are in place that can be.
         store.reportProblems(to: log)
         return MountContents(
