@@ -69,6 +69,24 @@ import VaultFormat
         }
     }
 
+    @Test(
+        "A search for data ends, also where bytes lie behind a last record that is a hole",
+        arguments: [true, false], [1, 32, 5000])
+    func behindHole(isSealed: Bool, count: Int) throws {
+        // The last record ends on the page before the one that is written.
+        let length = 300 * Self.c + 4096 - (128 + 300 * (Self.c + 32)) % 4096 - 32
+        let file = try fixture.create(in: try fixture.open())
+        try file.truncate(to: length)
+        if isSealed { #expect(try file.seal(ifStill: file.lengthMark, isDurable: true)) }
+        let size = try fixture.bytes().count
+        try #require(size % 4096 == 0)
+        let backing = try Descriptor(at: fixture.root.fd, ascii("file"), flags: O_WRONLY)
+        try pattern(count).withUnsafeBytes { try backing.write($0, at: UInt64(size)) }
+        let reader = try fixture.reopen(in: try fixture.open(isReadOnly: true))
+        let data = try reader.seek(from: 1_000_000, toHole: false)
+        if reader.length == length { #expect(data == nil) } else { #expect(try #require(data) <= length) }
+    }
+
     /// As the manual says under "Not detected", and no more.
     @Test(
         "Store-6: the length of an unsealed file is not authenticated: an extension by zeros, and a cut between chunks")

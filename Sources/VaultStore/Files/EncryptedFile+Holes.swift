@@ -118,7 +118,8 @@ extension EncryptedFile {
                     chunk = missing
                     continue
                 }
-                chunk = (data - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize)
+                // Data behind the end of the last record may begin before the next record would.
+                chunk = max(chunk + 1, (data - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize))
                 continue
             }
             if !toHole { return max(plaintextOffset, chunk * chunkSize) }
