@@ -148,7 +148,7 @@ let package = Package(
             name: "VaultTransferTests",
             dependencies: [
                 "vaultfs", "VaultTransfer", "VaultFileSystem", "VaultStore", "VaultFormat", "VaultCrypto",
-                "BackingStore", "TestSupport", system,
+                "BackingStore", "CLinux", "TestSupport", system,
             ],
             swiftSettings: settings),
         .testTarget(

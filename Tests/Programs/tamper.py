@@ -80,6 +80,12 @@ def cut_chunks(vault, path, count):
     os.truncate(vault.backing(path), 128 + int(count) * vault.record_size)
 
 
+def grow(vault, path, count):
+    """By a hole of `count` bytes of the backing file"""
+    backing = vault.backing(path)
+    os.truncate(backing, os.stat(backing).st_size + int(count))
+
+
 def extend(vault, path, count):
     with open(vault.backing(path), "ab") as file:
         file.write(vault.record(path, 0) * int(count))
@@ -183,7 +189,7 @@ def configuration(vault, _, pattern, replacement):
         file.write(changed)
 
 
-CHANGES = {f.__name__: f for f in (flip_record, flip_header, swap, take, zero, cut, cut_chunks, extend, set_class, move, copy_name,
+CHANGES = {f.__name__: f for f in (flip_record, flip_header, swap, take, zero, cut, cut_chunks, grow, extend, set_class, move, copy_name,
                                    respell, rename_flip, sidecar, directory_record, link, attribute, configuration)}
 
 if __name__ == "__main__":

@@ -1,0 +1,147 @@
+import Foundation
+import VaultFormat
+
+/// One state of a file as the vault's own program wrote it: the backing bytes, and the plaintext in them.
+struct TamperState {
+    let backing: [UInt8]
+    let plaintext: [UInt8]
+    let isSealed: Bool
+    let isSparse: Bool
+
+    init(backing: [UInt8], plaintext: [UInt8]) {
+        self.backing = backing
+        self.plaintext = plaintext
+        // Flags at 104 (FileFormat, File header).
+        isSealed = backing[104] & 1 != 0
+        isSparse = backing[104] & 2 != 0
+    }
+}
+
+/// What FileFormat promises of a backing file that anybody may have written, found without any cryptography: a header or a
+/// record is authentic if it is, byte for byte, one that was written for this file and this place.
+struct TamperModel {
+    /// What a reader must show.
+    struct Shown {
+        /// What stat(2) gives.
+        let length: Int
+        /// Where reads begin to fail because the header vouches for no more; `length` if it vouches for all.
+        let authenticLength: Int
+        /// Below `authenticLength`, chunk by chunk; nil for an error.
+        let chunks: [ArraySlice<UInt8>?]
+
+        /// All of the file; nil if any of it is an error.
+        var whole: [UInt8]? {
+            guard authenticLength == length else { return nil }
+            var bytes: [UInt8] = []
+            bytes.reserveCapacity(length)
+            for chunk in chunks {
+                guard let chunk else { return nil }
+                bytes += chunk
+            }
+            return bytes
+        }
+    }
+
+    private let layout: ChunkLayout
+    /// The states of each file, oldest first.
+    let files: [[TamperState]]
+    private let zeros: [UInt8]
+
+    init(layout: ChunkLayout, files: [[TamperState]]) {
+        self.layout = layout
+        self.files = files
+        zeros = [UInt8](repeating: 0, count: layout.recordSize)
+    }
+
+    /// - Parameter backing: of a vault whose last mount has ended properly.
+    /// - Returns: nil if the file cannot be opened.
+    func shown(_ backing: [UInt8]) -> Shown? {
+        guard backing.count >= 128 else { return nil }
+        let header = backing[..<128]
+        for states in files {
+            guard let state = states.first(where: { Self.isSame(header, $0.backing[..<128]) }) else { continue }
+            return shown(backing, state, states)
+        }
+        return nil
+    }
+
+    private func shown(_ backing: [UInt8], _ header: TamperState, _ states: [TamperState]) -> Shown? {
+        let length = Int(layout.plaintextLength(ofBackingSize: UInt64(backing.count)))
+        var authenticLength = length
+        if header.isSealed {
+            if length < header.plaintext.count { return nil }
+            authenticLength = header.plaintext.count
+        }
+        let count = Int(layout.chunkCount(ofLength: UInt64(authenticLength)))
+        let chunks = (0..<count).map { index -> ArraySlice<UInt8>? in
+            let rest = authenticLength - index * layout.chunkSize
+            return chunk(index, min(rest, layout.chunkSize), length: length, backing, header, states)
+        }
+        return Shown(length: length, authenticLength: authenticLength, chunks: chunks)
+    }
+
+    private func chunk(
+        _ index: Int, _ wanted: Int, length: Int, _ backing: [UInt8], _ header: TamperState, _ states: [TamperState]
+    ) -> ArraySlice<UInt8>? {
+        // As the backing size lays it out; else, as the last one of the sealed length.
+        let laidOut = Int(layout.plaintextSize(ofChunk: UInt64(index), length: UInt64(length)))
+        for size in Set([laidOut, wanted]).sorted(by: >) {
+            let record = record(index, size, backing)
+            if size == laidOut && header.isSparse && Self.isSame(record, zeros[..<record.count]) {
+                return zeros[..<wanted]
+            }
+            for state in states {
+                let here = Int(layout.plaintextSize(ofChunk: UInt64(index), length: UInt64(state.plaintext.count)))
+                guard here == size, Self.isSame(record, self.record(index, size, state.backing)),
+                    // A hole's zeros are no record.
+                    !Self.isSame(record, zeros[..<record.count])
+                else { continue }
+                let start = index * layout.chunkSize
+                return state.plaintext[start..<(start + wanted)]
+            }
+        }
+        return nil
+    }
+
+    /// Whether a file's content may be this after changes that bring nothing authentic to it: by the manual's words alone, as a
+    /// check of the model.
+    func isListed(_ whole: [UInt8], of file: Int) -> Bool {
+        guard let state = files[file].last else { return false }
+        let original = state.plaintext
+        // Sealed, it has its length. Unsealed, it may be cut between two chunks, or in a hole, and only with holes be extended.
+        if state.isSealed && whole.count != original.count { return false }
+        if !state.isSparse && (whole.count > original.count || !isChunkEnd(whole.count, original.count)) {
+            return false
+        }
+        var start = 0
+        while start < whole.count {
+            let end = min(start + layout.chunkSize, whole.count)
+            let isZero = Self.isSame(whole[start..<end], zeros[..<(end - start)])
+            let isOriginal = end <= original.count && Self.isSame(whole[start..<end], original[start..<end])
+            // A chunk may be zeroed in a file with holes.
+            if !isOriginal && !(state.isSparse && isZero) { return false }
+            start = end
+        }
+        return true
+    }
+
+    private func isChunkEnd(_ length: Int, _ originalLength: Int) -> Bool {
+        length == originalLength || length % layout.chunkSize == 0
+    }
+
+    private func record(_ index: Int, _ size: Int, _ backing: [UInt8]) -> ArraySlice<UInt8> {
+        let start = Int(layout.recordOffset(ofChunk: UInt64(index)))
+        return backing[start..<(start + size + 32)]
+    }
+
+    static func isSame(_ one: some Collection<UInt8>, _ other: some Collection<UInt8>) -> Bool {
+        guard one.count == other.count else { return false }
+        let result = one.withContiguousStorageIfAvailable { one in
+            other.withContiguousStorageIfAvailable { other in
+                guard let first = one.baseAddress, let second = other.baseAddress else { return true }
+                return memcmp(first, second, one.count) == 0
+            }
+        }
+        return (result ?? nil) ?? one.elementsEqual(other)
+    }
+}
