@@ -6,7 +6,10 @@ struct TransferArguments: ParsableArguments {
     @Flag(help: "Replace files that are there and differ; with --verify, also where only their contents do.")
     var overwrite = false
 
-    @Flag(help: "Then read everything back from disk, what was there already too, and compare it with the source.")
+    @Flag(
+        help:
+            "Then read everything back from disk, what was there already too, and compare it with the source; a wrong copy is removed."
+    )
     var verify = false
 
     @Flag(help: "Print JSON at the end.")
