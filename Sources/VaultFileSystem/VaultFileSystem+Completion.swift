@@ -29,12 +29,14 @@ extension VaultFileSystem {
         return Array(entries.reversed().joined(separator: [UInt8(ascii: "/")]))
     }
 
-    /// Notes a rename that the walk may miss something by: of what it completes, and of directories. Before the rename and
-    /// after it, for the walk may end between.
-    /// - Parameter target: what has the new name before, which RENAME_EXCHANGE moves too.
-    func noteMove(_ source: stat, _ target: stat?) {
-        guard let completion = store.completion else { return }
-        if Self.mayBeIncomplete(source) || target.map(Self.mayBeIncomplete) == true { completion.noteMove() }
+    /// Runs `body`, a rename of `objects`. The walk may miss what it completes, or a directory, that is moved meanwhile.
+    func moving<Result>(
+        _ objects: @autoclosure () throws(StoreError) -> [stat], _ body: () throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        guard let completion = store.completion, try objects().contains(where: Self.mayBeIncomplete) else {
+            return try body()
+        }
+        return try completion.moving(body)
     }
 
     /// Completes everything in the vault: the body of a thread. While the vault is locked it waits.
@@ -46,7 +48,7 @@ extension VaultFileSystem {
         for _ in 0..<Self.mostWalks {
             let moves = completion.moves
             guard walk(completion, passage) else { return }
-            if completion.moves == moves { return completion.finish() }
+            if completion.finish(ifStill: moves) { return }
         }
     }
 

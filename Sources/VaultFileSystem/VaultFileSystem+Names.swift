@@ -97,12 +97,12 @@ extension VaultFileSystem {
     ) throws(StoreError) -> NodeEntry {
         let node = try nodes.node(id)
         try admitFound(node)
-        // The walk may have passed by the new name when the old one goes.
-        store.completion?.noteMove()
-        defer { store.completion?.noteMove() }
         return try make(name, in: parent) { (directory) throws(StoreError) in
             try atName(of: node) { (oldDirectory, entry) throws(StoreError) in
-                try directory.link(name, to: entry, in: oldDirectory, owner: caller.owner)
+                // The walk may have passed by the new name when the old one goes.
+                try moving([try oldDirectory.status(of: entry)]) { () throws(StoreError) in
+                    try directory.link(name, to: entry, in: oldDirectory, owner: caller.owner)
+                }
             }
         }
     }
@@ -188,10 +188,12 @@ extension VaultFileSystem {
         if let target, target.st_mode & S_IFMT == S_IFDIR, flags == 0 { keepIfInUse(target) }
         let going = target.flatMap { openIfJournaled(newEncoded.entry, $0, in: newDirectory) }
         let pin = target.flatMap { pinIfKnown(newEncoded.entry, $0, in: newDirectory) }
-        noteMove(source, target)
-        defer { noteMove(source, target) }
         do throws(StoreError) {
-            try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
+            // Exchanged, the other moves too.
+            let other = flags == linux_RENAME_EXCHANGE ? target : nil
+            try moving([source, other].compactMap(\.self)) { () throws(StoreError) in
+                try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
+            }
         } catch {
             if let target { nodes.find(target)?.opening.withLock { $0.removedDirectory = nil } }
             throw error

@@ -16,8 +16,9 @@ package final class Completion: Sendable {
         var isRunning = false
         /// Everything has been looked at: a file without a header is damage again.
         var isOver = false
-        /// Number of renames that a walk may have missed something by.
+        /// Number of renames that a walk may have missed something by, and of those under way.
         var moves = 0
+        var moving = 0
     }
 
     /// Milliseconds between two looks at whether the vault is still locked.
@@ -171,16 +172,29 @@ package final class Completion: Sendable {
         return !isStopping
     }
 
-    /// Notes a rename of something that a walk under way may miss at both places.
-    package func noteMove() {
-        state.access { $0.moves += 1 }
+    /// Runs `body`, which renames something that a walk under way may miss at both places.
+    package func moving<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+        state.access { $0.moving += 1 }
+        defer {
+            state.access { state in
+                state.moving -= 1
+                state.moves += 1
+            }
+        }
+        return try body()
     }
 
+    /// Renames so far, to be given to `finish`.
     package var moves: Int { state.access { $0.moves } }
 
     /// Notes that everything has been looked at and completed, durably: the vault's end will be a clean one.
-    package func finish() {
-        state.update { $0.isOver = true }
-        hold.noteCompletion()
+    /// - Parameter moves: the renames before the walk began. Returns false if there were others since.
+    package func finish(ifStill moves: Int) -> Bool {
+        let isOver = state.update { state in
+            if state.moves == moves && state.moving == 0 { state.isOver = true }
+            return state.isOver
+        }
+        if isOver { hold.noteCompletion() }
+        return isOver
     }
 }
