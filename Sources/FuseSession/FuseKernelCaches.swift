@@ -13,7 +13,7 @@ final class FuseKernelCaches: @unchecked Sendable {
     private let newest: NameDropping
     /// Whether one notification reaches all names (kernels from 6.16 on).
     let knowsEpochs: Bool
-    /// Whether the kernel frees inodes when asked (kernels from 6.18 on).
+    /// True if the kernel frees inodes on request (kernels from 6.18 on).
     private let freesInodes: Bool
     /// Inodes that one thread drops while others drop more.
     private static let share = 2000
@@ -28,14 +28,16 @@ final class FuseKernelCaches: @unchecked Sendable {
         freesInodes = newest >= .byFreeingInodes && Self.free([], session) == 0
     }
 
-    /// FUSE_NOTIFY_INC_EPOCH: every name that was returned before is looked up again before it is used. Returns errno.
+    /// Sends FUSE_NOTIFY_INC_EPOCH. The kernel then looks up every earlier name again before it uses it. Returns
+    /// errno.
     private static func startEpoch(_ session: OpaquePointer) -> Int32 {
         notify(session, code: 8, [])
     }
 
-    /// FUSE_NOTIFY_PRUNE: the kernel lets go of each inode's names and, if nobody uses it, of the inode. Returns errno.
+    /// Sends FUSE_NOTIFY_PRUNE. The kernel drops each inode's names, and the inode itself if nobody uses it. Returns
+    /// errno.
     private static func free(_ inodes: ArraySlice<UInt64>, _ session: OpaquePointer) -> Int32 {
-        // struct fuse_notify_prune_out: the count, as two numbers of 32 bits, and a spare.
+        // struct fuse_notify_prune_out: the count (32 bits), padding (32 bits) and a spare field (64 bits).
         notify(session, code: 9, [UInt64(inodes.count), 0] + inodes)
     }
 
@@ -103,7 +105,8 @@ final class FuseKernelCaches: @unchecked Sendable {
 
     func freeInodes(_ inodes: [UInt64]) {
         guard freesInodes else { return }
-        // The answer to a lookup may have gone out just before the lock: it is no failure that one is not known.
+        // The kernel may not know an inode yet, if the reply to its lookup was sent just before the lock. This
+        // is no failure.
         for start in stride(from: 0, to: inodes.count, by: Self.share) {
             _ = Self.free(inodes[start..<min(start + Self.share, inodes.count)], session)
         }
@@ -121,10 +124,10 @@ final class FuseKernelCaches: @unchecked Sendable {
         return (isExpired ? "expired" : "invalidated", failures)
     }
 
-    /// Drops names one by one. The kernel takes a name that is not expired out of the tree altogether: its inode is freed if
-    /// nobody uses it, and what is in use, such as a program's working directory, is outside of the tree until somebody
-    /// looks it up again.
-    /// - Parameter expiring: names that may be in use are expired, if the kernel can do that.
+    /// Drops names one by one. A name is expired or invalidated. The kernel removes an invalidated name from its tree,
+    /// and frees the inode if nobody uses it. An inode in use, such as a program's working directory, stays outside the tree until
+    /// somebody looks it up again.
+    /// - Parameter expiring: true to expire names that may be in use, if the kernel can do that.
     private func dropEach(_ names: [KnownName], expiring: Bool) -> (isExpired: Bool, failures: [String]) {
         var failures: [String] = []
         var isExpired = expiring

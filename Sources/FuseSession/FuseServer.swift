@@ -27,13 +27,14 @@ final class FuseServer: Sendable {
     let pendingOpens = PendingOpens()
     let refusals = RepeatedRefusals()
     let crew = WorkerCrew()
-    /// `max_read` of the mount options, in bytes; 0 if none was given.
+    /// `max_read` of the mount options, in bytes. 0 if none was given.
     let maximumRead: UInt32
-    /// The INIT flags of `linux_fuse_offered_flags`, to be added to libfuse's reply to that request.
+    /// The INIT flags from `linux_fuse_offered_flags` that are added to libfuse's reply to that request.
     let offeredFlags = Atomic<UInt32>(0)
-    /// Of all node ids: a file handle from another mount of the same vault leads to nothing in this one.
+    /// The generation of all node ids. It is random, so a file handle from another mount of the same vault leads to
+    /// nothing in this one.
     let generation = UInt64(UInt32.random(in: 1...UInt32.max))
-    /// True once the kernel has been told to send the longer SETXATTR request.
+    /// True once the INIT reply asks the kernel to send the longer SETXATTR request.
     let extendsSetxattr = Atomic<Bool>(false)
     /// Told of damage.
     let onDamage = Mutex<(@Sendable (String) -> Void)?>(nil)
@@ -182,8 +183,9 @@ struct Request {
         return try fileSystem.attributes(NodeID(rawValue: id)).st_uid == uid
     }
 
-    /// Clears the set-group-ID bit after an access ACL was set, if the kernel asks for it (FUSE_SETXATTR_EXT): the daemon
-    /// may keep the bit, and the caller may not. The kernel holds the inode's lock, so nobody changes the mode between.
+    /// Clears the set-group-ID bit after an access ACL was set, if the kernel asks for it (FUSE_SETXATTR_EXT). The
+    /// daemon has the right to keep the bit, but the caller does not. The kernel holds the inode's lock, so nobody
+    /// changes the mode in between.
     func clearSetGroupIDIfAsked(_ id: fuse_ino_t) throws(StoreError) {
         guard linux_fuse_kills_setgid(server.worker.setxattrFlags) != 0 else { return }
         let mode = try fileSystem.attributes(NodeID(rawValue: id)).st_mode
@@ -197,7 +199,7 @@ struct Request {
         try fileSystem.dropSetID(NodeID(rawValue: id)) { caller(withGroups: true) }
     }
 
-    /// Answers a read that failed: later, if the kernel asks for the same again and again.
+    /// Answers a read that failed, with a delay if the kernel repeats the same read again and again.
     func refuse(read id: fuse_ino_t, at offset: off_t, _ error: StoreError) throws(StoreError) {
         let thread = fuse_req_ctx(raw).pointee.pid
         let read = RepeatedRefusals.Read(

@@ -14,7 +14,7 @@ extension FuseSession {
                 let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
                 let flags = server.offeredFlags.load(ordering: .relaxed)
                 if flags != 0, linux_fuse_take_flags(parts, count, flags) != 0 {
-                    // Before the kernel has the reply: from then on it sends requests accordingly.
+                    // Set this before the kernel has the reply, because it sends longer requests from then on.
                     server.extendsSetxattr.store(linux_fuse_extends_setxattr(flags) != 0, ordering: .relaxed)
                     server.offeredFlags.store(0, ordering: .relaxed)
                 }

@@ -20,7 +20,8 @@ package final class FuseSession: @unchecked Sendable {
     private let caches: FuseKernelCaches
     /// Taken by who uses the session from outside of `run`, which may just be ending.
     private let hasEnded = Mutex(false)
-    /// Whether a request has been answered through the mount; nil before either is known.
+    /// True once a request was answered through the mount. False if the session ended before that. Nil until either
+    /// happens.
     private let firstAnswer = Monitor<Bool?>(nil)
     private let messages = LibraryMessages()
 
@@ -34,8 +35,8 @@ package final class FuseSession: @unchecked Sendable {
     /// Interrupts a worker's read of /dev/fuse; its handler does nothing.
     private static let wakeSignal = SIGURG
 
-    /// Mounts. When this returns, programs see the mount and their requests wait for `run`. Until the first answer, what
-    /// libfuse writes to stderr is kept for the error.
+    /// Mounts. When this returns, programs see the mount and their requests wait for `run`. Until the first answer,
+    /// libfuse's messages are kept for the error instead of going to stderr.
     package init(fileSystem: any FileSystem, options: MountOptions, logger: Logger) throws(MountError) {
         let server = FuseServer(fileSystem: fileSystem, options: options, logger: logger)
         self.server = server
@@ -130,7 +131,7 @@ package final class FuseSession: @unchecked Sendable {
         let request = try? BackgroundThread { [self] in requestFirstAnswer() }
         if request == nil { endEarly() }
         let isAnswering = firstAnswer.wait { $0 }
-        let reason = messages.last ?? "it ended before its first answer, and the log says why"
+        let reason = messages.last ?? "the mount ended before its first answer, see the log"
         messages.restore()
         if isAnswering { whenAnswering() }
         for thread in threads { thread.join() }
@@ -145,7 +146,7 @@ package final class FuseSession: @unchecked Sendable {
             // Before the sealing, which may take a while: who still asks is to be told that the mount has gone.
             cancel(isInPlace: isInPlace)
         }
-        // It waits for an answer at most until the connection has ended.
+        // The thread waits for its answer no longer than until the connection has ended.
         request?.join()
         whenClosed()
         server.fileSystem.shutDown()
@@ -153,11 +154,12 @@ package final class FuseSession: @unchecked Sendable {
         if !isAnswering { throw MountError(reason: "cannot mount at \(mountpoint): \(reason)") }
     }
 
-    /// Asks for the root's attributes, as a program does. The kernel has none yet, and they are given out in every state.
+    /// Asks for the root's attributes, as a program does. The kernel does not have them yet, so it sends a request.
+    /// The file system returns them in every state.
     private func requestFirstAnswer() {
         var status = stat()
         let isAnswered = mountpoint.withPlatformString { stat($0, &status) } == 0
-        // Unmounted meanwhile, the path leads to the bare directory.
+        // After an unmount the path leads to the bare directory.
         let isOurs = isAnswered && server.requests.total > 0
         firstAnswer.update { if $0 == nil { $0 = isOurs } }
         if !isOurs { endEarly() }

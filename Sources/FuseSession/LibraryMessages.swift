@@ -7,13 +7,13 @@ internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// The messages of libfuse and fusermount3 on the way to a mount, for our own one line of error. Any thread; one mount at
-/// a time.
+/// The messages of libfuse and fusermount3 during a mount, for our own one-line error. Any thread. One mount at a
+/// time.
 final class LibraryMessages: Sendable {
-    /// All that was said. libfuse may say a line in pieces.
+    /// All messages so far. libfuse can log one line in several pieces.
     private static let said = Mutex<[UInt8]>([])
 
-    /// Takes in what libfuse says, until `restore`.
+    /// Captures libfuse's messages until `restore`.
     func capture() {
         Self.said.withLock { $0 = [] }
         fuse_set_log_func { _, format, arguments in
@@ -55,7 +55,7 @@ final class LibraryMessages: Sendable {
     /// The last line said, without the program's name.
     var summary: String { last ?? "no reason given" }
 
-    /// The same; nil if nothing was said.
+    /// The same, or nil if there was no message.
     var last: String? {
         let lines = Self.said.withLock { $0 }.split(separator: UInt8(ascii: "\n"))
         guard let line = lines.last.map({ String(decoding: $0, as: UTF8.self) }) else { return nil }

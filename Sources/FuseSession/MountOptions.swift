@@ -28,7 +28,7 @@ package struct MountOptions: Sendable {
         self.sourceName = sourceName
     }
 
-    /// `max_read=N` of the options, in bytes; 0 if there is none. The last one counts, as for libfuse.
+    /// The value of `max_read=N` in the options, in bytes. 0 if there is none. The last one counts, as in libfuse.
     var maximumRead: UInt32 {
         fuseOptions.last { $0.hasPrefix("max_read=") }.flatMap { UInt32($0.dropFirst("max_read=".count)) } ?? 0
     }
@@ -48,9 +48,10 @@ package enum NameDropping: Int, Comparable, Sendable {
     case invalidating
     /// One name at a time, each looked up again before it is used (kernels from 6.2 on).
     case expiring
-    /// All at once (kernels from 6.16 on); names of closed files one at a time too, which frees their inodes.
+    /// All at once (kernels from 6.16 on). Names of closed files are also dropped one at a time, which frees their
+    /// inodes.
     case byEpoch
-    /// All at once, and the kernel frees the inodes that nobody uses (kernels from 6.18 on).
+    /// All at once, and the kernel frees inodes that nobody uses (kernels from 6.18 on).
     case byFreeingInodes
 
     package static func < (left: NameDropping, right: NameDropping) -> Bool { left.rawValue < right.rawValue }

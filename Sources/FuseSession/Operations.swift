@@ -56,11 +56,12 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
         FUSE_CAP_DONT_MASK | FUSE_CAP_POSIX_ACL | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_READ
         | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO
         | FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_CACHE_SYMLINKS
-    // Not taken:
-    // - Writes kept back in the kernel: what a program was told is written would die with the daemon.
-    // - Splice: one copy fewer, three system calls more.
-    // - FUSE_CAP_ASYNC_DIO: the kernel drops cached pages when it submits an O_DIRECT write, not when the write is done.
-    //   A buffered read in between keeps the old data for good (xfstests generic/451; libfuse's passthrough_ll too).
+    // Not requested:
+    // - Write-back caching in the kernel: acknowledged writes would be lost if the daemon dies.
+    // - Splice: it saves one copy but costs three more system calls.
+    // - FUSE_CAP_ASYNC_DIO: the kernel drops cached pages when it submits an O_DIRECT write, not when the write is
+    //   done. A buffered read in between keeps the old data for good (xfstests generic/451). libfuse's passthrough_ll
+    //   has the same fault.
     connection.pointee.want = connection.pointee.capable & UInt32(wanted)
     if let userdata {
         let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
@@ -71,7 +72,7 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
         // Without FUSE_HANDLE_KILLPRIV_V2 the kernel asks for security.capability before each write.
         let message = server.worker.message
         server.offeredFlags.store(linux_fuse_offered_flags(message.mem, message.size), ordering: .relaxed)
-        // libfuse ends the session if this is not what `-o max_read=N` said (do_init in fuse_lowlevel.c).
+        // libfuse ends the session if this differs from `-o max_read=N` (do_init in fuse_lowlevel.c).
         connection.pointee.max_read = server.maximumRead
     }
     connection.pointee.max_write = FuseServer.maximumWrite

@@ -2,12 +2,12 @@ internal import BackingStore
 internal import CFuse
 internal import Glibc
 
-/// Answers reads that fail again and again with a delay.
+/// Delays the answers to reads that fail again and again.
 ///
-/// The kernel retries a page fault for ever if it comes from mmap(2) with MAP_POPULATE or from mlock(2) and the read fails:
-/// `filemap_fault` of mm/filemap.c returns VM_FAULT_RETRY whatever the error was, and `__mm_populate` of mm/gup.c begins
-/// anew (seen on 6.18: 50,000 requests a second). No errno ends that, only an unlock or SIGKILL. With the delay it costs
-/// next to nothing. Any thread.
+/// The kernel retries a page fault for ever if its read fails and it comes from mlock(2), or from mmap(2) with
+/// MAP_POPULATE. `filemap_fault` of mm/filemap.c returns VM_FAULT_RETRY for every error, and `__mm_populate` of
+/// mm/gup.c starts again (seen on 6.18: 50,000 requests a second). No errno ends the retries, only an unlock or
+/// SIGKILL does. With the delay they cost next to nothing. Any thread.
 final class RepeatedRefusals: Sendable {
     /// The refused read of one thread.
     struct Read: Hashable {
@@ -18,14 +18,14 @@ final class RepeatedRefusals: Sendable {
 
     private struct Refusal {
         var count: Int
-        /// Milliseconds of CLOCK_MONOTONIC.
+        /// Time of the latest refusal, in milliseconds of CLOCK_MONOTONIC.
         var last: Int
     }
 
     private struct Answer {
         var request: fuse_req_t
         var errno: Int32
-        /// Milliseconds of CLOCK_MONOTONIC.
+        /// Time of the answer, in milliseconds of CLOCK_MONOTONIC.
         var due: Int
     }
 
@@ -35,7 +35,7 @@ final class RepeatedRefusals: Sendable {
         var isStopping = false
     }
 
-    /// So many refusals of the same read, none longer than a second after the one before, are answered at once.
+    /// Number of refusals of the same read that are answered at once, if each follows the last one within a second.
     private static let answeredAtOnce = 32
     private static let successionMilliseconds = 1000
     private static let delayMilliseconds = 20
@@ -44,7 +44,7 @@ final class RepeatedRefusals: Sendable {
 
     private let state = Monitor(State())
 
-    /// Notes a refused read. Returns whether its answer is to be delayed.
+    /// Notes a refused read. Returns true if its answer must be delayed.
     func isRepeated(_ read: Read, at now: Int = monotonicMilliseconds()) -> Bool {
         state.access { state in
             if let known = state.refusals[read], now - known.last <= Self.successionMilliseconds {
@@ -60,7 +60,7 @@ final class RepeatedRefusals: Sendable {
         }
     }
 
-    /// Has `run` answer the request with this error, after the delay.
+    /// Makes `run` answer the request with this error after the delay.
     func answerLater(_ request: fuse_req_t, _ errno: Int32) {
         let answer = Answer(
             request: request, errno: errno, due: monotonicMilliseconds() + Self.delayMilliseconds)
@@ -71,12 +71,12 @@ final class RepeatedRefusals: Sendable {
         if isStopping { fuse_reply_err(request, errno) }
     }
 
-    /// Has `run` answer at once what is left, and end.
+    /// Makes `run` answer the remaining requests at once, and end.
     func stop() {
         state.update { $0.isStopping = true }
     }
 
-    /// The body of a thread that gives the answers, until `stop`.
+    /// Gives the delayed answers until `stop`. The body of a thread.
     func run() {
         while true {
             guard let due = state.wait(for: { $0.isStopping ? .some(nil) : $0.answers.first.map { .some($0.due) } })

@@ -6,9 +6,9 @@ package protocol KernelCaches: Sendable {
     /// Drops the pages and attributes of inodes, writing dirty mapped pages back first, which comes to us as requests.
     /// Returns what could not be dropped, for people.
     func dropInodes(_ inodes: [UInt64]) -> [String]
-    /// Has the kernel free inodes that nobody uses, and their names with them: until then root reaches them by a file handle
-    /// (open_by_handle_at(2)). An inode in use stays, and so do the directories above it.
-    /// - Parameter inodes: each before the directory that it is in.
+    /// Makes the kernel free inodes that nobody uses, together with their names. Until then root can reach them by a
+    /// file handle (open_by_handle_at(2)). An inode in use stays, and so do the directories above it.
+    /// - Parameter inodes: ordered so that each comes before the directory that contains it.
     func freeInodes(_ inodes: [UInt64])
     /// Drops every name the kernel has, or makes it ask before it uses one.
     /// - Parameter names: all that it may have, for kernels that must be told one by one.

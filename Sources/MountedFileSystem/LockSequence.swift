@@ -13,7 +13,7 @@ struct LockSequence {
     private let started = ContinuousClock.now
     /// Whether something has waited for the store for longer than a lock does.
     private var isStoreSilent = false
-    /// Those that were dropped, each before the directory that it is in.
+    /// The inodes that were dropped, each before the directory that contains it.
     private var inodes: [UInt64] = []
     /// Milliseconds for the rest, once the store has not answered; and for making durable what was written.
     private static let impatience = 1000
@@ -115,8 +115,8 @@ struct LockSequence {
         for failure in failures { receipt.fail(failure) }
     }
 
-    /// After the purge, since it takes longer: the inodes that it frees hold no more than names and attributes, which
-    /// nobody but root reaches by then.
+    /// Frees inodes. This comes after the purge, because it takes longer. By then these inodes hold only names and
+    /// attributes, which only root can reach.
     private mutating func freeInodes() {
         _ = bounded("names and attributes of closed files") { @Sendable [locker, inodes] in
             locker.caches.freeInodes(inodes)

@@ -15,8 +15,8 @@ package protocol LockableFileSystem: AnyObject, Sendable {
     var openHandles: Int { get }
     var writingHandles: Int { get }
 
-    /// Every inode of which the kernel may have pages or attributes that a lock takes away: those with open files first,
-    /// and each of the others before the directory that it is in.
+    /// Every inode whose pages or attributes the kernel may have and a lock must drop. Inodes with open files come
+    /// first. Each of the others comes before the directory that contains it.
     func inodesToDrop() -> [UInt64]
     /// Every name under which the kernel may know something.
     func knownNames() -> [KnownName]

@@ -4,11 +4,12 @@ package import Glibc
 internal import Synchronization
 internal import SystemPackage
 
-/// All nodes that the kernel knows, by inode and by node id. Any thread; the mutex is held for book-keeping only, never for
-/// a system call.
+/// All nodes that the kernel knows, by inode and by node id. Any thread. The mutex is held for book-keeping only,
+/// never during a system call.
 ///
-/// Node ids count up from the root's and are never used again. A file handle (name_to_handle_at(2)) that a program made of
-/// one, and kept, leads to nothing once the kernel has forgotten the node, and tells nothing of this process's memory.
+/// Node ids count up from the root's id and are never used again. A program can keep a file handle
+/// (name_to_handle_at(2)), which contains a node id. Such a handle leads to nothing once the kernel has forgotten the
+/// node, and reveals nothing about this process's memory.
 package final class NodeTable<Item: TableNode>: Sendable {
     private typealias State = NodeTableState
 
@@ -21,8 +22,8 @@ package final class NodeTable<Item: TableNode>: Sendable {
         state.withLock { $0.add(root) }
     }
 
-    /// The node with this id.
-    /// - Throws: `ESTALE` if there is none: the kernel names only nodes that it holds.
+    /// Returns the node with this id.
+    /// - Throws: `ESTALE` if there is none. The kernel itself uses only ids of nodes that it holds.
     package func node(_ id: NodeID) throws(StoreError) -> Item {
         if id == .root { return root }
         guard let node = state.withLock({ $0.byID[id.rawValue] }) else { throw .system(.staleNFSFileHandle) }
@@ -102,7 +103,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
         state.withLock { _ in node.references += 1 }
     }
 
-    /// The kernel has dropped `count` of its lookups of the node with this id. Never the root, which stays.
+    /// Takes back `count` of the kernel's lookups of the node with this id. Does nothing for the root, which stays.
     package func forget(_ id: NodeID, count: Int) {
         state.withLock { state in
             guard id != .root, let node = state.byID[id.rawValue] else { return }
@@ -111,7 +112,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// The same for a node that was retained, or looked up by ourselves.
+    /// Takes back `count` references to a node that was retained, or that the daemon itself looked up.
     package func forget(_ node: Item, count: Int) {
         state.withLock { state in
             node.references -= count
@@ -158,7 +159,8 @@ package final class NodeTable<Item: TableNode>: Sendable {
         state.withLock { state in state.byID.values.map { item($0) } }
     }
 
-    /// The same, each before the directory that it is in: first what is no directory, then the deepest directories.
+    /// All nodes that the kernel holds, each before the directory that contains it. Directories come last, the
+    /// deepest first.
     package var allLeavesFirst: [Item] {
         state.withLock { state in
             var files: [Item] = []
@@ -175,7 +177,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// The number of directories above a node. Names that were changed behind our back may lead in a circle.
+    /// The number of directories above a node, at most PATH_MAX. Names changed behind our back can form a circle.
     private func depth(of node: TableNode) -> Int {
         var depth = 0
         var current = node

@@ -21,9 +21,10 @@ package struct Statistics: Codable, Sendable, Equatable {
     /// Names and attributes left out because they do not authenticate, each time they were met.
     package var hiddenNames: UInt64
     package var filesSealed: UInt64
-    /// Files without a header, and directories without a record, that were completed as empty ones after an unclean end; and
-    /// whether the walk that does so is not at its end.
+    /// Files without a header, and directories without a record, that were completed as empty ones after an unclean
+    /// end.
     package var completedObjects: UInt64
+    /// True while the walk that completes them is not done.
     package var isCompleting: Bool
     /// Files and directories that the kernel knows.
     package var nodes: Int

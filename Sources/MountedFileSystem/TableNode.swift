@@ -1,14 +1,14 @@
 internal import BackingStore
 public import Glibc
 
-/// A file, directory, link or special file that the kernel knows. Each kind of file system makes its own of it (hence open: no other
-/// class can be inherited from in another module).
+/// A file, directory, link or special file that the kernel knows. Each kind of file system derives its own class from
+/// it. The class is open because only such a class can be inherited from in another module.
 open class TableNode: @unchecked Sendable {
     // @unchecked: `names`, `references` and `isDetached` are touched only under the node table's mutex.
     package final let key: NodeKey
     /// S_IFMT of the mode: what the object is never changes.
     package final let kind: mode_t
-    /// By which the kernel calls the node; the table gives it once, before anybody else has the node.
+    /// The id that the kernel uses for the node. The table sets it once, before any other code has the node.
     final var id: UInt64 = 0
     /// Out of the table: its last name is gone, its inode number may belong to another.
     package final internal(set) var isDetached = false

@@ -52,7 +52,8 @@ package final class Node: TableNode, @unchecked Sendable {
         }
     }
 
-    /// True once the object is known to have no pack of attributes. Held while attributes are read or changed.
+    /// True once the object is known to have no pack of attributes. The mutex is held while attributes are read or
+    /// changed.
     let hasNoPack = Mutex(false)
 
     /// Held while the file is opened, so that there is one `EncryptedFile` and no two.

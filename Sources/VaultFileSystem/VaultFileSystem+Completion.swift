@@ -5,9 +5,9 @@ internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// Files without a header and directories without a record, which an unclean end has left (`Completion`).
+/// Completes files without a header and directories without a record that an unclean end has left (`Completion`).
 extension VaultFileSystem {
-    /// How often the tree is gone through while things in it are moved.
+    /// Maximum number of walks through the tree. A walk is repeated if something in the tree was moved meanwhile.
     private static let mostWalks = 3
 
     /// Completes a file or directory that is being opened, if it lacks its header or record.
@@ -39,7 +39,7 @@ extension VaultFileSystem {
         return try completion.moving(body)
     }
 
-    /// Completes everything in the vault: the body of a thread. While the vault is locked it waits.
+    /// Completes everything in the vault. Waits while the vault is locked. The body of a thread.
     func completeEverything() {
         guard let completion = store.completion, completion.begin() else { return }
         defer { completion.end() }
@@ -52,8 +52,8 @@ extension VaultFileSystem {
         }
     }
 
-    /// Goes through the tree once. Returns false if it was stopped, or something could not be looked at: the next mount goes
-    /// on then.
+    /// Walks through the tree once. Returns false if the walk was stopped or could not look at something. The next
+    /// mount then starts again.
     private func walk(_ completion: Completion, _ passage: LockGate.Passage) -> Bool {
         guard var walk = try? BackingWalk(root: store.root, isIgnored: isIgnored) else { return false }
         var isComplete = true
@@ -65,7 +65,7 @@ extension VaultFileSystem {
                 return isPausing || gate.state != .unlocked
             }
             guard goesOn else { return false }
-            // As a request: a lock waits for it before it wipes keys.
+            // The walk counts as a request here, so a lock waits for it before it wipes keys.
             gate.enter(passage)
             defer { gate.leave(passage) }
             guard gate.state == .unlocked else { continue }
@@ -74,7 +74,7 @@ extension VaultFileSystem {
                 try complete(object, completion, walk)
                 found = nil
             } catch {
-                // The same again once the keys are back.
+                // Try the same object again once the keys are back.
                 isPausing = error == .locked
                 found = isPausing ? object : nil
                 if !isPausing && !isIgnored(object.entry, object.directory, error) { isComplete = false }
@@ -90,7 +90,7 @@ extension VaultFileSystem {
             object.entry, in: object.directory, shownPath: walk.path(of: object.entry), in: store)
     }
 
-    /// Whether it is worth a closer look.
+    /// Returns true if the object may be incomplete and needs a closer look.
     private static func mayBeIncomplete(_ status: stat) -> Bool {
         switch status.st_mode & S_IFMT {
         case S_IFDIR: true
@@ -99,8 +99,8 @@ extension VaultFileSystem {
         }
     }
 
-    /// Whether it does not matter that an entry cannot be looked at: it has gone, it is no name of the vault's, or its owner
-    /// has closed it to themselves. Waiting for the latter would keep the walk from ending at any mount.
+    /// Returns true if a failure to look at an entry does not matter: the entry no longer exists, is not a name of the vault,
+    /// or its owner has closed it to themselves. With the last one no walk of any mount would end.
     private func isIgnored(_ entry: [UInt8], _ directory: Descriptor, _ error: StoreError) -> Bool {
         if [.system(.noSuchFileOrDirectory), .system(.permissionDenied), .system(.notPermitted)].contains(error) {
             return true

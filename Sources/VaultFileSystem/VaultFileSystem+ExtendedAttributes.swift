@@ -58,7 +58,7 @@ extension VaultFileSystem {
         // Without a user attribute there is no need for the keys.
         guard let firstUser = stored.firstIndex(where: Self.isUser) else { return passedThrough(stored[...]) }
         return try withEncrypted(node) { (attributes) throws(StoreError) in
-            // Read again: they may have moved to the pack.
+            // Read the names again, because they may have moved to the pack.
             let users = try ExtendedAttributes(try pinForAttributes(node)).names().filter(Self.isUser)
             let (names, damaged) = try attributes.names(ofStored: users)
             store.counters.hiddenNames.count(damaged)
@@ -111,7 +111,7 @@ extension VaultFileSystem {
         }
     }
 
-    /// Calls `body` with the encrypted attributes of a file or directory, which no other thread uses meanwhile.
+    /// Calls `body` with the encrypted attributes of a file or directory. No other thread uses them meanwhile.
     private func withEncrypted<Result>(
         _ node: Node, _ body: (inout EncryptedAttributes) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
@@ -119,7 +119,7 @@ extension VaultFileSystem {
         let pinned = try pinForAttributes(node)
         return try node.hasNoPack.withLock { (hasNoPack) throws(StoreError) -> Result in
             var attributes = EncryptedAttributes(pinned, codec, mayHavePack: !hasNoPack)
-            // Another machine may make one at any time.
+            // Beside a writer on another machine, that machine can make a pack at any time.
             defer { hasNoPack = !attributes.mayHavePack && !store.followsWriter }
             return try body(&attributes)
         }

@@ -24,9 +24,9 @@ extension VaultFileSystem: LockableFileSystem {
         _ = refusedLookups.removeAll()
     }
 
-    /// Every inode of which the kernel may have pages or attributes that a lock takes away. The root's attributes are
-    /// told in every state. Those with open files come first: one with many pages takes long, and is not to be left to
-    /// the end, when the other threads have nothing more to do. The others come before the directories that they are in.
+    /// Every inode whose pages or attributes the kernel may have and a lock must drop. The root's attributes are
+    /// returned in every state. Inodes with open files come first: one with many pages takes long, and at the end the
+    /// other threads have nothing more to do. Each of the others comes before the directory that contains it.
     package func inodesToDrop() -> [UInt64] {
         var (open, others): ([UInt64], [UInt64]) = ([], [])
         for node in nodes.allLeavesFirst where node !== nodes.root {
@@ -42,7 +42,7 @@ extension VaultFileSystem: LockableFileSystem {
         return open + others
     }
 
-    /// False only for a file that no program has open; the sealer may have it. Does not wait, as above.
+    /// False only for a file that no program has open. The sealer may have it open. Does not wait, as above.
     private func mayBeInUse(_ node: Node) -> Bool {
         if node.isDirectory { return true }
         let handles = node.opening.withLockIfAvailable { $0.file?.openHandles.load(ordering: .acquiring) ?? 0 }
@@ -81,7 +81,7 @@ extension VaultFileSystem: LockableFileSystem {
         while current !== nodes.root {
             guard let name = nodes.name(of: current), let plaintext = plaintextName(name) else { return nil }
             path = [UInt8(ascii: "/")] + plaintext + path
-            // Names that were changed behind our back may lead in a circle.
+            // Names changed behind our back can form a circle.
             if path.count > Int(PATH_MAX) { return nil }
             current = name.parent
         }

@@ -129,10 +129,11 @@ package final class VaultFileSystem: Sendable {
         return result
     }
 
-    /// The length of an open file, which only this daemon changes; of any other, by the backing size. If a record waits in the
-    /// journal and cannot be put in place, or if some are missing, only the opened file knows where it ends.
+    /// Returns a file's plaintext length. An open file knows it, because only this daemon changes it. For any other
+    /// file the backing size gives it. If a record waits in the journal and cannot be put in place, or if records are
+    /// missing, only the opened file knows where it ends.
     private func plaintextLength(of node: Node, _ status: stat) -> UInt64 {
-        // The backing file may have been extended since it was opened, which reads do not follow.
+        // The backing file may have been extended since it was opened. Reads do not follow such an extension.
         if !store.followsWriter, let file = node.openFile { return file.length }
         if store.isReadOnly, store.hasJournaledRecords || store.readsCutFiles, let file = try? openFile(node) {
             return file.length

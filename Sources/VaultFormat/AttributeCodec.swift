@@ -10,7 +10,7 @@ package struct AttributeCodec: Sendable {
     /// Bytes by which a stored value is longer than the value.
     package static let valueOverhead = 17
 
-    /// The stored name of the pack. What follows the prefix is shorter than any encrypted name.
+    /// The stored name of the pack. The part after the prefix is shorter than any encrypted name.
     package static let packName: [UInt8] = Array("user.vaultfs.pack".utf8)
 
     static let userPrefix: [UInt8] = Array("user.".utf8)
@@ -76,7 +76,7 @@ package struct AttributeCodec: Sendable {
         return Array(plaintext.dropFirst())
     }
 
-    /// The stored form of a pack, or nil if it is larger than a stored attribute can be.
+    /// Returns the stored form of a pack, or nil if it is larger than a stored attribute can be.
     package func seal(pack: AttributePack) throws(FormatError) -> [UInt8]? {
         guard let plaintext = pack.serialized(overhead: Self.tagSize) else { return nil }
         return try cryptography("pack of attributes") { () throws(CryptoError) in
@@ -84,7 +84,7 @@ package struct AttributeCodec: Sendable {
         }
     }
 
-    /// The pack stored under `packName`. Throws `malformed` or `doesNotAuthenticate`.
+    /// Opens the pack stored under `packName`. Throws `malformed` or `doesNotAuthenticate`.
     package func open(pack stored: [UInt8]) throws(FormatError) -> AttributePack {
         guard stored.count > Self.tagSize else {
             throw FormatError(.malformed, "pack of attributes: \(stored.count) bytes cannot be one")
@@ -110,7 +110,7 @@ package struct AttributeCodec: Sendable {
         return inner
     }
 
-    /// True if a name without `user.` can be that of an attribute, on its own or in a pack.
+    /// Returns true if a name without `user.` can be that of an attribute, on its own or in a pack.
     static func isStorable<Name: Collection<UInt8>>(inner: Name) -> Bool {
         !inner.isEmpty && !inner.contains(0) && !inner.starts(with: reservedPrefix)
             && storedPrefix.count + Base64URL.encodedCount(inner.count + tagSize) <= maximumNameLength

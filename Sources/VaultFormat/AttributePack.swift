@@ -1,7 +1,7 @@
 /// Several `user.*` attributes of one object in one stored attribute (FileFormat, Extended attributes).
 ///
-/// Plaintext: 0x00, then for each attribute, by rising name, the size of N (1 byte) ‖ N ‖ the size of the value (2 bytes) ‖
-/// the value. N is the name without `user.`.
+/// Plaintext: 0x00, then the attributes in ascending order of N. Each is the size of N (1 byte) ‖ N ‖ the size of the
+/// value (2 bytes) ‖ the value. N is the name without `user.`.
 package struct AttributePack: Sendable, Equatable {
     private struct Entry: Sendable, Equatable {
         var name: [UInt8]
@@ -12,7 +12,7 @@ package struct AttributePack: Sendable, Equatable {
     package static let maximumStoredSize = 64 << 10
     private static let version: UInt8 = 0
 
-    /// By rising name, each name once.
+    /// In ascending order of the names, each name once.
     private var entries: [Entry] = []
 
     package init() {}
@@ -22,8 +22,8 @@ package struct AttributePack: Sendable, Equatable {
     /// Full plaintext names, `user.…`.
     package var names: [[UInt8]] { entries.map { AttributeCodec.userPrefix + $0.name } }
 
-    /// The value or nil, by the full plaintext name. A new value replaces an old one. A name that the format cannot hold
-    /// must not be set.
+    /// The value under a full plaintext name, or nil. A new value replaces an old one. A name that the format cannot
+    /// hold must not be set.
     package subscript(name: [UInt8]) -> [UInt8]? {
         get {
             let inner = name.dropFirst(AttributeCodec.userPrefix.count)
@@ -38,7 +38,7 @@ package struct AttributePack: Sendable, Equatable {
         }
     }
 
-    /// The first index whose name is not below `inner`.
+    /// The index of the first entry whose name is not below `inner`.
     private func index(of inner: ArraySlice<UInt8>) -> Int {
         var range = entries.startIndex..<entries.endIndex
         while !range.isEmpty {
@@ -54,7 +54,7 @@ package struct AttributePack: Sendable, Equatable {
         index < entries.endIndex && entries[index].name.elementsEqual(inner)
     }
 
-    /// The plaintext, or nil if it does not fit a stored attribute.
+    /// Returns the plaintext, or nil if it does not fit a stored attribute.
     func serialized(overhead: Int) -> [UInt8]? {
         let size = entries.reduce(1) { $0 + 3 + $1.name.count + $1.value.count }
         guard size + overhead <= Self.maximumStoredSize else { return nil }
@@ -69,7 +69,7 @@ package struct AttributePack: Sendable, Equatable {
         return bytes
     }
 
-    /// Reads a plaintext. Throws `malformed` unless it is laid out exactly as the format says.
+    /// Parses a plaintext. Throws `malformed` unless its layout is exactly that of the format.
     init(parsing bytes: [UInt8]) throws(FormatError) {
         guard bytes.first == Self.version else { throw Self.malformed }
         var rest = bytes.dropFirst()
@@ -78,7 +78,7 @@ package struct AttributePack: Sendable, Equatable {
                 let low = sizes.first, let high = sizes.last,
                 let value = Self.take(Int(high) << 8 | Int(low), from: &rest)
             else { throw Self.malformed }
-            // A name that could not have been set, or not in this order.
+            // Refuse a name that could not have been set, or not in this order.
             guard AttributeCodec.isStorable(inner: name),
                 entries.last.map({ $0.name.lexicographicallyPrecedes(name) }) ?? true
             else { throw Self.malformed }

@@ -1,12 +1,12 @@
-/// The slots on which a secret is tried. `vaultfs.json` may be an attacker's, so their cost is bounded in total.
+/// The slots on which a secret is tried. `vaultfs.json` may come from an attacker, so the total cost is bounded.
 package struct SlotChoice: Sendable {
-    /// The most work done on slots that nobody allowed by name, as the sum of N·r·p: 64 slots of the standard cost, or 8 of the
-    /// costliest that vaultfs makes. About half a minute.
+    /// Maximum work for slots that the user did not explicitly allow, as the sum of N·r·p. It allows 64 slots of the
+    /// standard cost, or 8 of the highest cost that vaultfs makes, and takes about half a minute.
     package static let maximumWork = 64 * ScryptCost.standard.work
 
-    /// The id of the only slot to try. Nil: all slots of the secret's kind, the cheapest first.
+    /// The id of the only slot to try. If nil, all slots of the secret's kind are tried, the cheapest first.
     package var only: Int?
-    /// True if every slot is tried, whatever it costs.
+    /// True to try every slot, whatever it costs.
     package var allowsCostly = false
     /// The id of a slot whose cost does not count. It is tried first.
     package var known: Int?
@@ -17,8 +17,9 @@ package struct SlotChoice: Sendable {
         self.known = known
     }
 
-    /// Returns the slots of one kind in the order in which they are tried, and those that would exceed the bound.
-    /// - Parameter isUsable: false for a slot that may not be used now. A secret may have a newer one.
+    /// Returns the slots of one kind in the order in which they are tried, and the slots that would exceed the bound.
+    /// - Parameter isUsable: false for a slot that may not be used now. It is tried last, because the secret may have
+    ///   a newer one.
     func order(
         _ slots: [KeySlot], kind: SlotKind, isUsable: (KeySlot) -> Bool
     ) -> (tried: [KeySlot], leftOut: [KeySlot]) {

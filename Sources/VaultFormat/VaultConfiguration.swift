@@ -85,9 +85,10 @@ package struct VaultConfiguration: Sendable, Equatable {
             slots: slots, mac: try expectedMac(key: configurationKey))
     }
 
-    /// Tries `secret` on the slots of its kind, the cheapest first, and those that may not be used at `now` last: a secret may
-    /// have a newer slot. Nil: it opens none. Throws `doesNotAuthenticate` when it opens one but the MAC does not verify: the
-    /// file was changed by someone without a key. Throws `tooCostly` when it opens none of those that were tried.
+    /// Tries `secret` on the slots of its kind, the cheapest first. Slots that may not be used at `now` are tried
+    /// last, because the secret may have a newer slot. Returns nil if the secret opens no slot. Throws
+    /// `doesNotAuthenticate` if it opens one but the MAC does not verify. Then someone without a key has changed the
+    /// file. Throws `tooCostly` if it opens none of the slots that were tried, and others were left out.
     /// - Parameter onTry: called before each derivation.
     package func openMasterKey(
         with secret: SlotSecret, at now: Int64 = .min, choice: SlotChoice = SlotChoice(),

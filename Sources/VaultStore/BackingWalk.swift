@@ -4,28 +4,28 @@ package import Glibc
 internal import SystemPackage
 internal import VaultFormat
 
-/// Goes through every object of a vault whose backing entry may be a name, in depth, following no link. No key is needed: the
-/// names are looked at as the store has them. One thread's.
+/// Visits every object of a vault whose backing entry may be a name, depth first, following no link. It needs no key,
+/// because it looks only at the stored names. Used by one thread.
 package struct BackingWalk {
     /// An entry of a directory.
     package struct Found {
         package let entry: [UInt8]
         package let directory: Descriptor
-        /// What fstatat(2) gives of it.
+        /// The result of fstatat(2) for the entry.
         package let status: stat
     }
 
     /// False once something could not be read.
     package private(set) var isComplete = true
-    /// Whether it does not matter that an entry cannot be read.
+    /// Returns true if a failure to read an entry does not matter.
     private let isIgnored: (_ entry: [UInt8], _ directory: Descriptor, StoreError) -> Bool
     /// From the root to the directory being read.
     private var path: [(entry: [UInt8], reader: DirectoryReader)]
-    /// The directory that was returned last, in which the walk goes on.
+    /// The directory that was returned last. The walk continues in it.
     private var next: Found?
 
-    /// - Parameter isIgnored: whether it does not matter that an entry cannot be read.
-    /// - Throws: openat(2)'s error, of the root.
+    /// - Parameter isIgnored: returns true if a failure to read an entry does not matter.
+    /// - Throws: the error of openat(2) for the root.
     package init(
         root: Descriptor, isIgnored: @escaping (_ entry: [UInt8], _ directory: Descriptor, StoreError) -> Bool
     ) throws(StoreError) {
@@ -39,7 +39,7 @@ package struct BackingWalk {
         Array((path.dropFirst().map(\.entry) + [entry]).joined(separator: [UInt8(ascii: "/")]))
     }
 
-    /// The next entry; nil at the end. What a directory holds comes after the directory.
+    /// Returns the next entry, or nil at the end. A directory comes before its content.
     package mutating func nextEntry() -> Found? {
         if let entered = next {
             next = nil

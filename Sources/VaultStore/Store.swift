@@ -23,7 +23,7 @@ package final class Store: Sendable {
     package let epochWatch: EpochWatch?
     let journal: Journal
     private let hold: VaultHold?
-    /// Nil unless this store writes after an unclean end.
+    /// Completes the remains of an unclean end. Nil unless this store writes after one.
     package let completion: Completion?
     package let sealer: Sealer
     /// The store's allocation unit in bytes: within it, a file grows without needing space.

@@ -20,9 +20,10 @@ package enum VaultError: Error, Equatable, Sendable {
     case wrongSecret(FilePath, SlotKind)
     /// The vault has no slot of this kind.
     case noSlot(FilePath, SlotKind)
-    /// The secret opens none of the slots that were tried, and trying the others takes too long; which.
+    /// The secret opens none of the slots that were tried, and trying the others takes too long. The text is the
+    /// reason.
     case tooCostly(FilePath, String)
-    /// There is no slot of this id that takes such a secret.
+    /// No slot has this id and takes such a secret.
     case noSuchSlot(FilePath, id: Int, SlotKind)
     /// The secret is right, but its slot is past its date.
     case slotExpired(FilePath, id: Int, expires: String)
@@ -70,7 +71,8 @@ extension VaultError: CustomStringConvertible {
         case .tooCostly(let path, let reason):
             "\(path.shown): \(reason): name the slot with --slot, or try all with --allow-costly"
         case .noSuchSlot(let path, let id, let kind):
-            "\(path.shown): slot \(id) is not there or takes no \(kind == .recovery ? "recovery key" : kind.rawValue); 'vaultfs slot list' shows the slots"
+            "\(path.shown): slot \(id) does not exist or takes no "
+                + "\(kind == .recovery ? "recovery key" : kind.rawValue); 'vaultfs slot list' shows the slots"
         case .slotExpired(let path, let id, let expires):
             "\(path.shown): slot \(id) expired at \(expires): renew it with the secret of another, by 'vaultfs slot change'"
         case .clockSetBack(let path, let id, let clock, let seen):

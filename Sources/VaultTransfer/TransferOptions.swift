@@ -13,8 +13,8 @@ package struct TransferOptions: Sendable {
     package var dropsSpecial = false
     /// Nothing is written: what is there is compared with the source.
     package var isComparing = false
-    /// Time (CLOCK_REALTIME_COARSE) at which the copying began whose result is compared. A file changed since and not equal to
-    /// its source is one that was copied wrong: it is removed. Any other is somebody else's, and stays.
+    /// Time (CLOCK_REALTIME_COARSE) at which the copying began whose result is compared. A file that changed since
+    /// then and differs from its source was copied wrong, and is removed. Any other file is not ours, and stays.
     package var copiedSince: timespec?
     /// A directory that is neither transferred nor put into: the vault, where it lies in the source or at the destination.
     package var leftOut: stat?
@@ -24,7 +24,7 @@ package struct TransferOptions: Sendable {
     /// Notes that copying begins now.
     package mutating func beginCopying() {
         var now = timespec()
-        // The clock that the kernel stamps files with (current_time in fs/inode.c).
+        // The kernel stamps files with this clock (current_time in fs/inode.c).
         clock_gettime(CLOCK_REALTIME_COARSE, &now)
         copiedSince = now
     }

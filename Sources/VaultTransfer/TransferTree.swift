@@ -32,7 +32,7 @@ package protocol TransferTree: Sendable {
     func open(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Content
     /// In bytes.
     func length(of content: Content) throws(StoreError) -> UInt64
-    /// Where reads begin to fail because a sealed length ends there; `.max` where no length is exceeded.
+    /// The offset from which reads fail because a sealed length ends there. `.max` if no length is exceeded.
     func authenticLength(of content: Content) -> UInt64
     /// The first run of data at or after an offset; nil where only a hole is left. It may end beyond the file.
     func data(in content: Content, from offset: UInt64) throws(StoreError) -> Range<UInt64>?

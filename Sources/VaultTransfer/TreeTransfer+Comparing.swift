@@ -21,7 +21,7 @@ extension TreeTransfer {
                 count { $0.different += 1 }
                 let isRemoved = removeWrongCopy(existing, of: object, in: directory)
                 return observer.failed(
-                    object.path, reason + (isRemoved ? ": the copy is removed, the same command makes it again" : ""))
+                    object.path, reason + (isRemoved ? ": the copy was removed, run the same command again" : ""))
             }
         case S_IFLNK:
             let target = try reading { () throws(StoreError) in try source.linkTarget(of: object.item) }
@@ -32,7 +32,7 @@ extension TreeTransfer {
         count { $0.files += 1 }
     }
 
-    /// Takes a file that this transfer has copied, and that is not its source's, from under its name. Returns whether it did.
+    /// Removes a file that this transfer has copied and that differs from its source. Returns true if it was removed.
     private func removeWrongCopy(
         _ existing: Destination.Item, of object: SourceObject<Source.Item>, in directory: Directory
     ) -> Bool {
@@ -43,7 +43,7 @@ extension TreeTransfer {
             try destination.remove(object.name, in: directory.destination)
             return true
         } catch {
-            // It has been reported, and is not the source's.
+            // The difference is reported in any case.
             return false
         }
     }

@@ -44,7 +44,8 @@ extension TreeTransfer {
         _ take: (UnsafeRawBufferPointer, UInt64) throws(TransferFailure) -> Void
     ) throws(TransferFailure) {
         var offset: UInt64 = 0
-        // Not unit by unit: whoever writes the vault's directory can make a tail as long as a file can be.
+        // Report the tail as one range. Someone who can write the vault's directory can make it as long as a file can
+        // be.
         let end = options.savesDamaged ? source.authenticLength(of: content) : .max
         while let run = try reading({ () throws(StoreError) in try source.data(in: content, from: offset) }) {
             offset = run.lowerBound

@@ -11,7 +11,8 @@ package final class HlsIndex: Sendable {
 
     /// - Parameters:
     ///   - root: the source, opened O_RDONLY|O_DIRECTORY.
-    ///   - maximumSegments: the most that are kept of all playlists, in some 500 bytes each.
+    ///   - maximumSegments: maximum number of segments that are kept for all playlists together, in about 500 bytes
+    ///     each.
     package init(root: Descriptor, maximumSegments: Int = 1 << 19) {
         tree = HlsTree(root)
         state = Mutex(HlsState(maximumClaims: maximumSegments))

@@ -112,10 +112,11 @@ struct HlsReading {
 
     // MARK: claims
 
-    /// The number of claims that `forEachClaim` may pass on.
+    /// The maximum number of claims that `forEachClaim` passes on.
     var maximumClaimCount: Int { targets.count { $0 != nil } }
 
-    /// Passes on what it says of its files: nothing where it is no media playlist. One by one: there may be half a million.
+    /// Passes on each claim about a file, one by one, because there may be half a million. A media playlist has
+    /// claims, any other has none.
     func forEachClaim(_ body: (Target, HlsClaim) -> Void) {
         guard let playlist else { return }
         let directory = HlsURI.directory(of: record.path)

@@ -1,9 +1,9 @@
 /// A playlist of HTTP Live Streaming (RFC 8216), as far as decryption needs it: what it refers to, how that is encrypted,
 /// and which parts of its text are different once it is not. All else is bytes that are kept.
 package struct Playlist: Sendable {
-    /// Bytes.
+    /// Maximum size, in bytes.
     package static let maximumSize = 16 << 20
-    /// References. Each takes some 100 bytes while the playlist is read.
+    /// Maximum number of references. Each takes about 100 bytes while the playlist is read.
     package static let maximumReferences = 1 << 19
 
     package enum Kind: Sendable {

@@ -40,7 +40,8 @@ struct PlaylistParser {
         if playlist.fault == nil { playlist.fault = PlaylistError(line: line, text: text) }
     }
 
-    /// The playlist without any reference. What follows may have keys, so this is a fault in any case.
+    /// Returns the playlist without references, as a fault. The unread rest may have keys, so this is a fault in any
+    /// case.
     private func cut(_ line: Int) -> Playlist {
         var result = Playlist(text: [])
         result.fault = PlaylistError(line: line, text: "more than \(Playlist.maximumReferences) segments")

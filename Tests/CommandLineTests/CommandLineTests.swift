@@ -69,7 +69,7 @@ import VaultStore
         ("read_only", "unknown mount option 'read_only'"), ("idlelock", "unknown mount option 'idlelock'"),
         ("password=secret", "unknown mount option 'password'"), ("key=x", "unknown mount option 'key'"),
         ("fsname", "mount option 'fsname' needs a value: fsname=…"),
-        ("max_read=many", "mount option max_read='many' is not a number of bytes from 4096 on"),
+        ("max_read=many", "mount option max_read='many' is not a byte count of at least 4096"),
         ("passphrase=secret", "unknown mount option 'passphrase'"),
         ("nosymfollow", "unknown mount option 'nosymfollow'"),
         ("remount", "a mount cannot be changed: unmount it, and mount it anew"),

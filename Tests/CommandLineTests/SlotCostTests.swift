@@ -8,7 +8,7 @@ import Testing
 
     init() throws { place = try SlotPlace() }
 
-    /// Adds 60 slots of a minute each. No key is needed.
+    /// Adds 60 slots that take a minute each. No key is needed.
     private func addCostlySlots() throws {
         var object = try #require(JSONSerialization.jsonObject(with: place.configuration) as? [String: Any])
         let slots = try #require(object["slots"] as? [[String: Any]])
@@ -55,7 +55,7 @@ import Testing
         let missing = try place.run(["verify", place.vault] + place.opening + ["--slot", "77"])
         for (result, id) in [(recovery, 2), (missing, 77)] {
             #expect(result.exitCode == 2, "\(result)")
-            #expect(result.errors.contains("slot \(id) is not there or takes no passphrase"), "\(result)")
+            #expect(result.errors.contains("slot \(id) does not exist or takes no passphrase"), "\(result)")
         }
         let both = try place.run(["verify", place.vault] + place.opening + ["--slot", "1", "--allow-costly"])
         #expect(both.exitCode == 2, "\(both)")

@@ -3,9 +3,9 @@ import Testing
 
 @testable import FuseSession
 
-/// The reasons that libfuse gives, as a user reads them.
+/// The reasons that libfuse gives, as shown to a user.
 @Suite(.enabled(if: FuseDevice.isUsable, "/dev/fuse is not here")) struct LibraryMessagesTests {
-    @Test("a line that libfuse logs in pieces is whole")
+    @Test("a line that libfuse logs in pieces is shown whole")
     func pieces() throws {
         let vault = try VaultUnderTest()
         #expect(throws: MountError(reason: "cannot mount: unknown option(s): `-o no_such_option'")) {

@@ -49,7 +49,7 @@ struct NameDroppingTests {
     }
 
     @Test(
-        "a file handle of what nobody uses leads to nothing after a lock",
+        "after a lock, a file handle of an unused object leads to nothing",
         .enabled(if: Products.isRoot, "takes root"), arguments: ways)
     func handles(way: NameDropping, told: String) throws {
         let vault = try VaultUnderTest()
@@ -74,7 +74,7 @@ struct NameDroppingTests {
         let reached = found.filter { $0 != "ESTALE" }.map {
             String($0.split(separator: " ")[0].dropFirst(vault.mountpoint.count))
         }
-        // What a program holds stays, and so do the directories above it. Older kernels keep all directories.
+        // An object that a program holds stays, and so do the directories above it. Older kernels keep all directories.
         let directories = way < .byFreeingInodes ? ["/a", "/a/b", "/a/b/d", "/a/b/d/c"] : []
         #expect(Set(reached) == Set(["/held", "/held/open"] + (way == .invalidating ? [] : directories)))
         #expect(found.count == 10)

@@ -5,7 +5,7 @@ import Testing
 struct RepeatedRefusalsTests {
     private let read = RepeatedRefusals.Read(thread: 1, node: 2, offset: 3)
 
-    @Test("only a thread that asks for the same again and again waits")
+    @Test("only a thread that repeats the same read again and again waits")
     func repeated() {
         let refusals = RepeatedRefusals()
         let others = [
@@ -18,11 +18,11 @@ struct RepeatedRefusalsTests {
         for other in others { #expect(!refusals.isRepeated(other, at: 31_000)) }
         #expect(refusals.isRepeated(read, at: 32_000))
         #expect(refusals.isRepeated(read, at: 33_000))
-        // After a pause it is asked anew.
+        // After a pause the count starts again.
         #expect(!refusals.isRepeated(read, at: 34_001))
     }
 
-    @Test("more reads than are remembered are delayed, until others have not been refused for long")
+    @Test("more reads than can be remembered are delayed, while the others are recent")
     func memory() {
         let refusals = RepeatedRefusals()
         for offset in 0..<RepeatedRefusals.memory {

@@ -2,9 +2,9 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Extended attributes, where the store has little room for them.
+    /// Extended attributes on a store that has little room for them.
     @Suite struct Attributes {
-        @Test("a hundred small attributes fit where they fit the store", .enabled(if: Products.isRoot, "takes root"))
+        @Test("a hundred small attributes fit if they fit the store", .enabled(if: Products.isRoot, "takes root"))
         func many() throws {
             let vault = try VaultUnderTest(on: .ext4)
             try vault.mount()

@@ -19,16 +19,16 @@ extension MountTests {
             #expect(try vault.account.run(["ls", "-A", vault.mountpoint]).output.isEmpty)
         }
 
-        @Test("a mount that cannot answer a request is none", .enabled(if: Products.isRoot, "takes root"))
+        @Test("a mount that cannot answer a request fails", .enabled(if: Products.isRoot, "takes root"))
         func unanswered() throws {
             let vault = try VaultUnderTest()
             let result = try vault.tryMount(
                 launcher: [Products.python, Products.program("without_call.py"), "unshare"])
             #expect(result.exitCode == 7)
-            let reason = "it ended before its first answer, and the log says why"
+            let reason = "the mount ended before its first answer, see the log"
             #expect(result.errors == "vaultfs: cannot mount at \(vault.mountpoint): \(reason)\n")
             #expect(try !vault.isMounted())
-            // Nothing of it stays in the way.
+            // Its remains do not block the next mount.
             try vault.mount()
             try vault.unmount()
         }
@@ -128,7 +128,7 @@ extension MountTests {
             ).start()
             defer { process.kill(SIGKILL) }
             try poll("the mount") { try vault.isMounted() }
-            // An unmount before the first answer is a failure of the mount.
+            // An unmount before the first answer counts as a failed mount.
             try vault.account.run(["stat", vault.mountpoint]).succeeded()
             Products.countMount()
             #expect(process.wait(timeout: .milliseconds(1)) == nil)

@@ -13,7 +13,7 @@ extension MountTests {
         }
 
         @Test(
-            "pages that are brought in all at once and cannot be read", .enabled(if: Products.isRoot, "takes root"))
+            "MAP_POPULATE and mlock(2) on pages that cannot be read", .enabled(if: Products.isRoot, "takes root"))
         func populate() throws {
             try Setting.rootOnTmpfs.vault(initialise: false).lockProgram("populate.py", [])
         }

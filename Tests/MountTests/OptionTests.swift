@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Words of `-o`, by what they do.
+    /// Mount options (`-o`), tested by their effect.
     @Suite struct Options {
         /// Runs a check of mount_options.py under each list of options in turn.
         private func expect(
@@ -48,7 +48,7 @@ extension PlainMountTests {
                 ], preparing: true)
         }
 
-        @Test("what may be executed", arguments: Settings.accounts)
+        @Test("exec and noexec: programs in the mount", arguments: Settings.accounts)
         func exec(setting: Setting) throws {
             let vault = try prepared(setting.account(), on: setting.store)
             try expect(vault, "exec", [("", "ran"), ("noexec", "EACCES"), ("noexec,exec", "ran")])
@@ -65,7 +65,7 @@ extension PlainMountTests {
             try expect(vault, "dev", [("", "EACCES"), ("dev", "1"), ("dev,nodev", "EACCES")])
         }
 
-        @Test("who is let in", .enabled(if: Products.isRoot, "takes root"))
+        @Test("allow_other and allow_root: access by other users", .enabled(if: Products.isRoot, "takes root"))
         func others() throws {
             let vault = try prepared(on: .tmpfs)
             let visitor = try #require(Account.visitor)
@@ -75,14 +75,14 @@ extension PlainMountTests {
         }
 
         @Test(
-            "sync: what is written is on the store when write(2) returns", .enabled(if: Products.isRoot, "takes root"))
+            "sync: written data is on the store when write(2) returns", .enabled(if: Products.isRoot, "takes root"))
         func sync() throws {
             let vault = try VaultUnderTest(on: .ext4)
             try expect(
                 vault, "sync", [("", "delayed"), ("async", "delayed"), ("sync", "durable"), ("sync,async", "delayed")])
         }
 
-        @Test("nonempty: a directory that holds something is mounted over")
+        @Test("nonempty: a mount over a directory that is not empty")
         func nonEmpty() throws {
             let vault = try VaultUnderTest()
             try Data().write(to: URL(filePath: "\(vault.mountpoint)/file"))
@@ -91,7 +91,7 @@ extension PlainMountTests {
             #expect(try !FileManager.default.contentsOfDirectory(atPath: vault.mountpoint).contains("file"))
         }
 
-        @Test("what has no effect is refused", arguments: Settings.accounts)
+        @Test("options without an effect are refused", arguments: Settings.accounts)
         func refused(setting: Setting) throws {
             let vault = try setting.vault()
             for option in ["dirsync", "remount,ro"] {

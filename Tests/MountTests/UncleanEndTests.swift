@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// What a power cut leaves: a new name is on disk, and the header or record of what it names is not.
+    /// The state after a power cut: a new name is on disk, but the header or record of its object is not.
     @Suite struct UncleanEnds {
         private static let note = "1 00000000-0000-0000-0000-000000000000 4711 here 1 1\n"
 
@@ -11,7 +11,7 @@ extension PlainMountTests {
         private func cut(note: String = note) throws -> VaultUnderTest {
             let vault = try VaultUnderTest()
             try vault.mount()
-            // A database that is not closed: its -wal and -shm stay.
+            // The database is not closed, so its -wal and -shm stay.
             let script = """
                 set -e; cd \(vault.mountpoint); mkdir profile profile/new
                 sqlite3 profile/db 'PRAGMA journal_mode=WAL; CREATE TABLE t(x); INSERT INTO t VALUES(1);' \
@@ -30,7 +30,7 @@ extension PlainMountTests {
             try vault.account.run(["sqlite3", "\(vault.mountpoint)/profile/db", "SELECT count(*) FROM t"])
         }
 
-        @Test("a database whose -shm has no header is opened with its rows; verify notes it before, and nothing after")
+        @Test("a database whose -shm has no header opens with its rows, and verify notes it only before")
         func database() throws {
             let vault = try cut()
             let before = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
@@ -51,7 +51,7 @@ extension PlainMountTests {
             #expect(try vault.read().exitCode == 0)
         }
 
-        @Test("after a clean end, and on a read-only mount, it stays an error", arguments: [true, false])
+        @Test("incomplete objects stay errors after a clean end and on a read-only mount", arguments: [true, false])
         func refused(isClean: Bool) throws {
             let vault = try cut(note: isClean ? "\n" : Self.note)
             try vault.mount(isClean ? [] : ["-o", "ro"])
@@ -63,7 +63,7 @@ extension PlainMountTests {
             #expect(verify.exitCode == (isClean ? Failure.damageFound.rawValue : 0), "\(verify)")
         }
 
-        @Test("an import keeps the mark; verify --repair completes what is left, and the vault's end is clean")
+        @Test("an import leaves the end unclean, and verify --repair makes it clean")
         func repaired() throws {
             let vault = try cut()
             try Data("x".utf8).write(to: URL(fileURLWithPath: "\(vault.plain)/file"))

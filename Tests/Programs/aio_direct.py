@@ -1,5 +1,5 @@
-"""Asynchronous O_DIRECT writes (io_submit(2)) with buffered readers beside them: once a write has returned, a buffered read
-gives what it wrote, and never what was there before. After xfstests' generic/451.
+"""Makes asynchronous O_DIRECT writes (io_submit(2)) beside buffered readers. Once a write has returned, a buffered read must
+return the new data, and never the old. Modelled on xfstests' generic/451.
 
 aio_direct.py DIRECTORY [ROUNDS]"""
 
@@ -25,7 +25,7 @@ def call(number, *arguments):
 
 
 class Writer:
-    """One file, all of whose blocks are written at once."""
+    """Writes all blocks of one file at once."""
 
     def __init__(self, path):
         self.fd = os.open(path, os.O_RDWR | os.O_DIRECT)
@@ -80,7 +80,7 @@ def main(directory, rounds=400):
             data = os.pread(buffered, BLOCK * BLOCKS, 0)
             if data != bytes([byte]) * (BLOCK * BLOCKS):
                 wrong = next(n for n, found in enumerate(data) if found != byte)
-                sys.exit(f"round {number}: byte {wrong} is {data[wrong]}, {byte} was written")
+                sys.exit(f"round {number}: byte {wrong} is {data[wrong]}, but {byte} was written")
     finally:
         for pid in readers:
             os.kill(pid, signal.SIGKILL)

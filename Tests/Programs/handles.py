@@ -1,5 +1,5 @@
-"""Takes a file handle (name_to_handle_at(2)) of everything below TREE and prints "ready". When the file GO is there, prints what
-the kernel gives for each (open_by_handle_at(2) with O_PATH): path and size without asking the daemon, or the error. By root.
+"""Takes a file handle (name_to_handle_at(2)) of everything below TREE and prints "ready". When the file GO exists, opens each
+handle (open_by_handle_at(2) with O_PATH) and prints its path and size without asking the daemon, or the error. Needs root.
 
 handles.py TREE GO"""
 
@@ -32,7 +32,7 @@ def look(tree, handle):
         return errno.errorcode[ctypes.get_errno()]
     status = ctypes.create_string_buffer(256)
     error = libc.statx(fd, b"", AT_STATX_DONT_SYNC | AT_EMPTY_PATH, STATX_SIZE, status)
-    # stx_size of struct statx lies at 40.
+    # stx_size is at offset 40 of struct statx.
     size = "unknown" if error else int.from_bytes(status.raw[40:48], sys.byteorder)
     path = os.readlink(f"/proc/self/fd/{fd}")
     os.close(fd)

@@ -1,4 +1,4 @@
-"""mount_options.py CHECK MOUNT BACKING: prints what a mount option does: the same words for the same effect."""
+"""mount_options.py CHECK MOUNT BACKING: prints the effect of a mount option. The same effect gives the same words."""
 
 import errno
 import fcntl
@@ -29,7 +29,7 @@ def entries(path):
 
 
 def prepare():
-    """A script, a program that is set-user-ID, a null device, a file and a directory whose access times would move."""
+    """Makes a script, a set-user-ID program, a null device, and a file and a directory whose access times would move."""
     with open(here("script"), "w") as file:
         file.write("#!/bin/sh\necho ran\n")
     os.chmod(here("script"), 0o755)
@@ -44,20 +44,20 @@ def prepare():
 
 
 def old():
-    """relatime moves the access time of what was written since it was read last."""
+    """Makes the last write later than the last read, so that relatime moves the access time."""
     for name in ("times/file", "times"):
         os.utime(here(name), (1_000_000_000, 1_100_000_000))
 
 
 def times():
-    """Reads the file and lists the directory; which backing access times have moved?"""
+    """Reads the file, lists the directory, and checks which backing access times have moved."""
     directory = next(p for p in entries(backing) if stat.S_ISDIR(os.lstat(p).st_mode))
     before = os.stat(directory).st_atime
     with open(here("times/file")) as opened:
         opened.read()
     os.listdir(here("times"))
     moved = ["directory"] if os.stat(directory).st_atime != before else []
-    # Only now: to look for the file lists the backing directory.
+    # Not earlier, because the search for the file lists the backing directory.
     file = entries(directory)[0]
     moved += ["file"] if os.stat(file).st_atime != 1_000_000_000 else []
     print("moved:", *sorted(moved))

@@ -1,5 +1,5 @@
-"""The kernel brings all pages of a mapping in at once (MAP_POPULATE, mlock(2)) while they cannot be read. It asks for ever, so the
-program waits. That must cost the daemon next to nothing, and an unlock, or SIGKILL, must end it.
+"""Makes the kernel read all pages of a mapping at once (MAP_POPULATE, mlock(2)) while they cannot be read. The kernel repeats
+its requests for ever, so the program waits. The wait must cost the daemon next to nothing. An unlock or SIGKILL must end it.
 
 populate.py --binary VAULTFS --directory DIR [--policy refuse|forget] [--seed N]"""
 
@@ -35,9 +35,9 @@ def served(mount):
 
 
 def waits(mount, function, fd, end, expected):
-    """Runs `function`, which has to wait without much ado until `end` lets it go."""
+    """Runs `function`, which must wait, with few requests, until `end` releases it."""
     child = fork(function, fd)
-    # The first are answered at once.
+    # The first requests are answered at once.
     time.sleep(0.2)
     before = served(mount)
     time.sleep(0.5)
@@ -72,10 +72,10 @@ def test(mount, options):
     mount.mount()
     with open(mount.path("file"), "rb") as file:
         waits(mount, populate, file.fileno(), lambda child: os.kill(child, signal.SIGKILL), -signal.SIGKILL)
-        # Others are not kept waiting by it.
+        # Another read does not wait for it.
         begin = time.monotonic()
         if os.pread(file.fileno(), 4096, 0) != noise(options.seed, SIZE)[:4096] or time.monotonic() - begin > 5:
-            stop("a read beside it")
+            stop("another read was wrong or had to wait")
     mount.unmount()
 
 

@@ -18,7 +18,7 @@ def acl(*entries):
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
 
 
-# USER_OBJ, GROUP_OBJ and OTHER, which is a mode; and with USER and MASK, which is more.
+# SHORT_ACL has USER_OBJ, GROUP_OBJ and OTHER, like a mode. LONG_ACL also has USER and MASK.
 SHORT_ACL = acl((1, 7, -1), (4, 5, -1), (32, 5, -1))
 LONG_ACL = acl((1, 7, -1), (2, 4, 20005), (4, 5, -1), (16, 5, -1), (32, 4, -1))
 

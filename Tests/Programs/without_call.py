@@ -1,4 +1,4 @@
-"""Runs a program for which a system call does not exist (ENOSYS). As root, so that the program keeps its privileges.
+"""Runs a program for which a system call does not exist (ENOSYS). Needs root, so that the program keeps its privileges.
 
 Without memfd_secret its keys lie in locked memory, which root can read through /proc/PID/mem. Without unshare no worker of a
 mount can serve a request.
@@ -25,7 +25,7 @@ class Program(ctypes.Structure):
     _fields_ = [("count", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
-# The number of the call is the first word of struct seccomp_data. Its architecture needs no look: this keeps nobody in.
+# The number of the call is the first word of struct seccomp_data. The architecture needs no check, because this is no sandbox.
 instructions = b"".join(
     struct.pack("=HBBI", *instruction)
     for instruction in [

@@ -187,7 +187,7 @@ class Reader:
         if not self.options.xattrs:
             return
         found = {}
-        # By this order the pack may come before some that are stored on their own, which count.
+        # The pack comes first, because a value stored on its own takes precedence.
         names = [os.fsencode(n) for n in os.listxattr(backing, follow_symlinks=False)]
         for name in sorted(names, key=lambda name: (name != PACK, name)):
             if not name.startswith(b"user."):

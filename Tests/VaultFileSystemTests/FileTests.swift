@@ -281,7 +281,7 @@ import VaultStore
         #expect(access(vault.path + "/vaultfs.tmp.0123", F_OK) == 0)
     }
 
-    @Test("An open file that somebody extends on disk keeps its length, for stat(2), lseek(2) and read(2)")
+    @Test("An open file that is extended on disk keeps its length for stat(2), lseek(2) and read(2)")
     func extendedWhileOpen() throws {
         let (entry, handle) = try system.create(ascii("f"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
         defer { system.release(handle) }

@@ -68,7 +68,7 @@ import VaultFormat
     }
 
     @Test(
-        "Past a sealed length there is unreadable data, also if the extension comes after the open")
+        "The bytes past a sealed length are unreadable data, even if the file is extended after the open")
     func extendedSparse() throws {
         try vault.file("file", bytes(5000, 1))
         let id = try vault.system.lookUp(ascii("file"), in: .root).id

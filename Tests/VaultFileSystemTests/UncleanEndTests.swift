@@ -12,7 +12,7 @@ import VaultFormat
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// Files without a header and directories without a record, which a power cut leaves (FileFormat: Store-38).
+/// Files without a header and directories without a record, as left by a power cut (FileFormat: Store-38).
 @Suite(.timeLimit(.minutes(20))) struct UncleanEndTests {
     private let vault: MountedVault
     private let root: Descriptor
@@ -23,7 +23,7 @@ import VaultFormat
         root = try Descriptor(at: AT_FDCWD, ascii(vault.path), flags: O_RDONLY | O_DIRECTORY)
     }
 
-    /// Ends the mount that made the vault, and leaves in its lock file what a killed one does, or one that ended properly.
+    /// Ends the mount that made the vault. Leaves its lock file as after a kill, or as after a clean end.
     private func end(cleanly: Bool = false) throws {
         vault.system.shutDown()
         let note = HoldNote(
@@ -31,7 +31,7 @@ import VaultFormat
         try Bytes.put(cleanly ? ascii("\n") : note.bytes, at: lockFile)
     }
 
-    /// The vault as the next mount has it, without its background thread.
+    /// Returns the vault as the next mount sees it, without the background thread.
     private func mount(isReadOnly: Bool = false) throws -> VaultFileSystem {
         let hold = try #require(
             try VaultHold.take(root: root, isReadOnly ? .shared : .exclusive, wait: .seconds(60), isRemote: false))
@@ -55,7 +55,7 @@ import VaultFormat
             count += 1
             return true
         }
-        // Without the dots.
+        // Without `.` and `..`.
         return count - 2
     }
 
@@ -63,7 +63,7 @@ import VaultFormat
         try FileManager.default.subpathsOfDirectory(atPath: path)
     }
 
-    /// A file cut to so many bytes, and one that is whole.
+    /// Makes a file that is cut to `size` bytes, and a whole one. Returns their backing paths.
     private func makeFiles(_ size: Int) throws -> (cut: String, whole: String) {
         try vault.file("cut", pattern(500))
         try vault.file("whole", pattern(500))
@@ -73,7 +73,7 @@ import VaultFormat
         return paths
     }
 
-    @Test("Store-38: a file without a header is empty when it is opened, and can be written", arguments: [0, 1, 127])
+    @Test("Store-38: a file without a header opens as an empty file, and can be written", arguments: [0, 1, 127])
     func opened(size: Int) throws {
         let (cut, _) = try makeFiles(size)
         try #require(chmod(cut, 0o440) == 0)
@@ -106,7 +106,7 @@ import VaultFormat
         #expect(try content("cut", try mount()) == pattern(3000))
     }
 
-    @Test("an empty directory without a record is completed when it is looked into; one that holds something is not")
+    @Test("a directory without a record is completed when it is listed, but only if it is empty")
     func directories() throws {
         for (name, isFilled) in [("none", false), ("short", false), ("filled", true)] {
             let directory = try vault.directory(name)
@@ -135,7 +135,7 @@ import VaultFormat
         #expect(try content("new", in: next.lookUp(ascii("short"), in: .root).id, next) == [])
     }
 
-    @Test("after a clean end, and where nothing can be written, it stays an error", arguments: [true, false])
+    @Test("a file without a header stays an error after a clean end or read-only", arguments: [true, false])
     func refused(cleanly: Bool) throws {
         let (cut, _) = try makeFiles(0)
         if cleanly { try Bytes.put(ascii("\n"), at: lockFile) }
@@ -147,7 +147,7 @@ import VaultFormat
         #expect(try Bytes.of(cut).isEmpty)
     }
 
-    @Test("the walk completes what nobody opens, at its depth and of its directory's class; then the end is clean")
+    @Test("the walk completes unopened objects at any depth, in their directory's class, and makes the end clean")
     func walk() throws {
         let outer = try vault.directory("outer")
         let inner = try vault.directory("inner", in: outer)
@@ -180,7 +180,7 @@ import VaultFormat
         #expect(try Bytes.of(lockFile) == ascii("\n"))
     }
 
-    @Test("what is not the vault's, or has 128 bytes, stays as it is")
+    @Test("foreign files, and files of 128 bytes, stay as they are")
     func foreign() throws {
         let (_, whole) = try makeFiles(10)
         let kept = [
@@ -200,10 +200,10 @@ import VaultFormat
         #expect(try Bytes.of(lockFile) == ascii("\n"))
     }
 
-    @Test("an end before the walk's, a kill, and an end after the unmount: the next mount goes on")
+    @Test("the next mount starts the walk again if it did not run or was stopped")
     func earlyEnd() throws {
         let (cut, _) = try makeFiles(0)
-        // As of an import, which has no such thread.
+        // An import, for example, has no such thread.
         try mount().shutDown()
         #expect(try Bytes.of(lockFile) == ascii("incomplete\n"))
         let stopped = try mount()
@@ -215,7 +215,7 @@ import VaultFormat
         let system = try mount()
         system.completeEverything()
         expect(.ioError) {
-            // The remains are completed: what is cut now is damage.
+            // The remains are completed, so a file that is cut now is damage.
             try #require(truncate(cut, 0) == 0)
             _ = try content("cut", system)
         }
@@ -223,7 +223,7 @@ import VaultFormat
         #expect(try Bytes.of(lockFile) == ascii("\n"))
     }
 
-    @Test("while the vault is locked nothing is completed; the walk goes on after it, and ends at once at an unmount")
+    @Test("the walk pauses while the vault is locked, continues after it, and ends at once at an unmount")
     func locked() throws {
         let (cut, _) = try makeFiles(0)
         for isUnmounted in [true, false] {
@@ -234,7 +234,7 @@ import VaultFormat
             let walking = try BackgroundThread { system.completeEverything() }
             if !isUnmounted {
                 system.gate.enter(.unlocked)
-                // Without keys it tries again.
+                // Without keys the walk tries again.
                 #expect(try Bytes.of(cut).isEmpty)
                 try system.restoreKeys(vault.masterKey)
                 try poll("the walk") { !system.statistics().isCompleting }
@@ -247,7 +247,7 @@ import VaultFormat
         #expect(try Bytes.of(lockFile) == ascii("\n"))
     }
 
-    @Test("unlink, a truncation, and a rename over it go on as before")
+    @Test("a file without a header can still be unlinked, truncated and replaced by a rename")
     func others() throws {
         for name in ["unlinked", "truncated", "replaced", "new"] { try vault.file(name, pattern(100)) }
         let paths = try ["unlinked", "truncated", "replaced"].map { try vault.backing($0) }
@@ -264,7 +264,7 @@ import VaultFormat
         system.shutDown()
     }
 
-    @Test("what is moved while the walk is under way is not missed: it goes once more")
+    @Test("the walk runs again after a move, so it misses nothing")
     func moved() throws {
         let (_, _) = try makeFiles(0)
         let system = try mount()

@@ -30,7 +30,7 @@ import VaultFormat
         #expect(codec.name(ofStored: AttributeCodec.packName) == nil)
     }
 
-    @Test("Attributes-4: what is set comes back, and what is removed does not")
+    @Test("Attributes-4: values that are set come back, and removed ones do not")
     func model() throws {
         var generator = SeededGenerator(seed: 1)
         var (pack, model) = (AttributePack(), [[UInt8]: [UInt8]]())
@@ -70,13 +70,13 @@ import VaultFormat
         for count in stored.indices { _ = formatError { _ = try codec.open(pack: Array(stored[..<count])) } }
         let other = try AttributeCodec(key: try SecretBytes.random(count: 64))
         #expect(formatError { _ = try other.open(pack: stored) }?.kind == .doesNotAuthenticate)
-        // Nor is it the value of an attribute, nor the reverse.
+        // A pack is not the value of an attribute, nor the reverse.
         #expect(formatError { _ = try codec.open(value: stored, name: ascii("user.pack")) } != nil)
         #expect(formatError { _ = try codec.open(pack: try codec.seal(value: [], name: ascii("user.pack"))) } != nil)
     }
 
     @Test(
-        "Attributes-4: a pack laid out otherwise is refused, under a valid SIV",
+        "Attributes-4: a pack with another layout is refused, even under a valid SIV",
         arguments: [
             [1], [0, 0, 0, 0], [0, 1], [0, 1, 97], [0, 1, 97, 0], [0, 1, 97, 1, 0], [0, 1, 97, 0, 1, 5],
             [0, 2, 97, 0, 0, 0], [0, 1, 98, 0, 0, 1, 97, 0, 0], [0, 1, 97, 0, 0, 1, 97, 0, 0],

@@ -3,7 +3,7 @@ import VaultCrypto
 
 @testable import VaultFormat
 
-/// The order of slots, and the bound on what a hostile configuration can ask for. Nothing is derived here.
+/// The order of slots, and the bound on the work that a hostile configuration can demand. No key is derived here.
 @Suite struct SlotChoiceTests {
     /// A passphrase slot that costs N = 2^logN, r = 8.
     private func slot(_ id: Int, logN: Int, p: Int = 1) -> KeySlot {
@@ -17,7 +17,7 @@ import VaultCrypto
         choice.order(slots, kind: .passphrase) { _ in true }.tried.map(\.id)
     }
 
-    @Test("slots are tried the cheapest first, those that may not be used last")
+    @Test("the cheapest slots are tried first, and those that may not be used last")
     func order() {
         let slots = [slot(1, logN: 17), slot(2, logN: 12), slot(3, logN: 17), slot(4, logN: 10, p: 16)]
         #expect(tried(slots) == [2, 4, 1, 3])
@@ -31,7 +31,7 @@ import VaultCrypto
         #expect(tried((1...8).map { slot($0, logN: 20) }).count == 8)
     }
 
-    @Test("Slots-2: what a hostile configuration asks for is left out, but by name or when all are allowed")
+    @Test("Slots-2: the costly slots of a hostile configuration are left out, unless named or allowed")
     func hostile() {
         let slots = [slot(1, logN: 17)] + (2...64).map { slot($0, logN: 20, p: 16) }
         #expect(tried(slots) == [1])

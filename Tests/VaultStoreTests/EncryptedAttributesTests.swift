@@ -10,7 +10,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Attributes on their own and in the pack of a file.
+/// Attributes of a file, on their own and in its pack.
 @Suite(.timeLimit(.minutes(5))) struct EncryptedAttributesTests {
     private let directory: VaultTestDirectory
     private let codec: AttributeCodec
@@ -25,7 +25,7 @@ import VaultFormat
         _ = try Descriptor(at: AT_FDCWD, ascii(path + "/f"), flags: O_CREAT | O_RDWR, mode: 0o600)
     }
 
-    /// The file, as a mount that knows nothing of it yet sees it.
+    /// The attributes of the file, as a new mount sees them.
     private func attributes() throws -> EncryptedAttributes {
         EncryptedAttributes(try Descriptor(at: AT_FDCWD, ascii(path + "/f"), flags: O_RDONLY), codec)
     }
@@ -99,7 +99,7 @@ import VaultFormat
         }
     }
 
-    @Test("Attributes-5: what is stored on its own counts, not what the pack holds of that name")
+    @Test("Attributes-5: a value on its own counts, and not the pack's value of the same name")
     func both() throws {
         var pack = AttributePack()
         pack[ascii("user.a")] = ascii("old")
@@ -114,7 +114,7 @@ import VaultFormat
         #expect(try all() == ["b": "b"])
     }
 
-    @Test("Attributes-4: a damaged pack hides what it holds, and is never replaced")
+    @Test("Attributes-4: a damaged pack hides its attributes, and is never replaced")
     func damaged() throws {
         try set("own", "1")
         try stored().set(AttributeCodec.packName, [UInt8](repeating: 1, count: 40), flags: 0)
@@ -132,9 +132,9 @@ import VaultFormat
         #expect(try alone() == 6)
     }
 
-    @Test("a pack at the size of a stored attribute leaves further attributes on their own")
+    @Test("if the pack has its maximum size, further attributes stay on their own")
     func largePack() throws {
-        // Where the store takes as much: ext4 does not.
+        // This needs a store that takes values of this size. ext4 does not.
         for number in 0..<4 { try set("n\(number)", "") }
         let large = String(repeating: "x", count: 40_000)
         guard (try? set("large", large)) != nil, (try? set("larger", large)) != nil else { return }
@@ -144,7 +144,7 @@ import VaultFormat
         #expect(try all()["large"] == large && all()["last"] == large && all()["larger"] == "small")
     }
 
-    /// Fails calls that set attributes with ENOSPC, those with these numbers.
+    /// Makes the calls with these numbers that set attributes fail with ENOSPC.
     private func failing(_ numbers: Set<Int>, _ body: () throws -> Void) rethrows {
         let calls = Mutex(0)
         try CallWatcher.watch(
@@ -157,11 +157,11 @@ import VaultFormat
             }, during: body)
     }
 
-    /// A change that finds no room at first, or none in the pack either, and what it leads to.
+    /// Changes that find no room at first, or none in the pack either. The comments show where they end.
     private static let crowded: [(name: String, failing: Set<Int>)] = [
-        // Into the pack; into the pack after one was moved; after two.
+        // In the pack, in the pack after one attribute was moved there, in the pack after two.
         ("new", [0]), ("new", [0, 1]), ("new", [0, 1, 4, 5]),
-        // Stays on its own after one was moved; goes into the pack itself.
+        // On its own after one attribute was moved, and in the pack.
         ("b", [0]), ("b", [0, 3, 6]),
     ]
 
@@ -172,7 +172,7 @@ import VaultFormat
         let before = try all()
         let copies = DirectoryCopies(of: FilePath(path).lexicallyNormalized().string)
         try copies.take()
-        // What a kill leaves: the calls before, and none after.
+        // A kill leaves the effect of the calls before it, and of none after.
         var call = 0
         var isWhole = false
         while !isWhole {
@@ -194,7 +194,7 @@ import VaultFormat
         #expect(call > (numbers.max() ?? 0))
     }
 
-    @Test("Store-39: without any room the change fails, and nothing is lost")
+    @Test("Store-39: without any room the change fails and loses nothing")
     func noRoom() throws {
         for (name, value) in [("a", "1"), ("b", "22"), ("c", "333")] { try set(name, value) }
         let before = try all()

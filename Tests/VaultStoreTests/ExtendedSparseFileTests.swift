@@ -7,7 +7,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A file with holes that somebody extends on disk, for programs that skip holes (lseek(2)).
+/// A file with holes that is extended on disk, as seen by programs that skip holes (lseek(2)).
 @Suite(.timeLimit(.minutes(5))) struct ExtendedSparseFileTests {
     private static let c = 4096
     private let fixture: TestStore
@@ -23,7 +23,7 @@ import VaultFormat
         if isSealed { #expect(try file.seal(ifStill: file.lengthMark, isDurable: true)) }
     }
 
-    /// What a program makes that copies data and skips holes, up to the length that stat(2) shows.
+    /// The copy made by a program that copies data and skips holes, up to the length that stat(2) shows.
     private func copied(_ file: EncryptedFile) throws -> [UInt8] {
         var copy = [UInt8](repeating: 0, count: Int(file.length))
         var offset: UInt64 = 0
@@ -43,7 +43,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-3: past a sealed length there is data, which is an error to read, and no hole",
+        "Store-3: the bytes past a sealed length are unreadable data, and no hole",
         arguments: [2_000_000, 2_000_000 / c * c, 2_000_001], [0, 1, 5000])
     func sealed(length: Int, dataAtEnd: Int) throws {
         try make(length: length, dataAtEnd: dataAtEnd)
@@ -89,19 +89,19 @@ import VaultFormat
 
     /// As the manual says under "Not detected", and no more.
     @Test(
-        "Store-6: the length of an unsealed file is not authenticated: an extension by zeros, and a cut between chunks")
+        "Store-6: an unsealed file with holes can be extended by zeros or cut between chunks without an error")
     func unsealed() throws {
         let length = 300 * Self.c
         try make(length: length, dataAtEnd: 2 * Self.c, isSealed: false)
         let whole = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true)))
         let size = try fixture.bytes().count
-        // With holes, and a last chunk that is whole: zeros, and no error, to whoever skips holes and whoever does not.
+        // With holes and a whole last chunk, an extension reads as zeros, whether the reader skips holes or not.
         #expect(truncate(fixture.path + "/file", off_t(size + 3 * (Self.c + 32))) == 0)
         let extended = try fixture.reopen(in: try fixture.open(isReadOnly: true))
         let zeros = [UInt8](repeating: 0, count: 3 * Self.c)
         #expect(try copied(extended) == whole + zeros)
         #expect(try extended.get(zeros.count, at: length) == zeros)
-        // Anything else behind it is an error.
+        // Any other extension is an error.
         try fixture.change { $0.replaceSubrange((size + 10)..., with: pattern($0.count - size - 10)) }
         damage { _ = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true))) }
         // A cut between two chunks, and one in a hole.
@@ -111,7 +111,7 @@ import VaultFormat
             #expect(truncate(fixture.path + "/file", off_t(backing)) == 0)
             #expect(try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true))) == Array(whole[..<plain]))
         }
-        // Inside a chunk of data it is an error.
+        // A cut inside a chunk of data is an error.
         #expect(truncate(fixture.path + "/file", off_t(128 + 500)) == 0)
         damage { _ = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true))) }
     }

@@ -48,7 +48,7 @@ import VaultFormat
         try RekeyVault.expectRetained(vault.path)
     }
 
-    @Test("a file with holes that was extended is not sealed at its new length, but named and kept")
+    @Test("an extended file with holes is reported and kept, and not sealed at its new length")
     func extended() throws {
         let vault = try RekeyVault()
         let backing = try vault.vault.backing("sparse")
@@ -56,7 +56,7 @@ import VaultFormat
         #expect(truncate(backing, off_t(before.count + 500_000)) == 0)
         let outcome = try RekeyVault.rekey(vault.path)
         #expect(!outcome.isFinished && outcome.totals.problems == 1)
-        // It has got a new name, and keeps its header.
+        // The file has a new name, and keeps its header.
         let kept = try vault.vault.everything().filter {
             access($0 + "/.", F_OK) != 0 && (try? VerifierVault.contents($0).starts(with: before)) == true
         }

@@ -7,11 +7,11 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// What `verify` says of files without a header and directories without a record, and what `--repair` does about them.
+/// Findings of `verify` about files without a header and directories without a record, and their repair.
 @Suite(.timeLimit(.minutes(20))) struct UncleanEndVerifyTests {
     private let vault: VerifierVault
 
-    /// A file without a header, an empty directory without a record, and one that holds a file.
+    /// Makes a file without a header, an empty directory without a record, and a directory that holds a file.
     init() throws {
         vault = try VerifierVault { writer in
             try writer.file("file", count: 5000)
@@ -34,7 +34,7 @@ import VaultFormat
         String(decoding: try VerifierVault.contents(vault.path + "/vaultfs.lock"), as: UTF8.self)
     }
 
-    @Test("after a clean end they are damage", arguments: [nil, "", "\n"])
+    @Test("incomplete objects are damage after a clean end", arguments: [nil, "", "\n"])
     func clean(lock: String?) throws {
         try removeRecords(["empty"])
         if let lock { try setLockFile(lock) }
@@ -42,7 +42,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-38: after an unclean end they are notes, but for a directory that holds something",
+        "Store-38: incomplete objects are notes after an unclean end, except a directory that is not empty",
         arguments: ["1 boot 7 host 1 1\n", "1 boot 7 host\n", "incomplete\n", "any bytes"])
     func unclean(lock: String) throws {
         try removeRecords(["empty"])
@@ -53,7 +53,7 @@ import VaultFormat
         #expect(try vault.found().filter { !$0.hasPrefix("incomplete") } == ["missing filled"])
     }
 
-    @Test("a repair completes them, and only then the vault's end is a clean one")
+    @Test("a repair completes incomplete objects, and only then the vault's end is clean")
     func repaired() throws {
         try removeRecords(["empty"])
         try setLockFile("1 boot 7 host 1 1\n")
@@ -79,7 +79,7 @@ import VaultFormat
         return findings
     }
 
-    @Test("a rekey that ends properly does not pass for the completion")
+    @Test("a rekey that ends properly does not make the vault's end clean")
     func rekeyed() throws {
         let vault = try RekeyVault()
         try Data("1 boot 7 host 1 1\n".utf8).write(to: URL(filePath: vault.path + "/vaultfs.lock"))

@@ -83,7 +83,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-30: what was there tells how the last writer ended; an unclean end stays one until all is completed",
+        "Store-30: the file shows how the last writer ended, and an unclean end stays until all is completed",
         arguments: [
             (nil, false), ("", false), ("\n", false), ("incomplete\n", true), ("1 boot 7 host\n", true),
             ("1 boot 7 host 1 1\n", true), ("\0\0\0", true),

@@ -130,7 +130,7 @@ import VaultTransfer
         #expect(try place.fields(result)["different"] as? Int == 1)
     }
 
-    /// A file with holes, sealed, and then extended by whoever can write the vault's directory.
+    /// Imports a file with holes, and then extends its sealed backing file, as an attacker can.
     private func makeExtended() throws -> (length: Int, added: Int) {
         let script =
             "cd \(place.path("tree")); head -c 9000 /dev/urandom >sparse; truncate -s 3000000 sparse"
@@ -145,7 +145,7 @@ import VaultTransfer
         return (3_000_000, 1_000_000)
     }
 
-    @Test func `an export of a sealed file with holes that was extended is an error, and leaves nothing`() throws {
+    @Test func `an export of an extended sealed file with holes is an error, and leaves nothing`() throws {
         let (length, _) = try makeExtended()
         let result = try place.exporting(to: "out").run()
         #expect(result.exitCode == FailureCode.incomplete.rawValue, "\(result)")
@@ -159,9 +159,9 @@ import VaultTransfer
         #expect(compared.exitCode == 0)
     }
 
-    @Test func `an import does not take a file for whole that was extended to the size of its source`() throws {
+    @Test func `an import replaces a vault file that was extended to the size of its source`() throws {
         _ = try makeExtended()
-        // The source has the size and time that the vault's file shows now.
+        // Give the source the size and time that the vault's file shows now.
         var status = stat()
         try #require(stat(try place.backingFiles()[0], &status) == 0)
         let shown = (Int(status.st_size) - 128) / 4128 * 4096 + max(0, (Int(status.st_size) - 128) % 4128 - 32)
@@ -173,7 +173,7 @@ import VaultTransfer
         #expect(try place.damage() == [])
     }
 
-    @Test func `--verify removes a copy that is not its source, and leaves what it has not copied`() throws {
+    @Test func `--verify removes a copy that differs from its source, and leaves other files`() throws {
         for name in ["from", "to"] { try Command(["mkdir", place.path(name)]).run().succeeded() }
         for name in ["wrong", "right", "other"] { try place.make("from/\(name)", size: 5000) }
         try Command(["cp", "-a", place.path("from/other"), place.path("to/other")]).run().succeeded()
@@ -181,7 +181,7 @@ import VaultTransfer
         var status = stat()
         try #require(stat(place.path("to/other"), &status) == 0)
         var options = TransferOptions()
-        // Until the clock that files are stamped with has moved on.
+        // Wait until the clock that stamps files has moved on.
         try poll("a tick") {
             options.beginCopying()
             let since = try #require(options.copiedSince)
@@ -210,7 +210,7 @@ import VaultTransfer
         let (totals, failed) = try transfer()
         #expect(totals.different == 2)
         #expect(failed.count == 2 && failed[0].hasPrefix("other: its content is not") && !failed[0].contains("removed"))
-        #expect(failed.last?.hasSuffix("the copy is removed, the same command makes it again") == true, "\(failed)")
+        #expect(failed.last?.hasSuffix("the copy was removed, run the same command again") == true, "\(failed)")
         #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("to")).sorted() == ["other", "right"])
         options.isComparing = false
         #expect(try transfer().0.files == 1)

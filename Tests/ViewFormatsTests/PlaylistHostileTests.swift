@@ -13,7 +13,7 @@ import ViewFormats
         #expect(parsed.references.last?.encryption?.vector == InitialVector(high: 0, low: 499_999))
     }
 
-    @Test("A playlist of more segments than are kept is a fault, whatever follows", .timeLimit(.minutes(20)))
+    @Test("A playlist with too many segments is a fault, whatever follows", .timeLimit(.minutes(20)))
     func tooManySegments() throws {
         var text = playlist()
         let segment = Array("#EXTINF:1,\na\n".utf8)

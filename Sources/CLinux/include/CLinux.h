@@ -116,18 +116,18 @@ struct iovec;
 // The thread that asks, and waits; 0: none. Those of other PID namespaces are not told.
 static const uint32_t linux_fuse_unknown_thread = UINT32_MAX;
 uint32_t linux_fuse_thread(const void *request, size_t size);
-// The flags of INIT that libfuse 3.14 does not know and we take: FUSE_HANDLE_KILLPRIV_V2 and FUSE_SETXATTR_EXT, as far as
-// the kernel that sent this INIT request offers them; 0 for any other request.
+// Returns the INIT flags that libfuse 3.14 does not know and we use, if the kernel that sent this INIT request offers
+// them: FUSE_HANDLE_KILLPRIV_V2 and FUSE_SETXATTR_EXT. Returns 0 for any other request.
 uint32_t linux_fuse_offered_flags(const void *request, size_t size);
-// Adds flags to libfuse's INIT reply; 0 if this is another message.
+// Adds flags to libfuse's INIT reply. Returns 0 if this is another message.
 int linux_fuse_take_flags(struct iovec *reply, int count, uint32_t flags);
-// Whether a kernel to which these flags were returned sends the longer SETXATTR request.
+// Returns true if a kernel that was sent these flags uses the longer SETXATTR request.
 int linux_fuse_extends_setxattr(uint32_t flags);
-// Makes the longer SETXATTR request the one that libfuse 3.14 knows, in place. Returns its `setxattr_flags`; 0 for any
-// other request, which stays as it is.
+// Shortens the longer SETXATTR request, in place, to the one that libfuse 3.14 knows. Returns its `setxattr_flags`.
+// Leaves any other request as it is, and returns 0.
 uint32_t linux_fuse_shorten_setxattr(void *request, size_t *size);
-// Whether these `setxattr_flags` ask to clear the set-group-ID bit: the caller, who may change the access ACL, may not
-// keep the bit (posix_acl_update_mode in fs/posix_acl.c).
+// Returns true if these `setxattr_flags` ask to clear the set-group-ID bit. The caller may change the access ACL, but
+// may not keep the bit (posix_acl_update_mode in fs/posix_acl.c).
 int linux_fuse_kills_setgid(uint32_t setxattr_flags);
 // Whether a WRITE or SETATTR request asks to clear set-id bits: by one who may not keep them (CAP_FSETID).
 int linux_fuse_kills_privileges(const void *request, size_t size);

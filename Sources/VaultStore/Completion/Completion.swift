@@ -5,33 +5,34 @@ package import Synchronization
 internal import SystemPackage
 package import VaultFormat
 
-/// Completes files without a header and directories without a record as empty ones, after an unclean end of the last writer
-/// (FileFormat: Store-38). Any thread.
+/// Completes files without a header and directories without a record as empty ones, after an unclean end of the last
+/// writer (FileFormat: Store-38). Any thread.
 ///
-/// A power cut leaves them: the name of a new file reached the disk, and its first bytes did not. A mount completes each when
-/// it is opened, and all of them by a walk in the background. While that is not done the vault's end stays an unclean one.
+/// A power cut leaves such objects: the name of a new file reached the disk, but its first bytes did not. A mount
+/// completes each one when it is opened, and all of them by a walk in the background. Until the walk is done, the
+/// vault's end still counts as unclean.
 package final class Completion: Sendable {
     private struct State {
         var isStopping = false
         var isRunning = false
-        /// Everything has been looked at: a file without a header is damage again.
+        /// True once everything has been looked at. From then on a file without a header is damage.
         var isOver = false
-        /// Number of renames that a walk may have missed something by, and of those under way.
+        /// Number of renames that may have made a walk miss something, and of those under way.
         var moves = 0
         var moving = 0
     }
 
-    /// Milliseconds between two looks at whether the vault is still locked.
+    /// Milliseconds between two checks whether the vault is still locked.
     private static let pause = 1000
-    /// Lines that are logged, one for each object; a last one says that there are more.
+    /// Maximum number of objects that are logged, one line for each. One more line notes that there may be others.
     private static let mostLines: UInt64 = 20
 
     private let hold: VaultHold
     private let counters: Counters
     private let state = Monitor(State())
-    /// Held while something gets its first header or record: two at once would each write another one.
+    /// Held while an object gets its first header or record. Two threads at once would each write a different one.
     private let making = Mutex<Void>(())
-    /// Called with a line about what was completed. It holds no plaintext name.
+    /// Called with a line about each completed object. The line holds no plaintext name.
     package let onCompleted = Mutex<(@Sendable (String) -> Void)?>(nil)
 
     init(_ hold: VaultHold, counters: Counters) {
@@ -42,12 +43,12 @@ package final class Completion: Sendable {
     /// False once everything has been looked at.
     package var isActive: Bool { state.access { !$0.isOver } }
 
-    /// Whether an object lacks its header or record as a power cut leaves it.
+    /// Returns true if an object lacks its header or record in the way that a power cut leaves it.
     package func isIncomplete(_ pin: Descriptor) throws(StoreError) -> Bool {
         try Self.isIncomplete(pin, try pin.status())
     }
 
-    /// Runs `body`, which may write the first header of a file, while nothing else does.
+    /// Runs `body`, which may write the first header of a file, while no other thread writes one.
     func excludingOthers<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         try making.withLock { (_) throws(StoreError) -> Result in try body() }
     }
@@ -56,11 +57,11 @@ package final class Completion: Sendable {
 
     /// Completes a file or directory, if it lacks its header or record.
     /// - Parameters:
-    ///   - pin: of the object; for a file any descriptor.
-    ///   - parentClass: the protection class of the directory that it is in.
-    ///   - shownPath: where it is in the vault's directory, for the log.
+    ///   - pin: the object. For a file, any descriptor.
+    ///   - parentClass: the protection class of the directory that contains it.
+    ///   - shownPath: the object's path in the vault's directory, for the log.
     /// - Returns: false if there is nothing to complete.
-    /// - Throws: `.locked` if the key of the class is forgotten; `EROFS`; `ENOSPC`.
+    /// - Throws: `.locked` if the key of the class is forgotten, `EROFS` or `ENOSPC`.
     @discardableResult
     package func complete(
         _ pin: Descriptor, class parentClass: ProtectionClass, shownPath: @autoclosure () -> [UInt8], in store: Store
@@ -68,7 +69,7 @@ package final class Completion: Sendable {
         guard isActive, try Self.isIncomplete(pin, try pin.status()) else { return false }
         let isDirectory = try pin.status().st_mode & S_IFMT == S_IFDIR
         let isDone = try excludingOthers { () throws(StoreError) -> Bool in
-            // Another thread may have been faster.
+            // Another thread may have completed it already.
             guard try Self.isIncomplete(pin, try pin.status()) else { return false }
             if isDirectory {
                 try OpenDirectory.makeRecord(of: pin, class: parentClass, in: store)
@@ -90,10 +91,10 @@ package final class Completion: Sendable {
         if number == Self.mostLines { log("there may be more of these: 'vaultfs status' counts them") }
     }
 
-    /// Completes what an entry names, if its name authenticates in the directory.
+    /// Completes the object of an entry, if the entry's name authenticates in the directory.
     /// - Parameters:
     ///   - parent: the directory, open for reading or O_PATH.
-    ///   - shownPath: of the entry, for the log.
+    ///   - shownPath: the entry's path, for the log.
     /// - Returns: false if there is nothing to complete.
     @discardableResult
     package func complete(
@@ -106,7 +107,7 @@ package final class Completion: Sendable {
         return try complete(pin, class: parentClass, shownPath: shownPath(), in: store)
     }
 
-    /// The class of a directory in which an entry authenticates as a name; nil if it does not.
+    /// Returns the class of a directory in which an entry authenticates as a name. Returns nil if it does not.
     /// - Throws: `.locked` if the key of the class is forgotten.
     package static func protectionClass(
         of directory: Descriptor, naming entry: [UInt8], _ keyRing: KeyRing
@@ -127,8 +128,9 @@ package final class Completion: Sendable {
         return EntryName.decode(entry, sidecarBlob: blob, keys: keys) == nil ? nil : record.protectionClass
     }
 
-    /// Whether an object lacks its header or record as a power cut leaves it: a regular file under 128 bytes, or a directory
-    /// that holds at most the beginning of a record, and what operations cut short have left.
+    /// Returns true if an object lacks its header or record in the way that a power cut leaves it: a regular file
+    /// under 128 bytes, or a directory that holds at most the beginning of a record and the remains of interrupted
+    /// operations.
     static func isIncomplete(_ pin: Descriptor, _ status: stat) throws(StoreError) -> Bool {
         switch status.st_mode & S_IFMT {
         case S_IFREG: return status.st_size < off_t(FileHeader.size)
@@ -141,7 +143,7 @@ package final class Completion: Sendable {
 
     // MARK: The walk
 
-    /// Begins the walk; false if there is nothing to do, or no more time for it.
+    /// Begins the walk. Returns false if there is nothing to do, or if the mount is stopping.
     package func begin() -> Bool {
         state.update { state in
             guard !state.isStopping && !state.isOver && !state.isRunning else { return false }
@@ -150,12 +152,12 @@ package final class Completion: Sendable {
         }
     }
 
-    /// The walk has ended, by itself or because of `stop`.
+    /// Notes that the walk has ended, by itself or because of `stop`.
     package func end() {
         state.update { $0.isRunning = false }
     }
 
-    /// Ends the walk, and returns when it has ended.
+    /// Stops the walk, and returns when it has ended.
     package func stop() {
         state.update { $0.isStopping = true }
         state.wait { $0.isRunning ? nil : () }
@@ -163,7 +165,7 @@ package final class Completion: Sendable {
 
     package var isStopping: Bool { state.access { $0.isStopping } }
 
-    /// Waits as long as `isLocked` says so, or until `stop`: then it returns false.
+    /// Waits while `isLocked` returns true. Returns false if `stop` was called.
     package func wait(while isLocked: () -> Bool) -> Bool {
         while isLocked() {
             let deadline = monotonicDeadline(inMilliseconds: Self.pause)

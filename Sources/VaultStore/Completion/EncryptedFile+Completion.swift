@@ -4,8 +4,8 @@ internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {
-    /// Writes the first header of a file that has none, durably; owner, mode and times stay. The header is sealed, at length 0:
-    /// it is one write, and whoever opens the file afterwards finds it closed and empty.
+    /// Writes the first header of a file that has none, durably. Owner, mode and times stay. The header is sealed, at
+    /// length 0. It takes one write, and a later open finds the file closed and empty.
     static func makeHeader(
         of pin: Descriptor, class protectionClass: ProtectionClass, in store: Store
     ) throws(StoreError) {

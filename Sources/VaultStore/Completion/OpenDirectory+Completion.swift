@@ -5,7 +5,7 @@ internal import SystemPackage
 internal import VaultFormat
 
 extension OpenDirectory {
-    /// Whether a directory's record is absent, or shorter than any record.
+    /// Returns true if a directory's record is absent, or shorter than any record.
     static func lacksRecord(_ directory: Descriptor) throws(StoreError) -> Bool {
         do throws(StoreError) {
             let status = try directory.status(of: recordEntry)
@@ -15,7 +15,7 @@ extension OpenDirectory {
         }
     }
 
-    /// Whether a directory holds nothing but a record, and what operations cut short have left.
+    /// Returns true if a directory holds nothing but a record and the remains of interrupted operations.
     static func isEmpty(_ directory: Descriptor) throws(StoreError) -> Bool {
         var reader = DirectoryReader(
             try Descriptor(at: directory.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY))
@@ -25,7 +25,7 @@ extension OpenDirectory {
         return true
     }
 
-    /// Makes the record of a directory that has none, with a new secret, durably; owner, mode and times stay.
+    /// Makes the record of a directory that has none, with a new secret, durably. Owner, mode and times stay.
     static func makeRecord(
         of pin: Descriptor, class protectionClass: ProtectionClass, in store: Store
     ) throws(StoreError) {
@@ -44,7 +44,7 @@ extension OpenDirectory {
         let before = try directory.status()
         let temporary = try temporaryEntry(in: store)
         do throws(StoreError) {
-            // The record has the owner of its directory. Only root can make it for somebody else.
+            // The record gets the owner of its directory. Only root can make it for another user.
             let owner = geteuid() == 0 ? Owner(uid: before.st_uid, gid: before.st_gid) : nil
             try directory.makeFile(temporary, of: bytes, owner: owner, mode: 0o644)
             try rename(temporary, from: directory.fd, to: directory.fd, as: recordEntry, flags: 0)

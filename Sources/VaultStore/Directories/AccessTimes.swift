@@ -2,7 +2,7 @@ package import BackingStore
 internal import CLinux
 internal import Glibc
 
-/// The backing objects whose access times a mount's reads do not move (`-o noatime`, `nodiratime`).
+/// The backing objects whose access times stay when a mount reads them (`-o noatime`, `nodiratime`).
 package struct AccessTimes: Sendable, Equatable {
     package var keepsFiles: Bool
     package var keepsDirectories: Bool
@@ -18,7 +18,8 @@ package struct AccessTimes: Sendable, Equatable {
     /// Prepares a descriptor of a directory, before it is read.
     package func prepare(directory: Descriptor) { if keepsDirectories { Self.keep(directory) } }
 
-    /// fcntl(2) rather than open(2), which would have to be tried twice: only the owner and CAP_FOWNER may set O_NOATIME.
+    /// Sets O_NOATIME by fcntl(2). An open(2) with it might need a second try, because only the owner and CAP_FOWNER
+    /// may set it.
     private static func keep(_ descriptor: Descriptor) {
         let flags = fcntl(descriptor.fd, F_GETFL)
         if flags >= 0 { _ = fcntl(descriptor.fd, F_SETFL, flags | linux_O_NOATIME) }

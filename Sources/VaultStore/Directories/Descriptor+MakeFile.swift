@@ -10,7 +10,7 @@ extension Descriptor {
             entry, of: bytes, owner: Owner(uid: status.st_uid, gid: status.st_gid), mode: status.st_mode & 0o7777)
     }
 
-    /// The same with an owner, who is this process's user if none is given.
+    /// The same with this owner and mode. If no owner is given, the file belongs to this process's user.
     func makeFile(_ entry: [UInt8], of bytes: [UInt8], owner: Owner?, mode: mode_t) throws(StoreError) {
         let file = try Descriptor(at: fd, entry, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
         let made = try file.status()

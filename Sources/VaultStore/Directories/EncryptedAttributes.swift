@@ -3,20 +3,20 @@ internal import CLinux
 internal import SystemPackage
 package import VaultFormat
 
-/// The `user.*` attributes of one file or directory, each stored on its own or in the object's pack. One thread at a time
-/// per object.
+/// The `user.*` attributes of one file or directory, each stored on its own or in the object's pack. Only one thread
+/// at a time uses those of an object.
 ///
-/// A value on its own replaces one of the same name in the pack. So a move in either direction is two calls, and a kill
-/// between them changes nothing.
+/// A value on its own takes precedence over one of the same name in the pack. So a move in either direction is two
+/// calls, and a kill between them changes nothing.
 package struct EncryptedAttributes {
-    /// Attributes on their own beside which no further one is made. More would soon leave no room to make the pack: ext4
-    /// has one block for all attributes of an object.
+    /// Number of attributes on their own from which new ones go into the pack. More would soon leave no room to make
+    /// the pack: ext4 has one block for all attributes of an object.
     static let aloneLimit = 4
     private static let ownPrefix = Array("user.vaultfs.".utf8)
 
     private let stored: ExtendedAttributes
     private let codec: AttributeCodec
-    /// False once the object is known to have no pack, which saves a look at each name that is not there.
+    /// False once the object is known to have no pack. Then a missing name needs no look at the pack.
     package private(set) var mayHavePack: Bool
 
     package init(_ descriptor: Descriptor, _ codec: AttributeCodec, mayHavePack: Bool = true) {
@@ -25,7 +25,7 @@ package struct EncryptedAttributes {
         self.mayHavePack = mayHavePack
     }
 
-    /// getxattr(2), by the full plaintext name. Throws `ENODATA`.
+    /// Returns a value by its full plaintext name, like getxattr(2). Throws `ENODATA`.
     package mutating func value(of name: [UInt8]) throws(StoreError) -> [UInt8] {
         do throws(StoreError) {
             let sealed = try stored.value(of: try storedName(of: name))
@@ -36,7 +36,8 @@ package struct EncryptedAttributes {
         }
     }
 
-    /// Returns the plaintext names among stored ones, those in the pack included, and the number that do not authenticate.
+    /// Returns the plaintext names for stored ones, including those in the pack, and the number that do not
+    /// authenticate.
     package mutating func names(
         ofStored all: [[UInt8]]
     ) throws(StoreError) -> (names: [[UInt8]], damaged: Int) {
@@ -56,7 +57,7 @@ package struct EncryptedAttributes {
         return (names + packed.filter { !alone.contains($0) }, damaged)
     }
 
-    /// setxattr(2).
+    /// Sets a value, like setxattr(2).
     /// - Parameter flags: XATTR_CREATE, XATTR_REPLACE.
     package mutating func set(_ name: [UInt8], _ value: [UInt8], flags: Int32) throws(StoreError) {
         var change = AttributeChange(
@@ -68,7 +69,7 @@ package struct EncryptedAttributes {
         }
         let pack: AttributePack?
         do throws(StoreError) { pack = try change.isAlone ? nil : self.pack() } catch .damaged(let reason) {
-            // It may hold this name. It stays as it is, and a new attribute gets a place beside it.
+            // The damaged pack may hold this name. The pack stays as it is, and a new attribute is stored beside it.
             if flags & linux_XATTR_REPLACE != 0 { throw .damaged(reason) }
             return try stored.set(change.storedName, change.sealed, flags: 0)
         }
@@ -82,13 +83,13 @@ package struct EncryptedAttributes {
         }
     }
 
-    /// removexattr(2). Throws `ENODATA`.
+    /// Removes an attribute, like removexattr(2). Throws `ENODATA`.
     package mutating func remove(_ name: [UInt8]) throws(StoreError) {
         let storedName = try storedName(of: name)
         var isRemoved = false
         var damage: StoreError?
         do throws(StoreError) {
-            // From the pack first: the one on its own hides it until then.
+            // Remove it from the pack first, because the value on its own hides the one in the pack until then.
             if var pack = try pack(), pack[name] != nil {
                 pack[name] = nil
                 try write(pack)
@@ -110,12 +111,12 @@ package struct EncryptedAttributes {
         let value: [UInt8]
         let storedName: [UInt8]
         let sealed: [UInt8]
-        /// The attribute is stored on its own already.
+        /// True if the attribute is stored on its own already.
         var isAlone = false
     }
 
-    /// Stores an attribute where it is. A new one goes on its own, or into the pack if there is one or there are several
-    /// attributes.
+    /// Stores an attribute where it already is. A new one is stored on its own. It goes into the pack instead if
+    /// there is a pack, or if there are several attributes already.
     private mutating func place(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
         if change.isAlone { return try stored.set(change.storedName, change.sealed, flags: linux_XATTR_REPLACE) }
         let isAmongFew = pack == nil ? try ownNames().count < Self.aloneLimit : false
@@ -137,14 +138,14 @@ package struct EncryptedAttributes {
     private mutating func placeAlone(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
         try stored.set(change.storedName, change.sealed, flags: linux_XATTR_CREATE)
         guard var pack, pack[change.name] != nil else { return }
-        // The pack becomes smaller, and what is on its own counts, whatever comes of this.
+        // This makes the pack smaller. The value on its own counts, even if this fails.
         pack[change.name] = nil
         try? write(pack)
     }
 
-    /// Moves attributes into the pack, the smallest first, until the change finds room. Each move takes little room, and
-    /// gives back more.
-    /// - Parameter errno: the store's answer to the change.
+    /// Moves attributes into the pack, the smallest first, until the change fits. Each move needs little room and
+    /// frees more.
+    /// - Parameter errno: the store's error for the change.
     private mutating func makeRoom(for change: AttributeChange, _ errno: Errno) throws(StoreError) {
         var pack: AttributePack
         do throws(StoreError) { pack = try self.pack() ?? AttributePack() } catch .damaged { throw .system(errno) }
@@ -159,11 +160,11 @@ package struct EncryptedAttributes {
         }
         guard change.isAlone else { throw .system(errno) }
         try placeInPack(change, pack)
-        // Until now the old value counted, which is on its own.
+        // Until this call the old value counts, because it is on its own.
         try stored.remove(change.storedName)
     }
 
-    /// What is stored on its own and authenticates, by rising size.
+    /// The attributes that are stored on their own and authenticate, in ascending order of size.
     private func candidates(besides change: AttributeChange) throws(StoreError) -> [AttributeChange] {
         var found: [AttributeChange] = []
         for storedName in try ownNames() where storedName != change.storedName {
@@ -175,8 +176,8 @@ package struct EncryptedAttributes {
         return found.sorted { $0.name.count + $0.value.count < $1.name.count + $1.value.count }
     }
 
-    /// Returns false if there is no room: ENOSPC by ext4, xfs and btrfs, EDQUOT, and E2BIG by some others. A smaller value
-    /// may still fit.
+    /// Returns false if there is no room. The error is ENOSPC on ext4, xfs and btrfs, E2BIG on some others, or
+    /// EDQUOT. A smaller value may still fit.
     private static func finds(room body: () throws(StoreError) -> Void) throws(StoreError) -> Bool {
         do throws(StoreError) {
             try body()
@@ -190,7 +191,7 @@ package struct EncryptedAttributes {
 
     // MARK: Stored attributes
 
-    /// The pack, or nil if there is none. Throws `.damaged`.
+    /// Returns the pack, or nil if there is none. Throws `.damaged`.
     private mutating func pack() throws(StoreError) -> AttributePack? {
         guard mayHavePack else { return nil }
         let sealed: [UInt8]
@@ -201,7 +202,8 @@ package struct EncryptedAttributes {
         return try decoding { () throws(FormatError) in try codec.open(pack: sealed) }
     }
 
-    /// Replaces the pack in one call. Throws `ENOSPC` also if it would be larger than a stored attribute can be.
+    /// Replaces the pack in one call. Also throws `ENOSPC` if the pack would be larger than a stored attribute can
+    /// be.
     private mutating func write(_ pack: AttributePack) throws(StoreError) {
         if pack.isEmpty { return try stored.remove(AttributeCodec.packName) }
         guard let sealed = try decoding({ () throws(FormatError) in try codec.seal(pack: pack) }) else {

@@ -25,7 +25,7 @@ package struct ExtendedAttributes {
         }
     }
 
-    /// True if there is an attribute of this name.
+    /// Returns true if there is an attribute of this name.
     package func contains(_ name: [UInt8]) throws(StoreError) -> Bool {
         do throws(StoreError) {
             _ = try withCString(name) { (name) throws(StoreError) in

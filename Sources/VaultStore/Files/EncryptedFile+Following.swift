@@ -56,7 +56,8 @@ extension EncryptedFile {
         }
     }
 
-    /// Takes in what another machine may have made of the file, unless that was done within the last second.
+    /// Takes over changes that another machine may have made to the file, unless that was done within the last
+    /// second.
     func followIfNeeded() throws(StoreError) {
         guard store.followsWriter else { return }
         var isAgain = false

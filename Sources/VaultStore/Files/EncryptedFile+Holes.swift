@@ -78,10 +78,12 @@ extension EncryptedFile {
         store.cache.removeAll(file: token, from: firstWhole)
     }
 
-    /// lseek(2) with SEEK_DATA or SEEK_HOLE; nil for ENXIO. Holes are reported by whole chunks.
+    /// Finds data or a hole, like lseek(2) with SEEK_DATA or SEEK_HOLE. Returns nil for ENXIO. Holes are reported in
+    /// whole chunks.
     ///
-    /// Everything past the length in a sealed header is data: a program that skips holes must read there and
-    /// get `EIO`. A hole, or ENXIO, would let it make a longer file without an error, because stat(2) shows the longer length.
+    /// Everything past the length in a sealed header is data. A program that skips holes must read there and get
+    /// `EIO`. With a hole or ENXIO it would make a longer file without an error, because stat(2) shows the longer
+    /// length.
     package func seek(from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64? {
         try followIfNeeded()
         let length = self.length
@@ -97,7 +99,7 @@ extension EncryptedFile {
         return authentic < length ? max(plaintextOffset, authentic) : nil
     }
 
-    /// `seek` in a file of `length` bytes, whatever its backing size says.
+    /// Seeks in a file of `length` bytes, whatever its backing size is.
     private func seek(
         from plaintextOffset: UInt64, toHole: Bool, before length: UInt64
     ) throws(StoreError) -> UInt64? {

@@ -58,7 +58,7 @@ package final class EncryptedFile: Sendable {
     /// made up by the kernel's page cache.
     package var hasUnvouchedTail: Bool { vouchedLength.load(ordering: .acquiring) < length }
 
-    /// The length in a sealed header where the backing file is longer, else `.max`: reads past it are errors.
+    /// The length in a sealed header if the backing file is longer, else `.max`. Reads past it are errors.
     package var authenticLength: UInt64 { vouchedLength.load(ordering: .acquiring) }
 
     init(
@@ -123,7 +123,7 @@ package final class EncryptedFile: Sendable {
             return try create(in: descriptor, class: parentClass, store: store)
         }
         let made = try completion.excludingOthers { () throws(StoreError) -> EncryptedFile? in
-            // It may have been completed meanwhile.
+            // Another thread may have completed the file meanwhile.
             guard try descriptor.status().st_size < off_t(ChunkLayout.headerSize) else { return nil }
             return try create(in: descriptor, class: parentClass, store: store)
         }

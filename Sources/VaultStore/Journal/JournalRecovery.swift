@@ -42,7 +42,7 @@ package struct JournalRecovery {
         guard found.status.st_mode & S_IFMT == S_IFREG, found.status.st_size >= off_t(FileHeader.size) else { return }
         do {
             let file = try Descriptor(at: found.directory.fd, found.entry, flags: O_RDONLY | O_NONBLOCK)
-            // What is damaged is there, and keeps its slots.
+            // A damaged file still exists, and keeps its slots.
             do { try recover(file) } catch .damaged {}
         } catch {
             isComplete = false

@@ -171,8 +171,8 @@ struct RekeyDirectoryStep {
         }
     }
 
-    /// The old ones go first: there may be no room for both. The intent holds what is to be set. A pack has one name under
-    /// both records, and is replaced.
+    /// Replaces the attributes of a directory. The old ones are removed first, because there may be no room for both.
+    /// The intent holds the new ones. A pack has the same name under both records, and is replaced.
     private func replaceAttributes(_ change: Change, of directory: Descriptor) throws(StoreError) {
         guard !change.attributes.isEmpty else { return }
         let attributes = ExtendedAttributes(directory)

@@ -21,7 +21,8 @@ package enum Remedy: String, Sendable, CaseIterable, Codable {
     case sealRest
     /// Remove what an operation cut short has left.
     case remove
-    /// Complete as an empty one a file without a header or a directory without a record, which an unclean end has left.
+    /// Complete a file without a header, or a directory without a record, that an unclean end has left, as an empty
+    /// one.
     case complete
     /// Move what has no name any more into `lost+found`: a file, a link or a directory that authenticates itself.
     case move

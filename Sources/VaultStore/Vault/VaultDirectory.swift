@@ -167,11 +167,11 @@ extension VaultDirectory {
         }
     }
 
-    /// Whether a former writer did not end properly, and files without a header that it has left are not completed yet
-    /// (`Completion`). For whoever has locked the vault.
+    /// True if a former writer did not end properly, and the files without a header that it left are not completed
+    /// yet (`Completion`). Valid only if the caller has locked the vault.
     package var followsUncleanEnd: Bool { hold?.followsUncleanEnd ?? VaultHold.isUnclean(descriptor) }
 
-    /// Notes that all of them are completed.
+    /// Notes that all of these files are completed.
     package func noteCompletion() { hold?.noteCompletion() }
 
     /// Nothing will be changed any more, and all is durable: the next machine need not wait.

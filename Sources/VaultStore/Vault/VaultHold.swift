@@ -18,7 +18,7 @@ package final class VaultHold: Sendable {
         /// Written by `claim`.
         var note: HoldNote?
         var isLost = false
-        /// A former writer did not end properly, and what that has left is not completed yet.
+        /// True if a former writer did not end properly, and its remains are not completed yet.
         var followsUncleanEnd = false
     }
 
@@ -32,7 +32,8 @@ package final class VaultHold: Sendable {
 
     /// In the file while nobody writes the vault.
     private static let nobody = Array("\n".utf8)
-    /// In the file after a writer that ended properly, and has not completed what an unclean end before it has left.
+    /// Content of the file after a writer that ended properly, but did not complete the remains of an earlier unclean
+    /// end.
     private static let incomplete = Array("incomplete\n".utf8)
     /// That the name leads to another file than the one that is locked.
     private static let moved = StoreError.system(.staleNFSFileHandle)
@@ -145,11 +146,12 @@ package final class VaultHold: Sendable {
         (try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)).flatMap { try? read($0) }
     }
 
-    /// Whether the last writer did not end properly, or one before it whose remains were not completed since. While a writer
-    /// has the vault its note is there, and this says nothing.
+    /// Returns true if the last writer did not end properly, or if an earlier one did not and its remains were not
+    /// completed since. Means nothing while a writer has the vault, because that writer's note is in the file.
     static func isUnclean(_ root: Descriptor) -> Bool { content(in: root).map { isUnclean($0) } ?? false }
 
-    /// Empty is a file that was just made. Anything but a single LF else is what a writer leaves that did not end properly.
+    /// Returns true unless the content is empty or a single LF. An empty file was just made. Only a writer that did
+    /// not end properly leaves anything else.
     private static func isUnclean(_ content: [UInt8]) -> Bool { !content.isEmpty && content != nobody }
 
     /// The note in the file that the name leads to: opened anew, because a path is all that some FUSE file systems go by.
@@ -158,7 +160,7 @@ package final class VaultHold: Sendable {
         HoldNote(parsing: try read(inPlaceOf: file, root: root))
     }
 
-    /// The bytes of that file.
+    /// Returns the bytes of that file.
     private static func read(inPlaceOf file: Descriptor, root: Descriptor) throws(StoreError) -> [UInt8] {
         let named = try Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)
         let (status, locked) = (try named.status(), try file.status())
@@ -254,10 +256,10 @@ package final class VaultHold: Sendable {
     /// Whether another was found to have the vault, or the file is gone.
     package var isLost: Bool { state.withLock { $0.isLost } }
 
-    /// Whether a former writer did not end properly, and what that has left is not completed yet. Nil before `claim`.
+    /// True if a former writer did not end properly, and its remains are not completed yet. Nil before `claim`.
     var followsUncleanEnd: Bool? { state.withLock { $0.note == nil ? nil : $0.followsUncleanEnd } }
 
-    /// Notes that everything that an unclean end has left is completed, durably.
+    /// Notes that all remains of an unclean end are completed, durably.
     func noteCompletion() {
         state.withLock { $0.followsUncleanEnd = false }
     }

@@ -36,7 +36,8 @@ package final class Verifier {
     var journal: VerifierJournal?
     /// A daemon may be writing.
     let isInUse: Bool
-    /// What a power cut leaves of new files and directories is completed by the next mount, or by this one (`Completion`).
+    /// True if new files and directories that a power cut left incomplete are completed by the next mount, or by the
+    /// present one (`Completion`).
     let isCompleted: Bool
     /// Where findings go while they are to be confirmed.
     var unconfirmed: [VerifierFinding]?
@@ -51,7 +52,7 @@ package final class Verifier {
     /// - Parameters:
     ///   - directory: locked by the caller, so that no daemon writes meanwhile, unless `isInUse`.
     ///   - isInUse: a daemon has the vault, and may write.
-    ///   - isCompleting: it completes what an unclean end has left.
+    ///   - isCompleting: the daemon is completing the remains of an unclean end.
     /// - Throws: `damaged` where the MAC does not verify; `system`, `format` where memory or libcrypto fail.
     package init(
         directory: VaultDirectory, masterKey: SecretBytes, isInUse: Bool = false, isCompleting: Bool = false

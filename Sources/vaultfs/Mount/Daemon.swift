@@ -39,10 +39,10 @@ final class Daemon: Sendable {
         self.request = request
         contents = try subject.open(request, secret: secret) { logger.notice("\($0)") }
         do {
-            guard isWanted() else { throw CommandFailure(.failure, "whoever asked for the mount has gone") }
+            guard isWanted() else { throw CommandFailure(.failure, "the process that requested the mount has ended") }
             session = try Self.mount(contents.fileSystem, request, logger: logger)
         } catch {
-            // Else the next mount would find an unclean end.
+            // Without this, the next mount would find an unclean end.
             contents.fileSystem.shutDown()
             throw error
         }
@@ -96,8 +96,8 @@ final class Daemon: Sendable {
     }
 
     /// Serves until unmounted; ends the process. Every byte is flushed when it has ended.
-    /// - Parameter whenReady: called once the mount has answered a request, and the control socket is served.
-    /// - Throws: if the mount has ended before it answered a request.
+    /// - Parameter whenReady: called once the mount has answered a request and the control socket is served.
+    /// - Throws: if the mount ended before it answered a request.
     func serve(whenReady: () -> Void) throws(MountError) -> Never {
         // What opening the vault, or reading its secret, has left.
         linux_scrub_thread()
@@ -112,7 +112,7 @@ final class Daemon: Sendable {
                     logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
                     whenReady()
                 }, whenUnmounted: lock.stop, isInPlace: place.isUnchanged,
-                // The guardian rests as soon as the connection has ended, whose number may then be another mount's.
+                // The guardian stops once the connection has ended. Its number may then belong to another mount.
                 whenClosed: { guardian?.rest() })
         }
         // Clients stay connected: that the kernel hangs up on them tells them that this process and its keys are gone.

@@ -31,7 +31,7 @@ enum DaemonChild {
             let failure = CommandFailure(any: error) ?? CommandFailure(.failure, "\(error)")
             // Nobody left to tell is what the exit code is for.
             try? channel.send(.failed(failure))
-            // Not exit(3): threads of a mount that was made and ended may still use what that cleans up.
+            // Not exit(3): it cleans up state that threads of a mount that was made and ended may still use.
             _exit(failure.code.rawValue)
         }
     }

@@ -27,7 +27,7 @@ struct MountOptionList: Equatable {
         "rw", "allow_other", "allow_root", "default_permissions", "exec", "noexec", "suid", "nosuid", "dev", "nodev",
         "sync", "async",
     ]
-    /// Words about access times, which the daemon's own reads keep to: libfuse 3.14 does not know all of them.
+    /// Words about access times. The daemon's own reads follow them, because libfuse 3.14 does not know all of them.
     private static let accessTimeFlags: Set = ["atime", "noatime", "diratime", "nodiratime"]
     /// Passed on with their value.
     private static let settings: Set = ["fsname", "max_read", "context", "fscontext", "defcontext", "rootcontext"]
@@ -60,7 +60,7 @@ struct MountOptionList: Equatable {
         "owner": ["nosuid", "nodev"], "group": ["nosuid", "nodev"],
     ]
 
-    /// Objects whose access times stay: `noatime` includes directories (mount(8)).
+    /// The objects whose access times stay. `noatime` includes directories (mount(8)).
     var accessTimes: AccessTimes {
         AccessTimes(keepsFiles: isNoAtime, keepsDirectories: isNoAtime || isNoDirAtime)
     }
@@ -118,9 +118,9 @@ struct MountOptionList: Equatable {
         if Self.own.contains(name) {
             ours[name] = value
         } else if Self.settings.contains(name) {
-            // The kernel takes no less than a page (fuse_parse_param in fs/fuse/inode.c).
+            // The kernel accepts no less than a page (fuse_parse_param in fs/fuse/inode.c).
             if name == "max_read", !(4096...UInt32.max).contains(UInt32(value) ?? 0) {
-                throw CommandFailure(.usage, "mount option max_read='\(value)' is not a number of bytes from 4096 on")
+                throw CommandFailure(.usage, "mount option max_read='\(value)' is not a byte count of at least 4096")
             }
             fuseOptions.append("\(name)=\(Self.escaped(value))")
         } else if !Self.isForOthers(name), !Self.ignoredSettings.contains(name) {

@@ -29,7 +29,7 @@ struct MountRequest: Sendable {
     /// How the vault is locked; nil: not at all.
     var sharing: VaultDirectory.Sharing? { isShared ? nil : isReadOnly ? .shared : .exclusive }
 
-    /// The words of `-o` that say the same as `accessTimes`.
+    /// The words of `-o` that express `accessTimes`.
     var accessTimeOptions: [String] {
         accessTimes.keepsFiles ? ["noatime"] : accessTimes.keepsDirectories ? ["nodiratime"] : []
     }

@@ -3,11 +3,11 @@ internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
 
-/// The slots that a secret is tried on.
+/// The slots on which a secret is tried.
 struct SlotChoiceOptions: ParsableArguments {
-    /// Elapsed time from which the slot that is being tried is named.
+    /// Elapsed time after which the slot being tried is shown.
     private static let progressDelay: Duration = .seconds(2)
-    /// Work that may take as long by itself.
+    /// Work of a single slot that may take that long.
     private static let notableWork = 4 * ScryptCost.standard.work
 
     @Option(help: ArgumentHelp("Try the secret on this slot only, whatever that costs.", valueName: "id"))
@@ -20,7 +20,7 @@ struct SlotChoiceOptions: ParsableArguments {
         if slot != nil && allowCostly { throw ValidationError("only one of --slot, --allow-costly can be given") }
     }
 
-    /// Opens a slot of a vault. Says on a terminal which slot is being tried, if that takes long.
+    /// Opens a slot of a vault. If that takes long, shows on a terminal which slot is being tried.
     func open(
         _ directory: VaultDirectory, with secret: SlotSecret
     ) throws(VaultError) -> (masterKey: SecretBytes, slot: KeySlot) {

@@ -67,7 +67,8 @@ final class VaultSession {
         nextSealing = ended + (ended - started) * Self.sealingPause
     }
 
-    /// Opens its files once more, as the next mount will see them: what was written is sealed and durable first.
+    /// Opens the vault's files again, as the next mount will see them. Before that, everything written is sealed and
+    /// made durable.
     func reopen() throws -> VaultTree {
         system?.sealEverything()
         try synchronize()

@@ -72,7 +72,7 @@ struct VaultSubject: MountSubject {
     }
 
     /// Opens a slot, of the configuration as it is now: a slot removed since the mount opens no more.
-    /// - Parameter knownSlot: the id of the slot that the vault was mounted with. Its cost was accepted then.
+    /// - Parameter knownSlot: the id of the slot that the vault was mounted with. Its cost was accepted at the mount.
     private static func open(
         _ vaultPath: FilePath, with secret: SlotSecret, for lease: VaultLease, knownSlot: Int
     ) throws(UnlockRefusal) -> UnlockSecret {
@@ -86,7 +86,7 @@ struct VaultSubject: MountSubject {
             switch error {
             case .wrongSecret, .noSlot: throw .wrongSecret(error.description)
             case .tooCostly(let path, let reason):
-                throw .failed("\(path.shown): \(reason): unmount it, and mount it with that slot")
+                throw .failed("\(path.shown): \(reason): unmount the vault, and mount it with that slot")
             case .slotExpired, .clockSetBack: throw .slotExpired(error.description)
             default: throw .failed(error.description)
             }

@@ -60,7 +60,7 @@ enum VaultUse {
         }
     }
 
-    /// Whether the daemon that has the vault says that it is completing what an unclean end has left.
+    /// Returns true if the daemon that has the vault reports that it is completing the remains of an unclean end.
     static func isCompleting(_ vault: VaultDirectory) -> Bool {
         guard case .object(let fields) = find(vault)?.status?.statistics else { return false }
         return fields["isCompleting"] == .bool(true)

@@ -135,7 +135,7 @@ struct VerifyCommand: ParsableCommand {
         let left = try again.run(
             onFinding: { finding in
                 report.add(finding)
-                // What cannot be read may hold more of these.
+                // An unreadable object may hold more incomplete ones.
                 if [.incomplete, .unreadable].contains(finding.kind) { isComplete = false }
             }, onProgress: report.showProgress)
         report.endLeft(left)
