@@ -10,8 +10,22 @@ let settings: [SwiftSetting] = [
 
 let system = Target.Dependency.product(name: "SystemPackage", package: "swift-system")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
+let arguments = Target.Dependency.product(name: "ArgumentParser", package: "swift-argument-parser")
+let histogram = Target.Dependency.product(name: "Histogram", package: "hdrhistogram-swift")
 
-// Dependencies point one way, downwards in the README's table: a vault and a view do not know each other.
+func library(_ name: String, _ dependencies: Target.Dependency...) -> Target {
+    .target(name: name, dependencies: dependencies, swiftSettings: settings)
+}
+
+func program(_ name: String, path: String? = nil, _ dependencies: Target.Dependency...) -> Target {
+    .executableTarget(name: name, dependencies: dependencies, path: path, swiftSettings: settings)
+}
+
+func tests(_ name: String, _ dependencies: Target.Dependency...) -> Target {
+    .testTarget(name: name, dependencies: dependencies, swiftSettings: settings)
+}
+
+// Dependencies point one way, downwards in ARCHITECTURE.md's picture: a vault and a view do not know each other.
 let package = Package(
     name: "vaultfs",
     products: [.executable(name: "vaultfs", targets: ["vaultfs"])],
@@ -25,155 +39,63 @@ let package = Package(
         .systemLibrary(name: "CFuse", pkgConfig: "fuse3", providers: [.apt(["libfuse3-dev"])]),
         .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
         .target(name: "CLinux"),
-        .target(name: "VaultCrypto", dependencies: ["COpenSSL", "CLinux"], swiftSettings: settings),
-        .target(name: "VaultFormat", dependencies: ["VaultCrypto"], swiftSettings: settings),
-        .target(name: "BackingStore", dependencies: ["VaultCrypto", "CLinux", system], swiftSettings: settings),
-        .target(
-            name: "VaultStore", dependencies: ["BackingStore", "VaultFormat", "VaultCrypto", "CLinux", system],
-            swiftSettings: settings),
-        .target(
-            name: "MountedFileSystem",
-            dependencies: ["BackingStore", "LockFiles", "VaultCrypto", "CLinux", system, logging],
-            swiftSettings: settings),
-        .target(
-            name: "VaultFileSystem",
-            dependencies: [
-                "MountedFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux",
-                system, logging,
-            ],
-            swiftSettings: settings),
-        .target(
-            name: "ViewFormats",
-            dependencies: ["BackingStore", "VaultFormat", "VaultCrypto", "CLinux", system],
-            swiftSettings: settings),
-        .target(
-            name: "ViewFileSystem",
-            dependencies: [
-                "MountedFileSystem", "ViewFormats", "BackingStore", "VaultCrypto", "CLinux", system, logging,
-            ],
-            swiftSettings: settings),
-        .target(
-            name: "ViewExport",
-            dependencies: ["ViewFormats", "BackingStore", "VaultCrypto", "CLinux", system], swiftSettings: settings),
-        .target(
-            name: "VaultTransfer",
-            dependencies: [
-                "VaultFileSystem", "MountedFileSystem", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto",
-                "CLinux", system,
-            ],
-            swiftSettings: settings),
-        .target(
-            name: "FuseSession",
-            dependencies: ["BackingStore", "MountedFileSystem", "VaultFileSystem", "CFuse", "CLinux", system, logging],
-            swiftSettings: settings),
-        .target(name: "LockFiles", dependencies: ["CLinux", system], swiftSettings: settings),
-        .target(
-            name: "VaultControl", dependencies: ["VaultFormat", "VaultCrypto", "CLinux", system],
-            swiftSettings: settings),
-        .executableTarget(
-            name: "vaultfs",
-            dependencies: [
-                "FuseSession", "MountedFileSystem", "VaultFileSystem", "ViewFileSystem", "ViewExport", "ViewFormats",
-                "VaultTransfer", "LockFiles",
-                "BackingStore",
-                "VaultStore",
-                "VaultFormat", "VaultCrypto",
-                "VaultControl", "CLinux", system, logging,
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
-                .product(name: "Histogram", package: "hdrhistogram-swift"),
-            ],
-            swiftSettings: settings),
-        .executableTarget(
-            name: "null-server",
-            dependencies: [
-                "FuseSession", "MountedFileSystem", "BackingStore", "VaultCrypto", "CLinux", system, logging,
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
-            ],
-            path: "Benchmarks/NullServer", swiftSettings: settings),
-        .executableTarget(
-            name: "vaultfs-micro",
-            dependencies: [
-                "BackingStore", "VaultFormat", "VaultCrypto", system,
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
-            ],
-            path: "Benchmarks/Micro", swiftSettings: settings),
+        library("LinuxSystem", "CLinux", "VaultCrypto", system),
+        library("VaultCrypto", "COpenSSL", "CLinux"),
+        library("VaultFormat", "VaultCrypto"),
+        library("FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system),
+        library("Locking", "FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system, logging),
+        library("VaultStore", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
+        library("ViewFormats", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
+        library(
+            "VaultFileSystem", "FileSystem", "Locking", "VaultStore", "LinuxSystem", "VaultFormat", "VaultCrypto",
+            "CLinux", system),
+        library(
+            "ViewFileSystem", "FileSystem", "Locking", "ViewFormats", "LinuxSystem", "VaultCrypto", "CLinux", system,
+            logging),
+        library(
+            "Transfer", "VaultFileSystem", "FileSystem", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat",
+            "VaultCrypto", "CLinux", system),
+        library("FuseSession", "FileSystem", "Locking", "LinuxSystem", "CFuse", "CLinux", system, logging),
+        library("Control", "VaultFormat", "VaultCrypto", "CLinux", system),
+        program(
+            "vaultfs", "FuseSession", "VaultFileSystem", "ViewFileSystem", "FileSystem", "Locking", "Transfer",
+            "Control", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system,
+            logging, arguments, histogram),
+        program(
+            "null-server", path: "Benchmarks/NullServer", "FuseSession", "FileSystem", "Locking", "LinuxSystem",
+            "VaultCrypto", "CLinux", system, logging, arguments),
+        program("vaultfs-micro", path: "Benchmarks/Micro", "FileSystem", "VaultFormat", "VaultCrypto", arguments),
         .target(name: "CallWatch", path: "Tests/CallWatch"),
         .target(
-            name: "TestSupport", dependencies: ["CallWatch", "CLinux", system], path: "Tests/TestSupport",
-            swiftSettings: settings
-        ),
-        .testTarget(
-            name: "VaultCryptoTests", dependencies: ["VaultCrypto", "CLinux", "TestSupport"], swiftSettings: settings),
-        .testTarget(
-            name: "VaultFormatTests", dependencies: ["VaultFormat", "VaultCrypto", "TestSupport"],
+            name: "TestSupport", dependencies: ["CallWatch", "CLinux"], path: "Tests/TestSupport",
             swiftSettings: settings),
-        .testTarget(
-            name: "BackingStoreTests", dependencies: ["BackingStore", "CLinux", "TestSupport", system],
-            swiftSettings: settings),
-        .testTarget(
-            name: "VaultStoreTests",
-            dependencies: [
-                "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system,
-            ],
-            swiftSettings: settings),
-        .testTarget(
-            name: "VaultFileSystemTests",
-            dependencies: [
-                "MountedFileSystem", "VaultFileSystem", "LockFiles", "BackingStore", "VaultStore", "VaultFormat",
-                "VaultCrypto", "CLinux", "TestSupport",
-                system, logging,
-            ],
-            swiftSettings: settings),
-        .testTarget(
-            name: "ViewFormatsTests",
-            dependencies: [
-                "ViewFormats", "BackingStore", "VaultStore", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport",
-                system,
-            ],
-            swiftSettings: settings),
-        .testTarget(
-            name: "ViewFileSystemTests",
-            dependencies: [
-                "ViewFileSystem", "ViewFormats", "MountedFileSystem", "BackingStore", "VaultCrypto", "TestSupport",
-                system, logging,
-            ],
-            swiftSettings: settings),
-        .testTarget(
-            name: "ViewExportTests",
-            dependencies: [
-                "ViewExport", "ViewFormats", "BackingStore", "VaultCrypto", "CLinux", "TestSupport", system,
-            ],
-            swiftSettings: settings),
-        .testTarget(
-            name: "VaultTransferTests",
-            dependencies: [
-                "vaultfs", "VaultTransfer", "VaultFileSystem", "VaultStore", "VaultFormat", "VaultCrypto",
-                "BackingStore", "CLinux", "TestSupport", system,
-            ],
-            swiftSettings: settings),
-        .testTarget(
-            name: "FuseSessionTests",
-            dependencies: [
-                "vaultfs", "FuseSession", "MountedFileSystem", "VaultFileSystem", "BackingStore", "VaultStore",
-                "VaultFormat", "CLinux", "TestSupport", system,
-                logging,
-            ],
-            swiftSettings: settings),
-        .testTarget(
-            name: "LockFilesTests", dependencies: ["LockFiles", "CLinux", "TestSupport", system],
-            swiftSettings: settings),
-        .testTarget(
-            name: "VaultControlTests",
-            dependencies: ["VaultControl", "VaultFormat", "VaultCrypto", "TestSupport", system],
-            swiftSettings: settings),
-        .testTarget(
-            name: "CommandLineTests",
-            dependencies: [
-                "vaultfs", "VaultControl", "VaultStore", "VaultFormat", "VaultCrypto", "TestSupport", system,
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
-            ],
-            swiftSettings: settings),
-        .testTarget(
-            name: "MountTests", dependencies: ["vaultfs", "TestSupport", "CLinux", system], swiftSettings: settings),
+        tests("LinuxSystemTests", "FileSystem", "LinuxSystem"),
+        tests("VaultCryptoTests", "VaultCrypto", "CLinux", "TestSupport"),
+        tests("VaultFormatTests", "VaultFormat", "VaultCrypto", "TestSupport"),
+        tests("FileSystemTests", "FileSystem", "TestSupport"),
+        tests("LockingTests", "Locking", "CLinux", "TestSupport", system),
+        tests(
+            "VaultStoreTests", "VaultStore", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux",
+            "TestSupport", system),
+        tests(
+            "VaultFileSystemTests", "VaultFileSystem", "FileSystem", "Locking", "VaultStore", "LinuxSystem",
+            "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system, logging),
+        tests(
+            "ViewFormatsTests", "ViewFormats", "FileSystem", "VaultStore", "LinuxSystem", "VaultCrypto", "TestSupport",
+            system),
+        tests(
+            "ViewFileSystemTests", "ViewFileSystem", "ViewFormats", "FileSystem", "Locking", "LinuxSystem",
+            "VaultCrypto", "TestSupport", system, logging),
+        tests(
+            "TransferTests", "vaultfs", "Transfer", "VaultFileSystem", "FileSystem", "VaultStore", "ViewFormats",
+            "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system),
+        tests(
+            "FuseSessionTests", "vaultfs", "FuseSession", "FileSystem", "Locking", "VaultFileSystem", "VaultStore",
+            "LinuxSystem", "VaultFormat", "CLinux", "TestSupport", system, logging),
+        tests("ControlTests", "Control", "VaultFormat", "VaultCrypto", "TestSupport", system),
+        tests(
+            "CommandLineTests", "vaultfs", "Control", "VaultStore", "VaultFormat", "VaultCrypto", "TestSupport",
+            system, arguments),
+        tests("MountTests", "vaultfs", "TestSupport"),
     ]
 )

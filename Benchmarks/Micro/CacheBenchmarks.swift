@@ -1,4 +1,4 @@
-internal import BackingStore
+internal import FileSystem
 
 /// What the block cache costs, at its default size and in two patterns: chunk after chunk, and all over the file.
 enum CacheBenchmarks {

@@ -1,6 +1,6 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
-internal import MountedFileSystem
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 

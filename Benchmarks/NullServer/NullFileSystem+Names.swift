@@ -1,7 +1,7 @@
-internal import BackingStore
 internal import CLinux
+internal import FileSystem
 internal import Glibc
-internal import MountedFileSystem
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 

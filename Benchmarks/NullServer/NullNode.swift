@@ -1,6 +1,5 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
-internal import MountedFileSystem
 internal import Synchronization
 
 /// One file, directory or link. A file has a length and no contents; itself it is what the kernel has open.

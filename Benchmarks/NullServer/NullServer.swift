@@ -1,7 +1,8 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import FileSystem
 internal import FuseSession
 internal import Glibc
+internal import LinuxSystem
 internal import Logging
 internal import SystemPackage
 

@@ -1,7 +1,7 @@
-internal import BackingStore
 internal import CFuse
+internal import FileSystem
 internal import Glibc
-internal import MountedFileSystem
+internal import LinuxSystem
 internal import SystemPackage
 
 /// An open file or directory as the kernel holds it for us: one reference, as a number.

@@ -1,8 +1,8 @@
-internal import BackingStore
 internal import CFuse
 internal import CLinux
+internal import FileSystem
 internal import Glibc
-internal import MountedFileSystem
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 

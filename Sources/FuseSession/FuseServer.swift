@@ -1,9 +1,10 @@
-internal import BackingStore
 internal import CFuse
 internal import CLinux
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
+internal import Locking
 internal import Logging
-internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 
@@ -15,7 +16,7 @@ final class FuseServer: Sendable {
         FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID | FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_ATIME
         | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW
 
-    let fileSystem: any FileSystem
+    let fileSystem: any LockableFileSystem
     let gate: LockGate
     /// Seconds for which the kernel may keep names and attributes.
     let timeout: Double
@@ -41,7 +42,7 @@ final class FuseServer: Sendable {
     /// Holds the thread's `Worker`.
     private let workerKey: pthread_key_t
 
-    init(fileSystem: any FileSystem, options: MountOptions, logger: Logger) {
+    init(fileSystem: any LockableFileSystem, options: MountOptions, logger: Logger) {
         self.fileSystem = fileSystem
         gate = fileSystem.gate
         timeout = fileSystem.cacheSeconds
@@ -123,7 +124,7 @@ struct Request {
     let raw: fuse_req_t
     let server: FuseServer
 
-    var fileSystem: any FileSystem { server.fileSystem }
+    var fileSystem: any LockableFileSystem { server.fileSystem }
 
     /// Runs a callback's body; what it throws is the reply.
     /// - Parameter isUse: whether somebody uses the mount, which puts off the lock of an idle one.

@@ -1,9 +1,10 @@
-internal import BackingStore
 internal import CFuse
 internal import CLinux
+package import FileSystem
 internal import Glibc
+internal import LinuxSystem
+package import Locking
 package import Logging
-package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 
@@ -37,7 +38,7 @@ package final class FuseSession: @unchecked Sendable {
 
     /// Mounts. When this returns, programs see the mount and their requests wait for `run`. Until the first answer,
     /// libfuse's messages are kept for the error instead of going to stderr.
-    package init(fileSystem: any FileSystem, options: MountOptions, logger: Logger) throws(MountError) {
+    package init(fileSystem: any LockableFileSystem, options: MountOptions, logger: Logger) throws(MountError) {
         let server = FuseServer(fileSystem: fileSystem, options: options, logger: logger)
         self.server = server
         mountpoint = options.mountpoint

@@ -1,9 +1,8 @@
-internal import BackingStore
 internal import CFuse
 internal import CLinux
+internal import FileSystem
 internal import Glibc
 internal import Logging
-internal import MountedFileSystem
 internal import Synchronization
 package import SystemPackage
 

@@ -1,9 +1,9 @@
-internal import BackingStore
 internal import CFuse
 internal import CLinux
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import Logging
-internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 

@@ -1,4 +1,3 @@
-internal import BackingStore
 internal import CFuse
 internal import Glibc
 internal import Synchronization

@@ -1,6 +1,7 @@
-internal import BackingStore
 internal import CFuse
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 
 /// Delays the answers to reads that fail again and again.
 ///

@@ -1,4 +1,5 @@
-internal import BackingStore
+internal import FileSystem
+internal import LinuxSystem
 internal import Synchronization
 
 /// Which workers wait for requests: all, or, while one program alone asks, one. Any thread.

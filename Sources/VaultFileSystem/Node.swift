@@ -1,7 +1,7 @@
-internal import BackingStore
 internal import CLinux
+package import FileSystem
 package import Glibc
-package import MountedFileSystem
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat

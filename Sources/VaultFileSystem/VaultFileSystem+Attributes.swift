@@ -1,7 +1,7 @@
-package import BackingStore
 internal import CLinux
+package import FileSystem
 package import Glibc
-package import MountedFileSystem
+package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat

@@ -1,6 +1,7 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
-internal import MountedFileSystem
+internal import LinuxSystem
+internal import Locking
 internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore

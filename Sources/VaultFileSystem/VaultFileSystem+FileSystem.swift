@@ -1,5 +1,5 @@
-package import BackingStore
-package import MountedFileSystem
+package import FileSystem
+package import LinuxSystem
 internal import Synchronization
 package import VaultStore
 

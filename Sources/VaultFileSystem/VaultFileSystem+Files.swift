@@ -1,7 +1,8 @@
-package import BackingStore
 internal import CLinux
+package import FileSystem
 package import Glibc
-package import MountedFileSystem
+package import LinuxSystem
+internal import Locking
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat

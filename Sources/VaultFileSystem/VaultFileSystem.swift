@@ -1,7 +1,8 @@
-package import BackingStore
 internal import CLinux
+internal import FileSystem
 package import Glibc
-package import MountedFileSystem
+package import LinuxSystem
+package import Locking
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat

@@ -1,6 +1,7 @@
-package import BackingStore
+internal import FileSystem
 internal import Glibc
-package import MountedFileSystem
+package import LinuxSystem
+package import Locking
 internal import Synchronization
 internal import SystemPackage
 package import VaultCrypto

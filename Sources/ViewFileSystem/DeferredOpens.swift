@@ -1,6 +1,7 @@
-internal import BackingStore
 internal import CLinux
-internal import MountedFileSystem
+internal import FileSystem
+internal import LinuxSystem
+internal import Locking
 internal import SystemPackage
 internal import ViewFormats
 

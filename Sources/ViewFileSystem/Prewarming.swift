@@ -1,6 +1,6 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
-internal import MountedFileSystem
+internal import LinuxSystem
 internal import ViewFormats
 
 /// Directories whose files' keys are to be fetched ahead, in order. Any thread.

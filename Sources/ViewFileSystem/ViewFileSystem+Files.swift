@@ -1,6 +1,6 @@
-package import BackingStore
+package import FileSystem
 internal import Glibc
-package import MountedFileSystem
+package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto

@@ -1,6 +1,7 @@
-internal import BackingStore
+package import FileSystem
 internal import Glibc
-package import MountedFileSystem
+internal import LinuxSystem
+package import Locking
 internal import Synchronization
 package import VaultCrypto
 internal import ViewFormats

@@ -1,5 +1,4 @@
-internal import BackingStore
-package import MountedFileSystem
+package import FileSystem
 internal import VaultCrypto
 internal import ViewFormats
 

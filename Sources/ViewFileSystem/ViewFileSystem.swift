@@ -1,8 +1,9 @@
-package import BackingStore
 internal import CLinux
+package import FileSystem
 package import Glibc
+package import LinuxSystem
+package import Locking
 package import Logging
-package import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto

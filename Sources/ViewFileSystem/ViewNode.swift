@@ -1,6 +1,5 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
-internal import MountedFileSystem
 internal import Synchronization
 internal import ViewFormats
 

@@ -1,5 +1,6 @@
-internal import BackingStore
-package import MountedFileSystem
+internal import FileSystem
+internal import LinuxSystem
+package import Locking
 internal import Synchronization
 package import SystemPackage
 package import VaultCrypto

@@ -1,6 +1,7 @@
-internal import BackingStore
+internal import Control
+internal import FileSystem
 internal import FuseSession
-internal import VaultControl
+internal import LinuxSystem
 internal import VaultFormat
 internal import VaultStore
 internal import ViewFormats

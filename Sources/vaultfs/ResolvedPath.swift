@@ -1,5 +1,5 @@
-internal import BackingStore
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 

@@ -1,5 +1,6 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import VaultStore
 
 /// SIGTERM, SIGINT and SIGHUP, which end a daemon in good order, SIGUSR1, which locks, and SIGUSR2, which unlocks: taken

@@ -1,10 +1,10 @@
 import ArgumentParser
+import Control
 import Foundation
 import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
-import VaultControl
 
 @testable import vaultfs
 

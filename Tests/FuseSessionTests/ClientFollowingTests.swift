@@ -1,7 +1,8 @@
-import BackingStore
 import CLinux
+import FileSystem
 import FoundationEssentials
 import Glibc
+import LinuxSystem
 import Synchronization
 import Testing
 

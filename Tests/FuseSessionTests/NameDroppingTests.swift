@@ -1,9 +1,10 @@
-import BackingStore
+import FileSystem
 import FoundationEssentials
 import FuseSession
 import Glibc
+import LinuxSystem
+import Locking
 import Logging
-import MountedFileSystem
 import Synchronization
 import SystemPackage
 import TestSupport

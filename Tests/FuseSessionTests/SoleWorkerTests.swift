@@ -1,7 +1,7 @@
-import BackingStore
 import FuseSession
 import Glibc
-import MountedFileSystem
+import LinuxSystem
+import Locking
 import Synchronization
 import TestSupport
 import Testing

@@ -80,7 +80,7 @@ class Locking(Mount):
     # The control socket
 
     def find_socket(self):
-        """Where VaultControl's RuntimeDirectory puts it: FNV-1a of the mountpoint."""
+        """Where Control's RuntimeDirectory puts it: FNV-1a of the mountpoint."""
         digest = 0xCBF29CE484222325
         for byte in os.fsencode(os.path.realpath(self.mountpoint)):
             digest = (digest ^ byte) * 0x100000001B3 % (1 << 64)

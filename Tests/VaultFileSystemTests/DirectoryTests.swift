@@ -1,6 +1,6 @@
-import BackingStore
+import FileSystem
 import Glibc
-import MountedFileSystem
+import LinuxSystem
 import SystemPackage
 import Testing
 import VaultFormat

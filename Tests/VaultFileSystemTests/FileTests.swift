@@ -1,7 +1,7 @@
-import BackingStore
 import CLinux
+import FileSystem
 import Glibc
-import MountedFileSystem
+import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing

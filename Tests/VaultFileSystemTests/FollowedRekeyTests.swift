@@ -1,7 +1,7 @@
-import BackingStore
+import FileSystem
 import FoundationEssentials
 import Glibc
-import MountedFileSystem
+import LinuxSystem
 import SystemPackage
 import Testing
 import VaultCrypto

@@ -1,7 +1,7 @@
-import BackingStore
+import FileSystem
 import FoundationEssentials
 import Glibc
-import MountedFileSystem
+import LinuxSystem
 import Synchronization
 import SystemPackage
 import TestSupport

@@ -1,6 +1,5 @@
-import BackingStore
 import Glibc
-import LockFiles
+import LinuxSystem
 import Logging
 import Synchronization
 import SystemPackage
@@ -10,7 +9,8 @@ import VaultCrypto
 import VaultFormat
 import VaultStore
 
-@testable import MountedFileSystem
+@testable import FileSystem
+@testable import Locking
 @testable import VaultFileSystem
 
 /// What the end of a lease does to a mount.

@@ -1,12 +1,12 @@
-import BackingStore
 import Glibc
-import LockFiles
+import LinuxSystem
 import Synchronization
 import SystemPackage
 import Testing
 import VaultStore
 
-@testable import MountedFileSystem
+@testable import FileSystem
+@testable import Locking
 @testable import VaultFileSystem
 
 /// Who passes the gate, and whom a lock waits for.

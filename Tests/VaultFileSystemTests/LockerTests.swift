@@ -1,7 +1,6 @@
-import BackingStore
 import FoundationEssentials
 import Glibc
-import LockFiles
+import LinuxSystem
 import Logging
 import Synchronization
 import SystemPackage
@@ -11,7 +10,8 @@ import VaultCrypto
 import VaultFormat
 import VaultStore
 
-@testable import MountedFileSystem
+@testable import FileSystem
+@testable import Locking
 @testable import VaultFileSystem
 
 /// What locks and what unlocks (Manual/Locking.md, "What unlocks"), with caches of no kernel.

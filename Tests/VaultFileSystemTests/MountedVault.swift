@@ -1,8 +1,9 @@
-import BackingStore
 import CLinux
+import FileSystem
 import FoundationEssentials
 import Glibc
-import MountedFileSystem
+import LinuxSystem
+import Locking
 import SystemPackage
 import Testing
 import VaultCrypto

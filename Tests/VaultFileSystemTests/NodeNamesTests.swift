@@ -1,8 +1,8 @@
-import BackingStore
 import Glibc
+import LinuxSystem
 import Testing
 
-@testable import MountedFileSystem
+@testable import FileSystem
 
 /// The list of a node's names: the one told last first, none twice.
 @Suite struct NodeNamesTests {

@@ -1,7 +1,7 @@
-import BackingStore
 import CLinux
+import FileSystem
 import Glibc
-import MountedFileSystem
+import LinuxSystem
 import Synchronization
 import SystemPackage
 import TestSupport

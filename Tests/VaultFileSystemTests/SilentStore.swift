@@ -1,11 +1,11 @@
-import BackingStore
-import LockFiles
+import LinuxSystem
 import Logging
 import Synchronization
 import Testing
 import VaultCrypto
 
-@testable import MountedFileSystem
+@testable import FileSystem
+@testable import Locking
 @testable import VaultFileSystem
 
 /// A vault with a locker that waits a second for what the store does not answer. On a busy machine what does may take

@@ -1,11 +1,12 @@
-import BackingStore
 import Glibc
+import LinuxSystem
 import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
 
-@testable import MountedFileSystem
+@testable import FileSystem
+@testable import Locking
 @testable import VaultFileSystem
 
 /// A lock while requests wait for a store that does not answer.

@@ -1,10 +1,11 @@
-import BackingStore
 import Glibc
+import LinuxSystem
 import Synchronization
 import Testing
 import VaultCrypto
 
-@testable import MountedFileSystem
+@testable import FileSystem
+@testable import Locking
 @testable import VaultFileSystem
 
 /// Unlocks while the store does not answer, and locks that are asked for meanwhile.

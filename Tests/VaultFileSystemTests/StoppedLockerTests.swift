@@ -1,7 +1,7 @@
-import BackingStore
+import LinuxSystem
 import Testing
 
-@testable import MountedFileSystem
+@testable import Locking
 
 /// A locker that was stopped, while the control socket is served still.
 @Suite(.timeLimit(.minutes(20))) struct StoppedLockerTests {

@@ -1,8 +1,9 @@
-import BackingStore
+import LinuxSystem
 import Synchronization
 import Testing
 
-@testable import MountedFileSystem
+@testable import FileSystem
+@testable import Locking
 
 /// What a lock does not wait for for ever.
 @Suite(.timeLimit(.minutes(20))) struct StoreTaskTests {

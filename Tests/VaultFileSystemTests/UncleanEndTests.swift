@@ -1,8 +1,9 @@
-import BackingStore
 import CLinux
+import FileSystem
 import Foundation
 import Glibc
-import MountedFileSystem
+import LinuxSystem
+import Locking
 import Synchronization
 import SystemPackage
 import TestSupport

@@ -1,7 +1,8 @@
-import BackingStore
+import FileSystem
 import FoundationEssentials
 import Glibc
-import MountedFileSystem
+import LinuxSystem
+import Locking
 import Synchronization
 import SystemPackage
 import Testing

@@ -1,4 +1,3 @@
-import BackingStore
 import Foundation
 import Glibc
 import Synchronization

@@ -1,4 +1,4 @@
-import BackingStore
+import LinuxSystem
 import Testing
 import VaultStore
 

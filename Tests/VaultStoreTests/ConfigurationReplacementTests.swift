@@ -1,6 +1,7 @@
-import BackingStore
 import CLinux
+import FileSystem
 import Foundation
+import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing

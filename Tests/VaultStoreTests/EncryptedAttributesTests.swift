@@ -1,6 +1,7 @@
-import BackingStore
 import CLinux
+import FileSystem
 import Glibc
+import LinuxSystem
 import Synchronization
 import SystemPackage
 import TestSupport

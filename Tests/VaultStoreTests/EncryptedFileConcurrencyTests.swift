@@ -1,4 +1,4 @@
-import BackingStore
+import FileSystem
 import Glibc
 import Synchronization
 import TestSupport

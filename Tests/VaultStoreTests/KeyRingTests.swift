@@ -1,4 +1,5 @@
-import BackingStore
+import FileSystem
+import LinuxSystem
 import Testing
 import VaultCrypto
 import VaultFormat

@@ -1,7 +1,8 @@
-import BackingStore
 import CLinux
+import FileSystem
 import Foundation
 import Glibc
+import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing

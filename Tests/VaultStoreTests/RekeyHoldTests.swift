@@ -1,6 +1,7 @@
-import BackingStore
+import FileSystem
 import Foundation
 import Glibc
+import LinuxSystem
 import Synchronization
 import SystemPackage
 import Testing

@@ -1,5 +1,6 @@
-import BackingStore
+import FileSystem
 import Foundation
+import LinuxSystem
 import Testing
 import VaultFormat
 

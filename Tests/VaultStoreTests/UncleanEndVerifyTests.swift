@@ -1,4 +1,4 @@
-import BackingStore
+import FileSystem
 import Foundation
 import Glibc
 import SystemPackage

@@ -1,7 +1,8 @@
-import BackingStore
 import CLinux
+import FileSystem
 import Foundation
 import Glibc
+import LinuxSystem
 import Synchronization
 import SystemPackage
 import TestSupport

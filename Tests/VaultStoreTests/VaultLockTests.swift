@@ -1,5 +1,6 @@
-import BackingStore
+import FileSystem
 import Foundation
+import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing

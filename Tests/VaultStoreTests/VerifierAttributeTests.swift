@@ -1,6 +1,7 @@
-import BackingStore
 import CLinux
+import FileSystem
 import Glibc
+import LinuxSystem
 import Testing
 import VaultFormat
 import VaultStore

@@ -1,5 +1,5 @@
-import BackingStore
 import CLinux
+import FileSystem
 import Foundation
 import Testing
 import VaultFormat

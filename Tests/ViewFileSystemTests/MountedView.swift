@@ -1,8 +1,9 @@
-import BackingStore
+import FileSystem
 import Foundation
 import Glibc
+import LinuxSystem
+import Locking
 import Logging
-import MountedFileSystem
 import SystemPackage
 import TestSupport
 import Testing

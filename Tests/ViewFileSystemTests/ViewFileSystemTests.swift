@@ -1,6 +1,7 @@
-import BackingStore
+import FileSystem
 import Foundation
-import MountedFileSystem
+import LinuxSystem
+import Locking
 import SystemPackage
 import TestSupport
 import Testing

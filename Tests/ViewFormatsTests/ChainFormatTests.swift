@@ -1,5 +1,6 @@
-import BackingStore
+import FileSystem
 import Glibc
+import LinuxSystem
 import TestSupport
 import Testing
 import VaultCrypto

@@ -1,4 +1,4 @@
-import BackingStore
+import FileSystem
 import SystemPackage
 import Testing
 import VaultCrypto

@@ -1,4 +1,4 @@
-import BackingStore
+import FileSystem
 import Testing
 import VaultCrypto
 import VaultStore

@@ -1,6 +1,7 @@
-package import BackingStore
 internal import CLinux
+internal import FileSystem
 internal import Glibc
+package import LinuxSystem
 
 /// The backing objects whose access times stay when a mount reads them (`-o noatime`, `nodiratime`).
 package struct AccessTimes: Sendable, Equatable {

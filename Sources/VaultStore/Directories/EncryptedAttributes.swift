@@ -1,5 +1,6 @@
-package import BackingStore
 internal import CLinux
+internal import FileSystem
+package import LinuxSystem
 internal import SystemPackage
 package import VaultFormat
 

@@ -1,6 +1,7 @@
-package import BackingStore
 internal import CLinux
+internal import FileSystem
 internal import Glibc
+package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto

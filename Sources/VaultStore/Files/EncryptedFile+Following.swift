@@ -1,5 +1,6 @@
-package import BackingStore
+internal import FileSystem
 package import Glibc
+package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat

@@ -1,5 +1,6 @@
-package import BackingStore
+internal import FileSystem
 internal import Glibc
+package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto

@@ -1,6 +1,7 @@
-package import BackingStore
 internal import CLinux
+internal import FileSystem
 package import Glibc
+package import LinuxSystem
 package import Synchronization
 internal import SystemPackage
 internal import VaultCrypto

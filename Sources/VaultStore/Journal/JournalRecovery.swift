@@ -1,6 +1,7 @@
-internal import BackingStore
 internal import CLinux
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto

@@ -1,4 +1,5 @@
-internal import BackingStore
+internal import FileSystem
+internal import LinuxSystem
 
 /// Before what of a rekey tests look at the vault, or have it fail.
 enum RekeyPoint: CaseIterable, Sendable {

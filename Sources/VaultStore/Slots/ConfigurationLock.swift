@@ -1,5 +1,6 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 
 /// The right to replace `vaultfs.json`: an flock on the file, which one process has at a time. It goes with the last copy.

@@ -1,4 +1,5 @@
-internal import BackingStore
+internal import FileSystem
+internal import LinuxSystem
 
 /// Which of the journal's 64 slots are free; waits for some when none are. Slots are bits. Any thread.
 final class SlotPool: Sendable {

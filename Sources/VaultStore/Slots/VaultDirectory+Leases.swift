@@ -1,4 +1,5 @@
-internal import BackingStore
+internal import FileSystem
+internal import LinuxSystem
 internal import SystemPackage
 package import VaultCrypto
 package import VaultFormat

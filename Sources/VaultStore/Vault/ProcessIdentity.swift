@@ -1,5 +1,6 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 
 /// A process, so that others can tell whether it still lives, and that another does not pass for it. Any thread.
 struct ProcessIdentity: Equatable {

@@ -1,4 +1,4 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
 
 extension Verifier {

@@ -1,4 +1,5 @@
-internal import BackingStore
+internal import FileSystem
+internal import LinuxSystem
 internal import VaultFormat
 
 /// A file whose chunks are being checked.

@@ -1,4 +1,5 @@
-internal import BackingStore
+internal import FileSystem
+internal import LinuxSystem
 
 /// One thing that `Verifier` found in a vault.
 package struct VerifierFinding: Sendable, Equatable {

@@ -1,5 +1,6 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import VaultFormat
 
 /// A directory on the way from the vault's root to what is being looked at.

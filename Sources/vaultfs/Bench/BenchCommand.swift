@@ -1,5 +1,5 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import FileSystem
 internal import VaultStore
 
 /// `vaultfs bench PATH`

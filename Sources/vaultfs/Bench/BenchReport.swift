@@ -1,5 +1,6 @@
-internal import BackingStore
+internal import FileSystem
 internal import Histogram
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 

@@ -1,6 +1,7 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
 internal import Histogram
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultStore

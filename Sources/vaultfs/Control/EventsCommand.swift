@@ -1,8 +1,9 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import Control
+internal import FileSystem
 internal import FoundationEssentials
 internal import Glibc
-internal import VaultControl
+internal import LinuxSystem
 internal import VaultStore
 
 /// `vaultfs events [MOUNTPOINT]`

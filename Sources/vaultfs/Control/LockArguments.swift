@@ -1,9 +1,9 @@
 internal import ArgumentParser
-internal import BackingStore
-internal import LockFiles
-internal import MountedFileSystem
+internal import Control
+internal import FileSystem
+internal import LinuxSystem
+internal import Locking
 internal import SystemPackage
-internal import VaultControl
 internal import VaultFileSystem
 internal import VaultStore
 

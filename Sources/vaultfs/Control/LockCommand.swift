@@ -1,5 +1,5 @@
 internal import ArgumentParser
-internal import VaultControl
+internal import Control
 
 /// `vaultfs lock [MOUNTPOINT | --all]`
 struct LockCommand: ParsableCommand {

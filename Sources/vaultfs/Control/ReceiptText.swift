@@ -1,4 +1,4 @@
-internal import VaultControl
+internal import Control
 
 /// The receipt of a lock (ControlSocket, Receipt): what a command needs of it, and how people read it. Fields that are
 /// not there, of another version's daemon, are left out.

@@ -1,7 +1,6 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import Control
 internal import SystemPackage
-internal import VaultControl
 internal import VaultStore
 
 /// `vaultfs status [MOUNTPOINT]`

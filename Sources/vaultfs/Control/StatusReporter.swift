@@ -1,10 +1,11 @@
-internal import BackingStore
+internal import Control
+internal import FileSystem
 internal import FoundationEssentials
 internal import FuseSession
 internal import Glibc
-internal import MountedFileSystem
+internal import LinuxSystem
+internal import Locking
 internal import SystemPackage
-internal import VaultControl
 internal import VaultCrypto
 internal import VaultFileSystem
 internal import VaultFormat

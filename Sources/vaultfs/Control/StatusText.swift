@@ -1,4 +1,4 @@
-internal import VaultControl
+internal import Control
 
 /// A status as people read it.
 enum StatusText {

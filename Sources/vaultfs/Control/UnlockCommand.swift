@@ -1,7 +1,7 @@
 internal import ArgumentParser
+internal import Control
 internal import Glibc
 internal import SystemPackage
-internal import VaultControl
 internal import VaultFormat
 internal import VaultStore
 

@@ -1,8 +1,9 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import Control
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
-internal import VaultControl
 internal import VaultStore
 
 /// `vaultfs unmount MOUNTPOINT`

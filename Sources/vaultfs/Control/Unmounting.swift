@@ -1,5 +1,6 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 

@@ -1,12 +1,13 @@
-internal import BackingStore
 internal import CLinux
+internal import Control
+internal import FileSystem
 internal import FoundationEssentials
 internal import FuseSession
 internal import Glibc
+internal import LinuxSystem
+internal import Locking
 internal import Logging
-internal import MountedFileSystem
 internal import SystemPackage
-internal import VaultControl
 internal import VaultCrypto
 internal import VaultFileSystem
 internal import VaultFormat
@@ -78,7 +79,7 @@ final class Daemon: Sendable {
     }
 
     private static func mount(
-        _ fileSystem: any FileSystem, _ request: MountRequest, logger: Logger
+        _ fileSystem: any LockableFileSystem, _ request: MountRequest, logger: Logger
     ) throws -> FuseSession {
         let unwritable = request.guardsMountpoint ? try MountpointGuard(request.mountpoint) : nil
         let mount = { try FuseSession(fileSystem: fileSystem, options: request.mountOptions, logger: logger) }

@@ -1,7 +1,8 @@
-internal import BackingStore
+internal import Control
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
-internal import VaultControl
 internal import VaultStore
 
 /// The sockets of the mounts that a person means.

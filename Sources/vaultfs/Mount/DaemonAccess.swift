@@ -1,6 +1,7 @@
-internal import BackingStore
+internal import Control
+internal import FileSystem
+internal import LinuxSystem
 internal import SystemPackage
-internal import VaultControl
 internal import VaultStore
 
 /// Finds the daemon of a mountpoint that a person named.

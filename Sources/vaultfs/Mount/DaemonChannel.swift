@@ -1,6 +1,7 @@
-internal import BackingStore
+internal import FileSystem
 internal import FoundationEssentials
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat

@@ -1,7 +1,7 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
-internal import LockFiles
-internal import MountedFileSystem
+internal import LinuxSystem
+internal import Locking
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultStore

@@ -1,8 +1,8 @@
-internal import BackingStore
+internal import Control
+internal import FileSystem
 internal import FoundationEssentials
 internal import Glibc
 internal import SystemPackage
-internal import VaultControl
 internal import VaultStore
 
 /// Finds daemons: this user's or, for root, everybody's, wherever they have their sockets.

@@ -1,4 +1,4 @@
-internal import VaultControl
+internal import Control
 
 /// Where a daemon listens: enough to connect from any thread, again and again.
 struct DaemonSocket: Sendable {

@@ -1,6 +1,5 @@
 internal import Glibc
-internal import LockFiles
-internal import MountedFileSystem
+internal import Locking
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFileSystem

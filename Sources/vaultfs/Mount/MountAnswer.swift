@@ -1,7 +1,7 @@
-internal import BackingStore
+internal import Control
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
-internal import VaultControl
 internal import VaultStore
 
 /// What became of a request to one mount.

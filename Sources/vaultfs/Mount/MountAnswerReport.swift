@@ -1,5 +1,5 @@
 internal import ArgumentParser
-internal import VaultControl
+internal import Control
 
 /// What a command that asked several mounts says: results on stdout, a line on stderr for each that failed.
 struct MountAnswerReport {

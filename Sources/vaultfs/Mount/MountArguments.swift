@@ -1,7 +1,6 @@
 internal import ArgumentParser
-internal import BackingStore
 internal import Glibc
-internal import MountedFileSystem
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 

@@ -1,5 +1,5 @@
 internal import ArgumentParser
-internal import VaultControl
+internal import Control
 
 /// `[MOUNTPOINT | --all]`: whose daemons a command asks.
 struct MountChoice: ParsableArguments {

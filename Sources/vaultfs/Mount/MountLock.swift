@@ -1,12 +1,12 @@
-internal import BackingStore
+internal import Control
+internal import FileSystem
 internal import FoundationEssentials
 internal import Glibc
-internal import LockFiles
+internal import LinuxSystem
+internal import Locking
 internal import Logging
-internal import MountedFileSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultControl
 internal import VaultCrypto
 internal import VaultFileSystem
 internal import VaultFormat

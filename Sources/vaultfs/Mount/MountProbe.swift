@@ -1,6 +1,6 @@
-internal import BackingStore
 internal import CLinux
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 

@@ -1,7 +1,6 @@
-internal import BackingStore
 internal import FuseSession
 internal import Glibc
-internal import MountedFileSystem
+internal import Locking
 internal import SystemPackage
 internal import VaultFileSystem
 internal import VaultFormat

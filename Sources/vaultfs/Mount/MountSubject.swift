@@ -1,8 +1,7 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
-internal import MountedFileSystem
+internal import Locking
 internal import SystemPackage
-internal import VaultControl
 internal import VaultCrypto
 internal import VaultFormat
 
@@ -19,7 +18,7 @@ protocol MountSubject: Sendable {
 
 /// What is mounted.
 struct MountContents: Sendable {
-    let fileSystem: any FileSystem
+    let fileSystem: any LockableFileSystem
     /// Of a vault, 32 hexadecimal digits; of a view empty.
     let vaultID: String
     /// The name of a view's format.

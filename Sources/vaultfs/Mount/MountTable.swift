@@ -1,5 +1,5 @@
-internal import BackingStore
 internal import CLinux
+internal import FileSystem
 internal import Glibc
 internal import SystemPackage
 internal import VaultStore

@@ -1,6 +1,7 @@
-internal import BackingStore
 internal import CLinux
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 
 /// Makes an empty mountpoint unwritable, so that nobody leaves plaintext in it while nothing is mounted there: its mode loses

@@ -1,9 +1,10 @@
-internal import BackingStore
 internal import CLinux
+internal import Control
+internal import FileSystem
 internal import FoundationEssentials
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
-internal import VaultControl
 internal import VaultFormat
 internal import VaultStore
 internal import ViewFormats

@@ -1,6 +1,7 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import VaultFormat
 
 /// When a slot expires: after a time span from now (`30d`), at a time (`2027-01-01T00:00:00Z`), or `never`.

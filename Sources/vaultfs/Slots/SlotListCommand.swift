@@ -1,5 +1,6 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import FileSystem
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore

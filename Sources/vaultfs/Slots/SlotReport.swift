@@ -1,4 +1,4 @@
-internal import BackingStore
+internal import LinuxSystem
 internal import VaultFormat
 
 /// A slot as `info` and `slot` show it; the names of the fields are the interface of `--json`.

@@ -1,4 +1,4 @@
-internal import VaultControl
+internal import Control
 
 /// JSON values as people read them.
 enum JSONText {

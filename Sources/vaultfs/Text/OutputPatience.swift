@@ -1,6 +1,7 @@
-internal import BackingStore
 internal import CLinux
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 
 /// Waits for what a command writes: without an end while it runs, then for a while. What it left in the background may keep
 /// its output open for ever. One thread.

@@ -1,10 +1,10 @@
-internal import BackingStore
 internal import CLinux
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
+internal import Transfer
 internal import VaultStore
-internal import VaultTransfer
-internal import ViewExport
 
 extension ExportCommand {
     /// Decrypts a vault, or what is at a path in it.

@@ -1,10 +1,11 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
+internal import Transfer
 internal import VaultCrypto
-internal import ViewExport
 internal import ViewFileSystem
 internal import ViewFormats
 

@@ -1,4 +1,4 @@
-internal import ViewExport
+internal import Transfer
 
 /// The progress bar of `export`, from half a second on, where stderr is a terminal.
 struct ExportProgress {

@@ -1,6 +1,7 @@
-internal import BackingStore
+internal import FileSystem
+internal import LinuxSystem
 internal import SystemPackage
-internal import ViewExport
+internal import Transfer
 
 /// What `export` says: failures on stderr when they are met, progress, and a summary at the end.
 final class ExportReport {

@@ -1,7 +1,7 @@
-internal import BackingStore
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
-internal import ViewExport
+internal import Transfer
 
 /// Where an export goes.
 struct ExportTarget {

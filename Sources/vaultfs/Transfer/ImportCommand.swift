@@ -1,10 +1,10 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
+internal import Transfer
 internal import VaultStore
-internal import VaultTransfer
-internal import ViewExport
 
 /// `vaultfs import SOURCE VAULT[:PATH]`
 struct ImportCommand: ParsableCommand {

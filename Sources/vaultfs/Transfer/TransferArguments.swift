@@ -1,5 +1,5 @@
 internal import ArgumentParser
-internal import VaultTransfer
+internal import Transfer
 
 /// What `import` and `export` of a vault have in common.
 struct TransferArguments: ParsableArguments {

@@ -1,4 +1,4 @@
-internal import VaultTransfer
+internal import Transfer
 
 /// The progress bar of `import` and `export`, from half a second on, where stderr is a terminal.
 struct TransferProgress {

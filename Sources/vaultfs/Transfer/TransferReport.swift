@@ -1,8 +1,9 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultTransfer
+internal import Transfer
 
 /// What `import` and `export` of a vault say: failures on stderr when they are met, progress, a summary. Any thread.
 final class TransferReport: Sendable {

@@ -1,10 +1,11 @@
-internal import BackingStore
 internal import CLinux
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
+internal import Transfer
 internal import VaultFileSystem
 internal import VaultStore
-internal import VaultTransfer
 
 /// A transfer with its report: progress, interruption, and what ends it early. One thread.
 struct TransferRun {

@@ -1,6 +1,6 @@
-internal import BackingStore
+internal import FileSystem
 internal import SystemPackage
-internal import VaultTransfer
+internal import Transfer
 
 /// What came of an import or export. The names of the fields are the interface of `--json`.
 struct TransferSummary: Encodable, Sendable {

@@ -1,9 +1,10 @@
-internal import BackingStore
 internal import CLinux
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
+internal import Transfer
 internal import VaultStore
-internal import VaultTransfer
 
 /// Where in a tree something is, or goes.
 struct TransferTarget<Tree: TransferTree> {

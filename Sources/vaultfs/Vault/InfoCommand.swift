@@ -1,7 +1,8 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import Control
+internal import FileSystem
+internal import LinuxSystem
 internal import SystemPackage
-internal import VaultControl
 internal import VaultFormat
 internal import VaultStore
 

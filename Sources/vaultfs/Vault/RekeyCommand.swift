@@ -1,5 +1,5 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import FileSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat

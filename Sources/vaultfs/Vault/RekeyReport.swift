@@ -1,4 +1,5 @@
-internal import BackingStore
+internal import FileSystem
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat

@@ -1,13 +1,14 @@
-internal import BackingStore
 internal import CLinux
+internal import FileSystem
 internal import Glibc
-internal import MountedFileSystem
+internal import LinuxSystem
+internal import Locking
 internal import SystemPackage
+internal import Transfer
 internal import VaultCrypto
 internal import VaultFileSystem
 internal import VaultFormat
 internal import VaultStore
-internal import VaultTransfer
 
 /// A vault used without a mount: locked as a mount would, for as long as this is kept. One thread.
 final class VaultSession {

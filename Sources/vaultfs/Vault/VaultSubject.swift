@@ -1,9 +1,8 @@
-internal import BackingStore
 internal import Glibc
-internal import MountedFileSystem
+internal import LinuxSystem
+internal import Locking
 internal import Synchronization
 internal import SystemPackage
-internal import VaultControl
 internal import VaultCrypto
 internal import VaultFileSystem
 internal import VaultFormat

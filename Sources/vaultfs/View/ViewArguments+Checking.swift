@@ -1,6 +1,6 @@
 internal import ArgumentParser
-internal import BackingStore
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import ViewFileSystem

@@ -1,6 +1,7 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat

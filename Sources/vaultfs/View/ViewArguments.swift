@@ -1,5 +1,4 @@
 internal import ArgumentParser
-internal import BackingStore
 internal import Glibc
 internal import SystemPackage
 internal import VaultCrypto

@@ -1,7 +1,8 @@
 internal import ArgumentParser
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
-internal import MountedFileSystem
+internal import LinuxSystem
+internal import Locking
 internal import SystemPackage
 internal import ViewFormats
 

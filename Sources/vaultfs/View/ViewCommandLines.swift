@@ -1,4 +1,4 @@
-internal import BackingStore
+internal import LinuxSystem
 internal import SystemPackage
 internal import ViewFormats
 

@@ -1,7 +1,8 @@
-internal import BackingStore
+internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
+internal import Locking
 internal import Logging
-internal import MountedFileSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat

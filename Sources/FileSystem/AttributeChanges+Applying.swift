@@ -1,0 +1,30 @@
+internal import CLinux
+package import Glibc
+package import LinuxSystem
+internal import SystemPackage
+
+extension AttributeChanges {
+    /// Applies all but the length.
+    /// - Parameters:
+    ///   - pinned: any descriptor of the object, O_PATH too.
+    ///   - kind: S_IFMT of its mode.
+    package func apply(to pinned: Descriptor, kind: mode_t) throws(StoreError) {
+        if uid != nil || gid != nil {
+            try retrying {
+                fchownat(pinned.fd, "", uid ?? .max, gid ?? .max, linux_AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)
+            }
+        }
+        // After the owner, whose change clears the set-id bits.
+        if let mode {
+            if kind == S_IFLNK { throw .system(.notSupported) }
+            // fchmod(2) refuses an O_PATH descriptor; the kernel's own link to it does not.
+            let path = "/proc/self/fd/\(pinned.fd)"
+            try retrying { chmod(path, mode & 0o7777) }
+        }
+        if accessTime != nil || modificationTime != nil {
+            let omit = timespec(tv_sec: 0, tv_nsec: linux_UTIME_OMIT)
+            let times = [accessTime ?? omit, modificationTime ?? omit]
+            try retrying { utimensat(pinned.fd, "", times, linux_AT_EMPTY_PATH) }
+        }
+    }
+}

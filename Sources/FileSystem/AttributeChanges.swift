@@ -1,0 +1,13 @@
+package import Glibc
+
+/// What setattr asks to change; nil is left as it is. Times: tv_nsec may be UTIME_NOW.
+package struct AttributeChanges: Sendable {
+    package var mode: mode_t?
+    package var uid: uid_t?
+    package var gid: gid_t?
+    package var length: UInt64?
+    package var accessTime: timespec?
+    package var modificationTime: timespec?
+
+    package init() {}
+}

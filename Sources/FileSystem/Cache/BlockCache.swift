@@ -1,0 +1,148 @@
+internal import CLinux
+internal import Glibc
+package import LinuxSystem
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+
+/// The LRU of decrypted chunks, of fixed size, in memory that is locked (where the limit allows), left out of core
+/// dumps, and zeroed when released. Sharded by (file, chunk); any thread; one shard's mutex is held for a copy only.
+package final class BlockCache: Sendable {
+    private struct Shard: ~Copyable, Sendable {
+        let index: Mutex<CacheIndex>
+        /// Written only under `index`.
+        nonisolated(unsafe) let memory: UnsafeMutableRawPointer
+    }
+
+    /// The chunk size in bytes.
+    package let blockSize: Int
+    /// The size in bytes that was had: whole blocks, at least one a shard.
+    package let capacity: Int
+    package let isLocked: Bool
+    /// All blocks; not private, so that a test can see that nothing stays in them.
+    nonisolated(unsafe) let arena: UnsafeMutableRawPointer
+    private nonisolated(unsafe) let shards: UnsafeMutablePointer<Shard>
+    private let shardCount: Int
+
+    /// - Parameter capacity: bytes; rounded down to whole blocks, up to one block a shard.
+    package init(capacity: Int, blockSize: Int) throws(StoreError) {
+        let blocks = max(1, capacity / blockSize)
+        var shardCount = 1
+        while shardCount < 16 && blocks / (shardCount * 2) >= 8 { shardCount *= 2 }
+        let blocksPerShard = blocks / shardCount
+        self.blockSize = blockSize
+        self.shardCount = shardCount
+        self.capacity = blocksPerShard * shardCount * blockSize
+        var locked: Int32 = 0
+        guard let arena = linux_map_secret_memory(self.capacity, &locked) else { throw .system(.noMemory) }
+        self.arena = arena
+        isLocked = locked != 0
+        shards = .allocate(capacity: shardCount)
+        for shard in 0..<shardCount {
+            (shards + shard).initialize(
+                to: Shard(
+                    index: Mutex(CacheIndex(blockCount: blocksPerShard)),
+                    memory: arena + shard * blocksPerShard * blockSize))
+        }
+    }
+
+    deinit {
+        shards.deinitialize(count: shardCount)
+        shards.deallocate()
+        linux_unmap_secret_memory(arena, capacity)
+    }
+
+    private func shard(of key: CacheIndex.Key) -> Int {
+        // The index takes the low bits of the same hash.
+        Int(truncatingIfNeeded: CacheIndex.hash(key) >> 48) & (shardCount - 1)
+    }
+
+    /// Copies `range` of a cached chunk's plaintext to `destination`; false where the chunk is not cached or shorter.
+    package func copy(
+        file: UInt64, chunk: UInt64, range: Range<Int>, to destination: UnsafeMutableRawPointer
+    ) -> Bool {
+        let key = CacheIndex.Key(file: file, chunk: chunk)
+        let shard = shard(of: key)
+        return shards[shard].index.withLock { index in
+            guard let found = index.find(key), found.size >= range.upperBound else { return false }
+            destination.copyMemory(
+                from: shards[shard].memory + found.block * blockSize + range.lowerBound, byteCount: range.count)
+            return true
+        }
+    }
+
+    /// True where the chunk is cached.
+    package func contains(file: UInt64, chunk: UInt64) -> Bool {
+        let key = CacheIndex.Key(file: file, chunk: chunk)
+        return shards[shard(of: key)].index.withLock { $0.find(key) != nil }
+    }
+
+    /// Takes a copy of a verified chunk, unless `changes` has moved on from `seen`, or was odd then: a writer has been
+    /// here since the chunk was read, or was at work all the while, and what was read may be old.
+    package func insert(
+        file: UInt64, chunk: UInt64, _ plaintext: UnsafeRawBufferPointer, seen: UInt64, changes: ChangeCounter
+    ) {
+        let key = CacheIndex.Key(file: file, chunk: chunk)
+        let shard = shard(of: key)
+        shards[shard].index.withLock { index in
+            guard changes.value == seen, !ChangeCounter.isChanging(seen) else { return }
+            store(plaintext, for: key, in: &index, shard: shard)
+        }
+    }
+
+    /// A writer's own: replaces what is cached of the chunk by what it has written.
+    package func update(file: UInt64, chunk: UInt64, _ plaintext: UnsafeRawBufferPointer) {
+        let key = CacheIndex.Key(file: file, chunk: chunk)
+        let shard = shard(of: key)
+        shards[shard].index.withLock { index in store(plaintext, for: key, in: &index, shard: shard) }
+    }
+
+    private func store(
+        _ plaintext: UnsafeRawBufferPointer, for key: CacheIndex.Key, in index: inout CacheIndex, shard: Int
+    ) {
+        guard let source = plaintext.baseAddress else { return }
+        let block = index.place(key, size: plaintext.count)
+        (shards[shard].memory + block * blockSize).copyMemory(from: source, byteCount: plaintext.count)
+    }
+
+    /// Drops and zeroes one chunk.
+    package func remove(file: UInt64, chunk: UInt64) {
+        let key = CacheIndex.Key(file: file, chunk: chunk)
+        let shard = shard(of: key)
+        shards[shard].index.withLock { index in drop(key, in: &index, shard: shard) }
+    }
+
+    /// Drops and zeroes every chunk of `file` from `chunk` on.
+    package func removeAll(file: UInt64, from chunk: UInt64 = 0) {
+        for shard in 0..<shardCount {
+            shards[shard].index.withLock { index in
+                for key in index.blocks(of: file, from: chunk) { drop(key, in: &index, shard: shard) }
+            }
+        }
+    }
+
+    /// Drops and zeroes everything; returns how many bytes were in use.
+    package func removeEverything() -> Int {
+        var blocks = 0
+        for shard in 0..<shardCount {
+            shards[shard].index.withLock { index in
+                blocks += index.usedBlocks
+                for key in index.all { drop(key, in: &index, shard: shard) }
+            }
+        }
+        return blocks * blockSize
+    }
+
+    private func drop(_ key: CacheIndex.Key, in index: inout CacheIndex, shard: Int) {
+        guard let block = index.remove(key) else { return }
+        // The mapping outlives this call, so the compiler may not drop the store.
+        memset(shards[shard].memory + block * blockSize, 0, blockSize)
+    }
+
+    /// Bytes of blocks in use.
+    package var usedSize: Int {
+        var blocks = 0
+        for shard in 0..<shardCount { blocks += shards[shard].index.withLock { $0.usedBlocks } }
+        return blocks * blockSize
+    }
+}

@@ -1,0 +1,62 @@
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+internal import SystemPackage
+
+/// The directories used last, open: a small LRU, so that no node needs a descriptor. Any thread.
+package final class DirectoryCache<Item: AnyObject & Sendable, Directory: Sendable>: Sendable {
+    private struct Entry {
+        var directory: Directory
+        /// Keeps the address, and so the identifier, from being used again.
+        var node: Item
+        var used: UInt64
+    }
+
+    private struct State {
+        var entries: [ObjectIdentifier: Entry] = [:]
+        var clock: UInt64 = 0
+    }
+
+    private let state = Mutex(State())
+    private let capacity: Int
+
+    package init() {
+        var files = rlimit()
+        let known = getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0
+        capacity = known ? max(16, min(512, Int(clamping: files.rlim_cur) / 8)) : 16
+    }
+
+    package func find(_ node: Item) -> Directory? {
+        state.withLock { state in
+            guard let index = state.entries.index(forKey: ObjectIdentifier(node)) else { return nil }
+            state.clock += 1
+            state.entries.values[index].used = state.clock
+            return state.entries.values[index].directory
+        }
+    }
+
+    package func insert(_ directory: Directory, for node: Item) {
+        state.withLock { state in
+            state.clock += 1
+            state.entries[ObjectIdentifier(node)] = Entry(directory: directory, node: node, used: state.clock)
+            if state.entries.count > capacity { evictOlderHalf(&state) }
+        }
+    }
+
+    package func remove(_ node: Item) {
+        _ = state.withLock { $0.entries.removeValue(forKey: ObjectIdentifier(node)) }
+    }
+
+    package func removeAll() -> [Directory] {
+        state.withLock { state in
+            defer { state.entries = [:] }
+            return state.entries.values.map(\.directory)
+        }
+    }
+
+    /// Half at a time: the cost of finding the oldest is spread over as many insertions.
+    private func evictOlderHalf(_ state: inout State) {
+        let middle = state.entries.values.map(\.used).sorted()[state.entries.count / 2]
+        state.entries = state.entries.filter { $0.value.used >= middle }
+    }
+}

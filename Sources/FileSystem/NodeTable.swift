@@ -1,0 +1,224 @@
+internal import CLinux
+package import Glibc
+package import LinuxSystem
+internal import Synchronization
+internal import SystemPackage
+
+/// All nodes that the kernel knows, by inode and by node id. Any thread. The mutex is held for book-keeping only,
+/// never during a system call.
+///
+/// Node ids count up from the root's id and are never used again. A program can keep a file handle
+/// (name_to_handle_at(2)), which contains a node id. Such a handle leads to nothing once the kernel has forgotten the
+/// node, and reveals nothing about this process's memory.
+package final class NodeTable<Item: TableNode>: Sendable {
+    private typealias State = NodeTableState
+
+    package let root: Item
+    private let state = Mutex(State())
+
+    package init(root: Item) {
+        self.root = root
+        root.references = 1
+        state.withLock { $0.add(root) }
+    }
+
+    /// Returns the node with this id.
+    /// - Throws: `ESTALE` if there is none. The kernel itself uses only ids of nodes that it holds.
+    package func node(_ id: NodeID) throws(StoreError) -> Item {
+        if id == .root { return root }
+        guard let node = state.withLock({ $0.byID[id.rawValue] }) else { throw .system(.staleNFSFileHandle) }
+        return item(node)
+    }
+
+    package func id(of node: Item) -> NodeID { NodeID(rawValue: node.id) }
+
+    /// The node for what was found under a name, counted as looked up once.
+    package func intern(_ status: stat, parent: Item, entry: [UInt8]) -> Item {
+        let key = NodeKey(status)
+        let kind = status.st_mode & S_IFMT
+        return state.withLock { state in
+            if let known = state.byKey[key] {
+                if known.kind == kind {
+                    known.references += 1
+                    addName(known, parent, entry, &state)
+                    return item(known)
+                }
+                // The store was changed behind our back, and the number used again.
+                detach(known, &state)
+            }
+            let node = Item(key: key, kind: kind)
+            node.references = 1
+            state.add(node)
+            addName(node, parent, entry, &state)
+            return node
+        }
+    }
+
+    package func find(_ status: stat) -> Item? {
+        state.withLock { state in state.byKey[NodeKey(status)].map { item($0) } }
+    }
+
+    /// The name of the node that was told last: the likeliest to be right still.
+    package func name(of node: Item) -> NodeName<Item>? {
+        state.withLock { _ in node.names.first.map { name($0) } }
+    }
+
+    /// All names of the node, the one that was told last first.
+    package func names(of node: Item) -> [NodeName<Item>] {
+        state.withLock { _ in node.names.all.map { name($0) } }
+    }
+
+    package func addName(_ node: Item, parent: Item, entry: [UInt8]) {
+        state.withLock { state in addName(node, parent, entry, &state) }
+    }
+
+    private func addName(_ node: TableNode, _ parent: TableNode, _ entry: [UInt8], _ state: inout State) {
+        if node === root { return }
+        guard node.names.put(parent, entry) else { return }
+        parent.references += 1
+        if node.isDirectory {
+            // A directory has one name; an older one was moved away behind our back.
+            for old in node.names.removeOthers() { release(old.parent, &state) }
+        }
+    }
+
+    /// A name is gone; `isLast` tells that it was the file's last, or a directory's.
+    package func removeName(_ node: Item, parent: Item, entry: [UInt8], isLast: Bool) {
+        state.withLock { state in
+            if node.names.remove(parent, entry) { release(parent, &state) }
+            if isLast { detach(node, &state) }
+        }
+    }
+
+    /// A name has become another.
+    package func moveName(_ node: Item, from: NodeName<Item>, to: NodeName<Item>) {
+        state.withLock { state in
+            if node.names.remove(from.parent, from.entry) { release(from.parent, &state) }
+            addName(node, to.parent, to.entry, &state)
+        }
+    }
+
+    /// Keeps the node until a `forget`, as a lookup of the kernel's does.
+    package func retain(_ node: Item) {
+        state.withLock { _ in node.references += 1 }
+    }
+
+    /// Takes back `count` of the kernel's lookups of the node with this id. Does nothing for the root, which stays.
+    package func forget(_ id: NodeID, count: Int) {
+        state.withLock { state in
+            guard id != .root, let node = state.byID[id.rawValue] else { return }
+            node.references -= count
+            dropIfUnused(node, &state)
+        }
+    }
+
+    /// Takes back `count` references to a node that was retained, or that the daemon itself looked up.
+    package func forget(_ node: Item, count: Int) {
+        state.withLock { state in
+            node.references -= count
+            dropIfUnused(node, &state)
+        }
+    }
+
+    private func release(_ node: TableNode, _ state: inout State) {
+        node.references -= 1
+        dropIfUnused(node, &state)
+    }
+
+    private func dropIfUnused(_ unused: TableNode, _ state: inout State) {
+        var node = unused
+        // A node that goes lets go of its parents; a deep tree must not become deep recursion.
+        var pending: [TableNode] = []
+        while true {
+            if node.references <= 0 && node !== root {
+                if state.byKey[node.key] === node { state.byKey[node.key] = nil }
+                state.byID[node.id] = nil
+                for name in node.names.removeAll() {
+                    name.parent.references -= 1
+                    pending.append(name.parent)
+                }
+            }
+            guard let next = pending.popLast() else { return }
+            node = next
+        }
+    }
+
+    /// The inode is no longer what this node stands for.
+    package func disown(_ node: Item) {
+        state.withLock { detach(node, &$0) }
+    }
+
+    private func detach(_ node: TableNode, _ state: inout State) {
+        if state.byKey[node.key] === node { state.byKey[node.key] = nil }
+        for name in node.names.removeAll() { release(name.parent, &state) }
+        node.isDetached = true
+    }
+
+    /// All nodes that the kernel holds, also those without a name.
+    package var all: [Item] {
+        state.withLock { state in state.byID.values.map { item($0) } }
+    }
+
+    /// All nodes that the kernel holds, each before the directory that contains it. Directories come last, the
+    /// deepest first.
+    package var allLeavesFirst: [Item] {
+        state.withLock { state in
+            var files: [Item] = []
+            var directories: [(depth: Int, node: Item)] = []
+            for node in state.byID.values {
+                if node.isDirectory {
+                    directories.append((depth(of: node), item(node)))
+                } else {
+                    files.append(item(node))
+                }
+            }
+            directories.sort { $0.depth > $1.depth }
+            return files + directories.map(\.node)
+        }
+    }
+
+    /// The number of directories above a node, at most PATH_MAX. Names changed behind our back can form a circle.
+    private func depth(of node: TableNode) -> Int {
+        var depth = 0
+        var current = node
+        while depth < Int(PATH_MAX), let name = current.names.first {
+            current = name.parent
+            depth += 1
+        }
+        return depth
+    }
+
+    /// All names by which the kernel knows nodes.
+    package func allNames() -> [(node: Item, name: NodeName<Item>)] {
+        state.withLock { state in
+            state.byKey.values.flatMap { node in node.names.all.map { (item(node), name($0)) } }
+        }
+    }
+
+    /// How many nodes the kernel holds.
+    package var count: Int { state.withLock { $0.byID.count } }
+
+    // Only `intern` and `init` put nodes in, and those are items.
+    private func item(_ node: TableNode) -> Item { unsafeDowncast(node, to: Item.self) }
+
+    private func name(_ name: NodeName<TableNode>) -> NodeName<Item> {
+        NodeName(parent: item(name.parent), entry: name.entry)
+    }
+}
+
+/// The content of a node table.
+private struct NodeTableState {
+    /// The nodes whose inode is known to be theirs.
+    var byKey: [NodeKey: TableNode] = [:]
+    /// All nodes that the kernel holds, also those without a name.
+    var byID: [UInt64: TableNode] = [:]
+    private var lastID: UInt64 = 0
+
+    /// Adds a new node. The first is the root, whose id is 1.
+    mutating func add(_ node: TableNode) {
+        lastID += 1
+        node.id = lastID
+        byID[lastID] = node
+        byKey[node.key] = node
+    }
+}

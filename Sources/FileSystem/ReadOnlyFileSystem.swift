@@ -1,0 +1,105 @@
+package import Glibc
+package import LinuxSystem
+internal import SystemPackage
+
+/// A file system of which nothing is ever changed: whatever would is `EROFS`. Nothing has extended attributes.
+package protocol ReadOnlyFileSystem: FileSystem {}
+
+extension ReadOnlyFileSystem {
+    private static var refusal: StoreError { .system(.readOnlyFileSystem) }
+
+    package var writingHandles: Int { 0 }
+    package func sealEverything() {}
+
+    package func change(
+        _ id: NodeID, _ changes: AttributeChanges, handle: File?, workspace: Workspace
+    ) throws(StoreError) -> stat {
+        throw Self.refusal
+    }
+
+    package func dropSetID(_ id: NodeID, for caller: () -> Caller) throws(StoreError) {}
+
+    package func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8] {
+        throw .system(.notSupported)
+    }
+
+    package func attributeNames(_ id: NodeID) throws(StoreError) -> [[UInt8]] { [] }
+
+    package func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8], flags: Int32) throws(StoreError) {
+        throw Self.refusal
+    }
+
+    package func removeAttribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) {
+        throw Self.refusal
+    }
+
+    package func makeNode(
+        _ name: [UInt8], in parent: NodeID, mode: mode_t, device: dev_t, for caller: Caller
+    ) throws(StoreError) -> NodeEntry {
+        throw Self.refusal
+    }
+
+    package func makeDirectory(
+        _ name: [UInt8], in parent: NodeID, mode: mode_t, for caller: Caller
+    ) throws(StoreError) -> NodeEntry {
+        throw Self.refusal
+    }
+
+    package func makeLink(
+        _ name: [UInt8], in parent: NodeID, target: [UInt8], for caller: Caller
+    ) throws(StoreError) -> NodeEntry {
+        throw Self.refusal
+    }
+
+    package func link(
+        _ id: NodeID, as name: [UInt8], in parent: NodeID, for caller: Caller
+    ) throws(StoreError) -> NodeEntry {
+        throw Self.refusal
+    }
+
+    package func unlink(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
+        throw Self.refusal
+    }
+
+    package func removeDirectory(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
+        throw Self.refusal
+    }
+
+    package func rename(
+        _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
+        for caller: Caller
+    ) throws(StoreError) {
+        throw Self.refusal
+    }
+
+    package func create(
+        _ name: [UInt8], in parent: NodeID, mode: mode_t, flags: Int32, for caller: Caller
+    ) throws(StoreError) -> (entry: NodeEntry, handle: File) {
+        throw Self.refusal
+    }
+
+    package func write(
+        _ handle: File, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, isWriteBack: Bool,
+        workspace: Workspace
+    ) throws(StoreError) -> Int {
+        throw Self.refusal
+    }
+
+    package func allocate(
+        _ handle: File, mode: Int32, range: Range<UInt64>, workspace: Workspace
+    ) throws(StoreError) {
+        throw Self.refusal
+    }
+
+    package func copy(
+        from source: File, at sourceOffset: UInt64, to destination: File, at destinationOffset: UInt64, count: Int,
+        workspace: Workspace
+    ) throws(StoreError) -> Int {
+        throw Self.refusal
+    }
+
+    /// Nothing waits to be written.
+    package func synchronize(_ handle: File, dataOnly: Bool) throws(StoreError) {}
+
+    package func synchronize(_ handle: Directory, dataOnly: Bool) throws(StoreError) {}
+}

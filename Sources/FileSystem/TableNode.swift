@@ -1,0 +1,58 @@
+public import Glibc
+
+/// A file, directory, link or special file that the kernel knows. Each kind of file system derives its own class from
+/// it. The class is open because only such a class can be inherited from in another module.
+open class TableNode: @unchecked Sendable {
+    // @unchecked: `names`, `references` and `isDetached` are touched only under the node table's mutex.
+    package final let key: NodeKey
+    /// S_IFMT of the mode: what the object is never changes.
+    package final let kind: mode_t
+    /// The id that the kernel uses for the node. The table sets it once, before any other code has the node.
+    final var id: UInt64 = 0
+    /// Out of the table: its last name is gone, its inode number may belong to another.
+    package final internal(set) var isDetached = false
+    /// All known names: a hard link has several, and so has what was renamed behind our back.
+    final var names = NodeNames()
+    /// The kernel's lookups, and the names in which this node is the parent.
+    final var references = 0
+
+    public required init(key: NodeKey, kind: mode_t) {
+        self.key = key
+        self.kind = kind
+    }
+
+    package final var isDirectory: Bool { kind == S_IFDIR }
+    package final var isRegularFile: Bool { kind == S_IFREG }
+}
+
+/// What a backing inode is known by while it has a name: ext4 gives a number to a new file as soon as it is free.
+public struct NodeKey: Hashable, Sendable {
+    package var device: dev_t
+    package var inode: ino_t
+
+    package init(_ status: stat) {
+        device = status.st_dev
+        inode = status.st_ino
+    }
+}
+
+/// One name of a node: an entry of the directory that another node is.
+package struct NodeName<Item: AnyObject> {
+    package var parent: Item
+    package var entry: [UInt8]
+
+    package init(parent: Item, entry: [UInt8]) {
+        self.parent = parent
+        self.entry = entry
+    }
+}
+
+/// The number by which the kernel calls a node: 1 is the root, as FUSE has it.
+package struct NodeID: Equatable, Sendable {
+    package static let root = NodeID(rawValue: 1)
+    package let rawValue: UInt64
+
+    package init(rawValue: UInt64) {
+        self.rawValue = rawValue
+    }
+}

@@ -1,0 +1,159 @@
+internal import CLinux
+internal import FileSystem
+internal import Glibc
+internal import LinuxSystem
+internal import Logging
+internal import Synchronization
+internal import SystemPackage
+
+/// The order in which a mount is locked; each step closes a race that the one before leaves open. Runs on the locker's
+/// thread.
+struct LockSequence {
+    private let locker: Locker
+    private var receipt: LockReceipt
+    private let started = ContinuousClock.now
+    /// Whether something has waited for the store for longer than a lock does.
+    private var isStoreSilent = false
+    /// The inodes that were dropped, each before the directory that contains it.
+    private var inodes: [UInt64] = []
+    /// Milliseconds for the rest, once the store has not answered; and for making durable what was written.
+    private static let impatience = 1000
+    private static let sealPatience = 60_000
+    static let reason = ": the vault's store does not answer; that is done when it does"
+    private var fileSystem: any LockableFileSystem { locker.fileSystem }
+
+    init(_ locker: Locker, reasons: [LockReason], policy: LockPolicy) {
+        self.locker = locker
+        receipt = LockReceipt(policy: policy)
+        receipt.reasons = reasons
+    }
+
+    /// - Parameter everything: with the policy `forget`, also the keys that it leaves.
+    mutating func run(forgettingEverything everything: Bool) -> LockReceipt {
+        let writtenBack = fileSystem.counters.writtenBackBytes.total
+        // From here on requests are refused, but for dirty mapped pages that come back.
+        if fileSystem.gate.state == .unlocked { fileSystem.gate.enter(.locking) }
+        // A late reply would fill a cache that has been purged.
+        step("requests") { $0.waitForRequests() }
+        step("names") { $0.dropNames() }
+        step("inodes") { $0.dropInodes() }
+        if receipt.policy == .refuse { fileSystem.closeDirectories() }
+        step("cache") { $0.receipt.cacheBytes = $0.fileSystem.cache.removeEverything() }
+        step("workers") { $0.wipeWorkers() }
+        fileSystem.gate.enter(.locked)
+        receipt.purgeMilliseconds = Self.milliseconds(since: started)
+        receipt.writtenBackBytes = fileSystem.counters.writtenBackBytes.total - writtenBack
+        step("free") { $0.freeInodes() }
+        step("seal") { $0.seal() }
+        if receipt.policy == .forget { step("keys") { $0.forgetKeys(everything) } }
+        if isStoreSilent { locker.lockAgainLater() }
+        receipt.totalMilliseconds = Self.milliseconds(since: started)
+        return receipt
+    }
+
+    /// A file whose last handle was closed while its class is locked: no other is opened before the unlock.
+    func purge(inode: UInt64, forgetKeys: () -> Void) {
+        guard fileSystem.gate.state == .locked else { return }
+        guard fileSystem.gate.drain(until: monotonicDeadline(inMilliseconds: locker.options.storePatience)) == 0,
+            locker.bounded(milliseconds: Self.sealPatience, { [fileSystem] in fileSystem.sealEverything() }) != nil
+        else { return locker.lockAgainLater() }
+        var failures = locker.caches.dropInodes([inode])
+        locker.caches.freeInodes([inode])
+        _ = fileSystem.cache.removeEverything()
+        if receipt.policy == .forget { forgetKeys() }
+        failures += locker.caches.wipeWorkers(waitingForAll: true)
+        if !failures.isEmpty {
+            locker.logger.error("not purged after its last close: \(failures.joined(separator: "; "))")
+        }
+    }
+
+    // MARK: A store that does not answer
+
+    /// Runs what may wait for the store; once it did not answer, only briefly. Nil, and a line in the receipt, where it has
+    /// not ended in time.
+    private mutating func bounded<Result: Sendable>(
+        milliseconds: Int? = nil, as use: Locker.StoreUse = .other, _ unpurged: String?,
+        _ body: @escaping @Sendable () -> Result
+    ) -> Result? {
+        let patience = isStoreSilent ? Self.impatience : milliseconds ?? locker.options.storePatience
+        if let result = locker.bounded(milliseconds: patience, as: use, body) { return result }
+        isStoreSilent = true
+        if let unpurged { receipt.fail(unpurged + Self.reason) }
+        return nil
+    }
+
+    private mutating func waitForRequests() {
+        // What an earlier lock began, or an unlock, may still have keys.
+        isStoreSilent = locker.isStoreSilent(afterMilliseconds: Self.impatience)
+        let deadline = monotonicDeadline(inMilliseconds: locker.options.storePatience)
+        let left = fileSystem.gate.drain(until: deadline)
+        guard left > 0 else { return }
+        isStoreSilent = true
+        receipt.fail("what \(left) requests will have read" + Self.reason)
+    }
+
+    private mutating func step(_ name: String, _ body: (inout LockSequence) -> Void) {
+        let begin = ContinuousClock.now
+        body(&self)
+        receipt.steps.append(.init(name: name, milliseconds: Self.milliseconds(since: begin)))
+    }
+
+    private mutating func dropNames() {
+        let drop = { @Sendable [locker, fileSystem] in locker.caches.dropNames { fileSystem.knownNames() } }
+        guard let (method, failures) = bounded("the kernel's names", drop) else { return }
+        receipt.names = method
+        for failure in failures { receipt.fail(failure) }
+    }
+
+    private mutating func dropInodes() {
+        let drop = { @Sendable [locker, fileSystem] in
+            let inodes = fileSystem.inodesToDrop()
+            return (inodes, locker.caches.dropInodes(inodes))
+        }
+        guard let (dropped, failures) = bounded("pages of open files", drop) else { return }
+        inodes = dropped
+        receipt.inodes = dropped.count
+        for failure in failures { receipt.fail(failure) }
+    }
+
+    /// Frees inodes. This comes after the purge, because it takes longer. By then these inodes hold only names and
+    /// attributes, which only root can reach.
+    private mutating func freeInodes() {
+        _ = bounded("names and attributes of closed files") { @Sendable [locker, inodes] in
+            locker.caches.freeInodes(inodes)
+        }
+    }
+
+    private mutating func wipeWorkers() {
+        let failures = bounded(
+            milliseconds: Self.sealPatience, "the buffers of threads",
+            { @Sendable [locker] in locker.caches.wipeWorkers(waitingForAll: false) })
+        for failure in failures ?? [] { receipt.fail(failure) }
+    }
+
+    private mutating func seal() {
+        let before = fileSystem.counters.filesSealed.total
+        // What is not sealed now reads as well.
+        _ = bounded(milliseconds: Self.sealPatience, nil) { [locker, fileSystem] in
+            fileSystem.sealEverything()
+            // With a key that may be about to go.
+            locker.lease?.noteTime()
+        }
+        receipt.filesSealed = fileSystem.counters.filesSealed.total - before
+    }
+
+    /// Not while a request waits: who has a key is to use it to the end.
+    private mutating func forgetKeys(_ everything: Bool) {
+        guard !isStoreSilent else { return receipt.fail("keys" + Self.reason) }
+        let forgotten = bounded(as: .wiping, "keys") { [fileSystem] in fileSystem.forgetKeys(everything: everything) }
+        receipt.keysForgotten = forgotten ?? []
+        // Schedules of the keys that have just gone.
+        for failure in locker.caches.wipeWorkers(waitingForAll: !isStoreSilent) { receipt.fail(failure) }
+        linux_scrub_thread()
+    }
+
+    private static func milliseconds(since instant: ContinuousClock.Instant) -> Double {
+        let passed = (ContinuousClock.now - instant).components
+        return Double(passed.seconds) * 1000 + (Double(passed.attoseconds) / 1e12).rounded() / 1000
+    }
+}

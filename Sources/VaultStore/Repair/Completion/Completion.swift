@@ -1,0 +1,203 @@
+internal import CLinux
+internal import FileSystem
+internal import Glibc
+package import LinuxSystem
+package import Synchronization
+internal import SystemPackage
+package import VaultFormat
+
+/// Completes files without a header and directories without a record as empty ones, after an unclean end of the last
+/// writer (FileFormat: Store-38). Any thread.
+///
+/// A power cut leaves such objects: the name of a new file reached the disk, but its first bytes did not. A mount
+/// completes each one when it is opened, and all of them by a walk in the background. Until the walk is done, the
+/// vault's end still counts as unclean.
+package final class Completion: Sendable {
+    private struct State {
+        var isStopping = false
+        var isRunning = false
+        /// True once everything has been looked at. From then on a file without a header is damage.
+        var isOver = false
+        /// Number of renames that may have made a walk miss something, and of those under way.
+        var moves = 0
+        var moving = 0
+    }
+
+    /// Milliseconds between two checks whether the vault is still locked.
+    private static let pause = 1000
+    /// Maximum number of objects that are logged, one line for each. One more line notes that there may be others.
+    private static let mostLines: UInt64 = 20
+
+    private let hold: VaultHold
+    private let counters: Counters
+    private let state = Monitor(State())
+    /// Held while an object gets its first header or record. Two threads at once would each write a different one.
+    private let making = Mutex<Void>(())
+    /// Called with a line about each completed object. The line holds no plaintext name.
+    package let onCompleted = Mutex<(@Sendable (String) -> Void)?>(nil)
+
+    init(_ hold: VaultHold, counters: Counters) {
+        self.hold = hold
+        self.counters = counters
+    }
+
+    /// False once everything has been looked at.
+    package var isActive: Bool { state.access { !$0.isOver } }
+
+    /// Returns true if an object lacks its header or record in the way that a power cut leaves it.
+    package func isIncomplete(_ pin: Descriptor) throws(StoreError) -> Bool {
+        try Self.isIncomplete(pin, try pin.status())
+    }
+
+    /// Runs `body`, which may write the first header of a file, while no other thread writes one.
+    func excludingOthers<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+        try making.withLock { (_) throws(StoreError) -> Result in try body() }
+    }
+
+    // MARK: One object
+
+    /// Completes a file or directory, if it lacks its header or record.
+    /// - Parameters:
+    ///   - pin: the object. For a file, any descriptor.
+    ///   - parentClass: the protection class of the directory that contains it.
+    ///   - shownPath: the object's path in the vault's directory, for the log.
+    /// - Returns: false if there is nothing to complete.
+    /// - Throws: `.locked` if the key of the class is forgotten, `EROFS` or `ENOSPC`.
+    @discardableResult
+    package func complete(
+        _ pin: Descriptor, class parentClass: ProtectionClass, shownPath: @autoclosure () -> [UInt8], in store: Store
+    ) throws(StoreError) -> Bool {
+        guard isActive, try Self.isIncomplete(pin, try pin.status()) else { return false }
+        let isDirectory = try pin.status().st_mode & S_IFMT == S_IFDIR
+        let isDone = try excludingOthers { () throws(StoreError) -> Bool in
+            // Another thread may have completed it already.
+            guard try Self.isIncomplete(pin, try pin.status()) else { return false }
+            if isDirectory {
+                try OpenDirectory.makeRecord(of: pin, class: parentClass, in: store)
+            } else {
+                try EncryptedFile.makeHeader(of: pin, class: parentClass, in: store)
+            }
+            return true
+        }
+        if isDone { note(isDirectory, shownPath()) }
+        return isDone
+    }
+
+    private func note(_ isDirectory: Bool, _ path: [UInt8]) {
+        let number = counters.completedObjects.add(1, ordering: .relaxed).newValue
+        guard number <= Self.mostLines, let log = onCompleted.withLock({ $0 }) else { return }
+        let what = isDirectory ? "a directory without a record" : "a file without a header"
+        let shown = FilePath(String(decoding: path, as: UTF8.self)).shown
+        log("\(what) was completed as an empty one after an unclean end: \(shown)")
+        if number == Self.mostLines { log("there may be more of these: 'vaultfs status' counts them") }
+    }
+
+    /// Completes the object of an entry, if the entry's name authenticates in the directory.
+    /// - Parameters:
+    ///   - parent: the directory, open for reading or O_PATH.
+    ///   - shownPath: the entry's path, for the log.
+    /// - Returns: false if there is nothing to complete.
+    @discardableResult
+    package func complete(
+        _ entry: [UInt8], in parent: Descriptor, shownPath: @autoclosure () -> [UInt8], in store: Store
+    ) throws(StoreError) -> Bool {
+        let pin = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
+        guard try Self.isIncomplete(pin, try pin.status()),
+            let parentClass = try Self.protectionClass(of: parent, naming: entry, store.keyRing)
+        else { return false }
+        return try complete(pin, class: parentClass, shownPath: shownPath(), in: store)
+    }
+
+    /// Returns the class of a directory in which an entry authenticates as a name. Returns nil if it does not.
+    /// - Throws: `.locked` if the key of the class is forgotten.
+    package static func protectionClass(
+        of directory: Descriptor, naming entry: [UInt8], _ keyRing: KeyRing
+    ) throws(StoreError) -> ProtectionClass? {
+        let record: DirectoryRecord
+        let keys: DirectoryKeys
+        do throws(StoreError) {
+            record = try OpenDirectory.record(of: directory, keyRing)
+            keys = try record.openKeys(keyRing)
+        } catch .damaged {
+            return nil
+        }
+        var blob: [UInt8]?
+        if EntryName.kind(of: entry) == .longName {
+            blob = try directory.readSidecar(of: entry)
+            if blob == nil { return nil }
+        }
+        return EntryName.decode(entry, sidecarBlob: blob, keys: keys) == nil ? nil : record.protectionClass
+    }
+
+    /// Returns true if an object lacks its header or record in the way that a power cut leaves it: a regular file
+    /// under 128 bytes, or a directory that holds at most the beginning of a record and the remains of interrupted
+    /// operations.
+    static func isIncomplete(_ pin: Descriptor, _ status: stat) throws(StoreError) -> Bool {
+        switch status.st_mode & S_IFMT {
+        case S_IFREG: return status.st_size < off_t(FileHeader.size)
+        case S_IFDIR:
+            guard try OpenDirectory.lacksRecord(pin) else { return false }
+            return try OpenDirectory.isEmpty(pin)
+        default: return false
+        }
+    }
+
+    // MARK: The walk
+
+    /// Begins the walk. Returns false if there is nothing to do, or if the mount is stopping.
+    package func begin() -> Bool {
+        state.update { state in
+            guard !state.isStopping && !state.isOver && !state.isRunning else { return false }
+            state.isRunning = true
+            return true
+        }
+    }
+
+    /// Notes that the walk has ended, by itself or because of `stop`.
+    package func end() {
+        state.update { $0.isRunning = false }
+    }
+
+    /// Stops the walk, and returns when it has ended.
+    package func stop() {
+        state.update { $0.isStopping = true }
+        state.wait { $0.isRunning ? nil : () }
+    }
+
+    package var isStopping: Bool { state.access { $0.isStopping } }
+
+    /// Waits while `isLocked` returns true. Returns false if `stop` was called.
+    package func wait(while isLocked: () -> Bool) -> Bool {
+        while isLocked() {
+            let deadline = monotonicDeadline(inMilliseconds: Self.pause)
+            if state.wait(until: deadline, for: { $0.isStopping ? () : nil }) != nil { return false }
+        }
+        return !isStopping
+    }
+
+    /// Runs `body`, which renames something that a walk under way may miss at both places.
+    package func moving<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+        state.access { $0.moving += 1 }
+        defer {
+            state.access { state in
+                state.moving -= 1
+                state.moves += 1
+            }
+        }
+        return try body()
+    }
+
+    /// Renames so far, to be given to `finish`.
+    package var moves: Int { state.access { $0.moves } }
+
+    /// Notes that everything has been looked at and completed, durably: the vault's end will be a clean one.
+    /// - Parameter moves: the renames before the walk began. Returns false if there were others since.
+    package func finish(ifStill moves: Int) -> Bool {
+        let isOver = state.update { state in
+            if state.moves == moves && state.moving == 0 { state.isOver = true }
+            return state.isOver
+        }
+        if isOver { hold.noteCompletion() }
+        return isOver
+    }
+}

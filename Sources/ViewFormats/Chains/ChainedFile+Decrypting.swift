@@ -1,0 +1,132 @@
+internal import FileSystem
+internal import LinuxSystem
+internal import VaultCrypto
+
+extension ChainedFile {
+    /// Fills `target`, at most one batch within the file, with the plaintext from an offset on.
+    func decrypt(
+        at plaintextOffset: UInt64, into target: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
+    ) throws(ViewError) {
+        let before = workspace.decryptor.blocksDecrypted
+        defer { counters.aesBlocksDecrypted.count(Int(workspace.decryptor.blocksDecrypted - before)) }
+        let end = plaintextOffset + UInt64(target.count)
+        var position = plaintextOffset
+        while position < end {
+            let (source, taken) = reach(from: position, to: end, capacity: workspace.ciphertext.count)
+            let ciphertext = UnsafeMutableRawBufferPointer(rebasing: workspace.ciphertext[..<source.count])
+            try read(at: source.lowerBound, into: ciphertext)
+            while position < taken, let part = part(at: position, to: taken) {
+                let start = Int(part.source.lowerBound - source.lowerBound)
+                let place = Int(position - plaintextOffset)
+                try open(
+                    part, UnsafeRawBufferPointer(rebasing: ciphertext[start..<(start + part.source.count)]),
+                    into: UnsafeMutableRawBufferPointer(rebasing: target[place..<(place + part.plaintext.count)]),
+                    workspace)
+                position = part.plaintext.upperBound
+            }
+        }
+    }
+
+    private func part(at plaintextOffset: UInt64, to end: UInt64) -> ChainPart? {
+        map.piece(at: plaintextOffset).map { ChainPart($0, from: plaintextOffset, to: end) }
+    }
+
+    /// Which bytes of the source file one pread(2) takes from a plaintext offset on, and to which offset they reach.
+    private func reach(
+        from plaintextOffset: UInt64, to end: UInt64, capacity: Int
+    ) -> (source: Range<UInt64>, taken: UInt64) {
+        guard let first = part(at: plaintextOffset, to: end) else {
+            preconditionFailure("internal error: offset \(plaintextOffset) of a file of \(length)")
+        }
+        var source = first.source
+        var taken = first.plaintext.upperBound
+        while taken < end, let next = part(at: taken, to: end), next.follows(source, capacity: capacity) {
+            source = source.lowerBound..<next.source.upperBound
+            taken = next.plaintext.upperBound
+        }
+        return (source, taken)
+    }
+
+    private func read(
+        at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer
+    ) throws(ViewError) {
+        counters.ciphertextBytesRead.count(buffer.count)
+        do throws(ViewError) {
+            try counters.storeTime.time { () throws(ViewError) in
+                try source.read(at: ciphertextOffset, into: buffer)
+            }
+        } catch {
+            if case .malformed = error { counters.damagedReads.count() }
+            throw error
+        }
+    }
+
+    /// Decrypts or copies one part into exactly its place.
+    private func open(
+        _ part: ChainPart, _ source: UnsafeRawBufferPointer, into target: UnsafeMutableRawBufferPointer,
+        _ workspace: ViewWorkspace
+    ) throws(ViewError) {
+        guard let encryption = part.chain.encryption else { return target.copyMemory(from: source) }
+        let vector: UnsafeRawBufferPointer
+        let blocks: UnsafeRawBufferPointer
+        if part.hasVector {
+            vector = UnsafeRawBufferPointer(rebasing: source[..<16])
+            blocks = UnsafeRawBufferPointer(rebasing: source[16...])
+        } else {
+            try placeVector(encryption.vector, into: workspace.vector)
+            vector = UnsafeRawBufferPointer(workspace.vector)
+            blocks = source
+        }
+        // `keys` holds it for as long as this file is there.
+        let failure = uncountedKeys[encryption.key]._withUnsafeGuaranteedRef { key -> CryptoError? in
+            do throws(CryptoError) {
+                try counters.cryptoTime.time { () throws(CryptoError) in
+                    try Self.decrypt(blocks, vector: vector, key: key, skipped: part.skipped, into: target, workspace)
+                }
+                return nil
+            } catch {
+                return error
+            }
+        }
+        if let failure { throw .store(StoreError(failure)) }
+    }
+
+    private func placeVector(
+        _ vector: CipherChain.Vector, into place: UnsafeMutableRawBufferPointer
+    ) throws(ViewError) {
+        switch vector {
+        case .bytes(let bytes): bytes.store(into: place)
+        case .inFile(let offset): try read(at: offset, into: place)
+        }
+    }
+
+    /// Decrypts blocks into a target that begins `skipped` bytes into the first and may end within the last.
+    private static func decrypt(
+        _ blocks: UnsafeRawBufferPointer, vector: UnsafeRawBufferPointer, key: CbcKey, skipped: Int,
+        into target: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
+    ) throws(CryptoError) {
+        guard var previous = vector.baseAddress, let first = blocks.baseAddress else { return }
+        var next = first
+        var done = 0
+        while done < target.count {
+            let left = target.count - done
+            let isPartial = (done == 0 && skipped > 0) || left < 16
+            let size = isPartial ? 16 : left / 16 * 16
+            let ciphertext = UnsafeRawBufferPointer(start: next, count: size)
+            if isPartial {
+                try workspace.decryptor.decrypt(ciphertext, vector: previous, key: key, into: workspace.block)
+                let from = done == 0 ? skipped : 0
+                let wanted = min(16 - from, left)
+                UnsafeMutableRawBufferPointer(rebasing: target[done..<(done + wanted)])
+                    .copyMemory(from: UnsafeRawBufferPointer(rebasing: workspace.block[from..<(from + wanted)]))
+                done += wanted
+            } else {
+                let place = UnsafeMutableRawBufferPointer(rebasing: target[done..<(done + size)])
+                try workspace.decryptor.decrypt(ciphertext, vector: previous, key: key, into: place)
+                done += size
+            }
+            next += size
+            previous = next - 16
+        }
+    }
+}

@@ -1,0 +1,198 @@
+internal import FileSystem
+internal import LinuxSystem
+internal import SystemPackage
+
+/// What all playlists of a tree say, taken together. Guarded by its index.
+struct HlsState {
+    /// Those that are more are read again whenever something in them is asked for that no playlist names.
+    private static let maximumDirectories = 1 << 18
+
+    struct Entry {
+        let record: HlsPlaylistRecord
+        let problems: [HlsProblem]
+        /// The files that it claims something of.
+        let files: [HlsFileIdentity]
+        /// Files that its text has byte ranges of.
+        let ranged: Set<HlsFileIdentity>
+        /// Of master playlists: which files it refers to.
+        let playlists: [(line: Int, identity: HlsFileIdentity)]
+        let names: Set<Int>
+        let claimCount: Int
+    }
+
+    struct File {
+        // Nearly every segment has one claim, and an array of none takes no memory.
+        var first: HlsClaim
+        var rest: [HlsClaim] = []
+        /// Where it was when a playlist was read, and how many bytes it had.
+        var path: [UInt8]
+        var size: UInt64
+        var merged: (size: UInt64, content: HlsContent)?
+
+        var claims: [HlsClaim] { [first] + rest }
+    }
+
+    /// By path.
+    private(set) var playlists: [[UInt8]: Entry] = [:]
+    private(set) var playlistFiles: [HlsFileIdentity: HlsPlaylistRecord] = [:]
+    private(set) var files: [HlsFileIdentity: File] = [:]
+    /// Paths of segments, hashed, with the path of a playlist that names them.
+    private var names: [Int: [UInt8]] = [:]
+    private let maximumClaims: Int
+    private var claimCount = 0
+    /// Directories whose playlists have been read, by path.
+    private(set) var directories: [[UInt8]: HlsStamp] = [:]
+    /// Playlists and directories that cannot be read.
+    private(set) var unreadable: [[UInt8]: String] = [:]
+
+    init(maximumClaims: Int) {
+        self.maximumClaims = maximumClaims
+    }
+
+    // MARK: changing
+
+    /// What one playlist says from now on. Returns what is known of it: too many segments are a fault.
+    mutating func replace(with reading: HlsReading) -> HlsPlaylistRecord {
+        remove(reading.record.path)
+        var record = reading.record
+        var counted = (files: [HlsFileIdentity](), claims: 0)
+        var problems = reading.problems
+        if reading.maximumClaimCount <= maximumClaims - claimCount {
+            counted = addClaims(of: reading)
+        } else {
+            let fault = PlaylistError(
+                line: 0,
+                text: "the playlists name more than \(maximumClaims) segments: mount a part of the directory at a time")
+            record = HlsPlaylistRecord(path: record.path, stamp: record.stamp, playlist: nil, fault: fault)
+            problems.insert(HlsProblem(path: record.path, line: 0, text: fault.text), at: 0)
+        }
+        let references = reading.playlist?.references ?? []
+        playlists[record.path] = Entry(
+            record: record, problems: problems, files: counted.files,
+            ranged: Set(zip(references, reading.targets).compactMap { $0.bytes == nil ? nil : $1?.identity }),
+            playlists: zip(references, reading.targets).compactMap { reference, target in
+                target.flatMap { reference.role == .playlist ? (reference.line, $0.identity) : nil }
+            },
+            names: reading.names, claimCount: counted.claims)
+        playlistFiles[record.stamp.identity] = record.isPlaylist ? record : nil
+        for name in reading.names { names[name] = record.path }
+        claimCount += counted.claims
+        return record
+    }
+
+    private mutating func addClaims(of reading: HlsReading) -> (files: [HlsFileIdentity], claims: Int) {
+        var identities: Set<HlsFileIdentity> = []
+        var count = 0
+        reading.forEachClaim { target, claim in
+            count += 1
+            identities.insert(target.identity)
+            if files[target.identity] == nil {
+                files[target.identity] = File(first: claim, path: target.path, size: target.size)
+            } else {
+                files[target.identity]?.rest.append(claim)
+                files[target.identity]?.merged = nil
+                files[target.identity]?.path = target.path
+                files[target.identity]?.size = target.size
+            }
+        }
+        return (Array(identities), count)
+    }
+
+    /// What is not read, and why; nothing where it is just not there.
+    mutating func note(_ path: [UInt8], _ error: StoreError) {
+        guard error != .system(.noSuchFileOrDirectory), unreadable.count < HlsIndex.maximumProblems else { return }
+        unreadable[path] = HlsReading.text(error)
+    }
+
+    mutating func noteDirectory(_ path: [UInt8], _ stamp: HlsStamp) {
+        unreadable[path] = nil
+        guard directories[path] != nil || directories.count < Self.maximumDirectories else { return }
+        directories[path] = stamp
+    }
+
+    /// A playlist that is no longer there.
+    mutating func remove(_ path: [UInt8]) {
+        unreadable[path] = nil
+        guard let entry = playlists.removeValue(forKey: path) else { return }
+        for identity in entry.files {
+            guard var file = files[identity] else { continue }
+            let kept = file.claims.filter { $0.playlist !== entry.record }
+            guard let first = kept.first else {
+                files[identity] = nil
+                continue
+            }
+            file.first = first
+            file.rest = Array(kept.dropFirst())
+            file.merged = nil
+            files[identity] = file
+        }
+        for name in entry.names where names[name] == path { names[name] = nil }
+        let identity = entry.record.stamp.identity
+        if playlistFiles[identity] === entry.record {
+            // It may have another name.
+            playlistFiles[identity] =
+                playlists.values.first { $0.record.isPlaylist && $0.record.stamp.identity == identity }?.record
+        }
+        claimCount -= entry.claimCount
+    }
+
+    /// A path that no playlist is to be asked for again, until one that names it is read: nothing came of it.
+    mutating func forget(name path: [UInt8], of identity: HlsFileIdentity) {
+        guard playlistFiles[identity] == nil, files[identity] == nil else { return }
+        names[HlsURI.normalized(path).hashValue] = nil
+    }
+
+    // MARK: asking
+
+    /// How sure it is what the file at a path is.
+    enum Knowledge {
+        case sure
+        /// It was at another place: has it two names, or has this file only come by its inode number?
+        case place([UInt8], playlists: Set<[UInt8]>)
+        /// Nothing is known of it, and this playlist names it.
+        case named(playlist: [UInt8])
+    }
+
+    func knowledge(of identity: HlsFileIdentity, at path: [UInt8]) -> Knowledge {
+        if let record = playlistFiles[identity] {
+            return record.path == path ? .sure : .place(record.path, playlists: [record.path])
+        }
+        if let file = files[identity] {
+            if file.path == path || HlsURI.normalized(file.path) == path { return .sure }
+            return .place(file.path, playlists: Set(file.claims.map(\.playlist.path)))
+        }
+        return names[HlsURI.normalized(path).hashValue].map { .named(playlist: $0) } ?? .sure
+    }
+
+    /// The playlists that say something of a file.
+    func playlists(naming identity: HlsFileIdentity) -> Set<[UInt8]> {
+        Set(files[identity]?.claims.map(\.playlist.path) ?? [])
+    }
+
+    mutating func content(of identity: HlsFileIdentity, size: UInt64) -> HlsContent {
+        if let record = playlistFiles[identity] {
+            if let error = record.error { return .failed(error) }
+            let ranged = playlists[record.path]?.ranged ?? []
+            let needsKeys = ranged.contains { segment(of: $0)?.isRanged == true }
+            return .playlist(size: needsKeys ? nil : record.sizeWithoutKeys)
+        }
+        guard let file = files[identity] else { return .plain }
+        if let merged = file.merged, merged.size == size { return merged.content }
+        let content: HlsContent
+        do throws(ViewError) {
+            content = try HlsClaimMerge(file.claims, size: size).segment().map { .segment($0) } ?? .plain
+        } catch {
+            content = .failed(error)
+        }
+        files[identity]?.merged = (size, content)
+        return content
+    }
+
+    /// How a file is encrypted that a playlist has byte ranges of.
+    mutating func segment(of identity: HlsFileIdentity) -> HlsSegment? {
+        guard playlistFiles[identity] == nil, let size = files[identity]?.size,
+            case .segment(let segment) = content(of: identity, size: size)
+        else { return nil }
+        return segment
+    }
+}

@@ -1,0 +1,139 @@
+internal import CLinux
+internal import FileSystem
+internal import Glibc
+internal import LinuxSystem
+internal import Synchronization
+internal import SystemPackage
+
+/// `--key-command`: a shell command that prints a key, called with the key's URI or the file's path in its environment.
+///
+/// It runs in a session of its own, with nothing of ours open, at most for as long as it may; whatever happens, nobody
+/// waits longer. Any thread, several at a time.
+package final class KeyCommand: Sendable {
+    /// What the key is for.
+    package enum Subject: Sendable {
+        /// `VAULTFS_KEY_URI`, as it stands in the playlist.
+        case uri([UInt8])
+        /// `VAULTFS_KEY_PATH`, relative to the source.
+        case path([UInt8])
+    }
+
+    private struct Cancellation {
+        var isCancelled = false
+        /// An eventfd that becomes readable, and stays so, when those who run now are to end.
+        var signal: Descriptor?
+    }
+
+    /// How much of the errors of a command that failed is logged.
+    private static let loggedLines = 20
+    private static let loggedLineSize = 200
+
+    private let command: [UInt8]
+    private let limit: Duration
+    private let log: @Sendable (String) -> Void
+    private let cancellation = Mutex(Cancellation())
+
+    /// - Parameters:
+    ///   - command: for `/bin/sh -c`; no NUL.
+    ///   - log: takes what a command that failed wrote to stderr, line by line. What one wrote that succeeded nobody
+    ///     sees: with `set -x` it may be the key.
+    package init(_ command: [UInt8], limit: Duration = .seconds(30), log: @escaping @Sendable (String) -> Void) {
+        self.command = command
+        self.limit = limit
+        self.log = log
+    }
+
+    /// Runs it.
+    /// - Throws: `noKey` where it fails, takes too long, prints too much or no key, or was cancelled.
+    package func key(for subject: Subject, cipher: ViewCipher?) throws(ViewError) -> KeyFile.Found {
+        // One more than it may print, to see that it prints more.
+        try withWipedBuffer(KeyFile.maximumSize + 1) { (output) throws(ViewError) in
+            try withWipedBuffer(CommandRun.errorSize) { (errors) throws(ViewError) in
+                var report = CommandRun.Report(output: output, errors: errors)
+                let end: CommandRun.End
+                do throws(StoreError) {
+                    end = try run(subject, &report)
+                } catch {
+                    throw .noKey("cannot run the key command: \(error.errno)")
+                }
+                if let failure = failure(end) {
+                    logErrors(report)
+                    throw .noKey(failure)
+                }
+                return try KeyFile.parse(report.printed, cipher: cipher, name: "the output of the key command")
+            }
+        }
+    }
+
+    /// Ends those that run, without waiting for their end, and refuses new ones.
+    package func cancelAll() {
+        let signal = cancellation.withLock { state in
+            state.isCancelled = true
+            defer { state.signal = nil }
+            return state.signal
+        }
+        guard let signal else { return }
+        var one: UInt64 = 1
+        write(signal.fd, &one, 8)
+    }
+
+    /// Lets new ones run again.
+    package func resume() {
+        cancellation.withLock { $0.isCancelled = false }
+    }
+
+    private func run(_ subject: Subject, _ report: inout CommandRun.Report) throws(StoreError) -> CommandRun.End {
+        guard let signal = try stopSignal() else { return .cancelled }
+        let run = try CommandRun(command: command, environment: environment(for: subject))
+        return try run.finish(within: limit, stopSignal: signal, &report)
+    }
+
+    /// Nil where none may run.
+    private func stopSignal() throws(StoreError) -> Descriptor? {
+        let result = cancellation.withLock { state -> Result<Descriptor?, StoreError> in
+            if state.isCancelled { return .success(nil) }
+            if let signal = state.signal { return .success(signal) }
+            let fd = linux_eventfd()
+            guard fd >= 0 else { return .failure(.system(currentErrno())) }
+            state.signal = Descriptor(owning: fd)
+            return .success(state.signal)
+        }
+        return try result.get()
+    }
+
+    /// Ours with the one variable.
+    private func environment(for subject: Subject) throws(StoreError) -> [[UInt8]] {
+        let names = ["VAULTFS_KEY_URI=", "VAULTFS_KEY_PATH="].map { [UInt8]($0.utf8) }
+        var variables: [[UInt8]] = []
+        var next = environ
+        while let variable = next.pointee {
+            let bytes = [UInt8](UnsafeRawBufferPointer(start: variable, count: strlen(variable)))
+            if !names.contains(where: bytes.starts) { variables.append(bytes) }
+            next += 1
+        }
+        let value =
+            switch subject {
+            case .uri(let uri): names[0] + uri
+            case .path(let path): names[1] + path
+            }
+        guard !value.contains(0) else { throw .system(.invalidArgument) }
+        return variables + [value]
+    }
+
+    private func failure(_ end: CommandRun.End) -> String? {
+        switch end {
+        case .ended(.exited(0)): nil
+        case .ended(let outcome): "the key command \(outcome)"
+        case .tooLong: "the key command was killed: not done after \(limit)"
+        case .tooMuch: "the key command was killed: it prints more than \(KeyFile.maximumSize) bytes"
+        case .cancelled: "the key command was cancelled: the view is locked or unmounted"
+        }
+    }
+
+    private func logErrors(_ report: CommandRun.Report) {
+        let lines = report.complaints.split(separator: UInt8(ascii: "\n"))
+        for line in lines.prefix(Self.loggedLines) {
+            log("key command: \(shown(line, limit: Self.loggedLineSize))")
+        }
+    }
+}

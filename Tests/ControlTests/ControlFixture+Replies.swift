@@ -1,0 +1,54 @@
+import Foundation
+import Synchronization
+
+@testable import Control
+
+/// A handler that answers `status` and `events` at once and keeps every other request until the test lets it go.
+final class HeldRequests: Sendable {
+    typealias Reply = @Sendable (ControlResponse) -> Void
+
+    private let held = Mutex<[(ControlRequest, Reply)]>([])
+    private let arrived = DispatchSemaphore(value: 0)
+
+    var handler: ControlServer.Handler {
+        { [self] request, reply in
+            switch request {
+            case .status: reply(.status(status()))
+            case .events: reply(.subscribed(state()))
+            case .stats, .lock, .unlock:
+                held.withLock { $0.append((request, reply)) }
+                arrived.signal()
+            }
+        }
+    }
+
+    /// Waits for the next request that is kept, and takes it.
+    func next() throws -> (request: ControlRequest, reply: Reply) {
+        guard arrived.wait(timeout: .now() + 30) == .success else { throw ControlError.noAnswer("no request came") }
+        return held.withLock { $0.removeFirst() }
+    }
+}
+
+func state(mountpoint: String = "/mnt") -> ControlEvent {
+    .state(.unlocked, time: "2026-11-21T10:00:00Z", mountpoint: mountpoint)
+}
+
+func event(_ number: Int, padding: Int = 0) -> ControlEvent {
+    ControlEvent(
+        .denied, time: "2026-11-21T10:00:00Z", mountpoint: "/mnt",
+        details: ["count": .integer(Int64(number)), "padding": .string(String(repeating: "x", count: padding))])
+}
+
+let receipt = JSONValue.object(["complete": .bool(true), "unpurged": .array([])])
+
+extension RawClient {
+    /// The next line as an event; nil at the end of the stream.
+    func readEvent() throws -> ControlEvent? {
+        try readLine().map { try ControlMessage.event(line: Data($0.utf8)) }
+    }
+
+    /// shutdown(2): nothing more will be sent.
+    func closeSendingSide() {
+        shutdown(socket.fd, Int32(SHUT_WR))
+    }
+}

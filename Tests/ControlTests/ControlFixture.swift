@@ -1,0 +1,99 @@
+import Foundation
+import SystemPackage
+
+@testable import Control
+
+/// A run-time directory of one test's own, removed with it.
+final class ControlTestDirectory: Sendable {
+    let path: FilePath
+    let directory: RuntimeDirectory
+
+    init() throws {
+        let name = "vaultfs-control-tests-" + String(UInt64.random(in: 0 ... .max), radix: 16)
+        path = FilePath(NSTemporaryDirectory()).appending(name)
+        directory = try RuntimeDirectory.make(at: path, user: geteuid())
+    }
+
+    deinit {
+        try? FileManager.default.removeItem(atPath: path.string)
+    }
+
+    func entries() throws -> [String] {
+        try FileManager.default.contentsOfDirectory(atPath: path.string).sorted()
+    }
+
+    func server(
+        _ mountpoint: String = "/mnt",
+        patience: Duration = ControlServer.usualPatience,
+        answer: @escaping @Sendable (ControlRequest) -> ControlResponse = { _ in .status(status()) }
+    ) throws -> ControlServer {
+        try asynchronousServer(mountpoint, patience: patience) { request, reply in reply(answer(request)) }
+    }
+
+    func asynchronousServer(
+        _ mountpoint: String = "/mnt", patience: Duration = ControlServer.usualPatience,
+        handler: @escaping ControlServer.Handler
+    ) throws -> ControlServer {
+        let server = try ControlServer(
+            directory: directory, mountpoint: Array(mountpoint.utf8), patience: patience, handler: handler)
+        try server.start()
+        return server
+    }
+
+    func client(_ mountpoint: String = "/mnt") throws -> ControlClient {
+        let name = RuntimeDirectory.socketName(mountpoint: Array(mountpoint.utf8))
+        guard let client = ControlClient.connect(name: name, directory: directory) else { throw ControlError.noDaemon }
+        return client
+    }
+
+    /// A client that says what it likes.
+    func rawClient(_ mountpoint: String = "/mnt") throws -> RawClient {
+        try RawClient(directory: directory, name: RuntimeDirectory.socketName(mountpoint: Array(mountpoint.utf8)))
+    }
+}
+
+func status(mountpoint: String = "/mnt", statistics: JSONValue? = .object(["cacheHits": .integer(7)])) -> MountStatus {
+    MountStatus(
+        version: "1", pid: getpid(), vaultPath: "/vault", vaultID: "00", mountpoint: mountpoint, state: .unlocked,
+        readOnly: false, mounted: "2026-11-20T12:00:00Z", uptimeSeconds: 1, keysLocked: true, cacheLocked: true,
+        statistics: statistics)
+}
+
+/// A bare connection: blocking, with a time-out well over the server's patience.
+final class RawClient {
+    let socket: Socket
+
+    init(directory: RuntimeDirectory, name: String) throws {
+        socket = try Socket.make(isBlocking: true)
+        try socket.setTimeout(seconds: 30)
+        try checked(
+            Socket.withAddress(of: name, in: directory.fd) { [socket] address, size in
+                connect(socket.fd, address, size)
+            })
+    }
+
+    /// Sends all it can; false when the server has hung up.
+    @discardableResult
+    func send(_ bytes: [UInt8]) -> Bool {
+        var rest = bytes[...]
+        while !rest.isEmpty {
+            let count = rest.withUnsafeBytes { Glibc.send(socket.fd, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+            guard count > 0 else { return false }
+            rest = rest.dropFirst(count)
+        }
+        return true
+    }
+
+    func send(_ text: String) { send(Array(text.utf8)) }
+
+    /// One line, without its LF; nil at the end of the stream.
+    func readLine() -> String? {
+        var line: [UInt8] = []
+        var byte: UInt8 = 0
+        while recv(socket.fd, &byte, 1, 0) == 1 {
+            if byte == UInt8(ascii: "\n") { return String(decoding: line, as: UTF8.self) }
+            line.append(byte)
+        }
+        return nil
+    }
+}

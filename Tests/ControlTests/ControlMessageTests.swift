@@ -1,0 +1,64 @@
+import Foundation
+import Testing
+
+@testable import Control
+
+@Suite struct ControlMessageTests {
+    private static let values: [JSONValue?] = [
+        nil, .object([:]), .object(["a": .integer(-1), "b": .unsigned(.max), "c": .number(0.5)]),
+        .array([.null, .bool(true), .string("text\n\u{0}")]),
+    ]
+
+    @Test(arguments: values)
+    func `a status comes back as it was`(statistics: JSONValue?) throws {
+        try expectSame(.status(status(statistics: statistics)), .status)
+        if let statistics { try expectSame(.stats(statistics), .stats) }
+    }
+
+    @Test func `answers come back as they were`() throws {
+        try expectSame(.locked(receipt: receipt, already: true), .lock)
+        try expectSame(.unlocked(already: false), .unlock(nil))
+        try expectSame(.subscribed(state()), .events)
+        let failures = [
+            ControlFailure(.lockFileExists, "a lock file exists", lockFiles: ["/a", "/b\n"]),
+            ControlFailure(.tooManyTries, "too many tries", retryAfterSeconds: 1.5),
+            ControlFailure(ControlFailure.Code(rawValue: "of-tomorrow"), "new"),
+        ]
+        for failure in failures {
+            for request in [ControlRequest.status, .stats, .lock, .unlock(nil), .events] {
+                try expectSame(.error(failure), request)
+            }
+        }
+    }
+
+    private func expectSame(_ response: ControlResponse, _ request: ControlRequest) throws {
+        let line = ControlMessage.line(of: response)
+        #expect(line.count { $0 == UInt8(ascii: "\n") } == 1)
+        #expect(line.last == UInt8(ascii: "\n"))
+        #expect(try ControlMessage.response(line: Data(line.dropLast()), to: request) == response)
+    }
+
+    @Test func `an answer that is none`() {
+        for request in [ControlRequest.status, .stats, .lock, .unlock(nil), .events] {
+            #expect(throws: ControlError.self) { try ControlMessage.response(line: Data("{}".utf8), to: request) }
+            #expect(throws: ControlError.self) { try ControlMessage.response(line: Data([0xFF]), to: request) }
+        }
+    }
+
+    @Test func `an event's details stand beside its own fields and cannot replace them`() throws {
+        let details: [String: JSONValue] = [
+            "event": .string("state"), "time": .null, "mountpoint": .string("/x"), "receipt": receipt,
+        ]
+        let event = ControlEvent(.didLock, time: "t", mountpoint: "/mnt", details: details)
+        let text = String(decoding: event.line, as: UTF8.self)
+        let expected =
+            "{\"event\":\"did-lock\",\"mountpoint\":\"/mnt\",\"receipt\":{\"complete\":true,\"unpurged\":[]},\"time\":\"t\"}"
+        #expect(text == expected)
+        #expect(try ControlMessage.event(line: Data(event.line)) == event)
+    }
+
+    @Test(arguments: ["", "[]", "{}", "{\"event\":\"did-lock\"}", "{\"event\":1,\"time\":\"t\",\"mountpoint\":\"/\"}"])
+    func `what is no event`(line: String) {
+        #expect(throws: ControlError.self) { try ControlMessage.event(line: Data(line.utf8)) }
+    }
+}

@@ -1,0 +1,114 @@
+import Foundation
+import SystemPackage
+import Testing
+
+@testable import Control
+
+@Suite struct ControlServerTests {
+    private let place: ControlTestDirectory
+
+    init() throws {
+        place = try ControlTestDirectory()
+    }
+
+    @Test func `answers a request`() throws {
+        let server = try place.server()
+        defer { server.stop() }
+        let client = try place.client()
+        #expect(client.processID == getpid())
+        for _ in 0..<3 { #expect(try client.send(.status) == .status(status())) }
+    }
+
+    @Test func `hands a failure on`() throws {
+        let server = try place.server { _ in .error(ControlFailure(.failed, "no status today")) }
+        defer { server.stop() }
+        #expect(try place.client().send(.status) == .error(ControlFailure(.failed, "no status today")))
+    }
+
+    @Test func `one socket for each mount`() throws {
+        let servers = try ["/a", "/b", "/c"].map { mountpoint in
+            try place.server(mountpoint) { _ in .status(status(mountpoint: mountpoint)) }
+        }
+        defer { for server in servers { server.stop() } }
+        #expect(try place.client("/b").send(.status) == .status(status(mountpoint: "/b")))
+        let clients = place.directory.socketNames().compactMap { name in
+            ControlClient.connect(name: name, directory: place.directory)
+        }
+        let mountpoints = try clients.map { client in
+            guard case .status(let status) = try client.send(.status) else { return "" }
+            return status.mountpoint
+        }
+        #expect(mountpoints.sorted() == ["/a", "/b", "/c"])
+    }
+
+    @Test func `the socket is the owner's only and goes at the end`() throws {
+        let server = try place.server()
+        #expect(try place.entries() == [RuntimeDirectory.socketName(mountpoint: Array("/mnt".utf8))])
+        var information = stat()
+        #expect(stat(place.path.string, &information) == 0)
+        #expect(information.st_mode & 0o7777 == 0o700)
+        server.stop()
+        server.stop()
+        #expect(try place.entries().isEmpty)
+        #expect(throws: ControlError.noDaemon) { try place.client() }
+    }
+
+    @Test func `a client sees the end of the daemon`() throws {
+        let server = try place.server()
+        let client = try place.client()
+        #expect(try client.send(.status) == .status(status()))
+        #expect(!client.waitUntilClosed(timeout: .milliseconds(10)))
+        server.removeSocket()
+        #expect(!client.waitUntilClosed(timeout: .milliseconds(10)))
+        server.stop()
+        #expect(client.waitUntilClosed(timeout: .seconds(60)))
+    }
+
+    /// Leaves a socket that refuses.
+    private func leaveDeadSocket(_ name: String) throws {
+        let socket = try Socket.make(isBlocking: true)
+        try checked(
+            Socket.withAddress(of: name, in: place.directory.fd) { address, size in
+                bind(socket.fd, address, size)
+            })
+    }
+
+    @Test func `a dead daemon's socket is removed`() throws {
+        let name = RuntimeDirectory.socketName(mountpoint: Array("/mnt".utf8))
+        try leaveDeadSocket(name)
+        #expect(try place.entries() == [name])
+        #expect(throws: ControlError.noDaemon) { try place.client() }
+        #expect(try place.entries().isEmpty)
+    }
+
+    @Test func `a new daemon's socket is not removed for a dead one's that was there before`() throws {
+        let name = RuntimeDirectory.socketName(mountpoint: Array("/mnt".utf8))
+        try leaveDeadSocket(name)
+        let dead = try #require(place.directory.inode(of: name))
+        let server = try place.server()
+        defer { server.stop() }
+        place.directory.remove(name, inode: dead)
+        #expect(try place.client().send(.status) == .status(status()))
+    }
+
+    @Test func `a daemon that takes the mountpoint over keeps its socket`() throws {
+        let old = try place.server { _ in .error(ControlFailure(.failed, "old")) }
+        let new = try place.server { _ in .error(ControlFailure(.failed, "new")) }
+        defer { new.stop() }
+        old.stop()
+        #expect(try place.client().send(.status) == .error(ControlFailure(.failed, "new")))
+    }
+
+    @Test func `a run-time directory with a long path`() throws {
+        let path = place.path.appending(String(repeating: "x", count: 200))
+        let directory = try RuntimeDirectory.make(at: path, user: geteuid())
+        let server = try ControlServer(directory: directory, mountpoint: [1]) { _, reply in
+            reply(.error(ControlFailure(.failed, "here")))
+        }
+        try server.start()
+        defer { server.stop() }
+        let name = RuntimeDirectory.socketName(mountpoint: [1])
+        let client = try #require(ControlClient.connect(name: name, directory: directory))
+        #expect(try client.send(.status) == .error(ControlFailure(.failed, "here")))
+    }
+}

@@ -1,0 +1,209 @@
+import Foundation
+import Synchronization
+import SystemPackage
+import Testing
+
+@testable import Control
+
+/// The stream of events, and what its readers may not do.
+@Suite(.timeLimit(.minutes(20))) struct EventTests {
+    private let place: ControlTestDirectory
+    private let requests = HeldRequests()
+    private let server: ControlServer
+
+    init() throws {
+        place = try ControlTestDirectory()
+        server = try place.asynchronousServer(patience: .seconds(1), handler: requests.handler)
+    }
+
+    private static let events = "{\"request\":\"events\"}\n"
+
+    private func subscriber() throws -> RawClient {
+        let client = try place.rawClient()
+        client.send(Self.events)
+        #expect(try client.readEvent() == state())
+        return client
+    }
+
+    private func expectService() throws {
+        #expect(try place.client().send(.status) == .status(status()))
+    }
+
+    @Test func `the state first, then every event in order`() throws {
+        server.broadcast(event(-1))
+        let clients = [try subscriber(), try subscriber()]
+        for number in 0..<100 { server.broadcast(event(number)) }
+        for client in clients {
+            for number in 0..<100 { #expect(try client.readEvent() == event(number)) }
+        }
+        server.stop()
+        for client in clients { #expect(client.readLine() == nil) }
+    }
+
+    @Test func `an event that comes before the state was told is not lost`() throws {
+        let other = try ControlTestDirectory()
+        let slow = ControlTestServer()
+        let server = try other.asynchronousServer { _, reply in
+            // As a lock would that begins just now, on another thread.
+            slow.server?.broadcast(event(1))
+            reply(.subscribed(state()))
+            slow.server?.broadcast(event(2))
+        }
+        slow.set(server)
+        defer { server.stop() }
+        let client = try other.rawClient()
+        client.send(Self.events)
+        #expect(try client.readEvent() == state())
+        #expect(try client.readEvent() == event(1))
+        #expect(try client.readEvent() == event(2))
+    }
+
+    @Test func `a refused subscription is none`() throws {
+        let other = try ControlTestDirectory()
+        let server = try other.server { request in
+            if case .status = request { return .status(status()) }
+            return .error(ControlFailure(.notSupported, "no"))
+        }
+        defer { server.stop() }
+        let client = try other.rawClient()
+        client.send(Self.events)
+        #expect(client.readLine() == "{\"code\":\"not-supported\",\"error\":\"no\"}")
+        server.broadcast(event(1))
+        client.send("{\"request\":\"status\"}\n")
+        #expect(client.readLine()?.contains("\"mountpoint\"") == true)
+    }
+
+    @Test func `who does not ask gets none`() throws {
+        let listener = try subscriber()
+        let client = try place.rawClient()
+        client.send("{\"request\":\"status\"}\n")
+        #expect(client.readLine()?.contains("\"state\":\"unlocked\"") == true)
+        server.broadcast(event(1))
+        #expect(try listener.readEvent() == event(1))
+        client.send("{\"request\":\"status\"}\n")
+        #expect(client.readLine()?.contains("\"uptimeSeconds\"") == true)
+        server.stop()
+    }
+
+    @Test func `a subscriber that does not read is hung up on, others go on`() throws {
+        let silent = try subscriber()
+        let reader = try subscriber()
+        let padding = 16 << 10
+        // Far more than the bound and the kernel's buffers (net.core.wmem_max) together.
+        let count = 200
+        for number in 0..<count {
+            server.broadcast(event(number, padding: padding))
+            #expect(try reader.readEvent() == event(number, padding: padding))
+        }
+        var received = 0
+        while silent.readLine() != nil { received += 1 }
+        #expect(received < count)
+        server.stop()
+    }
+
+    @Test func `a subscriber that stops reading for a while misses nothing`() throws {
+        let silent = try subscriber()
+        let half = try place.rawClient()
+        for number in 0..<10 { server.broadcast(event(number, padding: 16 << 10)) }
+        // Cut off when the server's patience is over.
+        half.send("{")
+        #expect(half.readLine() == nil)
+        for number in 0..<10 { #expect(try silent.readEvent() == event(number, padding: 16 << 10)) }
+        server.stop()
+    }
+
+    @Test func `as many subscribers as there are places, and others are served`() throws {
+        let subscribers = try (0..<ControlServer.maximumSubscribers).map { _ in try subscriber() }
+        let refused = try place.rawClient()
+        refused.send(Self.events)
+        #expect(refused.readLine()?.hasPrefix("{\"code\":\"busy\"") == true)
+        let silent = try (0..<(2 * ControlServer.maximumConnections)).map { _ in try place.rawClient() }
+        try expectService()
+        server.broadcast(event(1))
+        for subscriber in subscribers { #expect(try subscriber.readEvent() == event(1)) }
+        #expect(silent.count == 2 * ControlServer.maximumConnections)
+        server.stop()
+    }
+
+    @Test func `a subscriber's place is free again when it has gone`() throws {
+        for _ in 0..<(3 * ControlServer.maximumSubscribers) {
+            _ = try subscriber()
+            // The server sees who has gone no later than the next who comes.
+            try expectService()
+        }
+        server.stop()
+    }
+
+    @Test func `a subscriber that sends on and on is not read`() throws {
+        let client = try subscriber()
+        client.send(String(repeating: Self.events, count: 100))
+        server.broadcast(event(1))
+        #expect(try client.readEvent() == event(1))
+        client.closeSendingSide()
+        server.broadcast(event(2))
+        #expect(try client.readEvent() == event(2))
+        server.stop()
+    }
+
+    @Test func `broadcasts from many threads while clients come and go`() throws {
+        let isOver = Atomic(false)
+        let broadcasters = DispatchGroup()
+        for _ in 0..<2 {
+            broadcasters.enter()
+            Thread.detachNewThread { [server] in
+                var number = 0
+                while !isOver.load(ordering: .relaxed) {
+                    server.broadcast(event(number, padding: number % 2000))
+                    number += 1
+                }
+                broadcasters.leave()
+            }
+        }
+        for round in 0..<200 {
+            let client = try subscriber()
+            for _ in 0..<(round % 5) { #expect(try client.readEvent()?.name == .denied) }
+        }
+        try expectService()
+        isOver.store(true, ordering: .relaxed)
+        #expect(broadcasters.wait(timeout: .now() + 30) == .success)
+        server.stop()
+        server.broadcast(event(1))
+    }
+
+    @Test func `a client reads events until the daemon has gone`() throws {
+        let client = try place.client()
+        #expect(try client.send(.events) == .subscribed(state()))
+        server.broadcast(event(1))
+        let received = try #require(try client.nextEvent())
+        #expect(received.event == event(1))
+        #expect(Array(received.line) == event(1).line)
+        server.stop()
+        #expect(try client.nextEvent() == nil)
+    }
+
+    @Test func `a client whose own reader has gone stops waiting`() throws {
+        // No pipe(2): a child that another test starts would keep its ends open.
+        let fifo = place.path.appending("fifo").string
+        try #require(mkfifo(fifo, 0o600) == 0)
+        let ends = [O_RDONLY | O_NONBLOCK, O_WRONLY].map { open(fifo, $0 | O_CLOEXEC) }
+        defer { close(ends[1]) }
+        let client = try place.client()
+        #expect(try client.send(.events) == .subscribed(state()))
+        server.broadcast(event(1))
+        #expect(try client.nextEvent(whileReading: ends[1])?.event == event(1))
+        close(ends[0])
+        #expect(try client.nextEvent(whileReading: ends[1]) == nil)
+        server.stop()
+    }
+}
+
+/// A server that its own handler reaches.
+private final class ControlTestServer: Sendable {
+    private let held = Mutex<ControlServer?>(nil)
+
+    var server: ControlServer? { held.withLock { $0 } }
+
+    func set(_ server: ControlServer) {
+        held.withLock { $0 = server }
+    }
+}

@@ -1,0 +1,132 @@
+import Foundation
+import Testing
+
+@testable import Control
+
+/// What no client may do to a server: stop it from answering others.
+@Suite struct HostileClientTests {
+    private let place: ControlTestDirectory
+    private let server: ControlServer
+
+    /// With more patience than any of these clients takes.
+    init() throws {
+        place = try ControlTestDirectory()
+        server = try place.server(patience: .seconds(60))
+    }
+
+    private func expectService() throws {
+        #expect(try place.client().send(.status) == .status(status()))
+    }
+
+    @Test(arguments: [
+        ("garbage", "\u{1}\u{2}\u{3}"), ("empty line", ""), ("null", "null"), ("number", "12"), ("array", "[1]"),
+        ("no request", "{}"), ("wrong type", "{\"request\":1}"), ("nested", "{\"request\":{\"request\":\"status\"}}"),
+        ("deep", String(repeating: "[", count: 60_000)), ("deep objects", String(repeating: "{\"a\":", count: 10_000)),
+        ("invalid UTF-8", "\u{FFFD}"), ("cut off", "{\"request\":\"stat"),
+    ])
+    func `a line that is no request is answered with an error`(name: String, line: String) throws {
+        let client = try place.rawClient()
+        client.send(line + "\n")
+        let answer = client.readLine()
+        #expect(
+            answer?.hasPrefix("{\"code\":\"not-a-request\",\"error\":\"not a request: ") == true,
+            "\(name): \(answer ?? "nothing")")
+        // The same connection goes on.
+        client.send("{\"request\":\"status\"}\n")
+        #expect(client.readLine()?.contains("\"mountpoint\":\"/mnt\"") == true)
+        server.stop()
+    }
+
+    @Test func `an unknown request is named`() throws {
+        let client = try place.rawClient()
+        client.send("{\"request\":\"explode\"}\n")
+        #expect(client.readLine() == "{\"code\":\"unknown-request\",\"error\":\"unknown request 'explode'\"}")
+        client.send("{\"request\":\"\(String(repeating: "x", count: 60_000))\"}\n")
+        #expect(client.readLine()?.utf8.count ?? 0 < 200)
+        server.stop()
+    }
+
+    @Test func `raw bytes`() throws {
+        let client = try place.rawClient()
+        client.send([0xFF, 0xFE, 0x00, 0x0A])
+        #expect(client.readLine()?.contains("\"error\":") == true)
+        server.stop()
+    }
+
+    @Test func `a giant line is refused and the connection closed`() throws {
+        let client = try place.rawClient()
+        client.send([UInt8](repeating: UInt8(ascii: "a"), count: ControlMessage.maximumRequestSize + (1 << 20)))
+        // The server may hang up while bytes are still under way, which takes its answer with it.
+        if let answer = client.readLine() { #expect(answer.contains("over 12582912 bytes")) }
+        #expect(client.readLine() == nil)
+        try expectService()
+        server.stop()
+    }
+
+    @Test func `many requests in one piece are all answered`() throws {
+        let client = try place.rawClient()
+        client.send(String(repeating: "{\"request\":\"status\"}\n", count: 100))
+        for _ in 0..<100 { #expect(client.readLine()?.hasPrefix("{\"cacheLocked\"") == true) }
+        server.stop()
+    }
+
+    @Test func `a request in single bytes is answered`() throws {
+        let client = try place.rawClient()
+        for byte in Array("{\"request\":\"status\"}\n".utf8) { client.send([byte]) }
+        #expect(client.readLine()?.hasPrefix("{\"cacheLocked\"") == true)
+        server.stop()
+    }
+
+    @Test func `many silent connections keep nobody out`() throws {
+        var silent: [RawClient] = []
+        for _ in 0..<(3 * ControlServer.maximumConnections) { silent.append(try place.rawClient()) }
+        try expectService()
+        #expect(silent.count == 3 * ControlServer.maximumConnections)
+        server.stop()
+    }
+
+    @Test func `clients that hang up at once`() throws {
+        for _ in 0..<200 {
+            let client = try place.rawClient()
+            client.send("{\"request\":\"status\"}\n")
+        }
+        try expectService()
+        server.stop()
+    }
+}
+
+/// Clients of whom the server has enough.
+@Suite struct SilentClientTests {
+    private static let patience: Duration = .seconds(1)
+    private let place: ControlTestDirectory
+    private let server: ControlServer
+
+    init() throws {
+        place = try ControlTestDirectory()
+        server = try place.server(patience: Self.patience)
+    }
+
+    private func expectService() throws {
+        #expect(try place.client().send(.status) == .status(status()))
+    }
+
+    @Test func `half a line, then silence: cut off, and others are served meanwhile`() throws {
+        let client = try place.rawClient()
+        let start = ContinuousClock.now
+        client.send("{\"request\":")
+        try expectService()
+        // Ends when the server hangs up.
+        #expect(client.readLine() == nil)
+        #expect(ContinuousClock.now - start >= Self.patience - .milliseconds(100))
+        server.stop()
+    }
+
+    @Test func `a client that never reads its answers is cut off`() throws {
+        let client = try place.rawClient()
+        let request = Array("{\"request\":\"status\"}\n".utf8)
+        // Until the buffers of both directions are full, and then until the server hangs up.
+        while client.send(request) {}
+        try expectService()
+        server.stop()
+    }
+}

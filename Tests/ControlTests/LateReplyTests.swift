@@ -1,0 +1,155 @@
+import Foundation
+import Testing
+
+@testable import Control
+
+/// A reply may come late, from any thread, or never.
+@Suite(.timeLimit(.minutes(20))) struct LateReplyTests {
+    private let place: ControlTestDirectory
+    private let requests = HeldRequests()
+    private let server: ControlServer
+
+    init() throws {
+        place = try ControlTestDirectory()
+        server = try place.asynchronousServer(patience: .seconds(1), handler: requests.handler)
+    }
+
+    private static let lock = "{\"request\":\"lock\"}\n"
+    private static let locked = ControlResponse.locked(receipt: receipt, already: false)
+    private static let lockedLine = String(decoding: ControlMessage.line(of: locked).dropLast(), as: UTF8.self)
+
+    private func expectService() throws {
+        #expect(try place.client().send(.status) == .status(status()))
+    }
+
+    @Test func `others are served while a request is under way`() throws {
+        let client = try place.rawClient()
+        client.send(Self.lock)
+        let held = try requests.next()
+        for _ in 0..<10 { try expectService() }
+        Thread.detachNewThread { held.reply(Self.locked) }
+        #expect(client.readLine() == Self.lockedLine)
+        // The same connection goes on.
+        client.send("{\"request\":\"status\"}\n")
+        #expect(client.readLine()?.contains("\"mountpoint\":\"/mnt\"") == true)
+        server.stop()
+    }
+
+    @Test func `who waits is neither impatient nor silent`() throws {
+        let client = try place.rawClient()
+        client.send(Self.lock)
+        let held = try requests.next()
+        // Newcomers, more than there is room for; and one that is cut off when the server's patience is over.
+        let newcomers = try (0..<(2 * ControlServer.maximumConnections)).map { _ in try place.rawClient() }
+        let half = try place.rawClient()
+        half.send("{\"request\":")
+        #expect(half.readLine() == nil)
+        held.reply(Self.locked)
+        #expect(client.readLine() == Self.lockedLine)
+        #expect(newcomers.count == 2 * ControlServer.maximumConnections)
+        server.stop()
+    }
+
+    @Test func `newcomers are served while every place is taken by one who waits`() throws {
+        let clients = try (0..<(ControlServer.maximumConnections + 3)).map { _ in
+            let client = try place.rawClient()
+            client.send(Self.lock)
+            _ = try requests.next()
+            return client
+        }
+        try expectService()
+        #expect(clients.count > ControlServer.maximumConnections)
+        server.stop()
+    }
+
+    @Test func `requests on one connection are done one after another`() throws {
+        let client = try place.rawClient()
+        client.send(Self.lock + "{\"request\":\"status\"}\n" + Self.lock)
+        let first = try requests.next()
+        first.reply(Self.locked)
+        #expect(client.readLine() == Self.lockedLine)
+        #expect(client.readLine()?.contains("\"mountpoint\"") == true)
+        try requests.next().reply(.error(ControlFailure(.failed, "no")))
+        #expect(client.readLine() == "{\"code\":\"failed\",\"error\":\"no\"}")
+        server.stop()
+    }
+
+    @Test func `a client that has left before the reply`() throws {
+        for _ in 0..<50 {
+            try place.rawClient().send(Self.lock)
+            // It is locked all the same.
+            let held = try requests.next()
+            try expectService()
+            held.reply(Self.locked)
+        }
+        try expectService()
+        server.stop()
+    }
+
+    @Test func `a client that sends no more still gets its reply, and then the end`() throws {
+        let client = try place.rawClient()
+        client.send(Self.lock)
+        client.closeSendingSide()
+        let held = try requests.next()
+        try expectService()
+        held.reply(Self.locked)
+        #expect(client.readLine() == Self.lockedLine)
+        #expect(client.readLine() == nil)
+        server.stop()
+    }
+
+    @Test func `a request that is let go is answered`() throws {
+        let client = try place.rawClient()
+        client.send(Self.lock)
+        _ = try requests.next()
+        #expect(client.readLine() == "{\"code\":\"failed\",\"error\":\"the request was given up\"}")
+        server.stop()
+    }
+
+    @Test func `only the first reply counts`() throws {
+        let client = try place.rawClient()
+        for _ in 0..<3 {
+            client.send(Self.lock)
+            let held = try requests.next()
+            held.reply(Self.locked)
+            held.reply(.error(ControlFailure(.failed, "again")))
+            #expect(client.readLine() == Self.lockedLine)
+        }
+        server.stop()
+    }
+
+    @Test func `a reply when the server has stopped`() throws {
+        let client = try place.rawClient()
+        client.send(Self.lock)
+        let held = try requests.next()
+        server.stop()
+        held.reply(Self.locked)
+        #expect(client.readLine() == nil)
+    }
+
+    @Test func `a client waits for a lock longer than for a status`() throws {
+        Thread.detachNewThread { [requests] in
+            guard let held = try? requests.next() else { return }
+            // Ends after another server's patience, which is the client's, too.
+            let other = try? ControlTestDirectory()
+            let server = try? other?.server()
+            let half = try? other?.rawClient()
+            half?.send("{")
+            _ = half?.readLine()
+            server?.stop()
+            held.reply(Self.locked)
+        }
+        #expect(try place.client().send(.lock) == Self.locked)
+        server.stop()
+    }
+
+    @Test func `the end of the daemon is no answer`() throws {
+        let client = try place.client()
+        Thread.detachNewThread { [requests, server] in
+            let held = try? requests.next()
+            server.stop()
+            held?.reply(Self.locked)
+        }
+        #expect(throws: ControlError.noAnswer("it hung up")) { try client.send(.lock) }
+    }
+}

@@ -1,0 +1,52 @@
+import Testing
+
+@testable import Control
+
+@Suite struct LineBufferTests {
+    @Test func `lines in any pieces`() throws {
+        let text = Array("one\n\nthree\nrest".utf8)
+        for size in 1...text.count {
+            let buffer = LineBuffer(maximumLineSize: 5)
+            var lines: [String] = []
+            for start in stride(from: 0, to: text.count, by: size) {
+                buffer.append(Array(text[start..<min(text.count, start + size)]))
+                while let line = try buffer.takeLine({ String(decoding: $0, as: UTF8.self) }) { lines.append(line) }
+            }
+            #expect(lines == ["one", "", "three"])
+            #expect(buffer.isHoldingPart)
+        }
+    }
+
+    @Test(arguments: [("12345\n", true), ("12345", true), ("123456", false), ("123456\n", false)])
+    func `the longest line`(text: String, isTaken: Bool) throws {
+        let buffer = LineBuffer(maximumLineSize: 5)
+        buffer.append(Array(text.utf8))
+        if isTaken {
+            _ = try buffer.takeLine { $0.count }
+        } else {
+            #expect(throws: LineBuffer.Failure.lineTooLong) { try buffer.takeLine { $0.count } }
+        }
+    }
+
+    @Test func `many lines through a small buffer, with a giant one among them`() throws {
+        let buffer = LineBuffer(maximumLineSize: 1 << 20)
+        let lines = (0..<100).map { number in
+            String(repeating: "\(number % 10)", count: number == 50 ? 1 << 20 : number * 37)
+        }
+        let bytes = lines.flatMap { Array($0.utf8) + [UInt8(ascii: "\n")] }
+        var received: [String] = []
+        var position = 0
+        while position < bytes.count {
+            // A piece of any size, so that lines lie anywhere in the buffer.
+            let count = buffer.fill { room in
+                let piece = bytes[position...].prefix(min(room.count, 1 + position * 7 % 9000))
+                room.copyBytes(from: piece)
+                return piece.count
+            }
+            position += count
+            while let line = try buffer.takeLine({ String(decoding: $0, as: UTF8.self) }) { received.append(line) }
+        }
+        #expect(received == lines)
+        #expect(buffer.count == 0)
+    }
+}

@@ -1,0 +1,144 @@
+import Foundation
+import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import Control
+
+/// Secrets in requests: taken whole, and out of memory again.
+@Suite(.timeLimit(.minutes(20))) struct SecretRequestTests {
+    private static func parse(_ line: String) -> Result<ControlRequest, ControlFailure> {
+        Array(line.utf8).withUnsafeBytes { ControlMessage.request(line: $0) }
+    }
+
+    private static func bytes(_ secret: SlotSecret) -> [UInt8] { secret.bytes.withUnsafeBytes { Array($0) } }
+
+    private static func secret(in result: Result<ControlRequest, ControlFailure>) throws -> SlotSecret {
+        guard case .unlock(let secret?) = try result.get() else { throw ControlError.notUnderstood("no secret") }
+        return secret
+    }
+
+    @Test(arguments: SlotKind.allCases)
+    func `a secret comes back as it was`(kind: SlotKind) throws {
+        for count in [32] + (kind == .recovery ? [] : [33, 34, 35, 1000]) {
+            let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 167 &+ 251) }
+            let secret = try SlotSecret(kind: kind, bytes: bytes.withUnsafeBytes { SecretBytes(copying: $0) })
+            let line = try ControlMessage.line(of: .unlock(secret))
+            let text = line.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+            #expect(text.hasSuffix("}\n"))
+            // As any JSON reader sees it.
+            let object = try JSONDecoder().decode(JSONValue.self, from: Data(text.utf8))
+            let encoded = Data(bytes).base64EncodedString()
+            let fields: [String: JSONValue] = ["kind": .string(kind.rawValue), "bytes": .string(encoded)]
+            #expect(object == .object(["request": .string("unlock"), "secret": .object(fields)]))
+            let parsed = try Self.secret(in: Self.parse(String(text.dropLast())))
+            #expect(parsed.kind == kind)
+            #expect(Self.bytes(parsed) == bytes)
+        }
+    }
+
+    @Test(arguments: [
+        "{\"request\":\"unlock\",\"secret\":{\"kind\":\"passphrase\",\"bytes\":\"Pz8/\"}}",
+        "{\"secret\":{\"bytes\":\"Pz8\\/\",\"kind\":\"passphrase\"},\"request\":\"unlock\"}",
+        " { \"request\" : \"unlock\" , \"secret\" : { \"kind\" : \"passphrase\" , \"bytes\"\t: \"Pz8/\" } , \"x\" : [1] } ",
+    ])
+    func `spellings of one request`(line: String) throws {
+        #expect(Self.bytes(try Self.secret(in: Self.parse(line))) == Array("???".utf8))
+    }
+
+    @Test(arguments: [
+        ("no base64", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"a*aa\""),
+        ("cut off", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJ\""),
+        ("too much padding", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"Q===\""),
+        ("padding within", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QQ==QUJD\""),
+        ("bits left over", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QR==\""),
+        ("an escape", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJ\\u0044\""),
+        ("no bytes", "unlock", "\"kind\":\"passphrase\""),
+        ("empty", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"\""),
+        ("a number", "unlock", "\"kind\":\"passphrase\",\"bytes\":7"),
+        ("an object", "unlock", "\"kind\":\"passphrase\",\"bytes\":{\"bytes\":\"QUJD\"}"),
+        ("twice", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\",\"bytes\":\"QUJD\""),
+        ("elsewhere, too", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\",\"x\":{\"bytes\":\"QUJD\"}"),
+        ("an escaped name", "unlock", "\"kind\":\"passphrase\",\"b\\u0079tes\":\"QUJD\""),
+        ("unknown kind", "unlock", "\"kind\":\"pin\",\"bytes\":\"QUJD\""),
+        ("short keyfile", "unlock", "\"kind\":\"keyfile\",\"bytes\":\"QUJD\""),
+        ("short recovery key", "unlock", "\"kind\":\"recovery\",\"bytes\":\"QUJD\""),
+        ("with another request", "lock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\""),
+    ])
+    func `what is no secret is refused, and not quoted`(name: String, request: String, secret: String) {
+        let result = Self.parse("{\"request\":\"\(request)\",\"secret\":{\(secret)}}")
+        guard case .failure(let failure) = result else {
+            Issue.record("\(name): taken")
+            return
+        }
+        #expect(failure.code == .notARequest, "\(name)")
+        #expect(!failure.message.contains("QUJ"), "\(name)")
+    }
+
+    @Test func `no decoder sees the secret`() throws {
+        let line = "{\"request\":\"unlock\",\"secret\":{\"kind\":\"passphrase\",\"bytes\":\"QUJD\"}}"
+        let text = try #require(Array(line.utf8).withUnsafeBytes { SecretText(line: $0) })
+        #expect(String(decoding: text.withoutSecret, as: UTF8.self) == line.replacingOccurrences(of: "QUJD", with: ""))
+    }
+
+    @Test func `any bytes are survived`() {
+        let line = Array("{\"secret\":{\"bytes\":\"QUJD\\/\",\"kind\":\"passphrase\"},\"request\":\"unlock\"}".utf8)
+        for count in line.indices {
+            _ = line[..<count].withUnsafeBytes { ControlMessage.request(line: $0) }
+            for byte in [UInt8(0), 0x22, 0x5C, 0x3A, 0xFF] {
+                var changed = line
+                changed[count] = byte
+                _ = changed.withUnsafeBytes { ControlMessage.request(line: $0) }
+            }
+        }
+    }
+
+    @Test func `a taken line is zeroed`() throws {
+        let buffer = LineBuffer(maximumLineSize: 100)
+        buffer.append(Array("secret\nrest".utf8))
+        // The buffer's memory stays where it is as long as it has room.
+        let place = try #require(try buffer.takeLine { $0 })
+        #expect(place.count == 6)
+        #expect(place.allSatisfy { $0 == 0 })
+        #expect(buffer.count == 4)
+    }
+
+    @Test func `what is moved leaves nothing behind`() {
+        let storage = WipedStorage(capacity: 10)
+        storage.buffer.copyBytes(from: Array("0123456789".utf8))
+        storage.moveToFront(4..<10)
+        #expect(Array(storage.buffer) == Array("456789".utf8) + [0, 0, 0, 0])
+        storage.wipe(0..<10)
+        #expect(storage.buffer.allSatisfy { $0 == 0 })
+    }
+
+    @Test func `the largest keyfile arrives`() throws {
+        let place = try ControlTestDirectory()
+        let requests = HeldRequests()
+        let server = try place.asynchronousServer(handler: requests.handler)
+        defer { server.stop() }
+        let keyfile = (0..<(8 << 20)).map { UInt8(truncatingIfNeeded: $0 &* 31 ^ $0 >> 8) }
+        let secret = try SlotSecret.keyfile(keyfile)
+        let client = try place.client()
+        Thread.detachNewThread {
+            guard let held = try? requests.next(), case .unlock(let received?) = held.request else { return }
+            let isSame = Self.bytes(received) == keyfile
+            held.reply(isSame ? .unlocked(already: false) : .error(ControlFailure(.wrongSecret, "it differs")))
+        }
+        #expect(try client.send(.unlock(secret)) == .unlocked(already: false))
+    }
+
+    @Test func `incomplete requests of all clients together are bounded`() throws {
+        let place = try ControlTestDirectory()
+        let server = try place.server()
+        defer { server.stop() }
+        let half = [UInt8](repeating: UInt8(ascii: "a"), count: ControlMessage.maximumRequestSize - (1 << 20))
+        let clients = [try place.rawClient(), try place.rawClient()]
+        clients[0].send(half)
+        // The server may hang up while bytes are still under way, which takes its answer with it.
+        clients[1].send(half)
+        if let answer = clients[1].readLine() { #expect(answer.contains("\"code\":\"busy\"")) }
+        #expect(clients[1].readLine() == nil)
+        #expect(try place.client().send(.status) == .status(status()))
+    }
+}

@@ -1,0 +1,75 @@
+import TestSupport
+import Testing
+
+@testable import FileSystem
+
+/// The book-keeping of the block cache.
+@Suite struct CacheIndexTests {
+    private func key(_ chunk: UInt64, file: UInt64 = 1) -> CacheIndex.Key { .init(file: file, chunk: chunk) }
+
+    @Test("The block used longest ago goes first, and finding one is using it")
+    func order() {
+        var index = CacheIndex(blockCount: 3)
+        for chunk in 0..<3 as Range<UInt64> { _ = index.place(key(chunk), size: 10) }
+        let first = index.find(key(0))?.block
+        let oldest = index.find(key(1))?.block
+        #expect(index.find(key(2)) != nil)
+        #expect(index.find(key(0))?.block == first)
+        #expect(index.place(key(9), size: 5) == oldest)
+        #expect(index.find(key(1)) == nil)
+        #expect(index.find(key(9))?.size == 5)
+        #expect(index.usedBlocks == 3)
+    }
+
+    @Test("A chunk has one block")
+    func placeAgain() {
+        var index = CacheIndex(blockCount: 4)
+        let block = index.place(key(7), size: 100)
+        #expect(index.place(key(7), size: 50) == block)
+        #expect(index.find(key(7))?.size == 50)
+        #expect(index.usedBlocks == 1)
+        #expect(index.remove(key(7)) == block)
+        #expect(index.remove(key(7)) == nil)
+        #expect(index.usedBlocks == 0)
+    }
+
+    @Test("The chunks of one file, from one on")
+    func blocksOfFile() {
+        var index = CacheIndex(blockCount: 8)
+        for chunk in 0..<4 as Range<UInt64> {
+            _ = index.place(key(chunk), size: 1)
+            _ = index.place(key(chunk, file: 2), size: 1)
+        }
+        #expect(index.blocks(of: 1, from: 2).map(\.chunk).sorted() == [2, 3])
+        #expect(index.blocks(of: 2, from: 0).count == 4)
+        #expect(index.blocks(of: 3, from: 0).isEmpty)
+    }
+
+    @Test("Against a list of keys, for a few thousand random operations", arguments: [1, 2, 7, 64])
+    func model(blockCount: Int) {
+        var generator = SeededGenerator(seed: UInt64(blockCount))
+        var index = CacheIndex(blockCount: blockCount)
+        var keys: [CacheIndex.Key] = []
+        for _ in 0..<5000 {
+            let key = key(
+                UInt64.random(in: 0..<UInt64(blockCount * 2), using: &generator),
+                file: UInt64.random(in: 1...2, using: &generator))
+            let known = keys.firstIndex(of: key)
+            switch Int.random(in: 0..<4, using: &generator) {
+            case 0:
+                #expect((index.remove(key) != nil) == (known != nil))
+                if let known { keys.remove(at: known) }
+            case 1:
+                #expect((index.find(key) != nil) == (known != nil))
+                if let known { keys.append(keys.remove(at: known)) }
+            default:
+                let block = index.place(key, size: 1)
+                #expect((0..<blockCount).contains(block))
+                if let known { keys.remove(at: known) } else if keys.count == blockCount { keys.removeFirst() }
+                keys.append(key)
+            }
+            #expect(index.usedBlocks == keys.count)
+        }
+        for key in keys { #expect(index.find(key) != nil) }
+    }
+}

@@ -1,0 +1,147 @@
+import Foundation
+import SystemPackage
+import TestSupport
+import Testing
+
+@testable import Locking
+
+/// What happens to the directory of a lock file, and to those above it.
+@Suite(.timeLimit(.minutes(20))) struct LockDirectoryWatchTests {
+    @Test(arguments: [true, false])
+    func removedAndMadeAgain(hasInotify: Bool) throws {
+        let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))
+        let place = watched.place
+        try watched.expect(.absent)
+        try place.removeDirectory(place.locks)
+        try watched.expect(.parentChanged)
+        #expect(try watched.sleep() == (hasInotify ? -1 : 50))
+        try place.makeDirectory(place.locks)
+        // Another one; the lock file in it counts all the same.
+        try place.create(place.lock)
+        try watched.expect(.present)
+        try place.remove(place.lock)
+        try watched.expect(.parentChanged)
+    }
+
+    @Test func rearmedAfterItWasRemoved() throws {
+        let watched = try WatchedPlace()
+        let place = watched.place
+        try watched.expect(.absent)
+        try place.removeDirectory(place.locks)
+        try watched.expect(.parentChanged)
+        try watched.files[0].rearm()
+        watched.watch.refresh()
+        try watched.expect(.absent)
+        try place.create(place.lock)
+        try watched.expect(.present)
+    }
+
+    /// A directory that somebody has open gives no event of its own when it is removed.
+    @Test func removedWhileSomebodyHoldsIt() throws {
+        let watched = try WatchedPlace()
+        let place = watched.place
+        try watched.expect(.absent)
+        let fd = try place.check(open(place.locks, O_RDONLY | O_DIRECTORY | O_CLOEXEC), "open", place.locks)
+        defer { close(fd) }
+        try place.removeDirectory(place.locks)
+        try watched.expect(.parentChanged)
+    }
+
+    @Test func wholeTreeRemovedAndMadeAgain() throws {
+        let watched = try WatchedPlace()
+        let place = watched.place
+        try watched.expect(.absent)
+        try FileManager.default.removeItem(atPath: place.ancestor)
+        try watched.expect(.parentChanged)
+        for directory in [place.ancestor, place.parent, place.locks] {
+            try place.makeDirectory(directory)
+            #expect(try watched.sleep() == -1)
+        }
+        try place.create(place.lock)
+        try watched.expect(.present)
+    }
+
+    @Test func movedAndBack() throws {
+        let watched = try WatchedPlace()
+        let place = watched.place
+        try watched.expect(.absent)
+        for moved in [place.locks, place.parent, place.ancestor] {
+            let away = place.temporary.appending("away")
+            try place.move(moved, away)
+            try watched.expect(.parentChanged)
+            try place.move(away, moved)
+            try watched.expect(.absent)
+        }
+        try place.create(place.lock)
+        try watched.expect(.present)
+    }
+
+    @Test func exchangedAndBack() throws {
+        let watched = try WatchedPlace()
+        let place = watched.place
+        try watched.expect(.absent)
+        for exchanged in [place.locks, place.parent, place.ancestor] {
+            let other = place.temporary.appending("other")
+            try place.makeDirectory(other)
+            try place.exchange(exchanged, other)
+            try watched.expect(.parentChanged)
+            try place.exchange(exchanged, other)
+            try watched.expect(.absent)
+            try place.removeDirectory(other)
+        }
+        try place.create(place.lock)
+        try watched.expect(.present)
+    }
+
+    @Test func replacedByAnotherInOneStep() throws {
+        let watched = try WatchedPlace()
+        let place = watched.place
+        try watched.expect(.absent)
+        let other = "\(place.parent)/other"
+        try place.makeDirectory(other)
+        try place.move(other, place.locks)
+        try watched.expect(.parentChanged)
+        try place.create(place.lock)
+        try watched.expect(.present)
+    }
+
+    @Test func aLinkOnTheWay() throws {
+        let watched = try WatchedPlace()
+        let place = watched.place
+        try watched.expect(.absent)
+        // Leads to the same directory, past the directories watched.
+        try place.move(place.parent, "\(place.ancestor)/real")
+        try watched.expect(.parentChanged)
+        try place.check(symlink("real", place.parent), "symlink", place.parent)
+        try watched.expect(.absent)
+        #expect(try watched.sleep() == 50)
+        try place.move("\(place.ancestor)/real", "\(place.ancestor)/away")
+        try watched.expect(.parentChanged)
+        try place.remove(place.parent)
+        try place.move("\(place.ancestor)/away", place.parent)
+        try watched.expect(.absent)
+        #expect(try watched.sleep() == -1)
+    }
+
+    @Test func closedToThisUserAndOpened() throws {
+        let place = try Place()
+        // The watch's thread takes its rights from the one that starts it.
+        nonisolated(unsafe) var watched: WatchedPlace?
+        nonisolated(unsafe) let started = place
+        withoutPrivilege { watched = try? WatchedPlace(in: started) }
+        let found = try #require(watched)
+        try found.expect(.absent)
+        for closed in [place.locks, place.ancestor] {
+            chmod(closed, 0)
+            try found.expect(.unknown(.permissionDenied))
+            chmod(closed, 0o755)
+            try found.expect(.absent)
+        }
+        #expect(try found.sleep() == -1)
+        // A directory that may be searched, not read, cannot be watched.
+        chmod(place.ancestor, 0o711)
+        if Products.isRoot { #expect(try found.sleep() == 50) }
+        try place.create(place.lock)
+        try found.expect(.present)
+    }
+}

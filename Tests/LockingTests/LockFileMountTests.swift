@@ -1,0 +1,93 @@
+import Foundation
+import SystemPackage
+import TestSupport
+import Testing
+
+@testable import Locking
+
+/// File systems that come and go on the way to a lock file, and those that inotify does not see all of.
+@Suite(.timeLimit(.minutes(20))) struct LockFileMountTests {
+    /// What the tests mount: root a tmpfs, others a bindfs.
+    private static func mount(at path: String, of source: String) throws {
+        Products.countMount()
+        let command = Products.isRoot ? ["mount", "-t", "tmpfs", "-o", "mode=755", "none", path] : bindfs(source, path)
+        try Command(command).run().succeeded()
+    }
+
+    private static func bindfs(_ source: String, _ path: String) -> [String] {
+        ["bindfs", "-n", "-o", "nonempty", source, path]
+    }
+
+    /// Again while it is busy: a child that another test starts has our descriptors until it runs its program.
+    private static func unmount(_ path: String) throws {
+        let command = Command(Products.isRoot ? ["umount", path] : ["fusermount3", "-u", path])
+        try poll("the unmount of \(path)") { try command.run().exitCode == 0 }
+    }
+
+    /// After a test that failed.
+    private static func cleanUp(_ path: String) {
+        _ = try? Command(Products.isRoot ? ["umount", "-l", path] : ["fusermount3", "-uz", path]).run()
+    }
+
+    @Test func mountedOverAndUnmounted() throws {
+        let watched = try WatchedPlace(system: WatchSystem())
+        let place = watched.place
+        try watched.expect(.absent)
+        #expect(try watched.sleep() == -1)
+        for target in [place.locks, place.ancestor] {
+            try Self.mount(at: target, of: place.temporary.path)
+            defer { Self.cleanUp(target) }
+            try watched.expect(.parentChanged)
+            try Self.unmount(target)
+            try watched.expect(.absent)
+        }
+        try place.create(place.lock)
+        try watched.expect(.present)
+    }
+
+    @Test func unmountedFromUnderTheLockFile() throws {
+        let place = try Place()
+        let source = place.temporary.appending("source")
+        try place.makeDirectory(source)
+        try Self.mount(at: place.parent, of: source)
+        defer { Self.cleanUp(place.parent) }
+        try place.makeDirectory(place.locks)
+        let watched = try WatchedPlace(in: place, system: WatchSystem())
+        try watched.expect(.absent)
+        // The watch does not keep the file system busy.
+        try Self.unmount(place.parent)
+        try watched.expect(.parentChanged)
+    }
+
+    @Test func aFileSystemThatInotifyDoesNotSeeAllOfIsLookedAt() throws {
+        let place = try Place()
+        let source = place.temporary.appending("source")
+        try FileManager.default.createDirectory(atPath: "\(source)/locks", withIntermediateDirectories: true)
+        Products.countMount()
+        try Command(Self.bindfs(source, place.parent)).run().succeeded()
+        defer { _ = try? Command(["fusermount3", "-uz", place.parent]).run() }
+        let watched = try WatchedPlace(in: place, system: WatchSystem())
+        try watched.expect(.absent)
+        #expect(try watched.sleep() == 50)
+        // Past the mount, where its inotify sees nothing.
+        try place.create("\(source)/locks/device.lock")
+        try watched.expect(.present)
+        try place.remove("\(source)/locks/device.lock")
+        try watched.expect(.absent)
+    }
+
+    @Test func withoutTheMountTableItLooksByTheClock() throws {
+        let watched = try WatchedPlace(system: WatchSystem(mountTable: "/nonexistent"))
+        #expect(try watched.sleep() == 50)
+    }
+
+    @Test func aWatchThatCannotWaitSaysSo() throws {
+        let system = WatchSystem(poll: { _, _ in
+            errno = ENOMEM
+            return -1
+        })
+        let watched = try WatchedPlace(system: system)
+        try watched.expect(.failed(.noMemory))
+        #expect(LockFileWatch.Report.failed(.noMemory).isLocked)
+    }
+}

@@ -1,0 +1,105 @@
+import Foundation
+import SystemPackage
+import TestSupport
+import Testing
+
+@testable import Locking
+
+@Suite struct LockFilePathTests {
+    @Test(arguments: ["", "/", ".", "..", "/tmp/..", "/tmp/."])
+    func aPathWithoutANameIsRefused(_ path: String) {
+        #expect(throws: LockFileError.notName(FilePath(path))) { try LockFile(path: FilePath(path)) }
+    }
+
+    @Test func aNameTooLongIsRefused() throws {
+        let place = try Place()
+        #expect(try place.file(String(repeating: "x", count: 255)).look() == .absent)
+        #expect {
+            try place.file(String(repeating: "x", count: 256))
+        } throws: { error in
+            if case .nameTooLong = error as? LockFileError { true } else { false }
+        }
+    }
+
+    @Test func aDirectoryThatIsNotThereIsRefused() throws {
+        let place = try Place()
+        let missing = FilePath("\(place.locks)/missing")
+        #expect(throws: LockFileError.noDirectory(missing)) { try LockFile(path: missing.appending("lock")) }
+        try place.create(place.lock)
+        #expect(throws: LockFileError.notDirectory(FilePath(place.lock))) {
+            try LockFile(path: FilePath("\(place.lock)/lock"))
+        }
+    }
+
+    @Test(arguments: [0o775, 0o757, 0o1777, 0o730] as [mode_t])
+    func aDirectoryThatOthersCanWriteIsRefused(_ mode: mode_t) throws {
+        let place = try Place()
+        chmod(place.locks, mode)
+        let octal = String(mode, radix: 8)
+        #expect(
+            throws: LockFileError.unsafeDirectory(
+                FilePath(place.locks), "others can write in it (mode \(octal))")
+        ) { try place.file() }
+    }
+
+    @Test func aDirectoryThatAnACLOpensIsRefused() throws {
+        let place = try Place()
+        try Command(["setfacl", "-m", "u:65534:rwx", place.locks]).run().succeeded()
+        #expect {
+            try place.file()
+        } throws: { error in
+            if case .unsafeDirectory = error as? LockFileError { true } else { false }
+        }
+    }
+
+    @Test func aDirectoryOfAnotherUserIsRefused() throws {
+        let place = try Place()
+        guard geteuid() == 0 else {
+            // Root's is as good as this user's own.
+            #expect(try LockFile(path: "/usr/device.lock").look() == .absent)
+            return
+        }
+        chown(place.locks, 65534, 65534)
+        #expect(throws: LockFileError.unsafeDirectory(FilePath(place.locks), "it belongs to user 65534")) {
+            try place.file()
+        }
+    }
+
+    @Test func linksInTheDirectorysPathAreResolvedOnce() throws {
+        let place = try Place()
+        let link = place.temporary.appending("link")
+        try place.check(symlink(place.locks, link), "symlink", link)
+        let file = try LockFile(path: FilePath("\(link)/device.lock"))
+        #expect(file.path == FilePath(place.lock))
+        #expect(file.directory == FilePath(place.locks))
+        try place.remove(link)
+        #expect(file.look() == .absent)
+    }
+
+    @Test func aRelativePathIsMadeAbsolute() throws {
+        let place = try Place()
+        let here = FileManager.default.currentDirectoryPath
+        let up = String(repeating: "../", count: here.split(separator: "/").count)
+        let file = try LockFile(path: FilePath(up + place.lock.dropFirst()))
+        #expect(file.path == FilePath(place.lock))
+    }
+
+    @Test func namesNeedNotBeText() throws {
+        let place = try Place()
+        let bytes = Array(place.locks.utf8CString.dropLast()) + [0x2F, -1, -2, 0]
+        let file = try bytes.withUnsafeBufferPointer { try LockFile(path: FilePath(platformString: Array($0))) }
+        #expect(file.look() == .absent)
+        let fd = bytes.withUnsafeBufferPointer { bytes in bytes.baseAddress.map { open($0, O_CREAT | O_WRONLY, 0o600) }
+        }
+        close(try place.check(fd ?? -1, "create", "a name that is not text in \(place.locks)"))
+        #expect(file.look() == .present)
+    }
+
+    @Test func sightingsNameThePath() throws {
+        let file = try Place().file()
+        let path = file.path.string
+        #expect(file.describe(.present) == "lock file \(path) exists")
+        #expect(file.describe(.parentChanged).contains(file.directory.string))
+        #expect(file.describe(.unknown(.ioError)) == "cannot look for lock file \(path): Input/output error")
+    }
+}

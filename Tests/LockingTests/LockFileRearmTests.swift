@@ -1,0 +1,70 @@
+import Foundation
+import SystemPackage
+import TestSupport
+import Testing
+
+@testable import Locking
+
+@Suite struct LockFileRearmTests {
+    @Test func makesTheDirectoryAgain() throws {
+        let place = try Place()
+        let file = try place.file()
+        try place.removeDirectory(place.locks)
+        try file.rearm()
+        var status = stat()
+        #expect(stat(place.locks, &status) == 0 && status.st_mode & 0o7777 == 0o700)
+        #expect(file.look() == .absent)
+        try place.create(place.lock)
+        #expect(file.look() == .present)
+    }
+
+    @Test func takesTheDirectoryThatIsThere() throws {
+        let place = try Place()
+        let file = try place.file()
+        try place.move(place.locks, place.locks + ".away")
+        try place.makeDirectory(place.locks)
+        #expect(file.look() == .parentChanged)
+        try file.rearm()
+        #expect(file.look() == .absent)
+    }
+
+    @Test func makesNoMoreThanTheLastDirectory() throws {
+        let place = try Place()
+        let file = try place.file()
+        try FileManager.default.removeItem(atPath: place.parent)
+        #expect(throws: LockFileError.noDirectory(FilePath(place.locks))) { try file.rearm() }
+        #expect(file.look() == .parentChanged)
+    }
+
+    @Test func refusesADirectoryThatOthersCanWriteAndALink() throws {
+        let place = try Place()
+        let file = try place.file()
+        let away = place.locks + ".away"
+        try place.move(place.locks, away)
+        try place.check(symlink(away, place.locks), "symlink", place.locks)
+        #expect(throws: LockFileError.notDirectory(FilePath(place.locks))) { try file.rearm() }
+        try place.remove(place.locks)
+        try place.makeDirectory(place.locks)
+        chmod(place.locks, 0o777)
+        #expect(throws: LockFileError.self) { try file.rearm() }
+        #expect(file.look() == .parentChanged)
+    }
+
+    @Test func looksGoOnMeanwhile() throws {
+        let place = try Place()
+        let file = try place.file()
+        try place.create(place.lock)
+        let isDone = DispatchSemaphore(value: 0)
+        nonisolated(unsafe) var sawAbsent = false
+        Thread.detachNewThread {
+            for _ in 0..<20_000 where file.look() == .absent { sawAbsent = true }
+            isDone.signal()
+        }
+        var rounds = 0
+        while isDone.wait(timeout: .now()) == .timedOut, rounds < 1_000_000 {
+            try file.rearm()
+            rounds += 1
+        }
+        #expect(!sawAbsent)
+    }
+}

@@ -1,0 +1,153 @@
+import CLinux
+import Foundation
+import SystemPackage
+import TestSupport
+import Testing
+
+@testable import Locking
+
+@Suite struct LockFileTests {
+    enum Thing: CaseIterable {
+        case file, directory, danglingLink, fifo, closedFile
+    }
+
+    @Test(arguments: Thing.allCases)
+    func anythingThereLocks(_ thing: Thing) throws {
+        let place = try Place()
+        let file = try place.file()
+        #expect(file.look() == .absent)
+        switch thing {
+        case .file: try place.create(place.lock)
+        case .directory: try place.makeDirectory(place.lock)
+        case .danglingLink: try place.check(symlink("/nonexistent/target", place.lock), "symlink", place.lock)
+        case .fifo: try place.check(mkfifo(place.lock, 0o600), "mkfifo", place.lock)
+        case .closedFile:
+            try place.create(place.lock)
+            chmod(place.lock, 0)
+        }
+        #expect(file.look() == .present)
+        #expect(file.look().isLocked)
+        if thing == .directory { try place.removeDirectory(place.lock) } else { try place.remove(place.lock) }
+        #expect(file.look() == .absent)
+        #expect(!file.look().isLocked)
+    }
+
+    @Test func whatWasThereBeforeLocks() throws {
+        let place = try Place()
+        try place.create(place.lock)
+        #expect(try place.file().look() == .present)
+    }
+
+    @Test func aDirectoryThatMayNotBeSearchedLocks() throws {
+        let place = try Place()
+        let file = try place.file()
+        for closed in [place.locks, place.ancestor] {
+            chmod(closed, 0)
+            withoutPrivilege { #expect(file.look() == .unknown(.permissionDenied)) }
+            chmod(closed, 0o755)
+            withoutPrivilege { #expect(file.look() == .absent) }
+        }
+    }
+
+    @Test func aDirectoryRemovedLocks() throws {
+        let place = try Place()
+        let file = try place.file()
+        try place.removeDirectory(place.locks)
+        #expect(file.look() == .parentChanged)
+    }
+
+    /// On ext4 the new one often has the inode number of the old one.
+    @Test func aDirectoryMadeAgainLocks() throws {
+        let place = try Place()
+        for _ in 0..<20 {
+            let file = try place.file()
+            try place.removeDirectory(place.locks)
+            try place.makeDirectory(place.locks)
+            #expect(file.look() == .parentChanged)
+            try place.awaitTick()
+        }
+    }
+
+    @Test func aDirectoryMovedLocks() throws {
+        let place = try Place()
+        let file = try place.file()
+        for moved in [place.locks, place.parent, place.ancestor] {
+            try place.move(moved, moved + ".away")
+            #expect(file.look() == .parentChanged)
+            try place.move(moved + ".away", moved)
+            #expect(file.look() == .absent)
+        }
+    }
+
+    @Test func anotherDirectoryInItsPlaceLocks() throws {
+        let place = try Place()
+        let file = try place.file()
+        for replaced in [place.locks, place.parent] {
+            let other = "\(place.ancestor)/other"
+            try FileManager.default.createDirectory(atPath: "\(other)/locks", withIntermediateDirectories: true)
+            try place.exchange(replaced, other)
+            #expect(file.look() == .parentChanged)
+            try place.exchange(replaced, other)
+            #expect(file.look() == .absent)
+            try FileManager.default.removeItem(atPath: other)
+        }
+    }
+
+    @Test func aFileOrALinkInPlaceOfTheDirectoryLocks() throws {
+        let place = try Place()
+        let file = try place.file()
+        let away = "\(place.ancestor)/away"
+        try place.move(place.locks, away)
+        try place.create(place.locks)
+        #expect(file.look() == .parentChanged)
+        try place.remove(place.locks)
+        // Even where it leads to the directory: it could lead elsewhere the next moment.
+        try place.check(symlink(away, place.locks), "symlink", place.locks)
+        #expect(file.look() == .parentChanged)
+        try place.remove(place.locks)
+        try place.move(place.parent, "\(place.ancestor)/parent.away")
+        try place.check(symlink("parent", place.parent), "symlink", place.parent)
+        #expect(file.look() == .unknown(.tooManySymbolicLinkLevels))
+    }
+
+    /// One thread looks all the time while the directory, with the lock file in it, is exchanged for an empty one.
+    @Test func noMomentOfAReplacementLooksUnlocked() throws {
+        let place = try Place()
+        let other = "\(place.parent)/other"
+        try place.create(place.lock)
+        try place.makeDirectory(other)
+        for _ in 0..<500 {
+            let file = try place.file()
+            let looker = Looker(at: file)
+            try place.exchange(place.locks, other)
+            #expect(looker.sightings()?.contains(.absent) == false)
+            try place.exchange(place.locks, other)
+        }
+    }
+}
+
+/// A thread that looks until it finds another directory.
+private final class Looker: @unchecked Sendable {
+    // @unchecked: `found` is the thread's until it signals.
+    private var found: [Sighting] = []
+    private let isDone = DispatchSemaphore(value: 0)
+
+    init(at file: LockFile) {
+        let isLooking = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            let deadline = ContinuousClock.now + .seconds(10)
+            repeat {
+                let sighting = file.look()
+                if sighting != self.found.last { self.found.append(sighting) }
+                isLooking.signal()
+            } while self.found.last != .parentChanged && ContinuousClock.now < deadline
+            self.isDone.signal()
+        }
+        isLooking.wait()
+    }
+
+    /// What it saw, in turn; nil where it does not come to an end.
+    func sightings() -> [Sighting]? {
+        isDone.wait(timeout: .now() + 20) == .success ? found : nil
+    }
+}

@@ -1,0 +1,146 @@
+import Foundation
+import SystemPackage
+import TestSupport
+import Testing
+
+@testable import Locking
+
+@Suite(.timeLimit(.minutes(20))) struct LockFileWatchTests {
+    @Test(arguments: [true, false])
+    func aLockFileComesAndGoes(hasInotify: Bool) throws {
+        let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))
+        let place = watched.place
+        try watched.expect(.absent)
+        try place.create(place.lock)
+        try watched.expect(.present)
+        try place.remove(place.lock)
+        try watched.expect(.absent)
+        let elsewhere = place.temporary.appending("elsewhere")
+        try place.create(elsewhere)
+        try place.check(link(elsewhere, place.lock), "link", place.lock)
+        try watched.expect(.present)
+        try place.remove(place.lock)
+        try watched.expect(.absent)
+        try place.move(elsewhere, place.lock)
+        try watched.expect(.present)
+        try place.move(place.lock, elsewhere)
+        try watched.expect(.absent)
+        try place.check(symlink("/nonexistent", place.lock), "symlink", place.lock)
+        try watched.expect(.present)
+    }
+
+    @Test func aLockFileThatIsThereIsReportedFirst() throws {
+        let place = try Place()
+        try place.create(place.lock)
+        let watched = try WatchedPlace(in: place)
+        try watched.expect(.present)
+        #expect(watched.reportCount == 1)
+    }
+
+    @Test func severalLockFilesAreReportedInTheirOrder() throws {
+        let watched = try WatchedPlace(["one", "two", "../three"])
+        let place = watched.place
+        try watched.expect(.absent, .absent, .absent)
+        try place.create("\(place.parent)/three")
+        try watched.expect(.absent, .absent, .present)
+        try place.create("\(place.locks)/one")
+        try watched.expect(.present, .absent, .present)
+        try place.remove("\(place.parent)/three")
+        try watched.expect(.present, .absent, .absent)
+        try place.create("\(place.locks)/two")
+        try place.remove("\(place.locks)/one")
+        try watched.expect(.absent, .present, .absent)
+    }
+
+    @Test(arguments: [true, false])
+    func manyQuickChangesEndInTheRightAnswer(hasInotify: Bool) throws {
+        let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))
+        let place = watched.place
+        for _ in 0..<10_000 {
+            try place.create(place.lock)
+            try place.remove(place.lock)
+        }
+        _ = try watched.sleep()
+        try watched.expect(.absent)
+        for _ in 0..<10_000 {
+            try place.create(place.lock)
+            try place.remove(place.lock)
+        }
+        try place.create(place.lock)
+        try watched.expect(.present)
+    }
+
+    /// More events than the queue takes (16384), while the callback holds the watch up.
+    @Test func anOverflowOfTheQueueLosesNothing() throws {
+        let watched = try WatchedPlace()
+        let place = watched.place
+        let limit = try String(contentsOfFile: "/proc/sys/fs/inotify/max_queued_events", encoding: .utf8)
+        let count = (Int(limit.dropLast()) ?? 16384) / 2 + 100
+        try watched.holdingReports {
+            try place.create(place.lock)
+            // Under different names, since equal events in a row are one.
+            for number in 0..<count {
+                try place.create("\(place.locks)/\(number)")
+                try place.remove("\(place.locks)/\(number)")
+            }
+            try place.remove(place.lock)
+        }
+        try watched.expect(.absent)
+    }
+
+    @Test func refreshReportsInAnyCase() throws {
+        let watched = try WatchedPlace()
+        try watched.expect(.absent)
+        let count = watched.reportCount
+        _ = try watched.sleep()
+        #expect(watched.reportCount == count + 1)
+        try watched.expect(.absent)
+    }
+
+    @Test func nothingIsReportedAfterStop() throws {
+        let watched = try WatchedPlace()
+        try watched.expect(.absent)
+        watched.watch.stop()
+        watched.watch.stop()
+        let count = watched.reportCount
+        try watched.place.create(watched.place.lock)
+        watched.watch.refresh()
+        #expect(watched.reportCount == count)
+    }
+
+    @Test func anIdleWatchDoesNotWake() throws {
+        let watched = try WatchedPlace()
+        let place = watched.place
+        #expect(try watched.sleep() == -1)
+        let count = watched.sleepCount
+        // A busy directory further up, and entries that come beside the lock files' directory.
+        for number in 0..<2000 {
+            let busy = "\(place.ancestor)/\(number)"
+            try place.create(busy)
+            try place.move(busy, busy + ".new")
+            try place.remove(busy + ".new")
+            try place.create("\(place.parent)/\(number)")
+        }
+        // Modes changed in /tmp wake it too.
+        #expect(watched.sleepCount - count < 1000)
+    }
+
+    /// Printed, since it is the time in which nothing is purged yet.
+    @Test func latencyFromCreationToReport() throws {
+        let watched = try WatchedPlace()
+        let place = watched.place
+        try watched.expect(.absent)
+        var times: [Duration] = []
+        for _ in 0..<200 {
+            let start = ContinuousClock.now
+            try place.create(place.lock)
+            try watched.expect(.present)
+            times.append(ContinuousClock.now - start)
+            try place.remove(place.lock)
+            try watched.expect(.absent)
+        }
+        times.sort()
+        print("lock file created to report: median \(times[100]), p99 \(times[198])")
+        #expect(times[100] < .seconds(1))
+    }
+}

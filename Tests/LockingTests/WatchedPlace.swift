@@ -1,0 +1,97 @@
+import Foundation
+import SystemPackage
+import TestSupport
+
+@testable import Locking
+
+/// What a watch has reported, and when it slept.
+private final class WatchLog: @unchecked Sendable {
+    // @unchecked: `reports` and `sleeps` are guarded by `condition`.
+    let condition = NSCondition()
+    var reports: [LockFileWatch.Report] = []
+    /// The time-outs with which the watch has gone to sleep, in milliseconds.
+    var sleeps: [Int32] = []
+    /// Whether it has gone to sleep since the last report.
+    var isAsleep = false
+
+    func note(_ change: (WatchLog) -> Void) {
+        condition.lock()
+        change(self)
+        condition.broadcast()
+        condition.unlock()
+    }
+
+    func wait(for what: String, within timeout: TimeInterval, _ isReached: (WatchLog) -> Bool) throws {
+        let deadline = Date(timeIntervalSinceNow: timeout)
+        condition.lock()
+        defer { condition.unlock() }
+        while !isReached(self) {
+            guard condition.wait(until: deadline) else {
+                throw TestFailure("waited in vain for \(what); reports: \(reports.suffix(5)), \(reports.count) in all")
+            }
+        }
+    }
+}
+
+extension WatchSystem {
+    /// Takes no notice of mounts: others come and go while tests run, and would wake a watch that missed something.
+    static let quiet = WatchSystem(mountTable: "/dev/null")
+}
+
+/// A place whose lock files are watched.
+final class WatchedPlace {
+    let place: Place
+    let files: [LockFile]
+    let watch: LockFileWatch
+    private let log = WatchLog()
+
+    init(_ names: [String] = ["device.lock"], in place: Place? = nil, system: WatchSystem = .quiet) throws {
+        let place = try place ?? Place()
+        self.place = place
+        files = try names.map { try place.file($0) }
+        var noting = system
+        noting.poll = { [log] descriptors, timeout in
+            log.note {
+                $0.sleeps.append(timeout)
+                $0.isAsleep = true
+            }
+            return system.poll(&descriptors, timeout)
+        }
+        watch = try LockFileWatch(files: files, system: noting) { [log] report in
+            log.note {
+                $0.reports.append(report)
+                $0.isAsleep = false
+            }
+        }
+        try watch.start()
+    }
+
+    deinit {
+        watch.stop()
+    }
+
+    /// Waits for the report that these are the sightings now.
+    func expect(_ sightings: Sighting..., within timeout: TimeInterval = 10) throws {
+        try expect(.looked(sightings), within: timeout)
+    }
+
+    func expect(_ report: LockFileWatch.Report, within timeout: TimeInterval = 10) throws {
+        try log.wait(for: "\(report)", within: timeout) { $0.reports.last == report }
+    }
+
+    /// Has the watch look and report, waits until it sleeps again, and gives the time-out of that sleep.
+    func sleep() throws -> Int32 {
+        let count = reportCount
+        watch.refresh()
+        try log.wait(for: "sleep", within: 10) { $0.reports.count > count && $0.isAsleep }
+        return log.condition.withLock { log.sleeps.last ?? 0 }
+    }
+
+    /// Keeps the watch from reporting, and so from anything else, until `body` is done.
+    func holdingReports(_ body: () throws -> Void) rethrows {
+        try log.condition.withLock(body)
+    }
+
+    var reportCount: Int { log.condition.withLock { log.reports.count } }
+    var sleepCount: Int { log.condition.withLock { log.sleeps.count } }
+}

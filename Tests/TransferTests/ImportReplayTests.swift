@@ -1,0 +1,153 @@
+import FileSystem
+import Foundation
+import Glibc
+import LinuxSystem
+import SystemPackage
+import TestSupport
+import Testing
+import Transfer
+import VaultCrypto
+import VaultFileSystem
+import VaultFormat
+import VaultStore
+
+@testable import vaultfs
+
+/// An import stopped before each call that changes anything in the vault: it opens, and imported into again all is there.
+@Suite(.timeLimit(.minutes(20))) struct ImportReplayTests {
+    private let directory: TemporaryDirectory
+    private let masterKey: SecretBytes
+    private let keyRing: KeyRing
+    private var vault: String { directory.appending("vault") }
+
+    init() throws {
+        directory = try TemporaryDirectory(in: "/dev/shm")
+        let path = FilePath(directory.appending("vault"))
+        let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
+        try VaultCreation.create(at: path, chunkSize: 4096, slots: [SlotRequest(secret: secret)])
+        let opened = try VaultDirectory.open(path)
+        masterKey = try opened.unlock(with: secret)
+        keyRing = try KeyRing(masterKey: masterKey, configuration: opened.configuration)
+        let script = """
+            set -e; umask 022; mkdir -p tree/inner; cd tree; head -c 10000 /dev/urandom >file; : >empty; ln -s file link; ln file inner/other
+            truncate -s 3000000 inner/hole; printf end >>inner/hole; mkfifo fifo; printf x >$(printf %0255d 0)
+            ln link inner/link; printf closed >closed; chmod 444 closed; touch -d 2001-01-01 closed
+            """
+        try Command(["sh", "-c", "cd \(directory.path); \(script)"]).run().succeeded()
+        // What is closed to its owner is not closed to root.
+        if geteuid() == 0 {
+            try Command(["chown", "-R", "\(OrdinaryUser.id):\(OrdinaryUser.id)", directory.path]).run().succeeded()
+        }
+    }
+
+    /// By an ordinary user.
+    /// - Parameter threads: with one, a copy is of one moment.
+    private func transfer(
+        isComparing: Bool = false, mayFail: Bool = false, threads: Int = 1
+    ) throws -> TransferTotals {
+        try OrdinaryUser.act { try transferAsWhoCalls(isComparing, mayFail, threads) }
+    }
+
+    private func transferAsWhoCalls(
+        _ isComparing: Bool, _ mayFail: Bool, _ threads: Int
+    ) throws -> TransferTotals {
+        let opened = try VaultDirectory.open(FilePath(vault))
+        let store = try Store(root: opened.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: isComparing)
+        let system = try VaultFileSystem(store: store)
+        let tree = VaultTree(system)
+        let source = Descriptor(owning: Glibc.open(directory.appending("tree"), O_RDONLY | O_DIRECTORY))
+        var options = TransferOptions()
+        options.isComparing = isComparing
+        let transfer = TreeTransfer(
+            from: LocalTree(), to: tree, options,
+            TransferObserver(
+                failed: { path, reason in
+                    if !mayFail { Issue.record("\(String(decoding: path, as: UTF8.self)): \(reason)") }
+                },
+                damaged: { _, _, reason in Issue.record("\(reason)") }, isStopped: { false }))
+        defer { if !isComparing { system.shutDown() } }
+        try transfer.transferTree(
+            source, into: tree.root, isNew: false, (0..<threads).map { _ in try Workspace(layout: keyRing.layout) },
+            whileWaiting: { _ in })
+        return transfer.totals
+    }
+
+    private func findings() throws -> [VerifierFinding] {
+        var found: [VerifierFinding] = []
+        _ = try Verifier(directory: VaultDirectory.open(FilePath(vault)), masterKey: masterKey)
+            .run(onFinding: { found.append($0) })
+        return found
+    }
+
+    @Test func `whatever the moment, the next import completes it`() throws {
+        let copies = DirectoryCopies(of: vault)
+        try copies.takeBeforeEachChange(includingAttributes: true) { () throws in _ = try transfer() }
+        #expect(copies.paths.count > 60)
+        for (call, copy) in copies.paths.enumerated() {
+            try copies.putBack(copy)
+            try expectCompletion("before call \(call)")
+        }
+    }
+
+    /// The disk full from any call on: told, and with space again completed.
+    @Test func `a full disk, whatever the moment, leaves what the next import completes`() throws {
+        let copies = DirectoryCopies(of: vault)
+        try copies.take()
+        var call = 0
+        var wasFull = true
+        while wasFull {
+            try copies.putBack(copies.paths[0])
+            wasFull = CallWatcher.fullDisk(in: vault, from: call) { _ = try? transfer(mayFail: true) }
+            try expectCompletion("full at call \(call)")
+            call += 1
+        }
+        #expect(call > 20)
+    }
+
+    /// The first that writes waits for another: were there one at a time, it would wait in vain.
+    @Test func `threads write at once`() throws {
+        // In one directory a file is made at a time.
+        let script = "cd \(directory.path)/tree; rm -r *; for i in $(seq 100); do mkdir $i; echo $i >$i/file; done"
+        try Command(["sh", "-c", script]).run().succeeded()
+        let writers = Monitor((threads: Set<pthread_t>(), hasMet: false))
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            // Of files: the journal is made before there are threads.
+            guard call.kind == .write, !call.path.contains("/vaultfs.") else { return 0 }
+            let isFirst = writers.update { $0.threads.insert(pthread_self()).inserted && $0.threads.count == 1 }
+            guard isFirst else { return 0 }
+            let met: Void? = writers.wait(until: monotonicDeadline(in: 30)) { $0.threads.count > 1 ? () : nil }
+            writers.update { $0.hasMet = met != nil }
+            return 0
+        }
+        try CallWatcher.watch(vault, answer) { () throws in #expect(try transfer(threads: 2).failures == 0) }
+        #expect(writers.access { $0.hasMet })
+    }
+
+    @Test func `a command has a thread for each core`() throws {
+        let configuration = try VaultDirectory.open(FilePath(vault)).configuration
+        let cores = sysconf(Int32(_SC_NPROCESSORS_ONLN))
+        #expect(try VaultSession.makeWorkspaces(for: configuration).count == min(16, cores))
+    }
+
+    /// Of some of what is in the vault.
+    private func modes() throws -> [String] {
+        let opened = try VaultDirectory.open(FilePath(vault))
+        let store = try Store(root: opened.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: true)
+        let tree = VaultTree(try VaultFileSystem(store: store))
+        return try ["closed", "fifo", "file"].map { name in
+            let item = try #require(try tree.find(Array(name.utf8), in: tree.root))
+            return "\(name) \(String(try tree.status(of: item).st_mode & 0o7777, radix: 8))"
+        }
+    }
+
+    private func expectCompletion(_ when: Comment) throws {
+        // A crash leaves notes, and no damage.
+        #expect(try findings().filter { !$0.kind.isNote } == [], when)
+        let totals = try transfer()
+        #expect(totals.failures == 0 && totals.lost.isNothing, when)
+        #expect(try findings() == [], when)
+        #expect(try modes() == ["closed 444", "fifo 644", "file 644"], when)
+        let compared = try transfer(isComparing: true)
+        #expect(compared.different == 0 && compared.failures == 0 && compared.objects == 9, when)
+    }
+}

@@ -1,0 +1,118 @@
+import FileSystem
+import Foundation
+import Glibc
+import LinuxSystem
+import Synchronization
+import TestSupport
+import Testing
+import VaultFormat
+import VaultStore
+
+@testable import Transfer
+
+/// Transfers between real directories, with something done at a certain call.
+@Suite(.timeLimit(.minutes(20))) struct TransferReplayTests {
+    private let directory: TemporaryDirectory
+    private var out: String { directory.appending("out") }
+    private var tree: String { directory.appending("tree") }
+
+    init() throws {
+        directory = try TemporaryDirectory(in: "/dev/shm")
+        try shell("mkdir tree out")
+    }
+
+    @discardableResult
+    private func shell(_ script: String) throws -> String {
+        try Command(["env", "-C", directory.path, "sh", "-ec", script]).run().succeeded().output
+    }
+
+    /// With one thread, a copy is of one moment.
+    private func transfer(isNew: Bool) throws -> TransferTotals {
+        let transfer = TreeTransfer(
+            from: LocalTree(), to: LocalTree(), TransferOptions(),
+            TransferObserver(
+                failed: { path, reason in Issue.record("\(String(decoding: path, as: UTF8.self)): \(reason)") },
+                damaged: { _, _, reason in Issue.record("\(reason)") }, isStopped: { false }))
+        try transfer.transferTree(
+            opened(tree), into: opened(out), isNew: isNew, [Workspace(layout: ChunkLayout(chunkSize: 4096))],
+            whileWaiting: { _ in })
+        return transfer.totals
+    }
+
+    private func opened(_ path: String) throws -> Descriptor {
+        let fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        try #require(fd >= 0)
+        return Descriptor(owning: fd)
+    }
+
+    private func expectSame(_ when: Comment) throws {
+        #expect(try shell("rsync -aHAX --checksum --delete -n -i tree/ out/") == "", when)
+    }
+
+    @Test func `a directory that was made for it gets all, whenever it was killed after the mark`() throws {
+        try shell("printf x >tree/file; setfattr -n user.tree -v 1 tree; chmod 751 tree")
+        if geteuid() == 0 { try #require(chown(tree, OrdinaryUser.id, OrdinaryUser.id) == 0) }
+        try shell("touch -d 2001-01-01 tree")
+        let copies = DirectoryCopies(of: out)
+        try copies.takeBeforeEachChange(includingAttributes: true) { _ = try transfer(isNew: true) }
+        try expectSame("at once")
+        let all = copies.paths
+        #expect(all.count > 8)
+        // The first has no mark yet.
+        for (call, copy) in all.enumerated().dropFirst() {
+            try copies.putBack(copy)
+            let isMarked = access(out + "/.vaultfs-transfer-0000000000000000", F_OK) == 0
+            #expect(isMarked || call == all.count - 1, "before call \(call)")
+            _ = try transfer(isNew: false)
+            // All but the times, which the removal of the mark has moved.
+            if isMarked { try expectSame("before call \(call)") }
+            #expect(try shell("rsync -aHAX -O --checksum --delete -n -i tree/ out/") == "", "before call \(call)")
+        }
+    }
+
+    @Test(arguments: ["500", "555"])
+    func `one that gets closed to its owner keeps no mark`(mode: String) throws {
+        try shell("printf x >tree/file; chmod \(mode) tree; touch -d 2001-01-01 tree")
+        if geteuid() == 0 {
+            for path in [tree, tree + "/file", out] { try #require(chown(path, OrdinaryUser.id, OrdinaryUser.id) == 0) }
+        }
+        try OrdinaryUser.act { _ = try transfer(isNew: true) }
+        try expectSame("at once")
+    }
+
+    /// Another export of the same, which has its name first.
+    @Test func `what another puts there meanwhile is there`() throws {
+        try shell(
+            "printf x >tree/first; ln tree/first tree/second; ln -s first tree/link; touch -h -d 2001-01-01 tree/*")
+        let names = Mutex<[String]>([])
+        let answer = { @Sendable [base = directory.path, out] (call: WatchedCall) -> Int32 in
+            guard call.kind == .rename, call.path.hasPrefix(out + "/") else { return 0 }
+            let name = String(call.path.dropFirst(out.count + 1))
+            names.withLock { $0.append(name) }
+            let script = """
+                if [ $1 != link ]; then ln out/first out/$1 || ln out/second out/$1 && exit; fi
+                exec cp -a tree/$1 out/$1
+                """
+            let result = try? Command(["env", "-C", base, "sh", "-c", script, "sh", name]).run()
+            return result?.exitCode == 0 ? 0 : EPROTO
+        }
+        var totals = TransferTotals()
+        try CallWatcher.watch(out, answer) { totals = try transfer(isNew: false) }
+        #expect(names.withLock(\.count) == 3)
+        #expect(totals.failures == 0 && totals.present == 3 && totals.files == 0)
+        #expect(try shell("rsync -aHAX -O --checksum --delete -n -i tree/ out/") == "")
+    }
+
+    @Test func `what has not got its name yet is nobody's leftover`() throws {
+        try shell("printf x >tree/file")
+        let isStale = Mutex<Bool?>(nil)
+        let answer = { @Sendable [out] (call: WatchedCall) -> Int32 in
+            guard call.kind == .rename, let source = call.source, source.hasPrefix(out + "/") else { return 0 }
+            let fd = open(source, O_RDONLY | O_CLOEXEC)
+            if fd >= 0 { isStale.withLock { $0 = LocalTree().isStale(Descriptor(owning: fd)) } }
+            return 0
+        }
+        try CallWatcher.watch(out, answer) { _ = try transfer(isNew: false) }
+        #expect(isStale.withLock(\.self) == false)
+    }
+}
