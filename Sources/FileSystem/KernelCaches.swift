@@ -1,4 +1,4 @@
-/// What the kernel and the workers keep of a mount's plaintext. Called by the locker's thread, which holds no lock that a
+/// What the kernel and the workers keep of a mount's plaintext. Called by the lock controller's thread, which holds no lock that a
 /// request needs.
 package protocol KernelCaches: Sendable {
     /// Drops the pages and attributes of inodes, writing dirty mapped pages back first, which comes to us as requests.

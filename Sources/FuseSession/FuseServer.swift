@@ -27,7 +27,7 @@ final class FuseServer: Sendable {
     let keepsMissingNames = Atomic<Bool>(true)
     let pendingOpens = PendingOpens()
     let refusals = RepeatedRefusals()
-    let crew = WorkerCrew()
+    let scheduler = WorkerScheduler()
     /// `max_read` of the mount options, in bytes. 0 if none was given.
     let maximumRead: UInt32
     /// The INIT flags from `linux_fuse_offered_flags` that are added to libfuse's reply to that request.
@@ -59,8 +59,8 @@ final class FuseServer: Sendable {
     }
 
     /// Makes the calling thread a worker, for as long as `body` runs.
-    func withWorker(_ passage: LockGate.Passage, _ body: (Worker) -> Void) throws(StoreError) {
-        let worker = Worker(workspace: try fileSystem.makeWorkspace(), passage: passage)
+    func withWorker(_ inFlight: LockGate.InFlight, _ body: (Worker) -> Void) throws(StoreError) {
+        let worker = Worker(workspace: try fileSystem.makeWorkspace(), inFlight: inFlight)
         pthread_setspecific(workerKey, Unmanaged.passUnretained(worker).toOpaque())
         body(worker)
         pthread_setspecific(workerKey, nil)
@@ -81,7 +81,7 @@ final class FuseServer: Sendable {
     func passLockBy() {
         let worker = worker
         worker.isPassingBy.store(true, ordering: .releasing)
-        gate.leave(worker.passage)
+        gate.leave(worker.inFlight)
     }
 
     func log(_ error: StoreError, _ operation: StaticString) {
@@ -99,19 +99,19 @@ final class FuseServer: Sendable {
 final class Worker: @unchecked Sendable {
     // @unchecked: others than its own thread look at `isPassingBy` and ring the bell only.
     let workspace: any WorkerBuffers
-    let passage: LockGate.Passage
-    let bell = Semaphore()
+    let inFlight: LockGate.InFlight
+    let wake = Semaphore()
     /// The request that is being served, as the kernel sent it.
     var message = fuse_buf()
     /// `setxattr_flags` of the request that is being served, which libfuse 3.14 does not pass on.
     var setxattrFlags: UInt32 = 0
-    var following = ClientFollowing()
+    var affinity = ClientAffinity()
     /// Within a request that a lock does not wait for.
     let isPassingBy = Atomic<Bool>(false)
 
-    init(workspace: any WorkerBuffers, passage: LockGate.Passage) {
+    init(workspace: any WorkerBuffers, inFlight: LockGate.InFlight) {
         self.workspace = workspace
-        self.passage = passage
+        self.inFlight = inFlight
     }
 
     deinit {

@@ -120,7 +120,7 @@ package final class FuseSession: @unchecked Sendable {
             endEarly()
         }
         let watch = try? BackgroundThread { [self] in
-            server.crew.watch {
+            server.scheduler.watch {
                 var device = pollfd(fd: fuse_session_fd(session), events: Int16(POLLIN), revents: 0)
                 return poll(&device, 1, 0) > 0
             }
@@ -128,7 +128,7 @@ package final class FuseSession: @unchecked Sendable {
         let refuser = try? BackgroundThread { [server] in server.refusals.run() }
         if refuser == nil { server.refusals.stop() }
         // Without a watch none may rest.
-        if watch == nil { server.crew.dismiss() }
+        if watch == nil { server.scheduler.dismiss() }
         let request = try? BackgroundThread { [self] in requestFirstAnswer() }
         if request == nil { endEarly() }
         let isAnswering = firstAnswer.wait { $0 }
@@ -136,7 +136,7 @@ package final class FuseSession: @unchecked Sendable {
         messages.restore()
         if isAnswering { whenAnswering() }
         for thread in threads { thread.join() }
-        server.crew.dismiss()
+        server.scheduler.dismiss()
         watch?.join()
         server.fileSystem.endDeferred()
         server.refusals.stop()
@@ -179,10 +179,10 @@ package final class FuseSession: @unchecked Sendable {
         sigemptyset(&wake)
         sigaddset(&wake, Self.wakeSignal)
         pthread_sigmask(SIG_UNBLOCK, &wake, nil)
-        let passage = server.gate.register()
-        defer { server.gate.unregister(passage) }
+        let inFlight = server.gate.register()
+        defer { server.gate.unregister(inFlight) }
         do {
-            try server.withWorker(passage) { worker in
+            try server.withWorker(inFlight) { worker in
                 workers.update { $0.running.append((pthread_self(), worker, 0)) }
                 defer { workers.update { $0.running.removeAll { pthread_equal($0.thread, pthread_self()) != 0 } } }
                 serveRequests(worker)
@@ -195,7 +195,7 @@ package final class FuseSession: @unchecked Sendable {
 
     private func serveRequests(_ worker: Worker) {
         let gate = server.gate
-        let crew = server.crew
+        let scheduler = server.scheduler
         var wiped = 0
         var finished = 0
         while fuse_session_exited(session) == 0 {
@@ -204,7 +204,7 @@ package final class FuseSession: @unchecked Sendable {
                 wiped = wipe
                 self.wipe(worker)
             }
-            if crew.restIfNotNeeded(worker.bell) { continue }
+            if scheduler.restIfNotNeeded(worker.wake) { continue }
             let received = fuse_session_receive_buf(session, &worker.message)
             if received == -EINTR { continue }
             guard received > 0 else {
@@ -215,30 +215,30 @@ package final class FuseSession: @unchecked Sendable {
                 server.extendsSetxattr.load(ordering: .relaxed)
                 ? linux_fuse_shorten_setxattr(worker.message.mem, &worker.message.size) : 0
             let thread = linux_fuse_thread(worker.message.mem, worker.message.size)
-            let isSole = crew.isSole(worker.bell)
+            let isSole = scheduler.isSole(worker.wake)
             let started = monotonicNanoseconds()
             if isSole {
-                crew.soleTook()
-                worker.following.took(thread, waited: started - finished)
+                scheduler.soleTook()
+                worker.affinity.took(thread, waited: started - finished)
             } else {
-                worker.following.leave()
+                worker.affinity.leave()
             }
-            gate.enter(worker.passage)
+            gate.enter(worker.inFlight)
             fuse_session_process_buf(session, &worker.message)
-            gate.leave(worker.passage)
-            if isSole { crew.soleAnswered() }
+            gate.leave(worker.inFlight)
+            if isSole { scheduler.soleAnswered() }
             worker.isPassingBy.store(false, ordering: .releasing)
             finished = monotonicNanoseconds()
-            divideWork(worker, isSole, worker.following.served(thread, taken: finished - started, isAlone: isSole))
+            divideWork(worker, isSole, worker.affinity.served(thread, taken: finished - started, isAlone: isSole))
         }
     }
 
-    private func divideWork(_ worker: Worker, _ isSole: Bool, _ finding: ClientFollowing.Finding) {
+    private func divideWork(_ worker: Worker, _ isSole: Bool, _ finding: ClientAffinity.Finding) {
         switch finding {
         case .nothing: break
-        case .soleClient where !isSole: server.crew.beginSole(worker.bell)
+        case .soleClient where !isSole: server.scheduler.beginSole(worker.wake)
         case .soleClient: break
-        case .severalClients: server.crew.endSole()
+        case .severalClients: server.scheduler.endSole()
         }
     }
 
@@ -247,7 +247,7 @@ package final class FuseSession: @unchecked Sendable {
         let isFirst = fuse_session_exited(session) == 0
         fuse_session_exit(session)
         firstAnswer.update { if $0 == nil { $0 = false } }
-        server.crew.dismiss()
+        server.scheduler.dismiss()
         if isFirst { (try? BackgroundThread { [self] in wakeWorkers() })?.detach() }
     }
 
@@ -277,8 +277,8 @@ package final class FuseSession: @unchecked Sendable {
     }
 
     package var statistics: RequestStatistics {
-        let crew = server.crew
-        return RequestStatistics(served: server.requests.total, clientsFollowed: crew.followed.total)
+        let scheduler = server.scheduler
+        return RequestStatistics(served: server.requests.total, clientsFollowed: scheduler.followed.total)
     }
 }
 
@@ -311,11 +311,11 @@ extension FuseSession: KernelCaches {
     }
 
     /// How long a worker may be busy, with an fsync(2) say, before it is given up; it wipes when it is done.
-    private static let wipePatience = 10
+    private static let wipeTimeoutSeconds = 10
 
     package func wipeWorkers(waitingForAll: Bool) -> [String] {
         let round = wipes.add(1, ordering: .acquiringAndReleasing).newValue
-        let end = monotonicMilliseconds() + Self.wipePatience * 1000
+        let end = monotonicMilliseconds() + Self.wipeTimeoutSeconds * 1000
         while monotonicMilliseconds() < end {
             workers.update { workers in
                 for worker in workers.running where worker.wiped < round {

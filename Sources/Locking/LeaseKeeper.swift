@@ -2,7 +2,7 @@ internal import FileSystem
 package import LinuxSystem
 package import VaultCrypto
 
-/// The right to a mount, where it may end. What it tells comes from the locker's thread, but for `noteTime`.
+/// The right to a mount, where it may end. What it tells comes from the lock controller's thread, but for `noteTime`.
 package protocol LeaseKeeper: Sendable {
     /// When it ends; nil for never.
     var end: LeaseEnd? { get }

@@ -7,22 +7,22 @@ internal import SystemPackage
 
 /// What every request passes: whether the vault is locked, and who is inside. Any thread.
 ///
-/// A worker marks its passage before it looks at the state; the locker changes the state before it looks at the
-/// passages. So a request that saw "unlocked" is one that `drain` waits for.
+/// A worker marks its mark before it looks at the state; the lock controller changes the state before it looks at the
+/// marks. So a request that saw "unlocked" is one that `drain` waits for.
 package final class LockGate: Sendable {
     package enum State: UInt8, Sendable {
         case unlocked, locking, locked
     }
 
     /// One worker's place in the gate.
-    package final class Passage: Sendable {
+    package final class InFlight: Sendable {
         /// Odd while a request is inside. Only its worker moves it.
         fileprivate let steps = Atomic<UInt64>(0)
     }
 
     private let current = Atomic<UInt8>(State.unlocked.rawValue)
     private let unlockedOnce = Atomic<Bool>(true)
-    private let passages = Monitor<[Passage]>([])
+    private let marks = Monitor<[InFlight]>([])
     /// How many wait for requests to leave.
     private let drains = Atomic<Int>(0)
     private let lastActivity = Atomic<Int>(0)
@@ -30,11 +30,11 @@ package final class LockGate: Sendable {
     /// Milliseconds of CLOCK_MONOTONIC from which on the next activity is told.
     private let alarm = Atomic<Int>(.max)
     private let onAlarm = Mutex<(@Sendable () -> Void)?>(nil)
-    let signs: LockSigns?
+    let lockFileChecks: LockFileChecks?
 
     /// - Parameter options: the lock files in them are looked at by every request.
     package init(_ options: LockOptions = LockOptions()) {
-        signs = options.lockFiles.isEmpty ? nil : LockSigns(options)
+        lockFileChecks = options.lockFiles.isEmpty ? nil : LockFileChecks(options)
         noteActivity()
     }
 
@@ -48,7 +48,7 @@ package final class LockGate: Sendable {
     /// Whether a class that works from the first unlock on does.
     package var hasBeenUnlocked: Bool { unlockedOnce.load(ordering: .acquiring) }
 
-    /// Called by the locker alone.
+    /// Called by the lock controller alone.
     package func enter(_ state: State) {
         if state == .unlocked { unlockedOnce.store(true, ordering: .releasing) }
         current.store(state.rawValue, ordering: .sequentiallyConsistent)
@@ -64,7 +64,7 @@ package final class LockGate: Sendable {
     @inline(__always)
     package func isUnlocked() -> Bool {
         guard current.load(ordering: .sequentiallyConsistent) == State.unlocked.rawValue else { return false }
-        return signs?.letPass() ?? true
+        return lockFileChecks?.letPass() ?? true
     }
 
     /// What a refused request is told: `ENOKEY`, or `EKEYEXPIRED`.
@@ -73,38 +73,38 @@ package final class LockGate: Sendable {
     /// Whether the right to open the vault has ended: then a lock leaves no class open.
     package var isExpired: Bool { hasExpired.load(ordering: .acquiring) }
 
-    /// Called by the locker alone.
+    /// Called by the lock controller alone.
     func setExpired(_ expired: Bool) {
         hasExpired.store(expired, ordering: .releasing)
     }
 
     // MARK: Who is inside
 
-    /// A passage for a worker's thread.
-    package func register() -> Passage {
-        let passage = Passage()
-        passages.update { $0.append(passage) }
-        return passage
+    /// A mark for a worker's thread.
+    package func register() -> InFlight {
+        let inFlight = InFlight()
+        marks.update { $0.append(inFlight) }
+        return inFlight
     }
 
-    package func unregister(_ passage: Passage) {
-        leave(passage)
-        passages.update { $0.removeAll { $0 === passage } }
+    package func unregister(_ inFlight: InFlight) {
+        leave(inFlight)
+        marks.update { $0.removeAll { $0 === inFlight } }
     }
 
     /// A request begins.
     @inline(__always)
-    package func enter(_ passage: Passage) {
-        passage.steps.store(passage.steps.load(ordering: .relaxed) | 1, ordering: .sequentiallyConsistent)
+    package func enter(_ inFlight: InFlight) {
+        inFlight.steps.store(inFlight.steps.load(ordering: .relaxed) | 1, ordering: .sequentiallyConsistent)
     }
 
     /// A request has been answered, or is one that the lock need not wait for. Again: nothing.
     @inline(__always)
-    package func leave(_ passage: Passage) {
-        let steps = passage.steps.load(ordering: .relaxed)
+    package func leave(_ inFlight: InFlight) {
+        let steps = inFlight.steps.load(ordering: .relaxed)
         guard steps & 1 == 1 else { return }
-        passage.steps.store(steps + 1, ordering: .sequentiallyConsistent)
-        if drains.load(ordering: .sequentiallyConsistent) > 0 { passages.update { _ in } }
+        inFlight.steps.store(steps + 1, ordering: .sequentiallyConsistent)
+        if drains.load(ordering: .sequentiallyConsistent) > 0 { marks.update { _ in } }
     }
 
     /// Waits until every request that is inside now has left, or until the deadline, of CLOCK_MONOTONIC.
@@ -113,16 +113,16 @@ package final class LockGate: Sendable {
     package func drain(until deadline: timespec? = nil) -> Int {
         drains.add(1, ordering: .sequentiallyConsistent)
         defer { drains.subtract(1, ordering: .sequentiallyConsistent) }
-        let inside = passages.update { passages in
-            passages.map { ($0, $0.steps.load(ordering: .sequentiallyConsistent)) }.filter { $0.1 & 1 == 1 }
+        let inside = marks.update { marks in
+            marks.map { ($0, $0.steps.load(ordering: .sequentiallyConsistent)) }.filter { $0.1 & 1 == 1 }
         }
         let left = { @Sendable in
             inside.filter { $0.0.steps.load(ordering: .sequentiallyConsistent) == $0.1 }.count
         }
         if let deadline {
-            _ = passages.wait(until: deadline) { _ in left() == 0 ? () : nil }
+            _ = marks.wait(until: deadline) { _ in left() == 0 ? () : nil }
         } else {
-            passages.wait { _ in left() == 0 ? () : nil }
+            marks.wait { _ in left() == 0 ? () : nil }
         }
         return left()
     }

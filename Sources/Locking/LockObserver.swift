@@ -1,4 +1,4 @@
-/// What requests tell the locker. Called on their threads; never blocks.
+/// What requests tell the lock controller. Called on their threads; never blocks.
 package protocol LockObserver: Sendable {
     /// A request was refused.
     func refused()

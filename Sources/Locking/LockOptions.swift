@@ -15,7 +15,7 @@ package struct LockOptions: Sendable {
     /// After how long without a request the mount locks, in milliseconds; nil: never.
     package var idleMilliseconds: Int?
     /// How long a lock waits for requests that wait for the store, in milliseconds.
-    package var storePatience = 10_000
+    package var storeTimeoutMilliseconds = 10_000
 
     package init(
         lockFiles: [LockFile] = [], policy: LockPolicy = .refuse, graceMilliseconds: Int = 0,

@@ -6,10 +6,10 @@ internal import Logging
 internal import Synchronization
 internal import SystemPackage
 
-/// The order in which a mount is locked; each step closes a race that the one before leaves open. Runs on the locker's
+/// The order in which a mount is locked; each step closes a race that the one before leaves open. Runs on the lock controller's
 /// thread.
 struct LockSequence {
-    private let locker: Locker
+    private let controller: LockController
     private var receipt: LockReceipt
     private let started = ContinuousClock.now
     /// Whether something has waited for the store for longer than a lock does.
@@ -17,13 +17,13 @@ struct LockSequence {
     /// The inodes that were dropped, each before the directory that contains it.
     private var inodes: [UInt64] = []
     /// Milliseconds for the rest, once the store has not answered; and for making durable what was written.
-    private static let impatience = 1000
-    private static let sealPatience = 60_000
+    private static let silentStoreTimeoutMilliseconds = 1000
+    private static let sealTimeoutMilliseconds = 60_000
     static let reason = ": the vault's store does not answer; that is done when it does"
-    private var fileSystem: any LockableFileSystem { locker.fileSystem }
+    private var fileSystem: any LockableFileSystem { controller.fileSystem }
 
-    init(_ locker: Locker, reasons: [LockReason], policy: LockPolicy) {
-        self.locker = locker
+    init(_ controller: LockController, reasons: [LockReason], policy: LockPolicy) {
+        self.controller = controller
         receipt = LockReceipt(policy: policy)
         receipt.reasons = reasons
     }
@@ -46,7 +46,7 @@ struct LockSequence {
         step("free") { $0.freeInodes() }
         step("seal") { $0.seal() }
         if receipt.policy == .forget { step("keys") { $0.forgetKeys(everything) } }
-        if isStoreSilent { locker.lockAgainLater() }
+        if isStoreSilent { controller.lockAgainLater() }
         receipt.totalMilliseconds = Self.milliseconds(since: started)
         return receipt
     }
@@ -54,16 +54,19 @@ struct LockSequence {
     /// A file whose last handle was closed while its class is locked: no other is opened before the unlock.
     func purge(inode: UInt64, forgetKeys: () -> Void) {
         guard fileSystem.gate.state == .locked else { return }
-        guard fileSystem.gate.drain(until: monotonicDeadline(inMilliseconds: locker.options.storePatience)) == 0,
-            locker.bounded(milliseconds: Self.sealPatience, { [fileSystem] in fileSystem.sealEverything() }) != nil
-        else { return locker.lockAgainLater() }
-        var failures = locker.caches.dropInodes([inode])
-        locker.caches.freeInodes([inode])
+        guard
+            fileSystem.gate.drain(until: monotonicDeadline(inMilliseconds: controller.options.storeTimeoutMilliseconds))
+                == 0,
+            controller.bounded(
+                milliseconds: Self.sealTimeoutMilliseconds, { [fileSystem] in fileSystem.sealEverything() }) != nil
+        else { return controller.lockAgainLater() }
+        var failures = controller.caches.dropInodes([inode])
+        controller.caches.freeInodes([inode])
         _ = fileSystem.cache.removeEverything()
         if receipt.policy == .forget { forgetKeys() }
-        failures += locker.caches.wipeWorkers(waitingForAll: true)
+        failures += controller.caches.wipeWorkers(waitingForAll: true)
         if !failures.isEmpty {
-            locker.logger.error("not purged after its last close: \(failures.joined(separator: "; "))")
+            controller.logger.error("not purged after its last close: \(failures.joined(separator: "; "))")
         }
     }
 
@@ -72,11 +75,13 @@ struct LockSequence {
     /// Runs what may wait for the store; once it did not answer, only briefly. Nil, and a line in the receipt, where it has
     /// not ended in time.
     private mutating func bounded<Result: Sendable>(
-        milliseconds: Int? = nil, as use: Locker.StoreUse = .other, _ unpurged: String?,
+        milliseconds: Int? = nil, as use: LockController.StoreUse = .other, _ unpurged: String?,
         _ body: @escaping @Sendable () -> Result
     ) -> Result? {
-        let patience = isStoreSilent ? Self.impatience : milliseconds ?? locker.options.storePatience
-        if let result = locker.bounded(milliseconds: patience, as: use, body) { return result }
+        let patience =
+            isStoreSilent
+            ? Self.silentStoreTimeoutMilliseconds : milliseconds ?? controller.options.storeTimeoutMilliseconds
+        if let result = controller.bounded(milliseconds: patience, as: use, body) { return result }
         isStoreSilent = true
         if let unpurged { receipt.fail(unpurged + Self.reason) }
         return nil
@@ -84,8 +89,8 @@ struct LockSequence {
 
     private mutating func waitForRequests() {
         // What an earlier lock began, or an unlock, may still have keys.
-        isStoreSilent = locker.isStoreSilent(afterMilliseconds: Self.impatience)
-        let deadline = monotonicDeadline(inMilliseconds: locker.options.storePatience)
+        isStoreSilent = controller.isStoreSilent(afterMilliseconds: Self.silentStoreTimeoutMilliseconds)
+        let deadline = monotonicDeadline(inMilliseconds: controller.options.storeTimeoutMilliseconds)
         let left = fileSystem.gate.drain(until: deadline)
         guard left > 0 else { return }
         isStoreSilent = true
@@ -99,16 +104,16 @@ struct LockSequence {
     }
 
     private mutating func dropNames() {
-        let drop = { @Sendable [locker, fileSystem] in locker.caches.dropNames { fileSystem.knownNames() } }
+        let drop = { @Sendable [controller, fileSystem] in controller.caches.dropNames { fileSystem.knownNames() } }
         guard let (method, failures) = bounded("the kernel's names", drop) else { return }
         receipt.names = method
         for failure in failures { receipt.fail(failure) }
     }
 
     private mutating func dropInodes() {
-        let drop = { @Sendable [locker, fileSystem] in
+        let drop = { @Sendable [controller, fileSystem] in
             let inodes = fileSystem.inodesToDrop()
-            return (inodes, locker.caches.dropInodes(inodes))
+            return (inodes, controller.caches.dropInodes(inodes))
         }
         guard let (dropped, failures) = bounded("pages of open files", drop) else { return }
         inodes = dropped
@@ -119,25 +124,25 @@ struct LockSequence {
     /// Frees inodes. This comes after the purge, because it takes longer. By then these inodes hold only names and
     /// attributes, which only root can reach.
     private mutating func freeInodes() {
-        _ = bounded("names and attributes of closed files") { @Sendable [locker, inodes] in
-            locker.caches.freeInodes(inodes)
+        _ = bounded("names and attributes of closed files") { @Sendable [controller, inodes] in
+            controller.caches.freeInodes(inodes)
         }
     }
 
     private mutating func wipeWorkers() {
         let failures = bounded(
-            milliseconds: Self.sealPatience, "the buffers of threads",
-            { @Sendable [locker] in locker.caches.wipeWorkers(waitingForAll: false) })
+            milliseconds: Self.sealTimeoutMilliseconds, "the buffers of threads",
+            { @Sendable [controller] in controller.caches.wipeWorkers(waitingForAll: false) })
         for failure in failures ?? [] { receipt.fail(failure) }
     }
 
     private mutating func seal() {
         let before = fileSystem.counters.filesSealed.total
         // What is not sealed now reads as well.
-        _ = bounded(milliseconds: Self.sealPatience, nil) { [locker, fileSystem] in
+        _ = bounded(milliseconds: Self.sealTimeoutMilliseconds, nil) { [controller, fileSystem] in
             fileSystem.sealEverything()
             // With a key that may be about to go.
-            locker.lease?.noteTime()
+            controller.lease?.noteTime()
         }
         receipt.filesSealed = fileSystem.counters.filesSealed.total - before
     }
@@ -148,7 +153,7 @@ struct LockSequence {
         let forgotten = bounded(as: .wiping, "keys") { [fileSystem] in fileSystem.forgetKeys(everything: everything) }
         receipt.keysForgotten = forgotten ?? []
         // Schedules of the keys that have just gone.
-        for failure in locker.caches.wipeWorkers(waitingForAll: !isStoreSilent) { receipt.fail(failure) }
+        for failure in controller.caches.wipeWorkers(waitingForAll: !isStoreSilent) { receipt.fail(failure) }
         linux_scrub_thread()
     }
 

@@ -1,7 +1,7 @@
 package import FileSystem
 package import VaultCrypto
 
-/// A file system that can be locked while it is mounted. Its methods are called by the locker's thread, which holds no lock that a
+/// A file system that can be locked while it is mounted. Its methods are called by the lock controller's thread, which holds no lock that a
 /// request needs.
 package protocol LockableFileSystem: FileSystem {
     /// Whether requests may pass.
@@ -33,7 +33,7 @@ package protocol LockableFileSystem: FileSystem {
     /// Whether keys that were forgotten come back only with a secret.
     var needsSecret: Bool { get }
     /// Brings the keys back, those of what is open too. What cannot be read now is an error when it is used.
-    /// - Parameter secret: what a `Locker.SecretSource` gave; nil where none is needed.
+    /// - Parameter secret: what a `LockController.SecretSource` gave; nil where none is needed.
     func restoreKeys(_ secret: SecretBytes?) throws(UnlockRefusal)
 
     /// Paths of directories that the kernel has taken out of its tree, because it was refused when it asked whether they

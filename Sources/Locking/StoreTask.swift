@@ -8,12 +8,12 @@ internal import Synchronization
 final class StoreTask<Result: Sendable>: Sendable {
     private let result = Mutex<Result?>(nil)
     private let isAbandoned = Atomic<Bool>(false)
-    private let inbox: Monitor<Locker.Inbox>
+    private let inbox: Monitor<LockController.Inbox>
 
     /// Begins it; where there is no thread to be had, ends it as well.
     /// - Parameter whenEnded: called before its result can be seen.
     init(
-        _ inbox: Monitor<Locker.Inbox>, _ body: @escaping @Sendable () -> Result,
+        _ inbox: Monitor<LockController.Inbox>, _ body: @escaping @Sendable () -> Result,
         whenEnded: @escaping @Sendable () -> Void
     ) {
         self.inbox = inbox
@@ -31,7 +31,7 @@ final class StoreTask<Result: Sendable>: Sendable {
     }
 
     /// What it returned; nil where it has not ended in time, or when `isEnough` says so of the inbox: then it goes on by itself.
-    func wait(milliseconds: Int, unless isEnough: (Locker.Inbox) -> Bool = { _ in false }) -> Result? {
+    func wait(milliseconds: Int, unless isEnough: (LockController.Inbox) -> Bool = { _ in false }) -> Result? {
         let outcome = inbox.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { inbox -> Result?? in
             if let result = result.withLock({ $0 }) { return .some(result) }
             return isEnough(inbox) ? .some(nil) : nil

@@ -44,18 +44,18 @@ extension VaultFileSystem {
     func completeEverything() {
         guard let completion = store.completion, completion.begin() else { return }
         defer { completion.end() }
-        let passage = gate.register()
-        defer { gate.unregister(passage) }
+        let inFlight = gate.register()
+        defer { gate.unregister(inFlight) }
         for _ in 0..<Self.mostWalks {
             let moves = completion.moves
-            guard walk(completion, passage) else { return }
+            guard walk(completion, inFlight) else { return }
             if completion.finish(ifStill: moves) { return }
         }
     }
 
     /// Walks through the tree once. Returns false if the walk was stopped or could not look at something. The next
     /// mount then starts again.
-    private func walk(_ completion: Completion, _ passage: LockGate.Passage) -> Bool {
+    private func walk(_ completion: Completion, _ inFlight: LockGate.InFlight) -> Bool {
         guard var walk = try? BackingWalk(root: store.root, isIgnored: isIgnored) else { return false }
         var isComplete = true
         var found: BackingWalk.Found?
@@ -67,8 +67,8 @@ extension VaultFileSystem {
             }
             guard goesOn else { return false }
             // The walk counts as a request here, so a lock waits for it before it wipes keys.
-            gate.enter(passage)
-            defer { gate.leave(passage) }
+            gate.enter(inFlight)
+            defer { gate.leave(inFlight) }
             guard gate.state == .unlocked else { continue }
             guard let object = found ?? walk.nextEntry() else { return isComplete && walk.isComplete }
             do throws(StoreError) {

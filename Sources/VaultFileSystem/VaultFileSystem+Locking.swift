@@ -8,7 +8,7 @@ package import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
 
-/// What a lock does to what is open. Called by the locker's thread.
+/// What a lock does to what is open. Called by the lock controller's thread.
 extension VaultFileSystem: LockableFileSystem {
     package var counters: Counters { store.counters }
     package var cache: BlockCache { store.cache }

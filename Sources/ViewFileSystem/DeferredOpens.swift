@@ -66,9 +66,9 @@ final class DeferredOpens: Sendable {
     }
 
     private func work() {
-        let passage = gate.register()
-        defer { gate.unregister(passage) }
-        while let job = next() { job.outcome(Result { () throws(StoreError) in try serve(job, passage) }) }
+        let inFlight = gate.register()
+        defer { gate.unregister(inFlight) }
+        while let job = next() { job.outcome(Result { () throws(StoreError) in try serve(job, inFlight) }) }
     }
 
     private func next() -> Job? {
@@ -81,7 +81,7 @@ final class DeferredOpens: Sendable {
         }
     }
 
-    private func serve(_ job: Job, _ passage: LockGate.Passage) throws(StoreError) -> ViewHandle {
+    private func serve(_ job: Job, _ inFlight: LockGate.InFlight) throws(StoreError) -> ViewHandle {
         for _ in 0..<Self.patience {
             var failure: ViewError?
             do throws(ViewError) {
@@ -90,10 +90,10 @@ final class DeferredOpens: Sendable {
                 failure = error
             }
             // A lock waits for whoever makes use of keys, not for who waits for them.
-            gate.enter(passage)
+            gate.enter(inFlight)
             defer {
                 linux_scrub_thread()
-                gate.leave(passage)
+                gate.leave(inFlight)
             }
             if let handle = try job.open(failure) { return handle }
         }

@@ -35,7 +35,7 @@ final class ViewFile: Sendable {
         for key in keys { key.forget() }
     }
 
-    /// Puts the keys in place again that a lock has wiped, where they are in memory. Within a request, or by the locker:
+    /// Puts the keys in place again that a lock has wiped, where they are in memory. Within a request, or by the lock controller:
     /// a lock that begins meanwhile is to wipe them again.
     func restoreKeys(from store: KeyStore) {
         // Several may read at once.

@@ -6,7 +6,7 @@ internal import Synchronization
 package import VaultCrypto
 internal import ViewFormats
 
-/// What a lock does to what is open: everything is of the class complete. Called by the locker's thread.
+/// What a lock does to what is open: everything is of the class complete. Called by the lock controller's thread.
 extension ViewFileSystem: LockableFileSystem {
     /// How long an unlock waits for the keys of open files, in seconds: a key command may take much longer.
     private static let patience = 2

@@ -100,7 +100,7 @@ final class MountInProcess: Sendable {
     private static let mounting = Mutex(())
 
     private let session: FuseSession
-    private let locker: Locker
+    private let controller: LockController
     private let thread: BackgroundThread
 
     init(_ vault: VaultUnderTest, _ way: NameDropping, fuseOptions: [String] = []) throws {
@@ -116,23 +116,24 @@ final class MountInProcess: Sendable {
         let session = try Self.mounting.withLock { _ in
             try FuseSession(fileSystem: fileSystem, options: options, logger: logger)
         }
-        let locker = Locker(fileSystem: fileSystem, options: LockOptions(), caches: session, logger: logger) { _ in }
-        try locker.start()
+        let controller = LockController(fileSystem: fileSystem, options: LockOptions(), caches: session, logger: logger)
+        { _ in }
+        try controller.start()
         thread = try BackgroundThread {
-            do { try session.run(whenUnmounted: locker.stop) } catch { Issue.record(error) }
+            do { try session.run(whenUnmounted: controller.stop) } catch { Issue.record(error) }
         }
-        (self.session, self.locker) = (session, locker)
+        (self.session, self.controller) = (session, controller)
     }
 
     func lock() -> LockReceipt {
         let done = Monitor<LockReceipt?>(nil)
-        locker.lock(.command) { receipt, _ in done.update { $0 = receipt } }
+        controller.lock(.command) { receipt, _ in done.update { $0 = receipt } }
         return done.wait { $0 }
     }
 
     func unlock() {
         let done = Monitor(false)
-        locker.unlock(secret: nil) { _ in done.update { $0 = true } }
+        controller.unlock(secret: nil) { _ in done.update { $0 = true } }
         done.wait { $0 ? () : nil }
     }
 

@@ -120,7 +120,7 @@ import Testing
             let file = try place.file()
             let looker = Looker(at: file)
             try place.exchange(place.locks, other)
-            #expect(looker.sightings()?.contains(.absent) == false)
+            #expect(looker.states()?.contains(.absent) == false)
             try place.exchange(place.locks, other)
         }
     }
@@ -129,7 +129,7 @@ import Testing
 /// A thread that looks until it finds another directory.
 private final class Looker: @unchecked Sendable {
     // @unchecked: `found` is the thread's until it signals.
-    private var found: [Sighting] = []
+    private var found: [LockFileState] = []
     private let isDone = DispatchSemaphore(value: 0)
 
     init(at file: LockFile) {
@@ -137,8 +137,8 @@ private final class Looker: @unchecked Sendable {
         Thread.detachNewThread {
             let deadline = ContinuousClock.now + .seconds(10)
             repeat {
-                let sighting = file.look()
-                if sighting != self.found.last { self.found.append(sighting) }
+                let state = file.look()
+                if state != self.found.last { self.found.append(state) }
                 isLooking.signal()
             } while self.found.last != .parentChanged && ContinuousClock.now < deadline
             self.isDone.signal()
@@ -147,7 +147,7 @@ private final class Looker: @unchecked Sendable {
     }
 
     /// What it saw, in turn; nil where it does not come to an end.
-    func sightings() -> [Sighting]? {
+    func states() -> [LockFileState]? {
         isDone.wait(timeout: .now() + 20) == .success ? found : nil
     }
 }

@@ -71,8 +71,8 @@ final class WatchedPlace {
     }
 
     /// Waits for the report that these are the sightings now.
-    func expect(_ sightings: Sighting..., within timeout: TimeInterval = 10) throws {
-        try expect(.looked(sightings), within: timeout)
+    func expect(_ states: LockFileState..., within timeout: TimeInterval = 10) throws {
+        try expect(.looked(states), within: timeout)
     }
 
     func expect(_ report: LockFileWatch.Report, within timeout: TimeInterval = 10) throws {

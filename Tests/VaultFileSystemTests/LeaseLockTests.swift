@@ -46,28 +46,29 @@ import VaultStore
         func set(hasEnded: Bool, end: LeaseEnd? = nil) { state.withLock { $0 = (end, hasEnded) } }
     }
 
-    /// One vault with a locker.
+    /// One vault with a lock controller.
     private final class Setup {
         let vault: MountedVault
         let place: LockPlace
         let lease: Lease
-        let locker: Locker
+        let controller: LockController
         private let receipts: Monitor<[LockReceipt]>
 
-        /// - Parameter whenToLock: called by the locker's thread, before a grace.
+        /// - Parameter whenToLock: called by the lock controller's thread, before a grace.
         init(
-            _ policy: LockPolicy = .refuse, lease: Lease = Lease(), storePatience: Int = 10_000, grace: Int = 0,
+            _ policy: LockPolicy = .refuse, lease: Lease = Lease(), storeTimeoutMilliseconds: Int = 10_000,
+            grace: Int = 0,
             whenToLock: @escaping @Sendable () -> Void = {}
         ) throws {
             place = try LockPlace()
             self.lease = lease
             var options = LockOptions(
                 lockFiles: [try LockFile(path: place.file)], policy: policy, graceMilliseconds: grace)
-            options.storePatience = storePatience
+            options.storeTimeoutMilliseconds = storeTimeoutMilliseconds
             vault = try MountedVault(lock: options)
             let receipts = Monitor<[LockReceipt]>([])
             self.receipts = receipts
-            locker = Locker(
+            controller = LockController(
                 fileSystem: vault.system, options: options, lease: lease, caches: Caches(),
                 logger: Logger(label: "test")
             ) { event in
@@ -77,48 +78,48 @@ import VaultStore
                 default: break
                 }
             }
-            try locker.start()
+            try controller.start()
         }
 
-        deinit { locker.stop() }
+        deinit { controller.stop() }
 
         func nextLock() throws -> LockReceipt {
             let next = receipts.wait(until: monotonicDeadline(in: 20)) { $0.isEmpty ? nil : $0.removeFirst() }
             return try #require(next)
         }
 
-        func unlock(_ key: Locker.SecretSource? = nil) throws -> Result<Bool, UnlockRefusal> {
+        func unlock(_ key: LockController.SecretSource? = nil) throws -> Result<Bool, UnlockRefusal> {
             let answer = Monitor<Result<Bool, UnlockRefusal>?>(nil)
-            locker.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
+            controller.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
             return try #require(answer.wait(until: monotonicDeadline(in: 20)) { $0 })
         }
 
         func expire() throws -> LockReceipt {
             lease.set(hasEnded: true)
-            locker.poke()
+            controller.poke()
             return try nextLock()
         }
     }
 
     @Test("A lock that is asked for does not wait for a store that does not answer a look at the lease")
     func silentStore() throws {
-        let setup = try Setup(storePatience: 60_000)
+        let setup = try Setup(storeTimeoutMilliseconds: 60_000)
         setup.lease.isSilent.update { $0 = true }
         defer { setup.lease.isSilent.update { $0 = false } }
-        setup.locker.lock(.command)
+        setup.controller.lock(.command)
         #expect(try setup.nextLock().reasons == [.command])
         #expect(setup.vault.system.gate.state == .locked)
     }
 
     @Test("Nor does it where the look has begun, and it knows by itself what it is locked for")
     func silentSince() throws {
-        let setup = try Setup(storePatience: 60_000)
+        let setup = try Setup(storeTimeoutMilliseconds: 60_000)
         setup.lease.isSilent.update { $0 = true }
         defer { setup.lease.isSilent.update { $0 = false } }
         let before = setup.lease.looks.access { $0 }
-        setup.locker.poke()
+        setup.controller.poke()
         setup.lease.looks.wait { $0 > before ? () : nil }
-        setup.locker.lock(.command)
+        setup.controller.lock(.command)
         #expect(try setup.nextLock().reasons == [.command])
     }
 
@@ -127,21 +128,21 @@ import VaultStore
         arguments: [100, 60_000])
     func silentGrace(grace: Int) throws {
         let lease = Lease()
-        let locker = Mutex<Locker?>(nil)
-        let setup = try Setup(lease: lease, storePatience: 60_000, grace: grace) {
+        let controller = Mutex<LockController?>(nil)
+        let setup = try Setup(lease: lease, storeTimeoutMilliseconds: 60_000, grace: grace) {
             lease.isSilent.update { $0 = true }
-            locker.withLock { $0 }?.poke()
+            controller.withLock { $0 }?.poke()
         }
         defer {
             lease.isSilent.update { $0 = false }
-            locker.withLock { $0 = nil }
+            controller.withLock { $0 = nil }
         }
-        locker.withLock { $0 = setup.locker }
+        controller.withLock { $0 = setup.controller }
         let (system, vault) = (setup.vault.system, setup.vault)
         let file = try vault.file("f", pattern(5000)).id
         let handle = try system.open(file, flags: O_RDWR, for: vault.caller, workspace: vault.workspace)
         let before = lease.looks.access { $0 }
-        setup.locker.lock(.command)
+        setup.controller.lock(.command)
         lease.looks.wait { $0 > before ? () : nil }
         if grace > 1000 { system.release(handle) }
         let receipt = try setup.nextLock()
@@ -152,11 +153,11 @@ import VaultStore
     @Test("A lock that is asked for while a secret is tried is not overtaken by the unlock")
     func lockWhileUnlocking() throws {
         let setup = try Setup(.forget)
-        setup.locker.lock(.command)
+        setup.controller.lock(.command)
         _ = try setup.nextLock()
-        let (locker, masterKey) = (setup.locker, setup.vault.masterKey)
+        let (controller, masterKey) = (setup.controller, setup.vault.masterKey)
         let outcome = try setup.unlock { () throws(UnlockRefusal) in
-            locker.lock(.command)
+            controller.lock(.command)
             return UnlockSecret(masterKey)
         }
         #expect(outcome == .failure(.failed("a lock was asked for meanwhile")))
@@ -176,7 +177,7 @@ import VaultStore
             #expect(receipt.reasons == [.expired] && receipt.policy == .forget)
             #expect(system.store.keyRing.presentClasses == [])
             #expect(system.store.keyRing.configurationKey.isForgotten)
-            #expect(setup.locker.status().reasons == [.expired])
+            #expect(setup.controller.status().reasons == [.expired])
             expect(Errno(rawValue: EKEYEXPIRED)) { _ = try vault.read(handle) }
             expect(Errno(rawValue: EKEYEXPIRED)) { _ = try system.lookUp(ascii("f"), in: .root) }
 
@@ -192,7 +193,7 @@ import VaultStore
             #expect(outcome == .success(false))
             #expect(try vault.read(handle) == pattern(5000))
             #expect(!system.store.keyRing.configurationKey.isForgotten)
-            _ = setup.locker.lockAndWait()
+            _ = setup.controller.lockAndWait()
             expect(Errno(rawValue: ENOKEY)) { _ = try vault.read(handle) }
             system.release(handle)
         }
@@ -202,7 +203,7 @@ import VaultStore
     func expiresWhileLocked() throws {
         let setup = try Setup()
         try setup.place.create()
-        setup.locker.poke()
+        setup.controller.poke()
         #expect(try setup.nextLock().policy == .refuse)
         expect(Errno(rawValue: ENOKEY)) { _ = try setup.vault.system.lookUp(ascii("f"), in: .root) }
         #expect(!setup.vault.keyRing.configurationKey.isForgotten)
@@ -210,7 +211,7 @@ import VaultStore
         #expect(Set(receipt.reasons) == [.expired, .lockFile] && receipt.policy == .forget)
         #expect(setup.vault.keyRing.presentClasses == [])
         try setup.place.remove()
-        setup.locker.poke()
+        setup.controller.poke()
         #expect(try setup.unlock() == .failure(.secretNeeded))
         #expect(setup.vault.system.gate.state == .locked)
         expect(Errno(rawValue: EKEYEXPIRED)) { _ = try setup.vault.system.lookUp(ascii("f"), in: .root) }
@@ -232,7 +233,7 @@ import VaultStore
         try system.setAttribute(.root, name, value: ascii("none"), flags: 0)
         let listing = try system.openDirectory(.root)
         if isLockedBefore {
-            setup.locker.lockAndWait()
+            setup.controller.lockAndWait()
             for (_, handle) in files { #expect(try vault.read(handle) == pattern(5000)) }
             _ = try setup.nextLock()
         }
@@ -260,7 +261,7 @@ import VaultStore
             system.release(handle)
         }
         // A lock without an end leaves again what it left.
-        setup.locker.lockAndWait()
+        setup.controller.lockAndWait()
         #expect(try vault.content("none") == pattern(5000))
     }
 
@@ -272,7 +273,7 @@ import VaultStore
         lease.set(
             hasEnded: false, end: LeaseEnd(wall: isWall ? wall : wall + far, boot: isWall ? boot + far : boot))
         let setup = try Setup(lease: lease)
-        #expect(setup.locker.status().leaseEnds != nil)
+        #expect(setup.controller.status().leaseEnds != nil)
         // Looked at once, at the start; the next look is the timer's.
         lease.set(hasEnded: true, end: lease.end)
         #expect(try setup.nextLock().reasons == [.expired])
@@ -282,9 +283,9 @@ import VaultStore
     func notes() throws {
         let setup = try Setup()
         #expect(setup.lease.notes.load(ordering: .sequentiallyConsistent) == 0)
-        setup.locker.lockAndWait()
+        setup.controller.lockAndWait()
         #expect(setup.lease.notes.load(ordering: .sequentiallyConsistent) == 1)
-        setup.locker.stop()
+        setup.controller.stop()
         #expect(setup.lease.notes.load(ordering: .sequentiallyConsistent) == 2)
 
         let gate = LockGate()
@@ -299,7 +300,7 @@ import VaultStore
     }
 }
 
-extension Locker {
+extension LockController {
     /// As `vaultfs lock`.
     @discardableResult
     fileprivate func lockAndWait() -> Bool {

@@ -57,14 +57,14 @@ import VaultStore
         let file = try LockFile(path: place.file)
         let gate = LockGate(LockOptions(lockFiles: [file], graceMilliseconds: grace))
         let told = Atomic<Int>(0)
-        let signs = try #require(gate.signs)
-        signs.whenSeen { told.add(1, ordering: .relaxed) }
+        let lockFileChecks = try #require(gate.lockFileChecks)
+        lockFileChecks.whenSeen { told.add(1, ordering: .relaxed) }
         #expect(gate.isUnlocked())
         try place.create()
         for _ in 0..<3 { #expect(gate.isUnlocked() == (grace > 0)) }
         #expect(told.load(ordering: .relaxed) == 1)
-        // The locker has looked: the next sighting is news again.
-        _ = signs.sightings()
+        // The lock controller has looked: the next sighting is news again.
+        _ = lockFileChecks.states()
         _ = gate.isUnlocked()
         #expect(told.load(ordering: .relaxed) == 2)
         try place.remove()

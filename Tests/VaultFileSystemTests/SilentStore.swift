@@ -8,7 +8,7 @@ import VaultCrypto
 @testable import Locking
 @testable import VaultFileSystem
 
-/// A vault with a locker that waits a second for what the store does not answer. On a busy machine what does may take
+/// A vault with a lock controller that waits a second for what the store does not answer. On a busy machine what does may take
 /// longer, too: then a receipt that was to be complete is followed by another.
 final class SilentStore {
     /// What a test does in the middle of something, once.
@@ -33,7 +33,7 @@ final class SilentStore {
         }
     }
 
-    /// What the locker's thread does when it has locked.
+    /// What the lock controller's thread does when it has locked.
     private final class Announcements: Sendable {
         let receipts = Monitor<[LockReceipt]>([])
         let whenLocked = Hook(nil)
@@ -41,20 +41,20 @@ final class SilentStore {
 
     let vault: MountedVault
     let caches = Caches()
-    let locker: Locker
+    let controller: LockController
     private let place: LockPlace
     private let announcements = Announcements()
     /// Who wants a secret, each time anew.
-    private let wanted = Monitor<[@Sendable (@escaping Locker.SecretSource) -> Void]>([])
+    private let wanted = Monitor<[@Sendable (@escaping LockController.SecretSource) -> Void]>([])
 
     /// - Parameter patience: milliseconds.
     init(_ policy: LockPolicy, patience: Int = 1000) throws {
         let place = try LockPlace()
         self.place = place
         var options = LockOptions(lockFiles: [try LockFile(path: place.file)], policy: policy)
-        options.storePatience = patience
+        options.storeTimeoutMilliseconds = patience
         vault = try MountedVault(lock: options)
-        locker = Locker(
+        controller = LockController(
             fileSystem: vault.system, options: options, caches: caches, logger: Logger(label: "test"),
             secretWanted: { [wanted] give in wanted.update { $0.append(give) } },
             announce: { [announcements] event in
@@ -62,10 +62,10 @@ final class SilentStore {
                 announcements.receipts.update { $0.append(receipt) }
                 if receipt.complete { announcements.whenLocked.withLock { $0.take() }?() }
             })
-        try locker.start()
+        try controller.start()
     }
 
-    deinit { locker.stop() }
+    deinit { controller.stop() }
 
     /// The next receipt that was announced.
     func next() throws -> LockReceipt {
@@ -83,56 +83,56 @@ final class SilentStore {
 
     /// Locks, and waits until all is purged.
     func lockWholly() throws {
-        locker.lock(.command)
+        controller.lock(.command)
         _ = try nextComplete()
     }
 
     /// Has a lock file come.
     func createLockFile() throws {
         try place.create()
-        locker.poke()
+        controller.poke()
     }
 
     /// And go.
     func removeLockFile() throws {
         try place.remove()
-        locker.poke()
+        controller.poke()
     }
 
-    /// How often a secret was wanted. What was asked of the locker before is done then.
+    /// How often a secret was wanted. What was asked of the lock controller before is done then.
     func timesWanted() throws -> Int {
         _ = try unlock().awaited()
         return wanted.access { $0.count }
     }
 
     /// Gives a secret when one is wanted for the `count`th time.
-    func give(_ count: Int, _ key: @escaping Locker.SecretSource) throws {
+    func give(_ count: Int, _ key: @escaping LockController.SecretSource) throws {
         let last = wanted.wait(until: monotonicDeadline(in: 20)) { $0.count == count ? $0.last : nil }
         let give = try #require(last)
         give(key)
     }
 
-    /// Called by the locker's thread when it has locked the next time, and purged all.
+    /// Called by the lock controller's thread when it has locked the next time, and purged all.
     func whenLocked(_ body: @escaping @Sendable () -> Void) {
         announcements.whenLocked.withLock { $0 = body }
     }
 
     /// The right secret.
-    var key: Locker.SecretSource {
+    var key: LockController.SecretSource {
         { [masterKey = vault.masterKey] () throws(UnlockRefusal) in UnlockSecret(masterKey) }
     }
 
     /// What `unlock` is answered, when it is.
-    func unlock(_ key: Locker.SecretSource? = nil) -> Monitor<Result<Bool, UnlockRefusal>?> {
+    func unlock(_ key: LockController.SecretSource? = nil) -> Monitor<Result<Bool, UnlockRefusal>?> {
         let answer = Monitor<Result<Bool, UnlockRefusal>?>(nil)
-        locker.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
+        controller.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
         return answer
     }
 
     /// What `lock` is answered.
     func lock() throws -> (receipt: LockReceipt, already: Bool) {
         let answer = Monitor<(LockReceipt, Bool)?>(nil)
-        locker.lock(.command) { receipt, already in answer.update { $0 = (receipt, already) } }
+        controller.lock(.command) { receipt, already in answer.update { $0 = (receipt, already) } }
         let (receipt, already) = try answer.awaited()
         return (receipt, already)
     }

@@ -19,9 +19,9 @@ import Testing
         let gate = setup.vault.system.gate
         try setup.vault.file("file", [1, 2, 3])
         _ = try setup.vault.content("file")
-        let passage = gate.register()
-        gate.enter(passage)
-        setup.locker.lock(.command)
+        let inFlight = gate.register()
+        gate.enter(inFlight)
+        setup.controller.lock(.command)
         let first = try setup.next()
         #expect(!first.complete)
         #expect(first.unpurged.first?.hasPrefix("what 1 requests will have read") == true, "\(first.unpurged)")
@@ -30,10 +30,10 @@ import Testing
         #expect(setup.vault.system.cache.usedSize == 0)
         expect(Errno(rawValue: ENOKEY)) { _ = try setup.vault.content("file") }
         #expect(setup.vault.system.presentKeys.count == 4)
-        gate.leave(passage)
+        gate.leave(inFlight)
         let second = try setup.nextComplete()
         #expect(setup.vault.system.presentKeys.count == (policy == .forget ? 2 : 4))
-        #expect(setup.locker.status().lastReceipt == second)
+        #expect(setup.controller.status().lastReceipt == second)
     }
 
     @Test("A file that is being opened, and does not answer, keeps no lock waiting")
@@ -58,14 +58,14 @@ import Testing
     func pages() throws {
         let setup = try SilentStore(.refuse)
         setup.caches.isHeld.update { $0 = true }
-        setup.locker.lock(.command)
+        setup.controller.lock(.command)
         let first = try setup.next()
         #expect(!first.complete)
         #expect(first.unpurged.contains { $0.hasPrefix("pages of open files") }, "\(first.unpurged)")
         #expect(setup.vault.system.gate.state == .locked)
         setup.caches.isHeld.update { $0 = false }
         let unlocked = Monitor(false)
-        setup.locker.unlock(reply: { _ in unlocked.update { $0 = true } })
+        setup.controller.unlock(reply: { _ in unlocked.update { $0 = true } })
         #expect(unlocked.wait(until: monotonicDeadline(in: 20)) { $0 ? () : nil } != nil)
         #expect(setup.vault.system.gate.state == .unlocked)
     }
@@ -73,7 +73,7 @@ import Testing
     @Test("A lock that meets no such request is complete, and says nothing")
     func answering() throws {
         let setup = try SilentStore(.forget, patience: 20_000)
-        setup.locker.lock(.command)
+        setup.controller.lock(.command)
         let receipt = try setup.next()
         #expect(receipt.complete && receipt.unpurged.isEmpty)
         #expect(

@@ -18,7 +18,7 @@ import VaultCrypto
         let (receipt, already) = try setup.lock()
         #expect(already && !receipt.complete)
         #expect(receipt.unpurged.count == 1 && receipt.unpurged.first?.hasPrefix(Self.unended) == true)
-        #expect(setup.locker.status().lastReceipt == receipt)
+        #expect(setup.controller.status().lastReceipt == receipt)
         guard case .failure(.failed) = try setup.unlock(setup.key).awaited() else {
             Issue.record("another unlock was let in")
             return
@@ -79,17 +79,17 @@ import VaultCrypto
         let isSilent = Monitor(true)
         defer { isSilent.update { $0 = false } }
         let (unlock, lock) = (Monitor<Result<Bool, UnlockRefusal>?>(nil), Monitor<LockReceipt?>(nil))
-        setup.whenLocked { [locker = setup.locker, key = setup.key] in
-            locker.unlock {
+        setup.whenLocked { [controller = setup.controller, key = setup.key] in
+            controller.unlock {
                 () throws(UnlockRefusal) in
                 isSilent.wait { $0 ? nil : () }
                 return try key()
             } reply: { outcome in
                 unlock.update { $0 = outcome }
             }
-            locker.lock(.command) { receipt, _ in lock.update { $0 = receipt } }
+            controller.lock(.command) { receipt, _ in lock.update { $0 = receipt } }
         }
-        setup.locker.lock(.command)
+        setup.controller.lock(.command)
         let receipt = try lock.awaited()
         #expect(receipt.unpurged.first?.hasPrefix(Self.unended) == true)
         #expect(try unlock.awaited() == .failure(Self.overtaken))
@@ -133,7 +133,7 @@ import VaultCrypto
         try setup.give(1) { () throws(UnlockRefusal) in throw refusal }
         #expect(try setup.timesWanted() == 1)
         for _ in 0..<2 {
-            setup.locker.lockAgainLater()
+            setup.controller.lockAgainLater()
             _ = try setup.next()
             #expect(try setup.timesWanted() == times)
         }
@@ -153,11 +153,11 @@ import VaultCrypto
     private func unpurgedWhileWiping() throws -> [String] {
         let setup = try SilentStore(.forget)
         let gate = setup.vault.system.gate
-        let passage = gate.register()
-        defer { gate.leave(passage) }
+        let inFlight = gate.register()
+        defer { gate.leave(inFlight) }
         // Comes after the lock has waited for requests, and is waited for before keys go.
-        setup.caches.whenWiping.withLock { $0 = { gate.enter(passage) } }
-        setup.locker.lock(.command)
+        setup.caches.whenWiping.withLock { $0 = { gate.enter(inFlight) } }
+        setup.controller.lock(.command)
         let first = try setup.next()
         guard first.unpurged.count == 1 else { return first.unpurged }
         for _ in 0..<2 {
@@ -166,7 +166,7 @@ import VaultCrypto
                     == .failure(.failed("the vault's store does not answer: its keys are still being wiped")))
             #expect(gate.state == .locked)
         }
-        gate.leave(passage)
+        gate.leave(inFlight)
         _ = try setup.nextComplete()
         #expect(setup.vault.system.presentKeys == ["until-first-unlock", "none"])
         #expect(try setup.unlock(setup.key).awaited() == .success(false))

@@ -56,7 +56,7 @@ package final class LockFile: @unchecked Sendable {
     /// later still, and finds another one. The other way round, a directory replaced between the two looks would pass
     /// for an unlocked one. What no two calls can see is a directory taken away before the first and put back before
     /// the second; every look after that finds the lock file.
-    package func look() -> Sighting {
+    package func look() -> LockFileState {
         var status = stat()
         guard Self.retrying({ fstatat(AT_FDCWD, cPath, &status, AT_SYMLINK_NOFOLLOW) }) == -1 else { return .present }
         let failure = errno
@@ -88,8 +88,8 @@ package final class LockFile: @unchecked Sendable {
     }
 
     /// What a sighting means, for people.
-    package func describe(_ sighting: Sighting) -> String {
-        switch sighting {
+    package func describe(_ state: LockFileState) -> String {
+        switch state {
         case .absent: "no lock file \(path.string)"
         case .present: "lock file \(path.string) exists"
         case .parentChanged: "directory \(directory.string) of the lock file is gone or was replaced"

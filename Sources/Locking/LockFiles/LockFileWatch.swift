@@ -8,13 +8,13 @@ package import SystemPackage
 package final class LockFileWatch: Sendable {
     package enum Report: Equatable, Sendable {
         /// What a look at each file gave, in their order.
-        case looked([Sighting])
+        case looked([LockFileState])
         /// The watch has ended, and sees nothing any more: hold it for locked. A new one may be started.
         case failed(Errno)
 
         package var isLocked: Bool {
             switch self {
-            case .looked(let sightings): sightings.contains(where: \.isLocked)
+            case .looked(let states): states.contains(where: \.isLocked)
             case .failed: true
             }
         }

@@ -25,7 +25,7 @@ struct WatchLoop: ~Copyable {
     private let mountTable: Int32
     /// Whether all changes give an event.
     private var isComplete = false
-    private var reported: [Sighting]?
+    private var reported: [LockFileState]?
 
     init(
         files: [LockFile], system: WatchSystem, waker: WatchWaker,
@@ -69,11 +69,11 @@ struct WatchLoop: ~Copyable {
     /// - Returns: whether it is another answer than the one reported last.
     @discardableResult
     private mutating func look(reportsAnyway: Bool) -> Bool {
-        let sightings = files.map { $0.look() }
-        let isChanged = sightings != reported
+        let states = files.map { $0.look() }
+        let isChanged = states != reported
         if isChanged || reportsAnyway {
-            reported = sightings
-            onChange(.looked(sightings))
+            reported = states
+            onChange(.looked(states))
         }
         return isChanged
     }

@@ -27,9 +27,9 @@ enum DaemonLaunch {
     /// A mount on which everything is refused looks broken, unless somebody says why.
     private static func report(_ request: MountRequest) {
         for file in request.lock.lockFiles {
-            let sighting = file.look()
-            if sighting.isLocked {
-                Console.report("\(request.mountpoint.shown) is locked: \(file.describe(sighting))")
+            let state = file.look()
+            if state.isLocked {
+                Console.report("\(request.mountpoint.shown) is locked: \(file.describe(state))")
             }
         }
     }

@@ -4,17 +4,17 @@ internal import Synchronization
 internal import SystemPackage
 internal import VaultFileSystem
 
-/// Has a locker told when lock files come or go. A watch that has failed locks, and is made anew at the next unlock. Any
+/// Has a lock controller told when lock files come or go. A watch that has failed locks, and is made anew at the next unlock. Any
 /// thread.
 final class LockWatch: Sendable {
     private let files: [LockFile]
-    private let locker: Locker
+    private let controller: LockController
     private let watch = Mutex<LockFileWatch?>(nil)
     private let hasFailed = Atomic<Bool>(true)
 
-    init(_ files: [LockFile], _ locker: Locker) {
+    init(_ files: [LockFile], _ controller: LockController) {
         self.files = files
-        self.locker = locker
+        self.controller = controller
         renew()
     }
 
@@ -44,14 +44,14 @@ final class LockWatch: Sendable {
 
     private func take(_ report: LockFileWatch.Report) {
         switch report {
-        case .looked: locker.poke()
+        case .looked: controller.poke()
         case .failed(let errno): fail("\(errno)")
         }
     }
 
     private func fail(_ reason: String) {
         hasFailed.store(true, ordering: .sequentiallyConsistent)
-        locker.watchFailed(reason)
+        controller.watchFailed(reason)
     }
 
     private func swap(_ old: inout LockFileWatch?, _ new: LockFileWatch?) -> LockFileWatch? {

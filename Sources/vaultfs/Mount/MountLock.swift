@@ -14,7 +14,7 @@ internal import VaultStore
 
 /// The lock of one mount as the daemon drives it: lock files and signals in, events out, secrets checked. Any thread.
 final class MountLock: Sendable {
-    private let locker: Locker
+    private let controller: LockController
     private let announcer: MountAnnouncer
     /// Nil where there are no lock files, before it is made and after the stop.
     private let watch: Monitor<LockWatch?>
@@ -35,7 +35,7 @@ final class MountLock: Sendable {
         self.ahead = ahead
         let watch = Monitor<LockWatch?>(nil)
         self.watch = watch
-        let locker = Locker(
+        let controller = LockController(
             fileSystem: contents.fileSystem, options: request.lock, lease: contents.lease, caches: caches,
             logger: logger,
             secretWanted: { give in
@@ -47,11 +47,11 @@ final class MountLock: Sendable {
                     watch.access { $0 }?.refresh()
                 }
             })
-        self.locker = locker
-        try locker.start()
+        self.controller = controller
+        try controller.start()
         if request.lock.lockFiles.isEmpty { return }
         // It reports in any case what there is when it starts.
-        let started = LockWatch(request.lock.lockFiles, locker)
+        let started = LockWatch(request.lock.lockFiles, controller)
         watch.update { $0 = started }
     }
 
@@ -59,17 +59,17 @@ final class MountLock: Sendable {
     func stop() {
         watch.update { $0.take() }?.stop()
         ahead?.stop()
-        locker.stop()
+        controller.stop()
     }
 
     func lock(_ reason: LockReason) {
-        locker.lock(reason)
+        controller.lock(reason)
     }
 
     /// As `vaultfs unlock` without a secret; what stands against it is logged.
     func unlock() {
         let (logger, watch) = (logger, watch)
-        locker.unlock(secret: nil) { outcome in
+        controller.unlock(secret: nil) { outcome in
             watch.access { $0 }?.renew()
             if case .failure(let refusal) = outcome { logger.notice("not unlocked: \(refusal.failure.message)") }
         }
@@ -77,20 +77,20 @@ final class MountLock: Sendable {
 
     /// Answers `lock`.
     func lock(reply: @escaping @Sendable (ControlResponse) -> Void) {
-        let isDone = locker.lock(.command) { receipt, already in
+        let isDone = controller.lock(.command) { receipt, already in
             reply(.locked(receipt: JSONValue(encoding: receipt) ?? .object([:]), already: already))
         }
-        if !isDone { reply(.error(ControlFailure(.failed, Locker.stopped))) }
+        if !isDone { reply(.error(ControlFailure(.failed, LockController.stopped))) }
     }
 
     /// Answers `unlock`.
     func unlock(_ secret: SlotSecret?, reply: @escaping @Sendable (ControlResponse) -> Void) {
         let (unlockSecret, watch) = (contents.unlockSecret, watch)
-        var source: Locker.SecretSource?
+        var source: LockController.SecretSource?
         if let secret {
             source = { () throws(UnlockRefusal) in try unlockSecret(secret) }
         }
-        locker.unlock(secret: source) { outcome in
+        controller.unlock(secret: source) { outcome in
             watch.access { $0 }?.renew()
             switch outcome {
             case .success(let already): reply(.unlocked(already: already))
@@ -99,7 +99,7 @@ final class MountLock: Sendable {
         }
     }
 
-    func status() -> LockStatus { locker.status() }
+    func status() -> LockStatus { controller.status() }
 }
 
 extension UnlockRefusal {

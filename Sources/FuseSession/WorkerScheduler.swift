@@ -7,7 +7,7 @@ internal import Synchronization
 /// Of several that wait at /dev/fuse the kernel wakes another one for each request. Where there is only one program, which
 /// waits for its answer, that brings nothing but a wake on another core. So one worker serves it alone and the others
 /// rest, until more programs ask, or it takes long.
-final class WorkerCrew: Sendable {
+final class WorkerScheduler: Sendable {
     /// How often is looked whether the one is stuck in a request while others wait: nanoseconds.
     private static let watchInterval: Int64 = 1_000_000
     /// Looks without a request after which no more are made until one comes.
@@ -24,19 +24,19 @@ final class WorkerCrew: Sendable {
     /// How often one has begun to serve alone.
     let followed = Atomic<UInt64>(0)
 
-    private static func number(_ bell: Semaphore) -> UInt {
-        UInt(bitPattern: Unmanaged.passUnretained(bell).toOpaque())
+    private static func number(_ wake: Semaphore) -> UInt {
+        UInt(bitPattern: Unmanaged.passUnretained(wake).toOpaque())
     }
 
     /// Whether the worker with this bell serves alone.
-    func isSole(_ bell: Semaphore) -> Bool {
-        sole.load(ordering: .sequentiallyConsistent) == Self.number(bell)
+    func isSole(_ wake: Semaphore) -> Bool {
+        sole.load(ordering: .sequentiallyConsistent) == Self.number(wake)
     }
 
     /// Has all others rest, as they come back. Not if one serves alone already.
-    func beginSole(_ bell: Semaphore) {
+    func beginSole(_ wake: Semaphore) {
         if isDismissed.load(ordering: .sequentiallyConsistent) { return }
-        if sole.compareExchange(expected: 0, desired: Self.number(bell), ordering: .sequentiallyConsistent).exchanged {
+        if sole.compareExchange(expected: 0, desired: Self.number(wake), ordering: .sequentiallyConsistent).exchanged {
             followed.count()
         }
     }
@@ -44,21 +44,21 @@ final class WorkerCrew: Sendable {
     /// Has all work again.
     func endSole() {
         sole.store(0, ordering: .sequentiallyConsistent)
-        let bells = resting.withLock { resting in
+        let waiting = resting.withLock { resting in
             defer { resting = [] }
             return resting
         }
-        for bell in bells { bell.post() }
+        for wake in waiting { wake.post() }
     }
 
     /// Rests while another worker serves alone: until there is none, or a signal comes. False where none does.
-    func restIfNotNeeded(_ bell: Semaphore) -> Bool {
+    func restIfNotNeeded(_ wake: Semaphore) -> Bool {
         let one = sole.load(ordering: .sequentiallyConsistent)
-        if one == 0 || one == Self.number(bell) { return false }
-        resting.withLock { $0.append(bell) }
+        if one == 0 || one == Self.number(wake) { return false }
+        resting.withLock { $0.append(wake) }
         // It may have ended just before.
-        if sole.load(ordering: .sequentiallyConsistent) != 0 { bell.wait() }
-        resting.withLock { resting in resting.removeAll { $0 === bell } }
+        if sole.load(ordering: .sequentiallyConsistent) != 0 { wake.wait() }
+        resting.withLock { resting in resting.removeAll { $0 === wake } }
         return true
     }
 

@@ -8,7 +8,7 @@ import Testing
 
 /// One worker that serves a program alone, on a real mount.
 @Suite(.serialized, .timeLimit(.minutes(20)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
-struct SoleWorkerTests {
+struct SingleWorkerTests {
     /// A request that is stuck in its worker until it is let go: the report of a damaged file.
     private final class Stuck: Sendable {
         let isIn = Monitor(false)

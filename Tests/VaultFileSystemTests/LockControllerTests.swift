@@ -15,7 +15,7 @@ import VaultStore
 @testable import VaultFileSystem
 
 /// What locks and what unlocks (Manual/Locking.md, "What unlocks"), with caches of no kernel.
-@Suite(.timeLimit(.minutes(20))) struct LockerTests {
+@Suite(.timeLimit(.minutes(20))) struct LockControllerTests {
     /// Notes what it is asked, and in which state.
     private final class Caches: KernelCaches {
         let calls = Monitor<[String]>([])
@@ -45,17 +45,17 @@ import VaultStore
         }
     }
 
-    /// One vault with a locker.
+    /// One vault with a lock controller.
     private final class Setup {
         let vault: MountedVault
         let place: LockPlace
-        let locker: Locker
+        let controller: LockController
         let caches = Caches()
         private let events: Monitor<[String]>
         /// Called at each event.
         let whenTold = Monitor<@Sendable (LockEvent) -> Void>({ _ in })
         /// Who wants a secret, each time anew.
-        let wanted = Monitor<[@Sendable (@escaping Locker.SecretSource) -> Void]>([])
+        let wanted = Monitor<[@Sendable (@escaping LockController.SecretSource) -> Void]>([])
 
         init(
             _ policy: LockPolicy = .refuse, idleMilliseconds: Int? = nil, isLocked: Bool = false
@@ -69,7 +69,7 @@ import VaultStore
             caches.gate.withLock { $0 = gate }
             let events = Monitor<[String]>([])
             self.events = events
-            locker = Locker(
+            controller = LockController(
                 fileSystem: vault.system, options: options, caches: caches, logger: Logger(label: "test"),
                 secretWanted: { [wanted] give in wanted.update { $0.append(give) } },
                 announce: { [whenTold] event in
@@ -80,10 +80,10 @@ import VaultStore
                     default: break
                     }
                 })
-            try locker.start()
+            try controller.start()
         }
 
-        deinit { locker.stop() }
+        deinit { controller.stop() }
 
         /// The next of the locks and unlocks that were not awaited yet.
         func next() -> String? {
@@ -92,14 +92,14 @@ import VaultStore
 
         func lock(_ reason: LockReason = .command) throws -> Bool {
             let answer = Monitor<Bool?>(nil)
-            locker.lock(reason) { _, already in answer.update { $0 = already } }
+            controller.lock(reason) { _, already in answer.update { $0 = already } }
             let given = answer.wait(until: monotonicDeadline(in: 20)) { $0 }
             return try #require(given as Bool?)
         }
 
-        func unlock(_ key: Locker.SecretSource? = nil) throws -> Result<Bool, UnlockRefusal> {
+        func unlock(_ key: LockController.SecretSource? = nil) throws -> Result<Bool, UnlockRefusal> {
             let answer = Monitor<Result<Bool, UnlockRefusal>?>(nil)
-            locker.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
+            controller.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
             let given = answer.wait(until: monotonicDeadline(in: 20)) { $0 }
             return try #require(given)
         }
@@ -115,12 +115,12 @@ import VaultStore
     func lockFile() throws {
         let setup = try Setup()
         try setup.place.create()
-        setup.locker.poke()
+        setup.controller.poke()
         #expect(setup.next() == "did-lock")
         #expect(isLockFileRefusal(try setup.unlock()))
         #expect(setup.state == .locked)
         try setup.place.remove()
-        setup.locker.poke()
+        setup.controller.poke()
         #expect(setup.next() == "did-unlock")
         #expect(setup.state == .unlocked)
     }
@@ -142,19 +142,19 @@ import VaultStore
         let setup = try Setup(.forget)
         let statuses = Monitor<[String]>([])
         setup.whenTold.update { whenTold in
-            whenTold = { [weak locker = setup.locker] event in
-                guard let status = locker?.status() else { return }
+            whenTold = { [weak controller = setup.controller] event in
+                guard let status = controller?.status() else { return }
                 let name = "\(event)".prefix { $0 != "(" }
                 statuses.update { $0.append("\(name) \(status.reasons) \(status.needsSecret)") }
             }
         }
-        let key: Locker.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
+        let key: LockController.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
             UnlockSecret(masterKey)
         }
         for isFile in [true, false] {
             if isFile {
                 try setup.place.create()
-                setup.locker.poke()
+                setup.controller.poke()
                 #expect(setup.next() == "did-lock")
                 try setup.place.remove()
             } else {
@@ -182,11 +182,11 @@ import VaultStore
         let system = setup.vault.system
         let handle = try system.open(file, flags: O_RDONLY, for: setup.vault.caller, workspace: setup.vault.workspace)
         try setup.place.create()
-        setup.locker.poke()
+        setup.controller.poke()
         #expect(setup.next() == "did-lock")
         #expect(system.store.keyRing.presentClasses == [.untilFirstUnlock, .none])
         #expect(!handle.file.hasKeys)
-        let key: Locker.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
+        let key: LockController.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
             UnlockSecret(masterKey)
         }
         #expect(isLockFileRefusal(try setup.unlock(key)))
@@ -201,11 +201,11 @@ import VaultStore
     @Test("A secret is wanted once, when nothing else is missing; it does not override what locks when it is there")
     func secretWanted() throws {
         let setup = try Setup(.forget)
-        let key: Locker.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
+        let key: LockController.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
             UnlockSecret(masterKey.subrange(0..<masterKey.count))
         }
         /// Whoever asks last, when it has been asked so often.
-        func asked(_ count: Int) throws -> @Sendable (@escaping Locker.SecretSource) -> Void {
+        func asked(_ count: Int) throws -> @Sendable (@escaping LockController.SecretSource) -> Void {
             // What was done before is settled when this is answered.
             _ = try setup.unlock()
             #expect(setup.wanted.access { $0.count } == count)
@@ -213,17 +213,17 @@ import VaultStore
         }
         func lockFileComesAndGoes() throws {
             try setup.place.create()
-            setup.locker.poke()
+            setup.controller.poke()
             try setup.place.remove()
-            setup.locker.poke()
+            setup.controller.poke()
         }
         try setup.place.create()
-        setup.locker.poke()
+        setup.controller.poke()
         #expect(setup.next() == "did-lock")
         _ = try setup.unlock()
         #expect(setup.wanted.access { $0.isEmpty })
         try setup.place.remove()
-        setup.locker.poke()
+        setup.controller.poke()
         // Where there is none it stays locked, and is not asked for again.
         try asked(1)({ () throws(UnlockRefusal) in throw .failed("none") })
         let give = try asked(1)
@@ -237,10 +237,10 @@ import VaultStore
         #expect(setup.next() == "did-unlock")
         // The next time that a lock file has locked it and gone.
         try setup.place.create()
-        setup.locker.poke()
+        setup.controller.poke()
         #expect(setup.next() == "did-lock")
         try setup.place.remove()
-        setup.locker.poke()
+        setup.controller.poke()
         try asked(2)(key)
         #expect(setup.next() == "did-unlock")
         // What comes too late does nothing.
@@ -255,7 +255,7 @@ import VaultStore
         let file = try vault.file("f", pattern(5000)).id
         let handle = try system.open(file, flags: O_RDONLY, for: vault.caller, workspace: vault.workspace)
         let listing = try system.openDirectory(.root)
-        let key: Locker.SecretSource = { [masterKey = vault.masterKey] () throws(UnlockRefusal) in
+        let key: LockController.SecretSource = { [masterKey = vault.masterKey] () throws(UnlockRefusal) in
             UnlockSecret(masterKey)
         }
         #expect(try setup.lock(.command) == false)
@@ -296,11 +296,11 @@ import VaultStore
     func severalReasons(_ reason: LockReason) throws {
         let setup = try Setup()
         try setup.place.create()
-        setup.locker.poke()
+        setup.controller.poke()
         #expect(setup.next() == "did-lock")
         #expect(try setup.lock(reason) == true)
         try setup.place.remove()
-        setup.locker.poke()
+        setup.controller.poke()
         // The lock is answered after a look at the lock files.
         #expect(try setup.lock(reason) == true)
         #expect(setup.state == .locked)
@@ -312,12 +312,12 @@ import VaultStore
     func directory() throws {
         let setup = try Setup()
         try setup.place.removeDirectory()
-        setup.locker.poke()
+        setup.controller.poke()
         #expect(setup.next() == "did-lock")
         try setup.place.makeDirectory()
-        setup.locker.poke()
+        setup.controller.poke()
         #expect(try setup.lock(.lockDirectory) == true)
-        #expect(setup.locker.status().reasons == [.lockDirectory])
+        #expect(setup.controller.status().reasons == [.lockDirectory])
         #expect(try setup.unlock() == .success(false))
         #expect(setup.vault.system.gate.isUnlocked())
     }
@@ -325,7 +325,7 @@ import VaultStore
     @Test("A watch that fails locks; an unlock takes what is there")
     func watchFailure() throws {
         let setup = try Setup()
-        setup.locker.watchFailed("no reason")
+        setup.controller.watchFailed("no reason")
         #expect(setup.next() == "did-lock")
         #expect(try setup.unlock() == .success(false))
     }
@@ -334,7 +334,7 @@ import VaultStore
     func idle() throws {
         let setup = try Setup(idleMilliseconds: 50)
         #expect(setup.next() == "did-lock")
-        #expect(setup.locker.status().lastReceipt?.reasons == [.idle])
+        #expect(setup.controller.status().lastReceipt?.reasons == [.idle])
     }
 
     @Test("A wrong secret is not followed by another at once; a key of another vault does not unlock")
@@ -371,7 +371,7 @@ import VaultStore
         #expect(setup.state == .locked)
         #expect(!setup.vault.system.gate.hasBeenUnlocked)
         try setup.place.remove()
-        setup.locker.poke()
+        setup.controller.poke()
         #expect(setup.next() == "did-lock")
         #expect(setup.next() == "did-unlock")
         _ = try setup.lock()
@@ -382,12 +382,12 @@ import VaultStore
     func stop() throws {
         let setup = try Setup()
         setup.caches.isHeld.update { $0 = true }
-        setup.locker.lock(.command)
+        setup.controller.lock(.command)
         setup.caches.calls.wait { $0.contains("inodes locking") ? () : nil }
         let stopped = Monitor(0)
         let threads = try (0..<2).map { _ in
-            try BackgroundThread { [locker = setup.locker] in
-                locker.stop()
+            try BackgroundThread { [controller = setup.controller] in
+                controller.stop()
                 stopped.update { $0 += 1 }
             }
         }

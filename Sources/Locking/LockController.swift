@@ -7,7 +7,7 @@ internal import SystemPackage
 
 /// Locks and unlocks one mount: gathers the triggers and works them off, one at a time, on a thread of its own, which
 /// holds no lock that a request needs. Any thread may call.
-package final class Locker: LockObserver, Sendable {
+package final class LockController: LockObserver, Sendable {
     /// With the receipt, and whether it was locked before.
     package typealias LockReply = @Sendable (LockReceipt, _ already: Bool) -> Void
     /// Whether it was not locked.
@@ -56,7 +56,7 @@ package final class Locker: LockObserver, Sendable {
     let fileSystem: any LockableFileSystem
     let options: LockOptions
     let lease: (any LeaseKeeper)?
-    let signs: LockSigns?
+    let lockFileChecks: LockFileChecks?
     let caches: any KernelCaches
     let logger: Logger
     private let secretWanted: SecretWanted?
@@ -64,7 +64,7 @@ package final class Locker: LockObserver, Sendable {
     let inbox = Monitor(Inbox())
     /// While a grace runs, which ends when nobody writes any more.
     let isInGrace = Atomic<Bool>(false)
-    /// What the locker began that waits for the vault's store still.
+    /// What the lock controller began that waits for the vault's store still.
     let storeWork = Monitor<[StoreUse]>([])
     /// Whether somebody waits until nothing does.
     let isToLockAgain = Atomic<Bool>(false)
@@ -91,7 +91,7 @@ package final class Locker: LockObserver, Sendable {
         self.caches = caches
         self.logger = logger
         self.announce = announce
-        signs = fileSystem.gate.signs
+        lockFileChecks = fileSystem.gate.lockFileChecks
         published = Mutex(
             LockStatus(
                 state: "\(fileSystem.gate.state)", reasons: [], since: UtcTime.now(), policy: options.policy,
@@ -105,14 +105,14 @@ package final class Locker: LockObserver, Sendable {
     /// Starts the thread. A vault that a lock file locks already is locked when this returns.
     /// - Throws: pthread_create(3)'s error.
     package func start() throws(StoreError) {
-        signs?.whenSeen { [weak self] in self?.poke() }
+        lockFileChecks?.whenSeen { [weak self] in self?.poke() }
         fileSystem.setLockObserver(self)
         if let lease {
             let timer = try LeaseTimer(changes: lease.changes) { [weak self] in self?.poke() }
             leaseTimer.withLock { $0 = timer }
             noteTimeLater()
         }
-        var loop = LockerLoop(self)
+        var loop = LockThread(self)
         loop.begin()
         let start = Mutex(loop)
         let made = try BackgroundThread {
@@ -137,7 +137,7 @@ package final class Locker: LockObserver, Sendable {
         }
     }
 
-    /// Has the locker look again when the lease ends; nil: no more.
+    /// Has the lock controller look again when the lease ends; nil: no more.
     func watchLease(until end: LeaseEnd?) {
         leaseTimer.withLock { $0?.set(end) }
     }
@@ -176,10 +176,10 @@ package final class Locker: LockObserver, Sendable {
     }
 
     /// Whether a lock waits that is not to be kept waiting.
-    var isToLock: Bool { hasSign || inbox.access { $0.asksToLock } }
+    var isToLock: Bool { hasLockFile || inbox.access { $0.asksToLock } }
 
     /// Whether a lock file says so.
-    var hasSign: Bool { signs?.files.contains { $0.look().isLocked } ?? false }
+    var hasLockFile: Bool { lockFileChecks?.files.contains { $0.look().isLocked } ?? false }
 
     /// The lock files cannot be watched any more: locks.
     package func watchFailed(_ reason: String) {
@@ -224,7 +224,7 @@ package final class Locker: LockObserver, Sendable {
     }
 }
 
-extension Locker {
+extension LockController {
     /// False where nobody would do it any more: it is not kept, nor is a secret in it.
     func post(_ job: Job) -> Bool {
         inbox.update { inbox in

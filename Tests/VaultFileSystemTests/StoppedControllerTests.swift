@@ -3,23 +3,24 @@ import Testing
 
 @testable import Locking
 
-/// A locker that was stopped, while the control socket is served still.
-@Suite(.timeLimit(.minutes(20))) struct StoppedLockerTests {
+/// A lock controller that was stopped, while the control socket is served still.
+@Suite(.timeLimit(.minutes(20))) struct StoppedControllerTests {
     private static let refusal = UnlockRefusal.failed("the vault is being unmounted")
 
     @Test("Who asks after the stop is told at once, and nothing of it is kept", arguments: [false, true])
     func asking(isLocked: Bool) throws {
         let setup = try SilentStore(.forget, patience: 20_000)
         if isLocked { try setup.lockWholly() }
-        setup.locker.stop()
+        setup.controller.stop()
         let receipt = Monitor<LockReceipt?>(nil)
-        let isAnswered = setup.locker.lock(.command) { last, already in receipt.update { $0 = already ? last : nil } }
+        let isAnswered = setup.controller.lock(.command) { last, already in receipt.update { $0 = already ? last : nil }
+        }
         #expect(isAnswered == isLocked)
-        #expect(receipt.access { $0 } == setup.locker.status().lastReceipt)
+        #expect(receipt.access { $0 } == setup.controller.status().lastReceipt)
         #expect(receipt.access { $0 != nil } == isLocked)
         #expect(setup.unlock(setup.key).access { $0 } == .failure(Self.refusal))
-        setup.locker.wantSecret()
+        setup.controller.wantSecret()
         try setup.give(1, setup.key)
-        #expect(setup.locker.inbox.access { $0.jobs.isEmpty })
+        #expect(setup.controller.inbox.access { $0.jobs.isEmpty })
     }
 }

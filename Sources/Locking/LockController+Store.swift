@@ -2,8 +2,8 @@ internal import FileSystem
 internal import LinuxSystem
 internal import Synchronization
 
-/// What a locker does that may wait for the vault's store: on other threads, and no longer than a lock may wait.
-extension Locker {
+/// What a lock controller does that may wait for the vault's store: on other threads, and no longer than a lock may wait.
+extension LockController {
     /// What of it goes on.
     enum StoreUse {
         /// Wipes keys, which are not to be those of an unlock that came meanwhile.
@@ -31,17 +31,17 @@ extension Locker {
     func bounded<Result: Sendable>(
         milliseconds: Int? = nil, as use: StoreUse = .other, _ body: @escaping @Sendable () -> Result
     ) -> Result? {
-        begin(as: use, body).wait(milliseconds: milliseconds ?? options.storePatience)
+        begin(as: use, body).wait(milliseconds: milliseconds ?? options.storeTimeoutMilliseconds)
     }
 
     /// The same for what no lock waits for.
     func boundedUnlessLocking<Result: Sendable>(_ body: @escaping @Sendable () -> Result) -> Result? {
-        begin(body).wait(milliseconds: options.storePatience, unless: asksToLock)
+        begin(body).wait(milliseconds: options.storeTimeoutMilliseconds, unless: asksToLock)
     }
 
     /// The same within a grace, which ends in so many milliseconds, or when nobody writes any more.
     func boundedInGrace<Result: Sendable>(milliseconds: Int, _ body: @escaping @Sendable () -> Result) -> Result? {
-        begin(body).wait(milliseconds: min(milliseconds, options.storePatience)) { [fileSystem] in
+        begin(body).wait(milliseconds: min(milliseconds, options.storeTimeoutMilliseconds)) { [fileSystem] in
             $0.isStopping || fileSystem.writingHandles == 0
         }
     }
@@ -53,7 +53,8 @@ extension Locker {
         let task = begin(as: .unlocking, body)
         if let result = task.wait(milliseconds: milliseconds, unless: asksToLock) { return result }
         let left = started + milliseconds - monotonicMilliseconds()
-        if let result = task.wait(milliseconds: min(left, options.storePatience), unless: { $0.isStopping }) {
+        if let result = task.wait(milliseconds: min(left, options.storeTimeoutMilliseconds), unless: { $0.isStopping })
+        {
             return result
         }
         task.abandon()
@@ -85,6 +86,6 @@ extension Locker {
 
     /// Whether a lock waits, of what is in the inbox.
     private func asksToLock(_ inbox: Inbox) -> Bool {
-        inbox.asksToLock || (inbox.isPoked && hasSign)
+        inbox.asksToLock || (inbox.isPoked && hasLockFile)
     }
 }

@@ -2,7 +2,7 @@ internal import FileSystem
 package import SystemPackage
 
 /// What a look at a lock file's path gave. Only `absent` means that it does not lock.
-package enum Sighting: Equatable, Sendable {
+package enum LockFileState: Equatable, Sendable {
     /// Nothing is there, and its directory is the one it was.
     case absent
     /// Something is there: a file, a directory, a link that leads nowhere.

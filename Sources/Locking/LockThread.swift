@@ -4,12 +4,12 @@ internal import LinuxSystem
 internal import Logging
 internal import Synchronization
 
-/// The loop of a `Locker`'s thread: what locks, what unlocks (Manual/Locking.md, "What locks", "What unlocks").
-struct LockerLoop {
-    let locker: Locker
+/// The loop of a `LockController`'s thread: what locks, what unlocks (Manual/Locking.md, "What locks", "What unlocks").
+struct LockThread {
+    let controller: LockController
     var reasons: Set<LockReason> = []
     var limiter = UnlockLimiter()
-    private var waiting: [Locker.LockReply] = []
+    private var waiting: [LockController.LockReply] = []
     var areKeysForgotten = false
     /// Also those that other locks leave.
     var areAllKeysForgotten = false
@@ -19,12 +19,12 @@ struct LockerLoop {
     private var isSecretUnused = false
     var receipt: LockReceipt
 
-    var gate: LockGate { locker.fileSystem.gate }
-    var needsSecret: Bool { areKeysForgotten && locker.fileSystem.needsSecret }
+    var gate: LockGate { controller.fileSystem.gate }
+    var needsSecret: Bool { areKeysForgotten && controller.fileSystem.needsSecret }
 
-    init(_ locker: Locker) {
-        self.locker = locker
-        receipt = LockReceipt(policy: locker.options.policy)
+    init(_ controller: LockController) {
+        self.controller = controller
+        receipt = LockReceipt(policy: controller.options.policy)
     }
 
     /// Before the first request: a vault may be locked when it is mounted.
@@ -36,13 +36,13 @@ struct LockerLoop {
         lock()
     }
 
-    /// Until the locker is stopped.
+    /// Until the lock controller is stopped.
     mutating func run() {
         while true {
             let inbox = take()
             look()
             if let failure = inbox.watchFailure {
-                locker.logger.error("lock files: \(failure): locked")
+                controller.logger.error("lock files: \(failure): locked")
                 reasons.insert(.lockDirectory)
             }
             if isIdle() { reasons.insert(.idle) }
@@ -58,13 +58,13 @@ struct LockerLoop {
             }
             watchLease()
             if inbox.isToNoteTime { noteTime() }
-            if inbox.isStopping && locker.endInbox() { return }
+            if inbox.isStopping && controller.endInbox() { return }
         }
     }
 
     /// Waits for something to do.
-    private func take() -> Locker.Inbox {
-        let take: (inout Locker.Inbox) -> Locker.Inbox? = { inbox in
+    private func take() -> LockController.Inbox {
+        let take: (inout LockController.Inbox) -> LockController.Inbox? = { inbox in
             guard
                 inbox.isStopping || inbox.isPoked || inbox.isToNoteTime || !inbox.jobs.isEmpty
                     || inbox.watchFailure != nil
@@ -75,13 +75,13 @@ struct LockerLoop {
             let end = inbox.jobs.firstIndex(where: \.isUnlock).map { $0 + 1 } ?? inbox.jobs.endIndex
             var taken = inbox
             taken.jobs = Array(inbox.jobs[..<end])
-            inbox = Locker.Inbox(jobs: Array(inbox.jobs[end...]), isStopping: inbox.isStopping)
+            inbox = LockController.Inbox(jobs: Array(inbox.jobs[end...]), isStopping: inbox.isStopping)
             return taken
         }
-        guard let idle = locker.options.idleMilliseconds, gate.state == .unlocked else {
-            return locker.inbox.wait(for: take)
+        guard let idle = controller.options.idleMilliseconds, gate.state == .unlocked else {
+            return controller.inbox.wait(for: take)
         }
-        return locker.inbox.wait(until: deadline(after: idle), for: take) ?? Locker.Inbox()
+        return controller.inbox.wait(until: deadline(after: idle), for: take) ?? LockController.Inbox()
     }
 
     /// CLOCK_MONOTONIC, so long after the last request.
@@ -91,27 +91,27 @@ struct LockerLoop {
     }
 
     private func isIdle() -> Bool {
-        guard let idle = locker.options.idleMilliseconds, gate.state == .unlocked else { return false }
+        guard let idle = controller.options.idleMilliseconds, gate.state == .unlocked else { return false }
         return monotonicMilliseconds() >= gate.lastActivityMilliseconds + idle
     }
 
     /// Brings the reasons up to what the lock files say. A directory that has gone stays a reason until an unlock takes
     /// what is there now for it.
     private mutating func look() {
-        let sightings = locker.signs?.sightings().filter { $0.sighting.isLocked } ?? []
+        let states = controller.lockFileChecks?.states().filter { $0.state.isLocked } ?? []
         reasons.remove(.lockFile)
-        for (_, sighting) in sightings {
-            reasons.insert(sighting == .parentChanged ? .lockDirectory : .lockFile)
+        for (_, state) in states {
+            reasons.insert(state == .parentChanged ? .lockDirectory : .lockFile)
         }
-        let seen = sightings.map { $0.file.describe($0.sighting) }
-        locker.publish { $0.seen = seen }
+        let seen = states.map { $0.file.describe($0.state) }
+        controller.publish { $0.seen = seen }
         publishReasons()
     }
 
     /// An end of the lease is a reason until a secret unlocks that opens a slot still.
     private mutating func checkLease(graceEnd: Int? = nil) {
-        if let lease = locker.lease, !reasons.contains(.expired), hasEnded(lease, graceEnd: graceEnd) {
-            locker.logger.notice("the slot that opened the vault has expired: locked")
+        if let lease = controller.lease, !reasons.contains(.expired), hasEnded(lease, graceEnd: graceEnd) {
+            controller.logger.notice("the slot that opened the vault has expired: locked")
             reasons.insert(.expired)
         }
         gate.setExpired(reasons.contains(.expired))
@@ -125,30 +125,30 @@ struct LockerLoop {
         if let graceEnd {
             // Once it is silent it is not asked at each sign again.
             hasEnded =
-                locker.isStoreSilent
+                controller.isStoreSilent
                 ? nil
-                : locker.boundedInGrace(milliseconds: graceEnd - monotonicMilliseconds()) { lease.hasEnded() }
+                : controller.boundedInGrace(milliseconds: graceEnd - monotonicMilliseconds()) { lease.hasEnded() }
         } else {
-            hasEnded = locker.boundedUnlessLocking { lease.hasEnded() }
+            hasEnded = controller.boundedUnlessLocking { lease.hasEnded() }
         }
         return hasEnded ?? lease.isOver
     }
 
     private func watchLease() {
-        guard let lease = locker.lease else { return }
+        guard let lease = controller.lease else { return }
         let end = lease.end
-        locker.watchLease(until: reasons.contains(.expired) ? nil : end)
-        locker.publish { $0.leaseEnds = end.map { UtcTime.text(secondsSinceEpoch: $0.wall / 1000) } }
+        controller.watchLease(until: reasons.contains(.expired) ? nil : end)
+        controller.publish { $0.leaseEnds = end.map { UtcTime.text(secondsSinceEpoch: $0.wall / 1000) } }
     }
 
     private func noteTime() {
         if gate.state == .unlocked {
-            _ = locker.boundedUnlessLocking { [locker] in locker.lease?.noteTime() }
+            _ = controller.boundedUnlessLocking { [controller] in controller.lease?.noteTime() }
         }
-        locker.noteTimeLater()
+        controller.noteTimeLater()
     }
 
-    private mutating func work(_ job: Locker.Job) {
+    private mutating func work(_ job: LockController.Job) {
         switch job {
         case .lock(let reason, let reply):
             reasons.insert(reason)
@@ -166,13 +166,13 @@ struct LockerLoop {
             settle()
             guard reasons.isEmpty else { return }
             do throws(UnlockRefusal) { _ = try unlock(secret) } catch {
-                locker.logger.error("not unlocked with the secret asked for: \(error)")
+                controller.logger.error("not unlocked with the secret asked for: \(error)")
                 // A wrong one is not asked for again.
                 if case .failed = error { isSecretUnused = true }
             }
             look()
         case .purge(let inode, let forgetKeys):
-            LockSequence(locker, reasons: [], policy: areKeysForgotten ? .forget : .refuse)
+            LockSequence(controller, reasons: [], policy: areKeysForgotten ? .forget : .refuse)
                 .purge(inode: inode, forgetKeys: forgetKeys)
         case .lockAgain:
             if gate.state == .locked { lock() }
@@ -208,7 +208,7 @@ struct LockerLoop {
         let isWanted = reasons.isEmpty && gate.state == .locked && needsSecret
         if isWanted && !isSecretWanted {
             isSecretUnused = false
-            locker.wantSecret()
+            controller.wantSecret()
         }
         isSecretWanted = isWanted
     }
@@ -217,18 +217,18 @@ struct LockerLoop {
 
     /// Announces the lock and lets programs finish. False where the reason has gone meanwhile.
     private mutating func waitForGrace() -> Bool {
-        let grace = locker.options.graceMilliseconds
+        let grace = controller.options.graceMilliseconds
         announce(.willLock(sortedReasons, graceMilliseconds: grace))
         // What has ended goes on for nobody.
         guard grace > 0, !reasons.contains(.expired) else { return true }
         let end = monotonicMilliseconds() + grace
         let deadline = timespec(tv_sec: end / 1000, tv_nsec: end % 1000 * 1_000_000)
-        let fileSystem = locker.fileSystem
+        let fileSystem = controller.fileSystem
         // Before the writers are counted.
-        locker.isInGrace.store(true, ordering: .sequentiallyConsistent)
-        defer { locker.isInGrace.store(false, ordering: .sequentiallyConsistent) }
+        controller.isInGrace.store(true, ordering: .sequentiallyConsistent)
+        defer { controller.isInGrace.store(false, ordering: .sequentiallyConsistent) }
         while fileSystem.writingHandles > 0 {
-            let isOver = locker.inbox.wait(until: deadline) { inbox -> Bool? in
+            let isOver = controller.inbox.wait(until: deadline) { inbox -> Bool? in
                 if inbox.isStopping { return true }
                 if inbox.isPoked {
                     inbox.isPoked = false
@@ -251,19 +251,19 @@ struct LockerLoop {
     private mutating func lock() {
         // An expired secret is not to open what it opened once.
         let hasExpired = reasons.contains(.expired)
-        let policy = hasExpired ? .forget : locker.options.policy
-        var sequence = LockSequence(locker, reasons: sortedReasons, policy: policy)
+        let policy = hasExpired ? .forget : controller.options.policy
+        var sequence = LockSequence(controller, reasons: sortedReasons, policy: policy)
         receipt = sequence.run(forgettingEverything: hasExpired)
         areKeysForgotten = areKeysForgotten || policy == .forget
         areAllKeysForgotten = areAllKeysForgotten || hasExpired
         let receipt = receipt
-        locker.publish {
+        controller.publish {
             $0.since = UtcTime.now()
             $0.lastReceipt = receipt
             $0.locks += 1
         }
         if !receipt.complete {
-            locker.logger.error("not purged: \(receipt.unpurged.joined(separator: "; "))")
+            controller.logger.error("not purged: \(receipt.unpurged.joined(separator: "; "))")
         }
         announce(.didLock(receipt))
     }
@@ -275,12 +275,12 @@ struct LockerLoop {
     /// Whoever is told may look at the status next, and is to find there what he was told.
     func announce(_ event: LockEvent) {
         publishReasons()
-        locker.announce(event)
+        controller.announce(event)
     }
 
     private func publishReasons() {
         let (reasons, needsSecret) = (sortedReasons, needsSecret)
-        locker.publish {
+        controller.publish {
             $0.reasons = reasons
             $0.needsSecret = needsSecret
         }

@@ -9,24 +9,24 @@ import Testing
 @testable import FuseSession
 
 /// When a program is alone, and where its worker runs.
-@Suite struct ClientFollowingTests {
+@Suite struct ClientAffinityTests {
     private static let quick = 10_000
     private static let slow = 500_000
     private static let window = 32
 
     /// What is found after each of so many requests.
     private func serve(
-        _ following: inout ClientFollowing, _ threads: [UInt32], taken: Int = quick, isAlone: Bool = false
-    ) -> [ClientFollowing.Finding] {
-        threads.map { following.served($0, taken: taken, isAlone: isAlone) }
+        _ affinity: inout ClientAffinity, _ threads: [UInt32], taken: Int = quick, isAlone: Bool = false
+    ) -> [ClientAffinity.Finding] {
+        threads.map { affinity.served($0, taken: taken, isAlone: isAlone) }
     }
 
     private func many(_ thread: UInt32, _ count: Int = window) -> [UInt32] { Array(repeating: thread, count: count) }
 
     @Test("One thread that asks and asks is alone, from the window's end on")
     func alone() {
-        var following = ClientFollowing()
-        let found = serve(&following, many(7, 100))
+        var affinity = ClientAffinity()
+        let found = serve(&affinity, many(7, 100))
         // The first only tells who it is.
         #expect(found.firstIndex(of: .soleClient) == Self.window)
         #expect(!found.contains(.severalClients))
@@ -35,38 +35,38 @@ import Testing
     @Test(
         "Two that take turns are not, nor is one of another PID namespace", arguments: [[7, 8], [.max]] as [[UInt32]])
     func notAlone(threads: [UInt32]) {
-        var following = ClientFollowing()
-        let found = serve(&following, (0..<200).map { threads[$0 % threads.count] })
+        var affinity = ClientAffinity()
+        let found = serve(&affinity, (0..<200).map { threads[$0 % threads.count] })
         #expect(found.allSatisfy { $0 == .nothing })
     }
 
     @Test("What nobody waits for tells nothing")
     func nobody() {
-        var following = ClientFollowing()
-        let mixed = serve(&following, (0..<200).map { $0 % 2 == 0 ? 7 : 0 })
+        var affinity = ClientAffinity()
+        let mixed = serve(&affinity, (0..<200).map { $0 % 2 == 0 ? 7 : 0 })
         #expect(mixed.contains(.soleClient))
-        let none = serve(&following, many(0, 200), isAlone: true)
+        let none = serve(&affinity, many(0, 200), isAlone: true)
         #expect(none.allSatisfy { $0 == .nothing })
     }
 
     @Test("Long requests are better served beside each other")
     func slow() {
-        var following = ClientFollowing()
-        let before = serve(&following, many(7, 200), taken: Self.slow)
+        var affinity = ClientAffinity()
+        let before = serve(&affinity, many(7, 200), taken: Self.slow)
         #expect(before.allSatisfy { $0 == .nothing })
         // And one that was alone is not any more.
-        following = ClientFollowing()
-        #expect(serve(&following, many(7, 100)).contains(.soleClient))
-        #expect(serve(&following, many(7, 2 * Self.window), taken: Self.slow, isAlone: true).contains(.severalClients))
+        affinity = ClientAffinity()
+        #expect(serve(&affinity, many(7, 100)).contains(.soleClient))
+        #expect(serve(&affinity, many(7, 2 * Self.window), taken: Self.slow, isAlone: true).contains(.severalClients))
     }
 
     @Test("Of a window's requests four may be others'", arguments: [(4, false), (5, true)])
     func others(count: Int, ends: Bool) {
-        var following = ClientFollowing()
-        #expect(serve(&following, many(7, Self.window + 1)).last == .soleClient)
+        var affinity = ClientAffinity()
+        #expect(serve(&affinity, many(7, Self.window + 1)).last == .soleClient)
         for other in [8, .max] as [UInt32] {
             let threads = many(other, count) + many(7, Self.window - count)
-            let found = serve(&following, threads, isAlone: true)
+            let found = serve(&affinity, threads, isAlone: true)
             #expect(found.last == (ends ? .severalClients : .soleClient))
         }
     }
@@ -97,8 +97,8 @@ import Testing
     }
 
     /// Takes requests of the calling thread's own.
-    private static func take(_ following: inout ClientFollowing, _ count: Int, of thread: UInt32, waited: Int) {
-        for _ in 0..<count { following.took(thread, waited: waited) }
+    private static func take(_ affinity: inout ClientAffinity, _ count: Int, of thread: UInt32, waited: Int) {
+        for _ in 0..<count { affinity.took(thread, waited: waited) }
     }
 
     @Test("The worker goes to the program's core when it is long in coming back, and may run anywhere after it")
@@ -106,17 +106,17 @@ import Testing
         let (before, none, stays, after) = try onThread {
             let before = Self.allowed()
             let own = Self.ownNumber()
-            var following = ClientFollowing()
-            _ = following.served(own, taken: Self.quick, isAlone: false)
+            var affinity = ClientAffinity()
+            _ = affinity.served(own, taken: Self.quick, isAlone: false)
             // Once is nothing, nor is a stranger's, nor one that is quick.
-            Self.take(&following, 1, of: own, waited: Self.slow)
-            Self.take(&following, 9, of: own + 1, waited: Self.slow)
-            Self.take(&following, 1, of: own, waited: Self.quick)
-            Self.take(&following, 1, of: own, waited: Self.slow)
+            Self.take(&affinity, 1, of: own, waited: Self.slow)
+            Self.take(&affinity, 9, of: own + 1, waited: Self.slow)
+            Self.take(&affinity, 1, of: own, waited: Self.quick)
+            Self.take(&affinity, 1, of: own, waited: Self.slow)
             let none = Self.allowed()
-            Self.take(&following, 1, of: own, waited: Self.slow)
+            Self.take(&affinity, 1, of: own, waited: Self.slow)
             let stays = Self.allowed()
-            following.leave()
+            affinity.leave()
             return (before, none, stays, Self.allowed())
         }
         #expect(none == before)
@@ -126,17 +126,17 @@ import Testing
 
     @Test("A program of which /proc tells nothing is not looked for again and again")
     func hidden() throws {
-        let (before, after, patience) = try onThread {
+        let (before, after, longWaitLimit) = try onThread {
             let before = Self.allowed()
-            var following = ClientFollowing()
+            var affinity = ClientAffinity()
             // No thread has this number (PID_MAX_LIMIT, proc(5)).
             let gone: UInt32 = 1 << 22 + 1
-            _ = following.served(gone, taken: Self.quick, isAlone: false)
-            Self.take(&following, 10_000, of: gone, waited: Self.slow)
-            return (before, Self.allowed(), following.patience)
+            _ = affinity.served(gone, taken: Self.quick, isAlone: false)
+            Self.take(&affinity, 10_000, of: gone, waited: Self.slow)
+            return (before, Self.allowed(), affinity.longWaitLimit)
         }
         #expect(after == before)
-        #expect(patience > 100)
+        #expect(longWaitLimit > 100)
     }
 
     @Test("The core of a thread is told, and of one that is not there none")

@@ -6,7 +6,7 @@ internal import CLinux
 /// A program waits for its answer, and its worker for the next request, so the two never run at once: on one core the
 /// kernel switches from one to the other, on two it has to wake an idle core each time. (Measured in a virtual machine,
 /// random reads of 4 KiB: 14 µs each on the same core, 36 to 75 µs on two.)
-struct ClientFollowing {
+struct ClientAffinity {
     enum Finding {
         case nothing
         /// One thread asks, and asks for little at a time: one worker serves it best.
@@ -27,8 +27,8 @@ struct ClientFollowing {
     /// A program on the same core is back sooner than this, if it does nothing between.
     private static let shortWait = 20_000
     /// After how many longer waits in a row is looked where it runs: at first, and at most.
-    private static let leastPatience = 2
-    private static let mostPatience = 512
+    private static let initialLongWaitLimit = 2
+    private static let maximumLongWaitLimit = 512
 
     private var client: UInt32 = 0
     private var seen = 0
@@ -39,7 +39,7 @@ struct ClientFollowing {
     /// The core stayed on.
     private var core: Int32?
     private var longWaits = 0
-    private(set) var patience = leastPatience
+    private(set) var longWaitLimit = initialLongWaitLimit
 
     /// A request was served.
     /// - Parameters:
@@ -72,11 +72,11 @@ struct ClientFollowing {
         guard thread == client else { return }
         if waited <= Self.shortWait {
             longWaits = 0
-            patience = Self.leastPatience
+            longWaitLimit = Self.initialLongWaitLimit
             return
         }
         longWaits += 1
-        guard longWaits >= patience else { return }
+        guard longWaits >= longWaitLimit else { return }
         longWaits = 0
         let found = linux_core_of(Int32(bitPattern: client))
         if found != core, linux_stay_on_core(found) == 0 {
@@ -84,7 +84,7 @@ struct ClientFollowing {
             core = found
         } else {
             // It is slow by itself, or where it runs is not told (hidepid, proc(5)) or closed to us (taskset(1)).
-            patience = min(patience * 2, Self.mostPatience)
+            longWaitLimit = min(longWaitLimit * 2, Self.maximumLongWaitLimit)
         }
     }
 

@@ -1,9 +1,9 @@
 internal import Synchronization
 
 /// The lock files, as requests look at them. Any thread.
-final class LockSigns: Sendable {
+final class LockFileChecks: Sendable {
     let files: [LockFile]
-    /// With a grace, requests pass until the locker says otherwise.
+    /// With a grace, requests pass until the lock controller says otherwise.
     private let letsPassInGrace: Bool
     /// Told when a request has seen a sign.
     private let onSighting = Mutex<(@Sendable () -> Void)?>(nil)
@@ -28,13 +28,13 @@ final class LockSigns: Sendable {
     }
 
     /// What the files say now.
-    func sightings() -> [(file: LockFile, sighting: Sighting)] {
+    func states() -> [(file: LockFile, state: LockFileState)] {
         isReported.store(false, ordering: .sequentiallyConsistent)
         return files.map { ($0, $0.look()) }
     }
 
     private func report() {
-        // Once is enough until the locker has looked.
+        // Once is enough until the lock controller has looked.
         guard !isReported.exchange(true, ordering: .sequentiallyConsistent) else { return }
         onSighting.withLock { $0 }?()
     }
