@@ -148,7 +148,7 @@ package struct VaultTree: TransferTree {
     package func isVouchedFor(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool {
         let file = try open(item, workspace).handle.file
         // A tail that somebody added behind the sealed length is not content of the file.
-        return file.isSealed && !file.hasUnvouchedTail
+        return file.isSealed && !file.hasUnsealedTail
     }
 
     /// The last close of a file that was open for writing seals it.

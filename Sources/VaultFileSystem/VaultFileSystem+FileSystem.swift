@@ -34,6 +34,6 @@ extension VaultFileSystem: FileSystem {
     /// Pages stay right across opens: nobody else changes the vault (and mtime tells if somebody did), or they go. A file only half
     /// vouched for is read exactly: the rest of a page would be filled up with zeros.
     package func pageCaching(of handle: FileHandle) -> PageCaching {
-        handle.file.hasUnvouchedTail ? .bypass : store.followsWriter ? .drop : .keep
+        handle.file.hasUnsealedTail ? .bypass : store.followsWriter ? .drop : .keep
     }
 }

@@ -242,6 +242,6 @@ extension VaultFileSystem {
             sealLater(file, of: node)
         }
         store.sealer.sealAll()
-        store.giveUpHold()
+        store.releaseWriterLock()
     }
 }

@@ -61,7 +61,7 @@ package final class VaultFileSystem: Sendable {
 
     /// Another machine may have replaced its record, or it by another.
     private func isToReopen(_ directory: OpenDirectory) -> Bool {
-        store.followsWriter && monotonicMilliseconds() - directory.openedAt >= EncryptedFile.lookLasts
+        store.followsWriter && monotonicMilliseconds() - directory.openedAt >= EncryptedFile.checkInterval
     }
 
     /// Where another machine writes: that what was read in the directory, or not found, was looked for with its keys.

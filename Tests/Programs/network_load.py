@@ -163,7 +163,7 @@ def watch(mount, seconds):
 
 
 def lock(mount, hold, patience=0):
-    """Takes a lock as VaultHold does, tried again for `patience` seconds; another descriptor is then to be refused."""
+    """Takes a lock as WriterLock does, tried again for `patience` seconds; another descriptor is then to be refused."""
     def take(kind):
         # A descriptor each time: one that was open while its server was away may be of no more use.
         fd = os.open(mount + "/probe", os.O_RDWR | os.O_CREAT)

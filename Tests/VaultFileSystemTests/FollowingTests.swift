@@ -80,7 +80,7 @@ import VaultFormat
         defer { follower.release(handle) }
         expect(.noSuchAddressOrDevice) { _ = try follower.seek(handle, from: 1_000_000, toHole: false) }
         try #require(truncate(try vault.backing("file"), 4_000_000) == 0)
-        handle.file.lastLook.store(0, ordering: .releasing)
+        handle.file.lastCheck.store(0, ordering: .releasing)
         #expect(try follower.seek(handle, from: 1_000_000, toHole: false) == 2_000_000)
         #expect(try follower.seek(handle, from: 2_500_000, toHole: false) == 2_500_000)
         expect(.ioError) { _ = try read(handle, at: 2_500_000) }

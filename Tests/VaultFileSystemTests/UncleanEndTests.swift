@@ -27,7 +27,7 @@ import VaultFormat
     /// Ends the mount that made the vault. Leaves its lock file as after a kill, or as after a clean end.
     private func end(cleanly: Bool = false) throws {
         vault.system.shutDown()
-        let note = HoldNote(
+        let note = WriterRecord(
             id: "1", boot: "another", process: ProcessIdentity(processID: 1, start: 1, namespace: 1), host: "here")
         try Bytes.put(cleanly ? ascii("\n") : note.bytes, at: lockFile)
     }
@@ -35,10 +35,10 @@ import VaultFormat
     /// Returns the vault as the next mount sees it, without the background thread.
     private func mount(isReadOnly: Bool = false) throws -> VaultFileSystem {
         let hold = try #require(
-            try VaultHold.take(root: root, isReadOnly ? .shared : .exclusive, wait: .seconds(60), isRemote: false))
+            try WriterLock.take(root: root, isReadOnly ? .shared : .exclusive, wait: .seconds(60), isRemote: false))
         let store = try Store(
             root: FileDescriptor(rawValue: root.fd), keyRing: vault.keyRing, cacheSize: 1 << 20, isReadOnly: isReadOnly,
-            hold: hold)
+            writerLock: hold)
         return try VaultFileSystem(store: store)
     }
 

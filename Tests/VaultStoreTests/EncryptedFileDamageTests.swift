@@ -137,7 +137,7 @@ import VaultFormat
     @Test(
         "Store-3: past the length that a sealed header vouches for, reading is an error; a writer cuts back",
         arguments: [0, 1, c - 1, c, c + 777, 3 * c], Tail.allCases)
-    func unvouchedTail(length: Int, tail: Tail) throws {
+    func unsealedTail(length: Int, tail: Tail) throws {
         let fixture = try TestStore()
         let content = pattern(length)
         try fixture.make(content)
@@ -155,7 +155,7 @@ import VaultFormat
         try #require(longer > UInt64(length))
         let store = try fixture.open(isReadOnly: true)
         let file = try fixture.reopen(in: store)
-        #expect(file.hasUnvouchedTail)
+        #expect(file.hasUnsealedTail)
         #expect(file.length == longer)
         if length > 0 {
             #expect(try file.get(length + 50) == content)
@@ -170,7 +170,7 @@ import VaultFormat
         #expect(try fixture.bytes() != sealed, "reading alone does not cut")
         try writable.prepareForWriting()
         #expect(writable.length == UInt64(length))
-        #expect(!writable.hasUnvouchedTail)
+        #expect(!writable.hasUnsealedTail)
         #expect(try writable.contents() == content)
         #expect(try fixture.bytes() == sealed)
         try writable.put([1, 2, 3], at: length)

@@ -99,7 +99,7 @@ import VaultFormat
     }
 
     @Test("What is longer than sealed is neither cut back nor made good by a change of class")
-    func unvouchedTail() throws {
+    func unsealedTail() throws {
         try fixture.make(content)
         try fixture.change { $0 += $0[128..<(128 + 4128)] }
         let size = try fixture.bytes().count
@@ -107,7 +107,7 @@ import VaultFormat
         try file.changeClass(to: .none)
         #expect(try fixture.bytes().count == size)
         let again = try fixture.reopen(in: try fixture.open())
-        #expect(again.hasUnvouchedTail)
+        #expect(again.hasUnsealedTail)
         damage { _ = try again.get(10, at: 9000) }
     }
 

@@ -14,7 +14,7 @@ import VaultFormat
 @Suite(.timeLimit(.minutes(20))) struct RekeyHoldTests {
     private let vault: RekeyVault
     private let directory: VaultDirectory
-    private let hold: VaultHold
+    private let hold: WriterLock
     private var noteFile: String { vault.path + "/vaultfs.lock" }
 
     init() throws {
@@ -24,14 +24,14 @@ import VaultFormat
         }
         directory = try VaultDirectory.open(FilePath(vault.path))
         try directory.lock(.exclusive, wait: .seconds(60), isRemote: true)
-        hold = try #require(directory.hold)
+        hold = try #require(directory.writerLock)
     }
 
     /// As another machine would that has got the lock.
-    private static func takeOver(_ noteFile: String, _ hold: VaultHold) {
-        let note = HoldNote.elsewhere
+    private static func takeOver(_ noteFile: String, _ hold: WriterLock) {
+        let note = WriterRecord.elsewhere
         #expect(throws: Never.self) { try Data(note.bytes).write(to: URL(fileURLWithPath: noteFile), options: []) }
-        hold.lastLook.store(0, ordering: .releasing)
+        hold.lastCheck.store(0, ordering: .releasing)
     }
 
     private func begin() throws -> SecretBytes {
@@ -49,18 +49,18 @@ import VaultFormat
 
     @Test("Store-30: the note is there before the rekey begins, and goes when it is finished")
     func note() throws {
-        #expect(VaultHold.note(in: directory.descriptor) == nil)
+        #expect(WriterLock.record(in: directory.descriptor) == nil)
         let masterKey = try begin()
-        #expect(VaultHold.note(in: directory.descriptor)?.processID == getpid())
+        #expect(WriterLock.record(in: directory.descriptor)?.processID == getpid())
         #expect(try run(masterKey).isFinished)
-        #expect(VaultHold.note(in: directory.descriptor) == nil)
+        #expect(WriterLock.record(in: directory.descriptor) == nil)
     }
 
     @Test("Store-35: where another has the lock by now, a rekey does not begin")
     func lostBeforeBegin() throws {
         let before = try VerifierVault.contents(vault.path + "/vaultfs.json")
         hold.state.withLock { $0.file = Descriptor(owning: open(noteFile, O_RDWR)) }
-        let other = try VaultHold.take(root: directory.descriptor, .exclusive, wait: .seconds(60), isRemote: true)
+        let other = try WriterLock.take(root: directory.descriptor, .exclusive, wait: .seconds(60), isRemote: true)
         #expect(throws: VaultError.self) { try begin() }
         withExtendedLifetime(other) {}
         #expect(try VerifierVault.contents(vault.path + "/vaultfs.json") == before)
@@ -85,7 +85,7 @@ import VaultFormat
         // Its own temporary files may go.
         #expect(Set(Self.entries(path)).isSubset(of: expected))
         #expect(Set(expected).subtracting(Self.entries(path)).allSatisfy { $0.contains("vaultfs.tmp.") })
-        #expect(VaultHold.note(in: directory.descriptor)?.host == "elsewhere")
+        #expect(WriterLock.record(in: directory.descriptor)?.host == "elsewhere")
         #expect(try VaultDirectory.open(FilePath(path)).configuration.isRekeying)
     }
 
@@ -106,7 +106,7 @@ import VaultFormat
     @Test("Store-30: a repair says that it writes before anything steps aside")
     func repairing() throws {
         hold.state.withLock { $0.file = Descriptor(owning: open(noteFile, O_RDWR)) }
-        let other = try VaultHold.take(root: directory.descriptor, .exclusive, wait: .seconds(60), isRemote: true)
+        let other = try WriterLock.take(root: directory.descriptor, .exclusive, wait: .seconds(60), isRemote: true)
         let stray = vault.path + "/vaultfs.journal"
         #expect(unlink(stray) == 0 && mkdir(stray, 0o755) == 0)
         let masterKey = try directory.openSlot(with: .passphrase(RekeyVault.passphrase)).masterKey

@@ -65,7 +65,7 @@ import VaultFormat
             let repairer = try Repairer(directory: directory, masterKey: vault.masterKey)
             #expect(try repairer.run(findings).isEmpty)
             if isComplete { directory.noteCompletion() }
-            directory.giveUpHold()
+            directory.releaseWriterLock()
             #expect(try lockFile() == (isComplete ? "\n" : "incomplete\n"))
         }
         #expect(try vault.tree()["cut"] == [])

@@ -37,7 +37,7 @@ import VaultFormat
         }
         #expect(found.processID == getpid())
         #expect(error?.description == "\(path) is in use by process \(getpid()) (\(found.command ?? ""))")
-        #expect(VaultHolder.find(descriptor: other.root) == found)
+        #expect(LockOwner.find(descriptor: other.root) == found)
         withExtendedLifetime(holder) {}
     }
 
@@ -46,7 +46,7 @@ import VaultFormat
         try reader.lock(.shared, wait: .seconds(60))
         let writer = try VaultDirectory.open(path)
         #expect(throws: StoreError.system(.wouldBlock)) {
-            _ = try VaultHold.take(root: writer.descriptor, .exclusive, wait: .zero)
+            _ = try WriterLock.take(root: writer.descriptor, .exclusive, wait: .zero)
         }
         withExtendedLifetime(reader) {}
     }
@@ -64,7 +64,7 @@ import VaultFormat
             try first.lock(wait: .seconds(60))
         }
         let second = try VaultDirectory.open(path)
-        try poll("the end of the lock") { VaultHolder.find(descriptor: second.root) == nil }
+        try poll("the end of the lock") { LockOwner.find(descriptor: second.root) == nil }
         try second.lock(wait: .seconds(60))
     }
 

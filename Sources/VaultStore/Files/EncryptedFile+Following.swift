@@ -22,12 +22,12 @@ extension EncryptedFile {
     }
 
     /// Milliseconds for which a look is believed.
-    package static let lookLasts = 1000
+    package static let checkInterval = 1000
     /// Milliseconds before each further try at what does not verify.
     private static let pauses: [UInt32] = [10, 20, 40, 80, 160, 320]
 
     /// `body`, and again after a while where it finds damage: a writer elsewhere may be at work.
-    static func patiently<Result>(
+    static func retryingDamage<Result>(
         in store: Store, reader: Descriptor, _ body: () throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         guard store.followsWriter else { return try body() }
@@ -50,7 +50,7 @@ extension EncryptedFile {
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
     ) throws(StoreError) -> Int {
         var isAgain = false
-        return try Self.patiently(in: store, reader: reader) { () throws(StoreError) in
+        return try Self.retryingDamage(in: store, reader: reader) { () throws(StoreError) in
             try follow(isAgain: isAgain)
             isAgain = true
             return try readKnown(at: plaintextOffset, into: buffer, workspace: workspace)
@@ -62,7 +62,7 @@ extension EncryptedFile {
     func followIfNeeded() throws(StoreError) {
         guard store.followsWriter else { return }
         var isAgain = false
-        try Self.patiently(in: store, reader: reader) { () throws(StoreError) in
+        try Self.retryingDamage(in: store, reader: reader) { () throws(StoreError) in
             try follow(isAgain: isAgain)
             isAgain = true
         }
@@ -73,9 +73,9 @@ extension EncryptedFile {
     /// - Throws: `ESTALE` where it is another file by now.
     private func follow(isAgain: Bool) throws(StoreError) {
         let now = monotonicMilliseconds()
-        if !isAgain && now - lastLook.load(ordering: .acquiring) < Self.lookLasts { return }
+        if !isAgain && now - lastCheck.load(ordering: .acquiring) < Self.checkInterval { return }
         try follow(try reader.status(), isAgain: isAgain)
-        lastLook.store(now, ordering: .releasing)
+        lastCheck.store(now, ordering: .releasing)
     }
 
     /// The same, of what fstat(2) has just told.
@@ -100,7 +100,8 @@ extension EncryptedFile {
             state.header = header
             state.stamp = stamp
             currentLength.store(there, ordering: .releasing)
-            vouchedLength.store(header.isSealed && header.length < there ? header.length : .max, ordering: .releasing)
+            let authentic = header.isSealed && header.length < there ? header.length : .max
+            currentAuthenticLength.store(authentic, ordering: .releasing)
             isSparse.store(header.isSparse, ordering: .releasing)
             currentClass.store(header.protectionClass, ordering: .releasing)
         }
@@ -110,7 +111,7 @@ extension EncryptedFile {
     /// - Parameter fresh: what the name leads to, opened just now.
     /// - Throws: `ESTALE` where that is another file under the same inode number.
     package func confirm(_ fresh: Descriptor) throws(StoreError) {
-        try Self.patiently(in: store, reader: fresh) { () throws(StoreError) in
+        try Self.retryingDamage(in: store, reader: fresh) { () throws(StoreError) in
             let (header, _, _) = try Self.readHeader(of: fresh, keyRing: store.keyRing)
             guard header.fileID == fileID else { throw .system(.staleNFSFileHandle) }
             try follow(try fresh.status())

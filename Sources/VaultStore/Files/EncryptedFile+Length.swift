@@ -221,7 +221,7 @@ extension EncryptedFile {
             } catch .damaged {}
         }
         try cut(&state, writer, to: sealedLength, last, shortened, workspace)
-        vouchedLength.store(.max, ordering: .releasing)
+        currentAuthenticLength.store(.max, ordering: .releasing)
     }
 
     /// True where the record is on disk as the last one of the sealed length.

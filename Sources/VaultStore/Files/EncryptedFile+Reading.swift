@@ -28,7 +28,7 @@ extension EncryptedFile {
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
     ) throws(StoreError) -> Int {
         let length = self.length
-        let vouched = vouchedLength.load(ordering: .acquiring)
+        let vouched = currentAuthenticLength.load(ordering: .acquiring)
         guard plaintextOffset < length, buffer.count > 0 else { return 0 }
         if plaintextOffset >= vouched {
             throw damaged("length: sealed at \(vouched) bytes, read at \(plaintextOffset)")
@@ -246,7 +246,7 @@ extension EncryptedFile {
         _ record: UnsafeRawBufferPointer, chunk: UInt64, into piece: UnsafeMutableRawBufferPointer,
         _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        let vouched = vouchedLength.load(ordering: .acquiring)
+        let vouched = currentAuthenticLength.load(ordering: .acquiring)
         guard vouched < length, vouched / UInt64(layout.chunkSize) == chunk else { return false }
         let n = Int(vouched % UInt64(layout.chunkSize))
         guard n > 0, n <= piece.count else { return false }

@@ -115,7 +115,7 @@ extension EncryptedFile {
             state.header = before
             throw error
         }
-        vouchedLength.store(.max, ordering: .releasing)
+        currentAuthenticLength.store(.max, ordering: .releasing)
     }
 
     /// Sets the sparse flag before a hole is made. The caller holds the write lock.

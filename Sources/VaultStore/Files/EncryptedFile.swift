@@ -35,13 +35,13 @@ package final class EncryptedFile: Sendable {
     /// The plaintext length by the backing size.
     let currentLength: Atomic<UInt64>
     /// How much of it a sealed header vouches for; `.max` where it vouches for all there is.
-    let vouchedLength: Atomic<UInt64>
+    let currentAuthenticLength: Atomic<UInt64>
     /// The header's class, for whoever does not write.
     let currentClass: Atomic<ProtectionClass>
     /// The header's sparse flag, for readers: an all-zero record reads as zeros.
     let isSparse: Atomic<Bool>
     /// CLOCK_MONOTONIC in milliseconds of the last look at what another machine has made of it.
-    let lastLook = Atomic<Int>(0)
+    let lastCheck = Atomic<Int>(0)
     /// How many handles of programs hold the file; the sealer's hold does not count.
     package let openHandles = Atomic<Int>(0)
     /// How often written data could not be made durable.
@@ -57,10 +57,10 @@ package final class EncryptedFile: Sendable {
 
     /// True where the backing file is longer than its sealed header says: reads past that are errors, and must not be
     /// made up by the kernel's page cache.
-    package var hasUnvouchedTail: Bool { vouchedLength.load(ordering: .acquiring) < length }
+    package var hasUnsealedTail: Bool { currentAuthenticLength.load(ordering: .acquiring) < length }
 
     /// The length in a sealed header if the backing file is longer, else `.max`. Reads past it are errors.
-    package var authenticLength: UInt64 { vouchedLength.load(ordering: .acquiring) }
+    package var authenticLength: UInt64 { currentAuthenticLength.load(ordering: .acquiring) }
 
     init(
         store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64,
@@ -73,7 +73,7 @@ package final class EncryptedFile: Sendable {
         fileID = header.fileID
         currentClass = Atomic(header.protectionClass)
         currentLength = Atomic(length)
-        vouchedLength = Atomic(header.isSealed && header.length < length ? header.length : .max)
+        currentAuthenticLength = Atomic(header.isSealed && header.length < length ? header.length : .max)
         isSparse = Atomic(header.isSparse)
         writing = Mutex(WriteState(header: header, writer: writer, lastRecordIsUnproven: !header.isSealed && !isNew))
     }
@@ -89,7 +89,8 @@ package final class EncryptedFile: Sendable {
     /// - Parameter descriptor: of a regular file, open for reading.
     /// - Throws: `.damaged` for a header that does not authenticate, a file under 128 bytes, one shorter than sealed.
     package static func open(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
-        try patiently(in: store, reader: descriptor) { () throws(StoreError) in try openOnce(descriptor, in: store) }
+        try retryingDamage(in: store, reader: descriptor) { () throws(StoreError) in try openOnce(descriptor, in: store)
+        }
     }
 
     private static func openOnce(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
@@ -211,7 +212,7 @@ package final class EncryptedFile: Sendable {
         if let writer = state.writer { return writer }
         let writer = evenIfClosed ? try reader.reopenedForWriting() : try reader.reopened(flags: O_RDWR)
         // Before anything can be written behind what the header vouches for, also by the next who asks.
-        if hasUnvouchedTail { try cutBack(&state, writer) }
+        if hasUnsealedTail { try cutBack(&state, writer) }
         state.writer = writer
         return writer
     }

@@ -39,7 +39,7 @@ struct RekeyIntentFile {
 
     /// Ends what a killed rekey has left half done in a vault that is opened for writing.
     /// - Throws: as `rollForward`.
-    static func settle(root: Descriptor, keyRing: KeyRing, hold: VaultHold?) throws(StoreError) {
+    static func settle(root: Descriptor, keyRing: KeyRing, hold: WriterLock?) throws(StoreError) {
         let notes = try RekeyNotes(root: root, keyRing: keyRing) { () throws(StoreError) in try hold?.verify() }
         guard let notes else { return }
         try RekeyIntentFile(notes: notes, before: { (_) throws(StoreError) in try hold?.verify() })?.rollForward()

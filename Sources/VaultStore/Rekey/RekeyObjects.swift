@@ -64,7 +64,7 @@ struct RekeyObjects {
         of object: RekeyWalk.Object, _ workspace: Workspace, onBytes: (UInt64) throws(StoreError) -> Void
     ) throws(StoreError) -> UInt64 {
         let old = try EncryptedFile.open(reader, in: store)
-        guard !old.hasUnvouchedTail else { throw .damaged("it is longer than its header vouches for") }
+        guard !old.hasUnsealedTail else { throw .damaged("it is longer than its header vouches for") }
         // As a mount that opens it for writing; where it cannot be opened so, reading tells whether it is damaged.
         if (try? old.prepareForWriting()) != nil { _ = try old.cutTornAppend() }
         try before(.makeObject)

@@ -116,14 +116,15 @@ package final class Rekeyer {
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         let (opened, notes) = try VaultError.wrapping("cannot rekey", directory.path) { () throws(StoreError) in
             let store = try Store(
-                root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false, hold: directory.hold)
+                root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false,
+                writerLock: directory.writerLock)
             return (store, try RekeyNotes(root: store.root, keyRing: keyRing, admit: store.admitChange))
         }
         store = opened
         let (store, shared) = (self.store, Shared(isStopped: isStopped, onProblem: onProblem))
         self.shared = shared
         // Every object after it would fail as well.
-        directory.hold?.onLoss.withLock { $0 = { shared.fail(.system(.ioError)) } }
+        directory.writerLock?.onLoss.withLock { $0 = { shared.fail(.system(.ioError)) } }
         let before: RekeyHook = { (point) throws(StoreError) in
             try before(point)
             try store.admitChange()
@@ -154,7 +155,7 @@ package final class Rekeyer {
             // In this order, and nothing that could not be read in any of them.
             guard try isComplete(), try clearJournal(), totals.problems == 0 else {
                 try notes.end(removing: false)
-                directory.giveUpHold()
+                directory.releaseWriterLock()
                 return RekeyOutcome(totals: totals, isFinished: false, isStopped: false)
             }
             // The notes are of no use to anybody once the vault has forgotten the key.
@@ -173,11 +174,11 @@ package final class Rekeyer {
         }
         try finish()
         // Where it ended otherwise, not all is durable: the next machine waits.
-        directory.giveUpHold()
+        directory.releaseWriterLock()
         return RekeyOutcome(totals: totals, isFinished: true, isStopped: false)
     }
 
-    private var isLost: Bool { directory.hold?.isLost ?? false }
+    private var isLost: Bool { directory.writerLock?.isLost ?? false }
 
     /// A walk whose failures are an object's problem, but for those that end everything.
     func walk(

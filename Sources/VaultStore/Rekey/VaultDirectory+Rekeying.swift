@@ -22,7 +22,7 @@ extension VaultDirectory {
         try claim()
         let keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
         try VaultError.wrapping("cannot go on with the rekey of", path) { () throws(StoreError) in
-            try RekeyIntentFile.settle(root: descriptor, keyRing: keyRing, hold: hold)
+            try RekeyIntentFile.settle(root: descriptor, keyRing: keyRing, hold: writerLock)
         }
     }
 }

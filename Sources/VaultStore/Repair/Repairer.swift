@@ -37,7 +37,8 @@ package final class Repairer {
             // Without a journal nothing can be written.
             try StrayJournal.stepAside(in: directory.descriptor, chunkSize: keyRing.layout.chunkSize)
             return try Store(
-                root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false, hold: directory.hold)
+                root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false,
+                writerLock: directory.writerLock)
         }
     }
 

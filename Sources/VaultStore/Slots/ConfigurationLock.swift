@@ -28,7 +28,7 @@ struct ConfigurationLock {
                 if try lock.isCurrent() { return lock }
             } catch {
                 guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
-                throw .inUse(path, VaultHolder.find(descriptor: FileDescriptor(rawValue: lock.file.fd)))
+                throw .inUse(path, LockOwner.find(descriptor: FileDescriptor(rawValue: lock.file.fd)))
             }
         }
     }

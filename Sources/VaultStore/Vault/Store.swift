@@ -23,10 +23,10 @@ package final class Store: Sendable {
     /// Of a store that follows a writer.
     package let epochWatch: EpochWatch?
     let journal: Journal
-    private let hold: VaultHold?
+    private let writerLock: WriterLock?
     /// Completes the remains of an unclean end. Nil unless this store writes after one.
     package let completion: Completion?
-    package let sealer: Sealer
+    package let sealer: HeaderSealer
     /// The store's allocation unit in bytes: within it, a file grows without needing space.
     let blockSize: UInt64
     /// syncfs(2) of a FUSE file system may come back here or do nothing.
@@ -41,12 +41,12 @@ package final class Store: Sendable {
     ///   - hold: of the vault that was locked: it is claimed, if this store writes.
     package init(
         root: FileDescriptor, keyRing: KeyRing, cacheSize: Int, isReadOnly: Bool, readsCutFiles: Bool = false,
-        followsWriter: Bool = false, accessTimes: AccessTimes = AccessTimes(), hold: VaultHold? = nil
+        followsWriter: Bool = false, accessTimes: AccessTimes = AccessTimes(), writerLock: WriterLock? = nil
     ) throws(StoreError) {
-        self.hold = isReadOnly ? nil : hold
-        try self.hold?.claim()
-        completion = self.hold.flatMap { [counters] hold in
-            hold.followsUncleanEnd == true ? Completion(hold, counters: counters) : nil
+        self.writerLock = isReadOnly ? nil : writerLock
+        try self.writerLock?.claim()
+        completion = self.writerLock.flatMap { [counters] lock in
+            lock.followsUncleanEnd == true ? Completion(lock, counters: counters) : nil
         }
         let copy = try retrying { fcntl(root.rawValue, F_DUPFD_CLOEXEC, 3) }
         self.root = Descriptor(owning: copy)
@@ -72,13 +72,13 @@ package final class Store: Sendable {
             }
         } else {
             // Before anything is looked up, made or swept.
-            try RekeyIntentFile.settle(root: self.root, keyRing: keyRing, hold: self.hold)
+            try RekeyIntentFile.settle(root: self.root, keyRing: keyRing, hold: self.writerLock)
         }
         journal =
             followsWriter
             ? Journal(emptyWithChunkSize: layout.chunkSize)
             : try Journal(root: copy, chunkSize: layout.chunkSize, isReadOnly: isReadOnly)
-        sealer = Sealer(root: self.root, usesSyncfs: !isOnFuse)
+        sealer = HeaderSealer(root: self.root, usesSyncfs: !isOnFuse)
     }
 
     /// True while the journal holds records that may be the good copy (after a crash).
@@ -109,14 +109,14 @@ package final class Store: Sendable {
     }
 
     /// Before anything is changed.
-    /// - Throws: `EROFS`; `EIO` where another has taken the vault over, and after `giveUpHold`.
+    /// - Throws: `EROFS`; `EIO` where another has taken the vault over, and after `releaseWriterLock`.
     package func admitChange() throws(StoreError) {
         if isReadOnly { throw .system(.readOnlyFileSystem) }
-        try hold?.verify()
+        try writerLock?.verify()
     }
 
     /// Nothing will be changed any more.
-    package func giveUpHold() { hold?.release() }
+    package func releaseWriterLock() { writerLock?.release() }
 
     /// The journal with what it holds: of another machine's writer, at this moment.
     func journalForReading() throws(StoreError) -> Journal {

@@ -20,7 +20,7 @@ extension VaultCreation {
             found.append(entry.name)
         }
         // It is made first.
-        return found.isEmpty || found.contains(VaultHold.entry) ? found : nil
+        return found.isEmpty || found.contains(WriterLock.entry) ? found : nil
     }
 
     private static func isRemains(_ entry: [UInt8], in directory: Descriptor) -> Bool {
@@ -33,7 +33,7 @@ extension VaultCreation {
         else { return false }
         switch entry {
         // Whoever writes to a vault writes there first.
-        case VaultHold.entry: return bytes.isEmpty
+        case WriterLock.entry: return bytes.isEmpty
         case OpenDirectory.recordEntry: return (try? DirectoryRecord.parse(bytes))?.isRoot == true
         default: return isTemporary(entry) && isBeginning(bytes)
         }
@@ -57,7 +57,7 @@ extension VaultCreation {
 
     /// Takes them away, but for the file that is locked. Whoever calls has the vault's locks.
     static func remove(_ remains: [[UInt8]], from directory: Descriptor) throws(StoreError) {
-        for entry in remains where entry != VaultHold.entry {
+        for entry in remains where entry != WriterLock.entry {
             try withCString(entry) { (name) throws(StoreError) in
                 _ = try retrying { unlinkat(directory.fd, name, 0) }
             }

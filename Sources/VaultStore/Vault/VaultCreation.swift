@@ -106,20 +106,20 @@ package enum VaultCreation {
             try retrying { flock(root.fd, LOCK_EX | LOCK_NB) }
         } catch {
             guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
-            throw .inUse(path, VaultHolder.find(descriptor: FileDescriptor(rawValue: root.fd)))
+            throw .inUse(path, LockOwner.find(descriptor: FileDescriptor(rawValue: root.fd)))
         }
     }
 
     /// So that another machine's does not take what is made here for what one has left that was killed; and so that a
     /// reader, too, has something to lock.
-    private static func takeHold(of root: Descriptor, path: FilePath) throws(VaultError) -> VaultHold? {
+    private static func takeHold(of root: Descriptor, path: FilePath) throws(VaultError) -> WriterLock? {
         do throws(StoreError) {
-            return try VaultHold.take(root: root, .exclusive, wait: .zero)
+            return try WriterLock.take(root: root, .exclusive, wait: .zero)
         } catch {
             guard error == .system(.wouldBlock) else {
                 throw .system(error.errno, "cannot write", path.appending("vaultfs.lock"))
             }
-            throw .inUse(path, VaultHold.note(in: root).flatMap(VaultHolder.init))
+            throw .inUse(path, WriterLock.record(in: root).flatMap(LockOwner.init))
         }
     }
 

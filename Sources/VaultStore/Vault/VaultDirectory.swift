@@ -28,16 +28,16 @@ package final class VaultDirectory: Sendable {
     package let isOnReadOnlyStore: Bool
     /// The root directory.
     let descriptor: Descriptor
-    private let heldLock: Mutex<VaultHold?>
+    private let heldLock: Mutex<WriterLock?>
 
     /// What keeps other machines out, while the vault is locked.
-    package var hold: VaultHold? { heldLock.withLock { $0 } }
+    package var writerLock: WriterLock? { heldLock.withLock { $0 } }
 
     /// The root directory's descriptor, open for reading.
     package var root: FileDescriptor { FileDescriptor(rawValue: descriptor.fd) }
 
-    private init(path: FilePath, descriptor: Descriptor, hold: VaultHold? = nil) throws(VaultError) {
-        heldLock = Mutex(hold)
+    private init(path: FilePath, descriptor: Descriptor, writerLock: WriterLock? = nil) throws(VaultError) {
+        heldLock = Mutex(writerLock)
         self.path = path
         self.descriptor = descriptor
         configuration = try Self.readConfiguration(of: descriptor, path: path)
@@ -57,7 +57,7 @@ package final class VaultDirectory: Sendable {
     /// The same vault with its configuration read again, on the same descriptor: once locked, nobody else writes it.
     /// - Throws: as `open`.
     package func reread() throws(VaultError) -> VaultDirectory {
-        try VaultDirectory(path: path, descriptor: descriptor, hold: hold)
+        try VaultDirectory(path: path, descriptor: descriptor, writerLock: writerLock)
     }
 
     /// open(2) of a directory that a person named.
@@ -113,7 +113,7 @@ package final class VaultDirectory: Sendable {
 }
 
 extension VaultDirectory {
-    /// Takes the flock on the root directory, and the lock that other machines see (`VaultHold`); they last until the
+    /// Takes the flock on the root directory, and the lock that other machines see (`WriterLock`); they last until the
     /// descriptors (and every duplicate) are closed.
     ///
     /// Tries again for up to `wait`, because a daemon that is shutting down holds them until all is flushed.
@@ -123,29 +123,29 @@ extension VaultDirectory {
     }
 
     /// The same.
-    /// - Parameter isRemote: as for `VaultHold.take`.
+    /// - Parameter isRemote: as for `WriterLock.take`.
     func lock(_ sharing: Sharing, wait: Duration, isRemote: Bool?) throws(VaultError) {
         let deadline = ContinuousClock.now + wait
         do throws(StoreError) {
             try descriptor.lockWhole(sharing == .exclusive ? LOCK_EX : LOCK_SH, wait: wait)
         } catch {
             guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
-            throw .inUse(path, VaultHolder.find(descriptor: root))
+            throw .inUse(path, LockOwner.find(descriptor: root))
         }
         do throws(StoreError) {
-            let hold = try VaultHold.take(
+            let taken = try WriterLock.take(
                 root: descriptor, sharing, wait: deadline - .now, isRemote: isRemote)
-            heldLock.withLock { $0 = hold }
+            heldLock.withLock { $0 = taken }
         } catch {
             releaseLock()
             throw refusal(error)
         }
     }
 
-    /// Says, to other machines, that this process writes from now on (`VaultHold`); before the first change. Once is enough.
+    /// Says, to other machines, that this process writes from now on (`WriterLock`); before the first change. Once is enough.
     /// - Throws: `inUse` where another has taken the vault over since it was locked; `system`.
     package func claim() throws(VaultError) {
-        do throws(StoreError) { try hold?.claim() } catch { throw refusal(error) }
+        do throws(StoreError) { try writerLock?.claim() } catch { throw refusal(error) }
     }
 
     /// Of a hold that could not be had.
@@ -154,14 +154,14 @@ extension VaultDirectory {
             ? .inUse(path, notedHolder) : .system(error.errno, "cannot lock vaultfs.lock in", path)
     }
 
-    private var notedHolder: VaultHolder? { VaultHold.note(in: descriptor).flatMap(VaultHolder.init) }
+    private var notedHolder: LockOwner? { WriterLock.record(in: descriptor).flatMap(LockOwner.init) }
 
     /// Who has the vault: by its flock, or, by another path to it or on another machine, by the file that others see. Nil where
     /// nobody has, or nothing tells who.
-    package func findHolder() -> VaultHolder? {
-        if let holder = VaultHolder.find(descriptor: root) { return holder }
+    package func findHolder() -> LockOwner? {
+        if let holder = LockOwner.find(descriptor: root) { return holder }
         do throws(StoreError) {
-            _ = try VaultHold.take(root: descriptor, .shared, wait: .zero)
+            _ = try WriterLock.take(root: descriptor, .shared, wait: .zero)
             return nil
         } catch {
             return error == .system(.wouldBlock) ? notedHolder : nil
@@ -170,13 +170,13 @@ extension VaultDirectory {
 
     /// True if a former writer did not end properly, and the files without a header that it left are not completed
     /// yet (`Completion`). Valid only if the caller has locked the vault.
-    package var followsUncleanEnd: Bool { hold?.followsUncleanEnd ?? VaultHold.isUnclean(descriptor) }
+    package var followsUncleanEnd: Bool { writerLock?.followsUncleanEnd ?? WriterLock.isUnclean(descriptor) }
 
     /// Notes that all of these files are completed.
-    package func noteCompletion() { hold?.noteCompletion() }
+    package func noteCompletion() { writerLock?.noteCompletion() }
 
     /// Nothing will be changed any more, and all is durable: the next machine need not wait.
-    package func giveUpHold() { hold?.release() }
+    package func releaseWriterLock() { writerLock?.release() }
 
     /// Gives the locks back, for a vault that was locked only to see whether it can be.
     package func releaseLock() {

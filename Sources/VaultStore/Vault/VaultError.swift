@@ -16,7 +16,7 @@ package enum VaultError: Error, Equatable, Sendable {
     /// A newer vaultfs wrote `vaultfs.json`; what is new.
     case newerVersion(FilePath, String)
     /// Another process holds the vault; nil where the kernel does not tell which.
-    case inUse(FilePath, VaultHolder?)
+    case inUse(FilePath, LockOwner?)
     /// The secret opens no slot of its kind.
     case wrongSecret(FilePath, SlotKind)
     /// The vault has no slot of this kind.

@@ -84,11 +84,11 @@ final class VaultSession {
         do {
             let store = try Store(
                 root: directory.root, keyRing: keyRing, cacheSize: Self.cacheSize, isReadOnly: isReadOnly,
-                readsCutFiles: readsCutFiles, hold: directory.hold)
+                readsCutFiles: readsCutFiles, writerLock: directory.writerLock)
             return try VaultFileSystem(store: store, gate: LockGate())
         } catch {
             // The note of a writer that has written nothing would pass for an unclean end.
-            if system == nil && !isReadOnly { directory.giveUpHold() }
+            if system == nil && !isReadOnly { directory.releaseWriterLock() }
             throw error
         }
     }

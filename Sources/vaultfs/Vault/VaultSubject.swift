@@ -43,14 +43,14 @@ struct VaultSubject: MountSubject {
         do {
             store = try Store(
                 root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly,
-                followsWriter: request.isShared, accessTimes: request.accessTimes, hold: directory.hold)
+                followsWriter: request.isShared, accessTimes: request.accessTimes, writerLock: directory.writerLock)
             fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
         } catch {
             // The note of a writer that has written nothing would pass for an unclean end.
-            directory.giveUpHold()
+            directory.releaseWriterLock()
             throw error
         }
-        directory.hold?.onLoss.withLock {
+        directory.writerLock?.onLoss.withLock {
             $0 = { log("vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it") }
         }
         let path = request.source

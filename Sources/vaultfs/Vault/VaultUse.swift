@@ -9,7 +9,7 @@ internal import VaultStore
 enum VaultUse {
     /// The process that has the vault, and what it says about its mount, where it is one of this machine that answers.
     struct User {
-        let holder: VaultHolder
+        let holder: LockOwner
         let status: MountStatus?
     }
 
@@ -17,7 +17,7 @@ enum VaultUse {
         vault.findHolder().map(user)
     }
 
-    private static func user(_ holder: VaultHolder) -> User {
+    private static func user(_ holder: LockOwner) -> User {
         guard holder.host == nil else { return User(holder: holder, status: nil) }
         let places = (try? MountTable.read()).map(DaemonSearch.places) ?? DaemonSearch.ownPlaces()
         return User(holder: holder, status: statuses(places).first { $0.pid == holder.processID })
@@ -57,7 +57,7 @@ enum VaultUse {
             // It may be rekeying.
             if holder?.host != nil { return !vault.configuration.isRekeying }
             // By this path: what another shows may be older.
-            return VaultHolder.find(descriptor: vault.root).map(user)?.status != nil
+            return LockOwner.find(descriptor: vault.root).map(user)?.status != nil
         }
     }
 

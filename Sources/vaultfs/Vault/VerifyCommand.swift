@@ -77,7 +77,7 @@ struct VerifyCommand: ParsableCommand {
         // To keys that are not the vault's all is damaged: nothing is put right by them.
         if misfit != nil { repairable = [] }
         let left = repair ? try repaired(repairable, in: locked, masterKey, report) ?? totals : totals
-        if repair { locked.giveUpHold() }
+        if repair { locked.releaseWriterLock() }
         report.finish(isRekeying: locked.configuration.isRekeying)
         if let misfit {
             throw CommandFailure(

@@ -8,7 +8,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// Sealing late and many at once (FileFormat: Sealed and unsealed files).
-@Suite struct SealerTests {
+@Suite struct HeaderSealerTests {
     @Test(
         "Store-8: one round seals all that wait, one by one or together, and keeps the times", arguments: [1, 16, 40])
     func round(count: Int) throws {

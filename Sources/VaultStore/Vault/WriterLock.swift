@@ -12,12 +12,12 @@ internal import VaultCrypto
 /// The flock on the root directory is this machine's alone: NFS and FUSE pass locks of files on, of directories none. An
 /// open file description's lock (fcntl(2), F_OFD_SETLK), because it is of one kind with those that an NFS server takes for
 /// its clients, and an flock is not.
-package final class VaultHold: Sendable {
+package final class WriterLock: Sendable {
     struct State {
         /// Nil where it could not be opened again.
         var file: Descriptor?
         /// Written by `claim`.
-        var note: HoldNote?
+        var note: WriterRecord?
         var isLost = false
         /// True if a former writer did not end properly, and its remains are not completed yet.
         var followsUncleanEnd = false
@@ -29,7 +29,7 @@ package final class VaultHold: Sendable {
     /// A last look that is too old at any time.
     private static let never = -trust
     /// Milliseconds after which a former holder on another machine has looked again, and found that it is none.
-    private static let patience = 5000
+    private static let formerCheckInterval = 5000
 
     /// In the file while nobody writes the vault.
     private static let nobody = Array("\n".utf8)
@@ -44,7 +44,7 @@ package final class VaultHold: Sendable {
     private let isRemote: Bool
     let state: Mutex<State>
     /// CLOCK_BOOTTIME of the last look in milliseconds: a machine that slept has to look.
-    let lastLook = Atomic<Int>(never)
+    let lastCheck = Atomic<Int>(never)
     /// Told once, when the vault has got another holder.
     package let onLoss = Mutex<(@Sendable () -> Void)?>(nil)
 
@@ -60,7 +60,7 @@ package final class VaultHold: Sendable {
     /// - Parameter isRemote: nil: as the store says.
     static func take(
         root: Descriptor, _ sharing: VaultDirectory.Sharing, wait: Duration, isRemote: Bool? = nil
-    ) throws(StoreError) -> VaultHold? {
+    ) throws(StoreError) -> WriterLock? {
         let isRemote = isRemote ?? NetworkStore.contains(root.fd)
         let deadline = ContinuousClock.now + wait
         while true {
@@ -76,7 +76,7 @@ package final class VaultHold: Sendable {
                 usleep(100_000)
                 continue
             }
-            if try isFree(file, root: root) { return VaultHold(root: root, file: file, isRemote: isRemote) }
+            if try isFree(file, root: root) { return WriterLock(root: root, file: file, isRemote: isRemote) }
             guard ContinuousClock.now < deadline else { throw .system(.wouldBlock) }
             usleep(100_000)
         }
@@ -139,8 +139,8 @@ package final class VaultHold: Sendable {
     }
 
     /// Whose note is there, for a message.
-    static func note(in root: Descriptor) -> HoldNote? {
-        content(in: root).flatMap { HoldNote(parsing: $0) }
+    static func record(in root: Descriptor) -> WriterRecord? {
+        content(in: root).flatMap { WriterRecord(parsing: $0) }
     }
 
     private static func content(in root: Descriptor) -> [UInt8]? {
@@ -157,8 +157,8 @@ package final class VaultHold: Sendable {
 
     /// The note in the file that the name leads to: opened anew, because a path is all that some FUSE file systems go by.
     /// - Throws: `moved` where it is not the one that we have locked.
-    private static func readNote(inPlaceOf file: Descriptor, root: Descriptor) throws(StoreError) -> HoldNote? {
-        HoldNote(parsing: try read(inPlaceOf: file, root: root))
+    private static func readNote(inPlaceOf file: Descriptor, root: Descriptor) throws(StoreError) -> WriterRecord? {
+        WriterRecord(parsing: try read(inPlaceOf: file, root: root))
     }
 
     /// Returns the bytes of that file.
@@ -179,7 +179,7 @@ package final class VaultHold: Sendable {
     private static func read(_ file: Descriptor) throws(StoreError) -> [UInt8] {
         // Not as the page cache remembers it.
         posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED)
-        var bytes = [UInt8](repeating: 0, count: HoldNote.maximumSize + 1)
+        var bytes = [UInt8](repeating: 0, count: WriterRecord.maximumSize + 1)
         let count = try bytes.withMutableBytes { (buffer) throws(StoreError) in try file.read(at: 0, into: buffer) }
         return Array(bytes[..<count])
     }
@@ -187,20 +187,20 @@ package final class VaultHold: Sendable {
     /// Says that this process writes from now on; once. Where a machine that has not answered for itself had the vault, waits
     /// until it has found that out. The first change looks whether another has done the same at this moment.
     /// - Throws: `EAGAIN` where another has got the lock, or is there by another way, since `take`; what the store says.
-    package func claim() throws(StoreError) { try claim(patience: Self.patience) }
+    package func claim() throws(StoreError) { try claim(waitMilliseconds: Self.formerCheckInterval) }
 
     /// The same.
-    /// - Parameter patience: milliseconds.
-    func claim(patience: Int) throws(StoreError) {
-        let former = try state.withLock { (state) throws(StoreError) -> HoldNote? in
+    /// - Parameter waitMilliseconds: how long to wait for a former writer.
+    func claim(waitMilliseconds: Int) throws(StoreError) {
+        let former = try state.withLock { (state) throws(StoreError) -> WriterRecord? in
             guard let file = state.file, state.note == nil else { return nil }
             // A person may have been asked meanwhile, or the machine have slept.
             try Self.lock(file, F_WRLCK)
             let content = try Self.read(inPlaceOf: file, root: root)
-            let former = HoldNote(parsing: content)
+            let former = WriterRecord(parsing: content)
             if former?.isOfLivingOther == true { throw .system(.wouldBlock) }
             state.followsUncleanEnd = Self.isUnclean(content)
-            let note = try HoldNote.own()
+            let note = try WriterRecord.own()
             try Self.put(note.bytes, into: file)
             try file.synchronize(dataOnly: false)
             state.note = note
@@ -208,7 +208,7 @@ package final class VaultHold: Sendable {
         }
         guard let former, former.isOfLivingOther == nil else { return }
         // On a local store another machine's is what a crash has left; a process of another container may see our note only.
-        if isRemote || former.isOfThisMachine { usleep(useconds_t(patience) * 1000) }
+        if isRemote || former.isOfThisMachine { usleep(useconds_t(waitMilliseconds) * 1000) }
     }
 
     /// Before the vault is changed: makes sure that nobody else has taken it over, by a look that is at most 2 s old. On a
@@ -216,7 +216,7 @@ package final class VaultHold: Sendable {
     /// - Throws: `EIO` once another has, and after the release; what the store says where it does not tell.
     package func verify() throws(StoreError) {
         let now = Self.bootMilliseconds()
-        if now - lastLook.load(ordering: .acquiring) < Self.trust { return }
+        if now - lastCheck.load(ordering: .acquiring) < Self.trust { return }
         try state.withLock { (state) throws(StoreError) in
             guard !state.isLost else { throw .system(.ioError) }
             guard try isHeld(&state) else {
@@ -224,7 +224,7 @@ package final class VaultHold: Sendable {
                 onLoss.withLock { $0 }?()
                 throw .system(.ioError)
             }
-            lastLook.store(now, ordering: .releasing)
+            lastCheck.store(now, ordering: .releasing)
         }
     }
 
@@ -246,7 +246,7 @@ package final class VaultHold: Sendable {
         } catch .system(.noSuchFileOrDirectory) { return false }
     }
 
-    private func isHeld(_ file: Descriptor, by note: HoldNote) throws(StoreError) -> Bool {
+    private func isHeld(_ file: Descriptor, by note: WriterRecord) throws(StoreError) -> Bool {
         do throws(StoreError) { try Self.lock(file, F_WRLCK) } catch {
             if error == .system(.wouldBlock) { return false }
             throw error
@@ -276,7 +276,7 @@ package final class VaultHold: Sendable {
             }
             state.note = nil
             Self.drop(&state.file)
-            lastLook.store(Self.never, ordering: .releasing)
+            lastCheck.store(Self.never, ordering: .releasing)
         }
     }
 

@@ -12,7 +12,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// The lock that other machines see (FileFormat, "The lock file"): whom it keeps out, and how its loss is found out.
-@Suite(.timeLimit(.minutes(20))) struct VaultHoldTests {
+@Suite(.timeLimit(.minutes(20))) struct WriterLockTests {
     private let vault: TestStore
     private var noteFile: String { vault.path + "/vaultfs.lock" }
 
@@ -21,8 +21,8 @@ import VaultFormat
     /// Waits for a lock that was given back: a child that another test starts has it, too, until it runs its program.
     private func take(
         _ sharing: VaultDirectory.Sharing = .exclusive, isRemote: Bool = true, wait: Duration = .seconds(60)
-    ) throws -> VaultHold? {
-        try VaultHold.take(root: vault.root, sharing, wait: wait, isRemote: isRemote)
+    ) throws -> WriterLock? {
+        try WriterLock.take(root: vault.root, sharing, wait: wait, isRemote: isRemote)
     }
 
     private func expectRefusal(
@@ -36,12 +36,12 @@ import VaultFormat
 
     /// As another machine would that has got the lock.
     private func takeOver() throws {
-        try Data(HoldNote.elsewhere.bytes)
+        try Data(WriterRecord.elsewhere.bytes)
             .write(to: URL(fileURLWithPath: noteFile), options: [])
     }
 
     /// Makes the last look too old to be believed.
-    private func age(_ hold: VaultHold) { hold.lastLook.store(0, ordering: .releasing) }
+    private func age(_ hold: WriterLock) { hold.lastCheck.store(0, ordering: .releasing) }
 
     @Test("Store-29: one writer at a time, and none beside readers: also where the flock on the directory is not seen")
     func exclusion() throws {
@@ -74,12 +74,12 @@ import VaultFormat
     @Test("The note is there from the claim to the release")
     func note() throws {
         let hold = try #require(try take())
-        #expect(VaultHold.note(in: vault.root) == nil)
+        #expect(WriterLock.record(in: vault.root) == nil)
         try hold.claim()
-        let note = try #require(VaultHold.note(in: vault.root))
+        let note = try #require(WriterLock.record(in: vault.root))
         #expect(note.processID == getpid() && note.isOfThisMachine)
         hold.release()
-        #expect(VaultHold.note(in: vault.root) == nil)
+        #expect(WriterLock.record(in: vault.root) == nil)
         #expect(try take() != nil)
     }
 
@@ -91,16 +91,16 @@ import VaultFormat
         ])
     func uncleanEnd(content: String?, isUnclean: Bool) throws {
         if let content { try Data(content.utf8).write(to: URL(fileURLWithPath: noteFile)) }
-        #expect(VaultHold.isUnclean(vault.root) == isUnclean)
+        #expect(WriterLock.isUnclean(vault.root) == isUnclean)
         for round in 1...3 {
             let hold = try #require(try take(isRemote: false))
             #expect(hold.followsUncleanEnd == nil)
-            try hold.claim(patience: 0)
+            try hold.claim(waitMilliseconds: 0)
             #expect(hold.followsUncleanEnd == (isUnclean && round < 3))
             if round == 2 { hold.noteCompletion() }
             hold.release()
-            #expect(VaultHold.isUnclean(vault.root) == (isUnclean && round < 2))
-            #expect(VaultHold.note(in: vault.root) == nil)
+            #expect(WriterLock.isUnclean(vault.root) == (isUnclean && round < 2))
+            #expect(WriterLock.record(in: vault.root) == nil)
         }
     }
 
@@ -108,14 +108,14 @@ import VaultFormat
     func fullDisk() throws {
         let disk = try SmallDisk(size: 1 << 20)
         let root = Descriptor(owning: open(disk.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
-        let first = try #require(try VaultHold.take(root: root, .exclusive, wait: .seconds(60)))
+        let first = try #require(try WriterLock.take(root: root, .exclusive, wait: .seconds(60)))
         try first.claim()
         first.release()
         let filler = try disk.fill(leaving: 0)
         try filler.extend()
-        let second = try #require(try VaultHold.take(root: root, .exclusive, wait: .seconds(60)))
+        let second = try #require(try WriterLock.take(root: root, .exclusive, wait: .seconds(60)))
         try second.claim()
-        #expect(VaultHold.note(in: root)?.processID == getpid())
+        #expect(WriterLock.record(in: root)?.processID == getpid())
     }
 
     @Test(
@@ -128,10 +128,10 @@ import VaultFormat
         try hold.verify()
         age(hold)
         try hold.verify()
-        #expect(hold.lastLook.load(ordering: .acquiring) > 0)
+        #expect(hold.lastCheck.load(ordering: .acquiring) > 0)
         try takeOver()
         // A look that is not old, however long this thread is held up.
-        hold.lastLook.store(.max, ordering: .releasing)
+        hold.lastCheck.store(.max, ordering: .releasing)
         try hold.verify()
         for _ in 0..<2 {
             age(hold)
@@ -140,7 +140,7 @@ import VaultFormat
         #expect(losses.access { $0 } == 1)
         // The other's note stays.
         hold.release()
-        #expect(VaultHold.note(in: vault.root)?.host == "elsewhere")
+        #expect(WriterLock.record(in: vault.root)?.host == "elsewhere")
         expect(.ioError) { try hold.verify() }
     }
 
@@ -189,25 +189,25 @@ import VaultFormat
         let hold = try #require(try take())
         try writeNote(of: holder.pid)
         expect(.resourceTemporarilyUnavailable) { try hold.claim() }
-        #expect(VaultHold.note(in: vault.root)?.processID == holder.pid)
+        #expect(WriterLock.record(in: vault.root)?.processID == holder.pid)
         holder.kill(SIGKILL)
         #expect(holder.wait(timeout: .seconds(60)) != nil)
         let started = ContinuousClock.now
-        try hold.claim(patience: 60_000)
+        try hold.claim(waitMilliseconds: 60_000)
         #expect(ContinuousClock.now - started < .seconds(30))
         try hold.verify()
     }
 
     @Test("A process of this machine in another container is waited for as another machine is")
     func container() throws {
-        let own = try HoldNote.own()
+        let own = try WriterRecord.own()
         let process = ProcessIdentity(
             processID: own.processID, start: own.process.start, namespace: own.process.namespace + 1)
-        let note = HoldNote(id: "1", boot: own.boot, process: process, host: "container")
+        let note = WriterRecord(id: "1", boot: own.boot, process: process, host: "container")
         try Data(note.bytes).write(to: URL(fileURLWithPath: noteFile), options: [])
         let started = ContinuousClock.now
         let hold = try #require(try take(isRemote: false))
-        try hold.claim(patience: 60)
+        try hold.claim(waitMilliseconds: 60)
         #expect(ContinuousClock.now - started >= .milliseconds(60))
     }
 
@@ -215,10 +215,10 @@ import VaultFormat
     private func writeNote(of processID: Int32, startedLater ticks: UInt64 = 0) throws {
         let text = try String(contentsOfFile: "/proc/\(processID)/stat", encoding: .utf8)
         let start = try #require(text.split(separator: ")").last?.split(separator: " ").dropFirst(19).first)
-        let own = try HoldNote.own()
+        let own = try WriterRecord.own()
         let process = ProcessIdentity(
             processID: processID, start: try #require(UInt64(start)) + ticks, namespace: own.process.namespace)
-        try Data(HoldNote(id: "1", boot: own.boot, process: process, host: own.host).bytes)
+        try Data(WriterRecord(id: "1", boot: own.boot, process: process, host: own.host).bytes)
             .write(to: URL(fileURLWithPath: noteFile), options: [])
     }
 
@@ -242,7 +242,7 @@ import VaultFormat
             let hold = try #require(try take())
             let store = try Store(
                 root: FileDescriptor(rawValue: vault.root.fd), keyRing: vault.keyRing, cacheSize: 1 << 20,
-                isReadOnly: false, hold: hold)
+                isReadOnly: false, writerLock: hold)
             var open: EncryptedFile? = try vault.reopen(file, in: store)
             let inUse = try vault.slotsInUse()
             #expect(inUse.contains(4) && open != nil)
@@ -278,7 +278,7 @@ import VaultFormat
         try hold.claim()
         try takeOver()
         hold.release()
-        #expect(VaultHold.note(in: vault.root)?.host == "elsewhere")
+        #expect(WriterLock.record(in: vault.root)?.host == "elsewhere")
     }
 
     @Test("Store-36: a writer waits out the machine that did not give the vault back")
@@ -286,7 +286,7 @@ import VaultFormat
         let hold = try #require(try take())
         try takeOver()
         let started = ContinuousClock.now
-        try hold.claim(patience: 60)
+        try hold.claim(waitMilliseconds: 60)
         #expect(ContinuousClock.now - started >= .milliseconds(60))
     }
 
@@ -295,7 +295,7 @@ import VaultFormat
         let hold = try #require(try take())
         let store = try Store(
             root: FileDescriptor(rawValue: vault.root.fd), keyRing: vault.keyRing, cacheSize: 1 << 20,
-            isReadOnly: false, hold: hold)
+            isReadOnly: false, writerLock: hold)
         let file = try vault.create(in: store)
         let workspace = try Workspace(layout: store.layout)
         let data = [UInt8](repeating: 5, count: 10_000)
@@ -318,23 +318,23 @@ import VaultFormat
             "a b 1 \u{1B}[2J\n", String(repeating: "a", count: 600) + " b 1 c\n",
         ])
     func malformed(text: String) {
-        #expect(HoldNote(parsing: Array(text.utf8)) == nil)
+        #expect(WriterRecord(parsing: Array(text.utf8)) == nil)
     }
 
     @Test("A note is read as it was written")
     func parsing() throws {
-        let note = try HoldNote.own()
-        #expect(HoldNote(parsing: note.bytes) == note)
-        #expect(HoldNote(parsing: Array("a b 1 c\n".utf8))?.process.isAlive == nil)
+        let note = try WriterRecord.own()
+        #expect(WriterRecord(parsing: note.bytes) == note)
+        #expect(WriterRecord(parsing: Array("a b 1 c\n".utf8))?.process.isAlive == nil)
         #expect(note.process.isAlive == true && note.isOfLivingOther == false)
-        let others = HoldNote.elsewhere
-        #expect(VaultHolder(others)?.description == "process 4711 on elsewhere")
+        let others = WriterRecord.elsewhere
+        #expect(LockOwner(others)?.description == "process 4711 on elsewhere")
         // Who asks does not have it.
-        #expect(VaultHolder(note) == nil)
+        #expect(LockOwner(note) == nil)
     }
 }
 
-extension VaultHold {
+extension WriterLock {
     /// As a store does that has given the descriptor up: it serves no more, and the lock has gone with it.
     fileprivate func loseDescriptor(reopening: Bool = true) {
         state.withLock {
@@ -349,10 +349,10 @@ private func expect(_ errno: Errno, sourceLocation: SourceLocation = #_sourceLoc
     #expect(throws: StoreError.system(errno), sourceLocation: sourceLocation, performing: body)
 }
 
-extension HoldNote {
+extension WriterRecord {
     /// Another machine's.
-    static var elsewhere: HoldNote {
-        HoldNote(
+    static var elsewhere: WriterRecord {
+        WriterRecord(
             id: "5e", boot: "another-boot", process: ProcessIdentity(processID: 4711, start: 0, namespace: 0),
             host: "elsewhere")
     }

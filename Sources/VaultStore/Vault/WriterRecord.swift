@@ -6,7 +6,7 @@ internal import VaultCrypto
 
 /// Who has a vault open for writing, as `vaultfs.lock` tells others (FileFormat, The lock file): one line,
 /// `<id> <boot id> <process id> <host> <process start> <process-id namespace>`.
-struct HoldNote: Equatable {
+struct WriterRecord: Equatable {
     /// What is read of the file at most.
     static let maximumSize = 512
 
@@ -24,10 +24,10 @@ struct HoldNote: Equatable {
     }
 
     /// This process's.
-    static func own() throws(StoreError) -> HoldNote {
+    static func own() throws(StoreError) -> WriterRecord {
         let id: UInt64
         do { id = try SecureRandom.integer() } catch { throw StoreError(error) }
-        return HoldNote(id: String(id, radix: 16), boot: ownBoot(), process: .own(), host: ownHost())
+        return WriterRecord(id: String(id, radix: 16), boot: ownBoot(), process: .own(), host: ownHost())
     }
 
     /// Nil where that is no note: an empty file, or anybody's bytes. The last two words may be absent.

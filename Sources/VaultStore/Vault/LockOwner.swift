@@ -4,7 +4,7 @@ internal import LinuxSystem
 package import SystemPackage
 
 /// The process that has a vault locked.
-package struct VaultHolder: Equatable, Sendable, CustomStringConvertible {
+package struct LockOwner: Equatable, Sendable, CustomStringConvertible {
     package let processID: Int32
     /// The program's name (`/proc/PID/comm`), nil where it cannot be read.
     package let command: String?
@@ -18,7 +18,7 @@ package struct VaultHolder: Equatable, Sendable, CustomStringConvertible {
     }
 
     /// As a note on the store says; nil where its process has ended.
-    init?(_ note: HoldNote) {
+    init?(_ note: WriterRecord) {
         switch note.isOfLivingOther {
         case true?: self.init(processID: note.processID)
         case false?: return nil
@@ -38,7 +38,7 @@ package struct VaultHolder: Equatable, Sendable, CustomStringConvertible {
 
     /// Who holds an flock on the open directory `descriptor`, from `/proc/locks`; nil where nobody does, or where the
     /// holder is outside this process-id namespace. Any thread.
-    package static func find(descriptor: FileDescriptor) -> VaultHolder? {
+    package static func find(descriptor: FileDescriptor) -> LockOwner? {
         var status = stat()
         guard fstat(descriptor.rawValue, &status) == 0 else { return nil }
         let devices = superblockDevices(of: descriptor, status: status)
@@ -47,7 +47,7 @@ package struct VaultHolder: Equatable, Sendable, CustomStringConvertible {
             let processID = lines.lazy.compactMap({ holder(line: $0, devices: devices, inode: UInt64(status.st_ino)) })
                 .first
         else { return nil }
-        return VaultHolder(processID: processID)
+        return LockOwner(processID: processID)
     }
 
     /// The process id of one line of `/proc/locks`, if it is an flock held on the inode

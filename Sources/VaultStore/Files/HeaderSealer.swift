@@ -9,7 +9,7 @@ internal import VaultFormat
 
 /// Seals files that were written, late and many at once: their data is made durable first (FileFormat.md, "Sealing").
 /// A thread of its own that sleeps without a timer while nothing waits. Any thread may call.
-package final class Sealer: Sendable {
+package final class HeaderSealer: Sendable {
     private struct Waiting {
         var file: EncryptedFile
         /// How often it has been added: a round lets go only of what it has seen.
