@@ -20,10 +20,10 @@ struct WorkerSchedulerTests {
         init(_ scheduler: WorkerScheduler) throws {
             let thread = try BackgroundThread { [self] in
                 // Whoever made this thread may have blocked it.
-                var wake = sigset_t()
-                sigemptyset(&wake)
-                sigaddset(&wake, SIGURG)
-                pthread_sigmask(SIG_UNBLOCK, &wake, nil)
+                var signals = sigset_t()
+                sigemptyset(&signals)
+                sigaddset(&signals, SIGURG)
+                pthread_sigmask(SIG_UNBLOCK, &signals, nil)
                 handle.update { $0 = pthread_self() }
                 while !isEnding.load(ordering: .acquiring) {
                     if scheduler.restIfNotNeeded(wake) { returns.update { $0 += 1 } } else { sched_yield() }
