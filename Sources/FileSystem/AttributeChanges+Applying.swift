@@ -4,9 +4,9 @@ package import LinuxSystem
 internal import SystemPackage
 
 extension AttributeChanges {
-    /// Applies all but the length.
+    /// Applies all changes except the length.
     /// - Parameters:
-    ///   - pinned: any descriptor of the object, O_PATH too.
+    ///   - pinned: any descriptor of the object, also O_PATH.
     ///   - kind: S_IFMT of its mode.
     package func apply(to pinned: Descriptor, kind: mode_t) throws(StoreError) {
         if uid != nil || gid != nil {
@@ -14,10 +14,10 @@ extension AttributeChanges {
                 fchownat(pinned.fd, "", uid ?? .max, gid ?? .max, linux_AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)
             }
         }
-        // After the owner, whose change clears the set-id bits.
+        // After the owner, because changing that clears the set-id bits.
         if let mode {
             if kind == S_IFLNK { throw .system(.notSupported) }
-            // fchmod(2) refuses an O_PATH descriptor; the kernel's own link to it does not.
+            // fchmod(2) refuses an O_PATH descriptor. The link in /proc works.
             let path = "/proc/self/fd/\(pinned.fd)"
             try retrying { chmod(path, mode & 0o7777) }
         }

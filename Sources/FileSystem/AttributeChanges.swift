@@ -1,6 +1,6 @@
 package import Glibc
 
-/// What setattr asks to change; nil is left as it is. Times: tv_nsec may be UTIME_NOW.
+/// Changes of attributes. Nil leaves an attribute as it is. A time's tv_nsec may be UTIME_NOW.
 package struct AttributeChanges: Sendable {
     package var mode: mode_t?
     package var uid: uid_t?

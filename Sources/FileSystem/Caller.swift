@@ -1,11 +1,11 @@
 package import Glibc
 
-/// Who asks, for what is made: uid and gid of the new object's owner.
+/// The user and groups of a program that makes a request.
 package struct Caller: Sendable {
     package var uid: uid_t
     package var gid: gid_t
 
-    /// The supplementary groups, where they have been asked for.
+    /// The supplementary groups, if they were requested.
     package var groups: [gid_t]
 
     package init(uid: uid_t, gid: gid_t, groups: [gid_t] = []) {

@@ -1,13 +1,12 @@
-internal import CLinux
 internal import Glibc
 internal import Synchronization
 internal import SystemPackage
 
-/// The directories used last, open: a small LRU, so that no node needs a descriptor. Any thread.
+/// A small LRU cache of open directories, so that nodes need no descriptors. Any thread.
 package final class DirectoryCache<Item: AnyObject & Sendable, Directory: Sendable>: Sendable {
     private struct Entry {
         var directory: Directory
-        /// Keeps the address, and so the identifier, from being used again.
+        /// Keeps the node alive, so that its identifier is not reused.
         var node: Item
         var used: UInt64
     }
@@ -54,7 +53,7 @@ package final class DirectoryCache<Item: AnyObject & Sendable, Directory: Sendab
         }
     }
 
-    /// Half at a time: the cost of finding the oldest is spread over as many insertions.
+    /// Half at a time, to spread the cost of finding the oldest over as many insertions.
     private func evictOlderHalf(_ state: inout State) {
         let middle = state.entries.values.map(\.used).sorted()[state.entries.count / 2]
         state.entries = state.entries.filter { $0.value.used >= middle }

@@ -1,35 +1,35 @@
 package import Glibc
 package import LinuxSystem
 
-/// What a FUSE session serves: inodes, names and open files, as the kernel asks for them. Called by many worker threads.
-/// The kernel lets one request at a time change a directory, and decides who may do what (default_permissions).
+/// A file system that a FUSE session serves: inodes, names and open files. Many worker threads call it. The kernel lets
+/// one request at a time change a directory, and checks permissions (default_permissions).
 package protocol FileSystem: AnyObject, Sendable {
-    /// An open file, and an open directory, until it is released.
+    /// An open file and an open directory, until they are released.
     associatedtype File: AnyObject & Sendable
     associatedtype Directory: AnyObject & Sendable
     /// One thread's buffers and contexts.
     associatedtype Workspace: WorkerBuffers
 
-    /// Seconds for which the kernel may keep names and attributes.
+    /// Seconds for which the kernel may cache names and attributes.
     var cacheSeconds: Double { get }
     func makeWorkspace() throws(StoreError) -> Workspace
-    /// Work beside the requests, on a thread of its own, until `shutDown`.
+    /// Background work, until `shutDown`. Has a thread of its own.
     func runInBackground()
-    /// No more requests come: makes everything durable.
+    /// Makes everything durable. No more requests come.
     func shutDown()
-    /// The totals and what is held, as of now.
+    /// Current totals and values.
     func statistics() -> Statistics
     /// The inodes of open files.
     func openInodes() -> [UInt64]
-    /// Called, by any thread, with an inode whose attributes are not those that were told.
+    /// Sets the function that is called, from any thread, with an inode whose attributes differ from those last returned.
     func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void)
 
     func attributes(_ id: NodeID) throws(StoreError) -> stat
     func change(
         _ id: NodeID, _ changes: AttributeChanges, handle: File?, workspace: Workspace
     ) throws(StoreError) -> stat
-    /// Clears the set-id bits before a file's content changes, as the kernel does for one who may not keep them
-    /// (setattr_should_drop_suidgid in fs/attr.c). Told are only changes that the kernel leaves this to us for.
+    /// Clears the set-id bits before a change of a file's content, as the kernel does for callers without the right to keep
+    /// them (setattr_should_drop_suidgid in fs/attr.c). Called only for changes where the kernel leaves this to us.
     func dropSetID(_ id: NodeID, for caller: () -> Caller) throws(StoreError)
     /// statvfs(3).
     func space() throws(StoreError) -> statvfs
@@ -38,7 +38,7 @@ package protocol FileSystem: AnyObject, Sendable {
     func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8], flags: Int32) throws(StoreError)
     func removeAttribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError)
 
-    /// Finds a name; counts as one lookup. Throws `ENOENT`.
+    /// Finds a name. Counts as one lookup. Throws `ENOENT`.
     func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry
     /// The kernel has dropped `count` lookups of a node.
     func forget(_ id: NodeID, count: UInt64)
@@ -64,18 +64,18 @@ package protocol FileSystem: AnyObject, Sendable {
     func openDirectory(_ id: NodeID) throws(StoreError) -> Directory
     func release(_ handle: Directory)
     func synchronize(_ handle: Directory, dataOnly: Bool) throws(StoreError)
-    /// getdents(2) from an offset that a listing gave, 0 for the beginning, until `take` returns false: that entry is
-    /// the first of the next call.
+    /// getdents(2) from an offset of an earlier listing, or 0 for the start, until `take` returns false. That entry is the
+    /// first of the next call.
     func list(
         _ handle: Directory, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool
     ) throws(StoreError)
 
-    /// open(2) of a file that exists. What would take long is not waited for: it calls `deferring` for a function that is
-    /// to have the outcome, once, on any thread, and returns nil.
+    /// open(2) of an existing file. If it would take long, calls `deferring` and returns nil. The function that `deferring`
+    /// returned then gets the result, once, on any thread.
     func open(
         _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace, deferring: () -> OpenOutcome<File>
     ) throws(StoreError) -> File?
-    /// Ends all that has been deferred; returns when every outcome was given. No requests come any more.
+    /// Ends deferred opens. Returns when each has its result. No more requests come.
     func endDeferred()
     func create(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, flags: Int32, for caller: Caller
@@ -85,7 +85,7 @@ package protocol FileSystem: AnyObject, Sendable {
     func read(
         _ handle: File, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
     ) throws(StoreError) -> Int
-    /// - Parameter isWriteBack: a dirty mapped page comes back from the kernel.
+    /// - Parameter isWriteBack: true if the kernel writes a dirty mapped page back.
     func write(
         _ handle: File, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, isWriteBack: Bool,
         workspace: Workspace
@@ -102,23 +102,23 @@ package protocol FileSystem: AnyObject, Sendable {
     ) throws(StoreError) -> Int
 }
 
-/// Takes what came of an open(2).
+/// Gets the result of a deferred open(2).
 package typealias OpenOutcome<File> = @Sendable (Result<File, StoreError>) -> Void
 
-/// What the kernel's page cache may do with a file that is being opened.
+/// The use of the kernel's page cache for a file that is being opened.
 package enum PageCaching: Sendable {
-    /// Pages that it has are right.
+    /// Its pages are current.
     case keep
-    /// Pages that it has may be another content's.
+    /// Its pages may be of other content.
     case drop
-    /// Each read is to be answered exactly.
+    /// It must not be used, so that each read reaches us with its exact range.
     case bypass
 }
 
-/// One worker thread's buffers. Not for sharing.
+/// One worker thread's buffers. Only that thread uses them.
 package protocol WorkerBuffers: AnyObject {
-    /// Plaintext to be handed to the kernel.
+    /// Plaintext for a reply.
     var reply: UnsafeMutableRawBufferPointer { get }
-    /// Zeroes the buffers and forgets the keys last used. By its own thread, between requests.
+    /// Zeroes the buffers and the key schedules. Called between requests.
     func wipe()
 }

@@ -1,23 +1,22 @@
-/// What the kernel and the workers keep of a mount's plaintext. Called by the lock controller's thread, which holds no lock that a
-/// request needs.
+/// The plaintext that the kernel and the workers keep for a mount. The lock thread calls these, and holds no lock that a
+/// request needs. Results are failures, one line each for people.
 package protocol KernelCaches: Sendable {
-    /// Drops the pages and attributes of inodes, writing dirty mapped pages back first, which comes to us as requests.
-    /// Returns what could not be dropped, for people.
+    /// Drops the pages and attributes of inodes. The kernel first writes dirty mapped pages back, as requests to us.
     func dropInodes(_ inodes: [UInt64]) -> [String]
     /// Makes the kernel free inodes that nobody uses, together with their names. Until then root can reach them by a
     /// file handle (open_by_handle_at(2)). An inode in use stays, and so do the directories above it.
     /// - Parameter inodes: ordered so that each comes before the directory that contains it.
-    func freeInodes(_ inodes: [UInt64])
-    /// Drops every name the kernel has, or makes it ask before it uses one.
-    /// - Parameter names: all that it may have, for kernels that must be told one by one.
-    /// Returns how it was done, and what could not be.
+    func freeInodes(_ inodes: [UInt64]) -> [String]
+    /// Drops all names in the kernel, or makes it ask before it uses one.
+    /// - Parameter names: all names that it may have, for kernels that drop them one by one.
+    /// - Returns: `method` is `epoch`, `expired` or `invalidated`.
     func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String])
-    /// Looks paths below the mountpoint up, as a program would, as long as `goesOn` says so. Returns whether that was
-    /// done within a second.
+    /// Looks up paths below the mountpoint, as a program would, while `goesOn` returns true. Returns true if all was done
+    /// within a second.
     func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool
-    /// Has every worker wipe its buffers and key schedules; returns when all have.
-    /// - Parameter waitingForAll: also for those within an fsync(2) or the like, which may take long; they wipe when they
-    ///   are done.
+    /// Makes every worker wipe its buffers and key schedules. Returns when all have.
+    /// - Parameter waitingForAll: true to wait also for workers in fsync(2) or the like, which may take long. They wipe
+    ///   when they are done.
     func wipeWorkers(waitingForAll: Bool) -> [String]
 }
 

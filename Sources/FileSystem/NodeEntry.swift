@@ -1,6 +1,6 @@
 package import Glibc
 
-/// What lookup and its kin answer: a node, counted as known to the kernel once more, and its attributes.
+/// The result of a lookup: a node, counted as one more lookup, and its attributes.
 package struct NodeEntry {
     package var id: NodeID
     package var attributes: stat
@@ -14,11 +14,11 @@ package struct NodeEntry {
 /// One entry of a listing.
 package struct ListedEntry {
     package var name: [UInt8]
-    /// Inode number and type (S_IFMT); for a listing with attributes all of them.
+    /// Inode number and type (S_IFMT), or all of them in a listing with attributes.
     package var attributes: stat
-    /// Where the listing goes on: the store's own offset.
+    /// The backing directory's offset of the next entry.
     package var nextOffset: Int64
-    /// Of a listing with attributes: counted as looked up once if the entry is taken; nil for `.` and `..`.
+    /// In a listing with attributes, the node. It counts as one lookup if the entry is taken. Nil for `.` and `..`.
     package var id: NodeID?
 
     package init(name: [UInt8], attributes: stat, nextOffset: Int64, id: NodeID? = nil) {

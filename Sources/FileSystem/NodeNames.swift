@@ -1,6 +1,6 @@
-/// The names of one node, the one told last first. Used under the node table's mutex.
+/// The names of one node, the latest first. Guarded by the node table's mutex.
 ///
-/// Nearly every node has one name, and there may be as many nodes as files: that name is in the node itself.
+/// Nearly every node has one name, and there may be a node for each file. So the first name needs no array.
 struct NodeNames {
     private(set) var first: NodeName<TableNode>?
     private var others: [NodeName<TableNode>] = []
@@ -9,7 +9,7 @@ struct NodeNames {
 
     var all: [NodeName<TableNode>] { first.map { [$0] + others } ?? [] }
 
-    /// Makes it the first; false where it was known already.
+    /// Makes this name the first. Returns false if it was known already.
     mutating func put(_ parent: TableNode, _ entry: [UInt8]) -> Bool {
         guard let known = first else {
             first = NodeName(parent: parent, entry: entry)
@@ -22,7 +22,7 @@ struct NodeNames {
         return !wasKnown
     }
 
-    /// False where it is none of these.
+    /// Returns false if it is not one of the names.
     mutating func remove(_ parent: TableNode, _ entry: [UInt8]) -> Bool {
         guard let known = first, known.isSame(parent, entry) else { return removeOther(parent, entry) }
         first = others.isEmpty ? nil : others.removeFirst()

@@ -3,10 +3,10 @@ internal import Glibc
 package import LinuxSystem
 internal import SystemPackage
 
-/// From nodes to what is on disk: by names and directory descriptors, no link followed, each inode compared.
+/// Opens the objects of nodes: by names and directory descriptors, without following links, and compares each inode.
 extension NodeTable {
-    /// An O_PATH descriptor of a directory: walked to from the nearest ancestor that is open, each step by one name.
-    /// - Parameter opened: what is open of a directory; the root always is.
+    /// An O_PATH descriptor of a directory. Walks to it by name from the nearest open ancestor.
+    /// - Parameter opened: returns the descriptor of an open directory. The root is always open.
     package func descriptor(
         ofDirectory node: Item, opened: (Item) -> Descriptor?
     ) throws(StoreError) -> Descriptor {
@@ -37,8 +37,8 @@ extension NodeTable {
         return base
     }
 
-    /// Calls `body` with a directory and an entry under which the node is, trying all its known names.
-    /// - Throws: `ESTALE` where it is under none.
+    /// Calls `body` with a directory and an entry under which the node is. Tries all its known names.
+    /// - Throws: `ESTALE` if it has none of them any more.
     package func atName<Result>(
         of node: Item, in directory: (Item) throws(StoreError) -> Descriptor,
         _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
@@ -51,7 +51,7 @@ extension NodeTable {
         throw .system(.staleNFSFileHandle)
     }
 
-    /// The directory in which the node has this name; nil where the name is no longer its own.
+    /// The directory in which the node has this name. Nil if it no longer has it.
     private func parent(
         of node: Item, by name: NodeName<Item>, in directory: (Item) throws(StoreError) -> Descriptor
     ) -> Descriptor? {

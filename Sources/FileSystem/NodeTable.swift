@@ -1,11 +1,9 @@
-internal import CLinux
 package import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// All nodes that the kernel knows, by inode and by node id. Any thread. The mutex is held for book-keeping only,
-/// never during a system call.
+/// All nodes that the kernel knows, by inode and by node id. The mutex is never held during a system call. Any thread.
 ///
 /// Node ids count up from the root's id and are never used again. A program can keep a file handle
 /// (name_to_handle_at(2)), which contains a node id. Such a handle leads to nothing once the kernel has forgotten the
@@ -32,7 +30,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     package func id(of node: Item) -> NodeID { NodeID(rawValue: node.id) }
 
-    /// The node for what was found under a name, counted as looked up once.
+    /// Returns the node for an object found under a name, and counts one lookup.
     package func intern(_ status: stat, parent: Item, entry: [UInt8]) -> Item {
         let key = NodeKey(status)
         let kind = status.st_mode & S_IFMT
@@ -43,7 +41,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
                     addName(known, parent, entry, &state)
                     return item(known)
                 }
-                // The store was changed behind our back, and the number used again.
+                // Another process changed the store, and the inode number was reused.
                 detach(known, &state)
             }
             let node = Item(key: key, kind: kind)
@@ -58,12 +56,12 @@ package final class NodeTable<Item: TableNode>: Sendable {
         state.withLock { state in state.byKey[NodeKey(status)].map { item($0) } }
     }
 
-    /// The name of the node that was told last: the likeliest to be right still.
+    /// The node's latest name, which is the most likely to be valid.
     package func name(of node: Item) -> NodeName<Item>? {
         state.withLock { _ in node.names.first.map { name($0) } }
     }
 
-    /// All names of the node, the one that was told last first.
+    /// All names of the node, the latest first.
     package func names(of node: Item) -> [NodeName<Item>] {
         state.withLock { _ in node.names.all.map { name($0) } }
     }
@@ -77,12 +75,12 @@ package final class NodeTable<Item: TableNode>: Sendable {
         guard node.names.put(parent, entry) else { return }
         parent.references += 1
         if node.isDirectory {
-            // A directory has one name; an older one was moved away behind our back.
+            // A directory has one name. Another process has moved it away from the older one.
             for old in node.names.removeOthers() { release(old.parent, &state) }
         }
     }
 
-    /// A name is gone; `isLast` tells that it was the file's last, or a directory's.
+    /// Removes a name. `isLast` is true if it was a file's last name, or a directory's.
     package func removeName(_ node: Item, parent: Item, entry: [UInt8], isLast: Bool) {
         state.withLock { state in
             if node.names.remove(parent, entry) { release(parent, &state) }
@@ -90,7 +88,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// A name has become another.
+    /// Replaces a name after a rename.
     package func moveName(_ node: Item, from: NodeName<Item>, to: NodeName<Item>) {
         state.withLock { state in
             if node.names.remove(from.parent, from.entry) { release(from.parent, &state) }
@@ -98,7 +96,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// Keeps the node until a `forget`, as a lookup of the kernel's does.
+    /// Keeps the node until a `forget`, like a lookup by the kernel.
     package func retain(_ node: Item) {
         state.withLock { _ in node.references += 1 }
     }
@@ -127,7 +125,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     private func dropIfUnused(_ unused: TableNode, _ state: inout State) {
         var node = unused
-        // A node that goes lets go of its parents; a deep tree must not become deep recursion.
+        // Removing a node releases its parents. Do not recurse, because a tree can be deep.
         var pending: [TableNode] = []
         while true {
             if node.references <= 0 && node !== root {
@@ -143,7 +141,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// The inode is no longer what this node stands for.
+    /// Separates the node from its inode, which has become another object.
     package func disown(_ node: Item) {
         state.withLock { detach(node, &$0) }
     }
@@ -195,10 +193,10 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// How many nodes the kernel holds.
+    /// The number of nodes that the kernel holds.
     package var count: Int { state.withLock { $0.byID.count } }
 
-    // Only `intern` and `init` put nodes in, and those are items.
+    // Only `intern` and `init` add nodes, and those are items.
     private func item(_ node: TableNode) -> Item { unsafeDowncast(node, to: Item.self) }
 
     private func name(_ name: NodeName<TableNode>) -> NodeName<Item> {

@@ -1,6 +1,6 @@
 internal import Synchronization
 
-/// A set of objects that a lock or an unlock goes through. Any thread.
+/// A set of objects. Any thread.
 package final class ObjectSet<Object: AnyObject & Sendable>: Sendable {
     private let state = Mutex<[ObjectIdentifier: Object]>([:])
 

@@ -2,7 +2,7 @@ package import Glibc
 package import LinuxSystem
 internal import SystemPackage
 
-/// A file system of which nothing is ever changed: whatever would is `EROFS`. Nothing has extended attributes.
+/// A file system that cannot be changed (`EROFS`) and has no extended attributes.
 package protocol ReadOnlyFileSystem: FileSystem {}
 
 extension ReadOnlyFileSystem {
@@ -98,7 +98,7 @@ extension ReadOnlyFileSystem {
         throw Self.refusal
     }
 
-    /// Nothing waits to be written.
+    /// There is nothing to write.
     package func synchronize(_ handle: File, dataOnly: Bool) throws(StoreError) {}
 
     package func synchronize(_ handle: Directory, dataOnly: Bool) throws(StoreError) {}

@@ -1,8 +1,6 @@
-internal import VaultCrypto
-
-/// What `status` tells of a mount's work: totals since the mount, and what is held now.
+/// The work of a mount in `status`: totals since the mount, and current values.
 package struct Statistics: Codable, Sendable, Equatable {
-    /// Chunks served from the block cache, and chunks that had to be read and decrypted.
+    /// Chunks returned from the block cache, and chunks read and decrypted.
     package var cacheHits: UInt64
     package var cacheMisses: UInt64
     /// Bytes.
@@ -11,13 +9,13 @@ package struct Statistics: Codable, Sendable, Equatable {
     package var aesBlocksDecrypted: UInt64
     package var ciphertextBytesRead: UInt64
     package var ciphertextBytesWritten: UInt64
-    /// Microseconds in encryption and decryption, authentication included, and in reads and writes of backing files; of
-    /// all threads together.
+    /// Microseconds in encryption and decryption with authentication, and in reads and writes of backing files. The sum over
+    /// all threads.
     package var cryptoMicroseconds: UInt64
     package var storeMicroseconds: UInt64
-    /// Reads refused because something did not verify.
+    /// Reads refused because authentication failed.
     package var damagedReads: UInt64
-    /// Names and attributes left out because they do not authenticate, each time they were met.
+    /// Names and attributes hidden because they do not authenticate. Counted each time.
     package var hiddenNames: UInt64
     package var filesSealed: UInt64
     /// Files without a header, and directories without a record, that were completed as empty ones after an unclean

@@ -1,19 +1,19 @@
 public import Glibc
 
-/// A file, directory, link or special file that the kernel knows. Each kind of file system derives its own class from
-/// it. The class is open because only such a class can be inherited from in another module.
+/// A file, directory, link or special file that the kernel knows. Each kind of file system has its own subclass. The class
+/// is open because only such a class can be inherited from in another module.
 open class TableNode: @unchecked Sendable {
-    // @unchecked: `names`, `references` and `isDetached` are touched only under the node table's mutex.
+    // @unchecked: `names`, `references` and `isDetached` are used only under the node table's mutex.
     package final let key: NodeKey
-    /// S_IFMT of the mode: what the object is never changes.
+    /// S_IFMT of the mode, which never changes.
     package final let kind: mode_t
     /// The id that the kernel uses for the node. The table sets it once, before any other code has the node.
     final var id: UInt64 = 0
-    /// Out of the table: its last name is gone, its inode number may belong to another.
+    /// True once it has left the table: its last name was removed, and its inode number may belong to another object.
     package final internal(set) var isDetached = false
-    /// All known names: a hard link has several, and so has what was renamed behind our back.
+    /// All known names. A hard link has several, and so has a file that another process renamed.
     final var names = NodeNames()
-    /// The kernel's lookups, and the names in which this node is the parent.
+    /// The number of the kernel's lookups plus the names in which this node is the parent.
     final var references = 0
 
     public required init(key: NodeKey, kind: mode_t) {
@@ -25,7 +25,7 @@ open class TableNode: @unchecked Sendable {
     package final var isRegularFile: Bool { kind == S_IFREG }
 }
 
-/// What a backing inode is known by while it has a name: ext4 gives a number to a new file as soon as it is free.
+/// Identifies a backing inode while it has a name. ext4 reuses the number at once after that.
 public struct NodeKey: Hashable, Sendable {
     package var device: dev_t
     package var inode: ino_t
@@ -36,7 +36,7 @@ public struct NodeKey: Hashable, Sendable {
     }
 }
 
-/// One name of a node: an entry of the directory that another node is.
+/// One name of a node: its directory and its entry there.
 package struct NodeName<Item: AnyObject> {
     package var parent: Item
     package var entry: [UInt8]
@@ -47,7 +47,7 @@ package struct NodeName<Item: AnyObject> {
     }
 }
 
-/// The number by which the kernel calls a node: 1 is the root, as FUSE has it.
+/// The kernel's number of a node. 1 is the root (FUSE_ROOT_ID).
 package struct NodeID: Equatable, Sendable {
     package static let root = NodeID(rawValue: 1)
     package let rawValue: UInt64

@@ -1,26 +1,25 @@
 internal import CFuse
-internal import CLinux
 internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// Tells the kernel to drop what it keeps of a session's plaintext, by notifications on the session's descriptor.
+/// Makes the kernel drop its copies of a session's plaintext, by notifications on the session's descriptor.
 final class FuseKernelCaches: @unchecked Sendable {
-    // @unchecked: libfuse's session is made for many threads; the pointer is never changed.
+    // @unchecked: the pointer never changes, and libfuse's session may be used by many threads.
     private let session: OpaquePointer
     private let newest: NameDropping
-    /// Whether one notification reaches all names (kernels from 6.16 on).
+    /// True if one notification drops all names (kernels from 6.16 on).
     let knowsEpochs: Bool
     /// True if the kernel frees inodes on request (kernels from 6.18 on).
     private let freesInodes: Bool
-    /// Inodes that one thread drops while others drop more.
+    /// Number of inodes above which two threads drop them. Also the most that one notification frees.
     private static let share = 2000
 
     /// - Parameters:
     ///   - session: mounted.
-    ///   - newest: what is tried at most.
+    ///   - newest: the newest method to try.
     init(session: OpaquePointer, newest: NameDropping) {
         self.session = session
         self.newest = newest
@@ -52,11 +51,11 @@ final class FuseKernelCaches: @unchecked Sendable {
 
     // MARK: Inodes
 
-    /// Drops pages and attributes. Two threads, where there is much to do: each waits for the kernel most of the time.
+    /// Two threads drop a large number of inodes, because each waits for the kernel most of the time.
     func dropInodes(_ inodes: [UInt64]) -> [String] {
         let (failures, unknown) = dropOnce(inodes)
         if unknown.isEmpty { return failures }
-        // The answer to a lookup may have gone out just before the lock, and who asked not yet have taken it in.
+        // The reply to a lookup may have been sent just before the lock, and the kernel not have processed it yet.
         usleep(2000)
         return failures + dropOnce(unknown).failures
     }
@@ -86,8 +85,8 @@ final class FuseKernelCaches: @unchecked Sendable {
         return results.withLock { $0 }
     }
 
-    /// Has the kernel ask for an inode's attributes before it uses them. Takes no lock of the inode's, so that it may be
-    /// called within a request (fuse_reverse_inval_inode in fs/fuse/inode.c, with a negative offset).
+    /// Makes the kernel ask for an inode's attributes before it uses them. Takes no lock of the inode, so a request may
+    /// call it (fuse_reverse_inval_inode in fs/fuse/inode.c, with a negative offset).
     func dropAttributes(_ inode: UInt64) {
         _ = fuse_lowlevel_notify_inval_inode(session, inode, -1, 0)
     }
@@ -95,20 +94,22 @@ final class FuseKernelCaches: @unchecked Sendable {
     private func dropInode(_ inode: UInt64) -> Outcome {
         let result = fuse_lowlevel_notify_inval_inode(session, inode, 0, 0)
         switch result {
-        // ENODEV: the mount has gone.
+        // ENODEV: the mount no longer exists.
         case 0, -ENODEV: return .dropped
-        // It has forgotten the inode, and its pages with it.
+        // The kernel has forgotten the inode and its pages.
         case -ENOENT: return .unknown
         default: return .failed("pages of node \(String(inode, radix: 16)): \(Errno(rawValue: -result))")
         }
     }
 
-    func freeInodes(_ inodes: [UInt64]) {
-        guard freesInodes else { return }
-        // The kernel may not know an inode yet, if the reply to its lookup was sent just before the lock. This
-        // is no failure.
-        for start in stride(from: 0, to: inodes.count, by: Self.share) {
-            _ = Self.free(inodes[start..<min(start + Self.share, inodes.count)], session)
+    func freeInodes(_ inodes: [UInt64]) -> [String] {
+        guard freesInodes else { return [] }
+        return stride(from: 0, to: inodes.count, by: Self.share).compactMap { start in
+            let error = Self.free(inodes[start..<min(start + Self.share, inodes.count)], session)
+            // ENOENT: the kernel does not know an inode yet, because the reply to its lookup was sent just before the lock.
+            // ENODEV: the mount no longer exists.
+            if [0, ENOENT, ENODEV].contains(error) { return nil }
+            return "names and attributes of closed files: \(Errno(rawValue: error))"
         }
     }
 
@@ -125,8 +126,8 @@ final class FuseKernelCaches: @unchecked Sendable {
     }
 
     /// Drops names one by one. A name is expired or invalidated. The kernel removes an invalidated name from its tree,
-    /// and frees the inode if nobody uses it. An inode in use, such as a program's working directory, stays outside the tree until
-    /// somebody looks it up again.
+    /// and frees the inode if nobody uses it. An inode in use, such as a program's working directory, stays outside the
+    /// tree until somebody looks it up again.
     /// - Parameter expiring: true to expire names that may be in use, if the kernel can do that.
     private func dropEach(_ names: [KnownName], expiring: Bool) -> (isExpired: Bool, failures: [String]) {
         var failures: [String] = []

@@ -8,24 +8,23 @@ internal import Logging
 internal import Synchronization
 internal import SystemPackage
 
-/// What libfuse's callbacks work on: the file system, the threads' workspaces, and the log. Any thread.
+/// The state that libfuse's callbacks share: the file system, the threads' workers, and the log. Any thread.
 final class FuseServer: Sendable {
     static let maximumWrite: UInt32 = 1 << 20
-    /// What SETATTR may change.
+    /// The changes of SETATTR that we apply.
     static let knownAttributes =
         FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID | FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_ATIME
         | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW
 
     let fileSystem: any LockableFileSystem
     let gate: LockGate
-    /// Seconds for which the kernel may keep names and attributes.
+    /// Seconds for which the kernel may cache names and attributes.
     let timeout: Double
     let bypassesKernelCache: Bool
     let logger: Logger
     let requests = Atomic<UInt64>(0)
-    /// Whether the kernel may remember that a name is not there.
+    /// True if the kernel may cache that a name does not exist.
     let keepsMissingNames = Atomic<Bool>(true)
-    let pendingOpens = PendingOpens()
     let refusals = RepeatedRefusals()
     let scheduler = WorkerScheduler()
     /// `max_read` of the mount options, in bytes. 0 if none was given.
@@ -37,7 +36,7 @@ final class FuseServer: Sendable {
     let generation = UInt64(UInt32.random(in: 1...UInt32.max))
     /// True once the INIT reply asks the kernel to send the longer SETXATTR request.
     let extendsSetxattr = Atomic<Bool>(false)
-    /// Told of damage.
+    /// Called with each damage that is found.
     let onDamage = Mutex<(@Sendable (String) -> Void)?>(nil)
     /// Holds the thread's `Worker`.
     private let workerKey: pthread_key_t
@@ -58,18 +57,17 @@ final class FuseServer: Sendable {
         pthread_key_delete(workerKey)
     }
 
-    /// Makes the calling thread a worker, for as long as `body` runs.
+    /// Makes the calling thread a worker while `body` runs.
     func withWorker(_ inFlight: LockGate.InFlight, _ body: (Worker) -> Void) throws(StoreError) {
-        let worker = Worker(workspace: try fileSystem.makeWorkspace(), inFlight: inFlight)
+        let worker = Worker(
+            workspace: try fileSystem.makeWorkspace(), inFlight: inFlight, schedule: WorkerSchedule(scheduler))
         pthread_setspecific(workerKey, Unmanaged.passUnretained(worker).toOpaque())
         body(worker)
         pthread_setspecific(workerKey, nil)
         withExtendedLifetime(worker) {}
     }
 
-    /// The calling worker's workspace.
-    var workspace: any WorkerBuffers { worker.workspace }
-
+    /// The calling thread's worker.
     var worker: Worker {
         guard let pointer = pthread_getspecific(workerKey) else {
             preconditionFailure("internal error: a request on a thread that is no worker")
@@ -77,10 +75,11 @@ final class FuseServer: Sendable {
         return Unmanaged<Worker>.fromOpaque(pointer).takeUnretainedValue()
     }
 
-    /// For a request that gives out and changes nothing, and may take long: a lock does not wait for it.
-    func passLockBy() {
+    /// Leaves the gate, so that a lock does not wait for this request. Only for requests that return no plaintext, change
+    /// nothing, and may take long.
+    func leaveGate() {
         let worker = worker
-        worker.isPassingBy.store(true, ordering: .releasing)
+        worker.hasLeftGate.store(true, ordering: .releasing)
         gate.leave(worker.inFlight)
     }
 
@@ -95,23 +94,21 @@ final class FuseServer: Sendable {
     }
 }
 
-/// What one worker thread has of its own.
+/// The state of one worker thread.
 final class Worker: @unchecked Sendable {
-    // @unchecked: others than its own thread look at `isPassingBy` and ring the bell only.
+    // @unchecked: other threads use `hasLeftGate` only.
     let workspace: any WorkerBuffers
     let inFlight: LockGate.InFlight
-    let wake = Semaphore()
-    /// The request that is being served, as the kernel sent it.
+    var schedule: WorkerSchedule
+    /// The current request, as the kernel sent it.
     var message = fuse_buf()
-    /// `setxattr_flags` of the request that is being served, which libfuse 3.14 does not pass on.
+    /// `setxattr_flags` of the current request, which libfuse 3.14 does not pass on.
     var setxattrFlags: UInt32 = 0
-    var affinity = ClientAffinity()
-    /// Within a request that a lock does not wait for.
-    let isPassingBy = Atomic<Bool>(false)
+    /// True during a request that a lock does not wait for.
+    let hasLeftGate = Atomic<Bool>(false)
 
-    init(workspace: any WorkerBuffers, inFlight: LockGate.InFlight) {
-        self.workspace = workspace
-        self.inFlight = inFlight
+    init(workspace: any WorkerBuffers, inFlight: LockGate.InFlight, schedule: WorkerSchedule) {
+        (self.workspace, self.inFlight, self.schedule) = (workspace, inFlight, schedule)
     }
 
     deinit {
@@ -119,15 +116,15 @@ final class Worker: @unchecked Sendable {
     }
 }
 
-/// One request of the kernel's, in a callback of libfuse.
+/// One request of the kernel, in a callback of libfuse.
 struct Request {
     let raw: fuse_req_t
     let server: FuseServer
 
     var fileSystem: any LockableFileSystem { server.fileSystem }
 
-    /// Runs a callback's body; what it throws is the reply.
-    /// - Parameter isUse: whether somebody uses the mount, which puts off the lock of an idle one.
+    /// Runs a callback's body. An error that it throws is the reply.
+    /// - Parameter isUse: true if the request counts as use of the mount, which delays the lock of an idle one.
     @inline(__always)
     static func serve(
         _ raw: fuse_req_t?, _ operation: StaticString, isUse: Bool = true,
@@ -145,14 +142,15 @@ struct Request {
         }
     }
 
-    /// The caller, for what is to be made; the thread (its own umask: see `Worker`) takes the caller's umask.
+    /// The caller, as owner of a new object. Gives this thread, which has a umask of its own, the caller's umask.
     func creator() -> Caller {
         let context = fuse_req_ctx(raw).pointee
         umask(context.umask)
         return Caller(uid: context.uid, gid: context.gid)
     }
 
-    /// The caller; the supplementary groups are a look into /proc.
+    /// The caller.
+    /// - Parameter withGroups: true to read the supplementary groups, from /proc.
     func caller(withGroups: Bool) -> Caller {
         let context = fuse_req_ctx(raw).pointee
         var caller = Caller(uid: context.uid, gid: context.gid)
@@ -164,20 +162,20 @@ struct Request {
         return caller
     }
 
-    /// Where the kernel asks for it, which libfuse 3.14 does not pass on (FUSE_HANDLE_KILLPRIV_V2).
+    /// Clears the set-id bits if the kernel asks for it (FUSE_HANDLE_KILLPRIV_V2), which libfuse 3.14 does not pass on.
     func dropSetIDIfAsked(_ id: fuse_ino_t) throws(StoreError) {
         let message = server.worker.message
         guard linux_fuse_kills_privileges(message.mem, message.size) != 0 else { return }
         try dropSetID(id)
     }
 
-    /// For what the kernel does not ask it of: fallocate(2), copy_file_range(2).
+    /// Clears the set-id bits where the kernel never asks for it: fallocate(2), copy_file_range(2).
     func dropSetIDUnlessRoot(_ id: fuse_ino_t) throws(StoreError) {
         if fuse_req_ctx(raw).pointee.uid != 0 { try dropSetID(id) }
     }
 
-    /// Whether the caller may take set-id bits away without writing: others are refused by the kernel, but for chown(2) of
-    /// neither, of which it leaves us no more than a change of nothing.
+    /// True if the caller may clear set-id bits without writing. The kernel refuses other callers, except in chown(2)
+    /// with neither owner nor group, which reaches us as a SETATTR of nothing.
     func mayClearSetID(_ id: fuse_ino_t) throws(StoreError) -> Bool {
         let uid = fuse_req_ctx(raw).pointee.uid
         if uid == 0 { return true }
@@ -193,7 +191,7 @@ struct Request {
         guard mode & S_ISGID != 0 else { return }
         var changes = AttributeChanges()
         changes.mode = mode & 0o7777 & ~S_ISGID
-        _ = try fileSystem.change(NodeID(rawValue: id), changes, handle: nil, buffers: server.workspace)
+        _ = try fileSystem.change(self, NodeID(rawValue: id), changes, nil)
     }
 
     private func dropSetID(_ id: fuse_ino_t) throws(StoreError) {
@@ -227,7 +225,7 @@ struct Request {
         fuse_reply_buf(raw, bytes.baseAddress?.assumingMemoryBound(to: CChar.self), bytes.count)
     }
 
-    /// getxattr(2)'s ways: the size where none is given, ERANGE where it is too small.
+    /// Replies as getxattr(2): the value's size if `size` is 0, ERANGE if it is too small.
     func reply(attribute value: [UInt8], size: Int) throws(StoreError) {
         if size == 0 {
             fuse_reply_xattr(raw, value.count)
@@ -249,7 +247,7 @@ struct Request {
     }
 }
 
-/// The bytes of a name or target that the kernel gave.
+/// The bytes of a name or link target from the kernel.
 func bytes(_ text: UnsafePointer<CChar>?) -> [UInt8] {
     guard let text else { return [] }
     return [UInt8](UnsafeRawBufferPointer(start: text, count: strlen(text)))

@@ -8,32 +8,34 @@ package import Logging
 internal import Synchronization
 internal import SystemPackage
 
-/// One FUSE mount: made, served by our own worker threads until it is unmounted, then taken down. `run` and
-/// `requestUnmount` may be called from any thread.
+/// One FUSE mount: mounts, serves requests with worker threads until the unmount, then releases everything. Any thread
+/// may call `run` and `requestUnmount`.
 package final class FuseSession: @unchecked Sendable {
-    // @unchecked: `session` is set once in `init`; libfuse's session is made for many threads.
+    // @unchecked: `init` sets `session` once, and libfuse's session may be used by many threads.
     private let session: OpaquePointer
     private let server: FuseServer
     private let mountpoint: FilePath
-    /// Moved on for each round of wiping.
+    /// Number of wiping rounds so far.
     private let wipes = Atomic<Int>(0)
-    private let workers = Monitor(Workers())
+    private let workers = Monitor<[RunningWorker]>([])
     private let caches: FuseKernelCaches
-    /// Taken by who uses the session from outside of `run`, which may just be ending.
+    /// Locked by callers outside `run` that use the session, because `run` may just be ending.
     private let hasEnded = Mutex(false)
     /// True once a request was answered through the mount. False if the session ended before that. Nil until either
     /// happens.
     private let firstAnswer = Monitor<Bool?>(nil)
     private let messages = LibraryMessages()
 
-    private struct Workers {
-        /// The round of wiping that each has taken part in last.
-        var running: [(thread: pthread_t, worker: Worker, wiped: Int)] = []
+    private struct RunningWorker {
+        let thread: pthread_t
+        let worker: Worker
+        /// The last wiping round that it has taken part in.
+        var wiped = 0
     }
 
-    /// Two a core keep the cores busy while some wait for the disk.
+    /// Two workers per core keep the cores busy while some wait for the disk.
     private static var workerCount: Int { max(4, min(16, sysconf(Int32(_SC_NPROCESSORS_ONLN)) * 2)) }
-    /// Interrupts a worker's read of /dev/fuse; its handler does nothing.
+    /// Interrupts a worker's read of /dev/fuse. Its handler does nothing.
     private static let wakeSignal = SIGURG
 
     /// Mounts. When this returns, programs see the mount and their requests wait for `run`. Until the first answer,
@@ -49,26 +51,14 @@ package final class FuseSession: @unchecked Sendable {
             messages.restore()
             throw error
         }
-        Self.takeOverMessages(of: session)
+        Self.interceptMessages(of: session)
         caches = FuseKernelCaches(session: session, newest: options.dropsNames)
         fileSystem.setAttributeObserver { [caches] inode in caches.dropAttributes(inode) }
-        // Names that are not there are in no list of ours: the kernel may keep them only if one word drops them.
+        // We keep no list of missing names, so the kernel may cache them only if one notification drops all names.
         server.keepsMissingNames.store(caches.knowsEpochs, ordering: .relaxed)
     }
 
     private static func mount(
-        _ server: FuseServer, _ options: MountOptions, _ messages: LibraryMessages
-    ) throws(MountError) -> OpaquePointer {
-        let session = try makeSession(server, options, messages)
-        let status = options.mountpoint.withPlatformString { path in
-            messages.capturingHelper { fuse_session_mount(session, path) }
-        }
-        if status == 0 { return session }
-        fuse_session_destroy(session)
-        throw MountError(reason: "cannot mount at \(options.mountpoint): \(messages.summary)")
-    }
-
-    private static func makeSession(
         _ server: FuseServer, _ options: MountOptions, _ messages: LibraryMessages
     ) throws(MountError) -> OpaquePointer {
         var arguments = fuse_args()
@@ -79,31 +69,56 @@ package final class FuseSession: @unchecked Sendable {
         guard
             let session = fuse_session_new(&arguments, &operations, MemoryLayout<fuse_lowlevel_ops>.size, userdata)
         else { throw MountError(reason: "cannot mount: \(messages.summary)") }
-        return session
+        let status = options.mountpoint.withPlatformString { path in
+            messages.capturingHelper { fuse_session_mount(session, path) }
+        }
+        if status == 0 { return session }
+        fuse_session_destroy(session)
+        throw MountError(reason: "cannot mount at \(options.mountpoint): \(messages.summary)")
     }
 
-    /// Tells `body` what did not verify, without names. Any thread calls it.
+    /// Adds flags that libfuse 3.14 does not know to the reply to INIT (fuse_session_custom_io, fuse_lowlevel.h).
+    private static func interceptMessages(of session: OpaquePointer) {
+        var functions = fuse_custom_io()
+        functions.read = { device, buffer, size, _ in read(device, buffer, size) }
+        functions.writev = { device, parts, count, userdata in
+            if let userdata, let parts {
+                let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
+                let flags = server.offeredFlags.load(ordering: .relaxed)
+                if flags != 0, linux_fuse_take_flags(parts, count, flags) != 0 {
+                    // Set this before the kernel has the reply, because it sends longer requests from then on.
+                    server.extendsSetxattr.store(linux_fuse_extends_setxattr(flags) != 0, ordering: .relaxed)
+                    server.offeredFlags.store(0, ordering: .relaxed)
+                }
+            }
+            return writev(device, parts, count)
+        }
+        fuse_session_custom_io(session, &functions, fuse_session_fd(session))
+    }
+
+    /// Sets the function that is called, from any thread, with each damage that is found, without names.
     package func onDamage(_ body: @escaping @Sendable (String) -> Void) {
         server.onDamage.withLock { $0 = body }
     }
 
-    /// Takes the mount away again, instead of `run`.
+    /// Unmounts, instead of `run`.
     /// - Parameter isInPlace: as for `run`.
     package func cancel(isInPlace: () -> Bool) {
         messages.restore()
-        // That goes by the path, where another file system may be mounted by now.
+        // This unmounts by path, and another file system may be mounted there by now.
         if isInPlace() { fuse_session_unmount(session) }
-        // Closes the device in any case, and with it goes the connection.
+        // Always closes the device, which ends the connection.
         fuse_session_destroy(session)
     }
 
-    /// Serves requests until the file system is unmounted; then seals what was written. Blocks.
+    /// Serves requests until the file system is unmounted, then seals the written files. Blocks.
     /// - Parameters:
     ///   - whenAnswering: called when the first request has been answered through the mount.
-    ///   - whenUnmounted: called when no more requests come; afterwards nobody may use this session.
-    ///   - isInPlace: whether what is mounted at the mountpoint may be this session's mount still, to be unmounted there.
+    ///   - whenUnmounted: called when no more requests come. Afterwards nobody may use this session.
+    ///   - isInPlace: returns true if the file system at the mountpoint may still be this session's. Only then is it
+    ///     unmounted there.
     ///   - whenClosed: called when the connection has ended, before the sealing.
-    /// - Throws: if the session ended before it answered a request. The mount is gone then.
+    /// - Throws: if the session ended before it answered a request. The mount no longer exists then.
     package func run(
         whenAnswering: () -> Void = {}, whenUnmounted: () -> Void, isInPlace: () -> Bool = { true },
         whenClosed: () -> Void = {}
@@ -127,7 +142,7 @@ package final class FuseSession: @unchecked Sendable {
         }
         let refuser = try? BackgroundThread { [server] in server.refusals.run() }
         if refuser == nil { server.refusals.stop() }
-        // Without a watch none may rest.
+        // No worker may rest without the watch.
         if watch == nil { server.scheduler.dismiss() }
         let request = try? BackgroundThread { [self] in requestFirstAnswer() }
         if request == nil { endEarly() }
@@ -144,10 +159,10 @@ package final class FuseSession: @unchecked Sendable {
         whenUnmounted()
         hasEnded.withLock { hasEnded in
             hasEnded = true
-            // Before the sealing, which may take a while: who still asks is to be told that the mount has gone.
+            // Before the sealing, which may take a while: programs get ENOTCONN instead of waiting for it.
             cancel(isInPlace: isInPlace)
         }
-        // The thread waits for its answer no longer than until the connection has ended.
+        // The end of the connection has ended this thread's request.
         request?.join()
         whenClosed()
         server.fileSystem.shutDown()
@@ -166,15 +181,17 @@ package final class FuseSession: @unchecked Sendable {
         if !isOurs { endEarly() }
     }
 
-    /// One worker: takes requests from the kernel and serves them, one at a time.
+    // MARK: Workers
+
+    /// The body of a worker thread.
     private func work() {
-        // A umask of its own: that of whoever asks (umask(2) is per process, but for CLONE_FS).
+        // Creating files needs the caller's umask. Without CLONE_FS this thread has a umask of its own (umask(2)).
         guard linux_unshare_fs() == 0 else {
-            // Callers' umasks would mix: better no mount.
+            // Callers' umasks would mix, so end the mount.
             server.logger.critical("unshare: \(currentErrno())")
             return endEarly()
         }
-        // Whoever made this thread may have blocked it.
+        // The thread that created this one may have blocked the signal.
         var wake = sigset_t()
         sigemptyset(&wake)
         sigaddset(&wake, Self.wakeSignal)
@@ -183,8 +200,8 @@ package final class FuseSession: @unchecked Sendable {
         defer { server.gate.unregister(inFlight) }
         do {
             try server.withWorker(inFlight) { worker in
-                workers.update { $0.running.append((pthread_self(), worker, 0)) }
-                defer { workers.update { $0.running.removeAll { pthread_equal($0.thread, pthread_self()) != 0 } } }
+                workers.update { $0.append(RunningWorker(thread: pthread_self(), worker: worker)) }
+                defer { workers.update { $0.removeAll { $0.worker === worker } } }
                 serveRequests(worker)
             }
         } catch {
@@ -193,18 +210,17 @@ package final class FuseSession: @unchecked Sendable {
         endEarly()
     }
 
+    /// Receives requests, admits, serves and answers them, one at a time.
     private func serveRequests(_ worker: Worker) {
         let gate = server.gate
-        let scheduler = server.scheduler
         var wiped = 0
-        var finished = 0
         while fuse_session_exited(session) == 0 {
             let wipe = wipes.load(ordering: .acquiring)
             if wipe != wiped {
                 wiped = wipe
                 self.wipe(worker)
             }
-            if scheduler.restIfNotNeeded(worker.wake) { continue }
+            if worker.schedule.restIfNotNeeded() { continue }
             let received = fuse_session_receive_buf(session, &worker.message)
             if received == -EINTR { continue }
             guard received > 0 else {
@@ -214,35 +230,16 @@ package final class FuseSession: @unchecked Sendable {
             worker.setxattrFlags =
                 server.extendsSetxattr.load(ordering: .relaxed)
                 ? linux_fuse_shorten_setxattr(worker.message.mem, &worker.message.size) : 0
-            let thread = linux_fuse_thread(worker.message.mem, worker.message.size)
-            let isSole = scheduler.isSole(worker.wake)
-            let started = monotonicNanoseconds()
-            if isSole {
-                scheduler.soleTook()
-                worker.affinity.took(thread, waited: started - finished)
-            } else {
-                worker.affinity.leave()
-            }
+            worker.schedule.began(worker.message)
             gate.enter(worker.inFlight)
             fuse_session_process_buf(session, &worker.message)
             gate.leave(worker.inFlight)
-            if isSole { scheduler.soleAnswered() }
-            worker.isPassingBy.store(false, ordering: .releasing)
-            finished = monotonicNanoseconds()
-            divideWork(worker, isSole, worker.affinity.served(thread, taken: finished - started, isAlone: isSole))
+            worker.hasLeftGate.store(false, ordering: .releasing)
+            worker.schedule.ended()
         }
     }
 
-    private func divideWork(_ worker: Worker, _ isSole: Bool, _ finding: ClientAffinity.Finding) {
-        switch finding {
-        case .nothing: break
-        case .soleClient where !isSole: server.scheduler.beginSole(worker.wake)
-        case .soleClient: break
-        case .severalClients: server.scheduler.endSole()
-        }
-    }
-
-    /// Lets the other workers go too: unmounted, each finds that out for itself; after a failure they are woken.
+    /// Ends all workers. After an unmount each finds out for itself. After a failure they must be woken.
     private func endEarly() {
         let isFirst = fuse_session_exited(session) == 0
         fuse_session_exit(session)
@@ -251,12 +248,12 @@ package final class FuseSession: @unchecked Sendable {
         if isFirst { (try? BackgroundThread { [self] in wakeWorkers() })?.detach() }
     }
 
-    /// Unmounts as SIGTERM asks: dirty mapped pages are written back first; programs that still have files open get
-    /// ENOTCONN from then on. No lock may be at work, nor begin.
+    /// Unmounts, for SIGTERM. First the kernel writes dirty mapped pages back. Programs with open files get ENOTCONN
+    /// afterwards. No lock may be in progress, or begin.
     package func requestUnmount() {
         hasEnded.withLock { hasEnded in
             if hasEnded { return }
-            // Not by syncfs(2), which (seen on kernel 6.18) begins to write back and does not wait for it.
+            // syncfs(2) would start the writing without waiting for it (seen on kernel 6.18).
             _ = dropInodes(server.fileSystem.openInodes())
             fuse_session_exit(session)
         }
@@ -264,28 +261,33 @@ package final class FuseSession: @unchecked Sendable {
     }
 
     private func wakeWorkers() {
-        // A signal that comes just before the read is lost: again until all have gone.
+        // A signal just before the read is lost, so repeat until all have ended.
         while true {
             let left = workers.update { workers in
-                for worker in workers.running { pthread_kill(worker.thread, Self.wakeSignal) }
-                return workers.running.count
+                for worker in workers { pthread_kill(worker.thread, Self.wakeSignal) }
+                return workers.count
             }
             if left == 0 { return }
-            var pause = timespec(tv_sec: 0, tv_nsec: 10_000_000)
-            nanosleep(&pause, nil)
+            usleep(10_000)
         }
     }
 
     package var statistics: RequestStatistics {
-        let scheduler = server.scheduler
-        return RequestStatistics(served: server.requests.total, clientsFollowed: scheduler.followed.total)
+        RequestStatistics(served: server.requests.total, clientsFollowed: server.scheduler.followed.total)
     }
+}
+
+/// The kernel's requests in `status`: totals since the mount.
+package struct RequestStatistics: Codable, Sendable, Equatable {
+    package let served: UInt64
+    /// Number of times that a single worker began to serve a single program.
+    package let clientsFollowed: UInt64
 }
 
 extension FuseSession: KernelCaches {
     package func dropInodes(_ inodes: [UInt64]) -> [String] { caches.dropInodes(inodes) }
 
-    package func freeInodes(_ inodes: [UInt64]) { caches.freeInodes(inodes) }
+    package func freeInodes(_ inodes: [UInt64]) -> [String] { caches.freeInodes(inodes) }
 
     package func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
         caches.dropNames(names)
@@ -297,7 +299,7 @@ extension FuseSession: KernelCaches {
         let isGivenUp = Atomic<Bool>(false)
         defer { isGivenUp.store(true, ordering: .sequentiallyConsistent) }
         let mountpoint = self.mountpoint.withPlatformString { bytes($0) }
-        // On a thread of its own: what lies above the mountpoint may not answer.
+        // On a thread of its own, because the file system above the mountpoint may not answer.
         let look = try? BackgroundThread {
             for path in paths where goesOn() && !isGivenUp.load(ordering: .sequentiallyConsistent) {
                 var status = stat()
@@ -310,25 +312,21 @@ extension FuseSession: KernelCaches {
         return isDone.wait(until: monotonicDeadline(in: 1)) { $0 ? goesOn() : nil } ?? false
     }
 
-    /// How long a worker may be busy, with an fsync(2) say, before it is given up; it wipes when it is done.
-    private static let wipeTimeoutSeconds = 10
+    /// Time, in milliseconds, to wait for a busy worker, for example in fsync(2). It wipes when its request is done.
+    private static let wipeTimeoutMilliseconds = 10_000
 
     package func wipeWorkers(waitingForAll: Bool) -> [String] {
         let round = wipes.add(1, ordering: .acquiringAndReleasing).newValue
-        let end = monotonicMilliseconds() + Self.wipeTimeoutSeconds * 1000
+        let end = monotonicMilliseconds() + Self.wipeTimeoutMilliseconds
         while monotonicMilliseconds() < end {
             workers.update { workers in
-                for worker in workers.running where worker.wiped < round {
-                    pthread_kill(worker.thread, Self.wakeSignal)
-                }
+                for worker in workers where worker.wiped < round { pthread_kill(worker.thread, Self.wakeSignal) }
             }
-            // A signal that comes just before the read is lost: again until all have.
-            let time = monotonicMilliseconds() + 2
-            let deadline = timespec(tv_sec: time / 1000, tv_nsec: time % 1000 * 1_000_000)
-            let isDone = workers.wait(until: deadline) { workers -> Bool? in
-                workers.running.allSatisfy { running in
+            // A signal just before the read is lost, so repeat until all have wiped.
+            let isDone = workers.wait(until: monotonicDeadline(inMilliseconds: 2)) { workers -> Bool? in
+                workers.allSatisfy { running in
                     running.wiped >= round
-                        || !waitingForAll && running.worker.isPassingBy.load(ordering: .acquiring)
+                        || !waitingForAll && running.worker.hasLeftGate.load(ordering: .acquiring)
                 } ? true : nil
             }
             if isDone != nil { return [] }
@@ -337,14 +335,13 @@ extension FuseSession: KernelCaches {
     }
 
     private func wipe(_ worker: Worker) {
-        // What a program wrote; freed memory is overwritten.
+        // It may hold written plaintext. Freed memory is overwritten.
         free(worker.message.mem)
         worker.message = fuse_buf()
         worker.workspace.wipe()
         let round = wipes.load(ordering: .acquiring)
         workers.update { workers in
-            let own = workers.running.indices.filter { pthread_equal(workers.running[$0].thread, pthread_self()) != 0 }
-            for index in own { workers.running[index].wiped = round }
+            for index in workers.indices where workers[index].worker === worker { workers[index].wiped = round }
         }
     }
 }

@@ -1,20 +1,16 @@
 internal import CFuse
-internal import CLinux
-internal import FileSystem
 internal import Glibc
-internal import Logging
 internal import Synchronization
-internal import SystemPackage
 
 /// The messages of libfuse and fusermount3 during a mount, for our own one-line error. Any thread. One mount at a
 /// time.
 final class LibraryMessages: Sendable {
     /// All messages so far. libfuse can log one line in several pieces.
-    private static let said = Mutex<[UInt8]>([])
+    private static let messages = Mutex<[UInt8]>([])
 
     /// Captures libfuse's messages until `restore`.
     func capture() {
-        Self.said.withLock { $0 = [] }
+        Self.messages.withLock { $0 = [] }
         fuse_set_log_func { _, format, arguments in
             guard let format, let arguments else { return }
             var text = [CChar](repeating: 0, count: 512)
@@ -23,12 +19,12 @@ final class LibraryMessages: Sendable {
         }
     }
 
-    /// Lets libfuse speak for itself again.
+    /// Lets libfuse write to stderr again.
     func restore() {
         fuse_set_log_func(nil)
     }
 
-    /// Runs a call that may start fusermount3, with what that writes to standard error taken in.
+    /// Runs a call that may start fusermount3, and captures its standard error.
     func capturingHelper<Result>(_ body: () -> Result) -> Result {
         var ends: [Int32] = [-1, -1]
         let saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)
@@ -48,15 +44,14 @@ final class LibraryMessages: Sendable {
     }
 
     private static func add(_ text: some Collection<UInt8>) {
-        said.withLock { $0 += text }
+        messages.withLock { $0 += text }
     }
 
-    /// The last line said, without the program's name.
     var summary: String { last ?? "no reason given" }
 
-    /// The same, or nil if there was no message.
+    /// The last line, without the program's name. Nil if there was no message.
     var last: String? {
-        let lines = Self.said.withLock { $0 }.split(separator: UInt8(ascii: "\n"))
+        let lines = Self.messages.withLock { $0 }.split(separator: UInt8(ascii: "\n"))
         guard let line = lines.last.map({ String(decoding: $0, as: UTF8.self) }) else { return nil }
         for name in ["fuse: ", "fusermount3: "] where line.hasPrefix(name) { return String(line.dropFirst(name.count)) }
         return line

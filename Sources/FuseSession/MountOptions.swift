@@ -1,21 +1,15 @@
-internal import CFuse
-internal import CLinux
-internal import FileSystem
-internal import Glibc
-internal import Logging
-internal import Synchronization
 package import SystemPackage
 
 /// Where and how to mount.
 package struct MountOptions: Sendable {
     package var mountpoint: FilePath
-    /// What fuse(8) and mount(8) know by `-o`: checked words such as `allow_other`, `noexec`, `ro`.
+    /// Checked options for `-o` of fuse(8) and mount(8), such as `allow_other`, `noexec`, `ro`.
     package var fuseOptions: [String]
-    /// What mount(8) shows as the source.
+    /// The source that mount(8) shows.
     package var sourceName: String
-    /// Every file is read and written without the kernel's page cache (FOPEN_DIRECT_IO).
+    /// True to read and write every file without the kernel's page cache (FOPEN_DIRECT_IO).
     package var bypassesKernelCache: Bool
-    /// The newest way of dropping names that is tried.
+    /// The newest method of dropping names to try.
     package var dropsNames = NameDropping.byFreeingInodes
 
     package init(
@@ -32,7 +26,7 @@ package struct MountOptions: Sendable {
         fuseOptions.last { $0.hasPrefix("max_read=") }.flatMap { UInt32($0.dropFirst("max_read=".count)) } ?? 0
     }
 
-    /// One `-o` argument for libfuse; a comma in the source's name is escaped as fuse(8) says.
+    /// One `-o` argument for libfuse. A comma in the source's name is escaped as in fuse(8).
     var argument: String {
         let source = sourceName.split(separator: "\\", omittingEmptySubsequences: false).joined(separator: "\\\\")
             .split(separator: ",", omittingEmptySubsequences: false).joined(separator: "\\,")
@@ -41,11 +35,11 @@ package struct MountOptions: Sendable {
     }
 }
 
-/// How the kernel is told to drop the names it has.
+/// How the kernel drops its names.
 package enum NameDropping: Int, Comparable, Sendable {
-    /// One name at a time, each taken out of the tree (any kernel).
+    /// One name at a time. The kernel removes it from its tree (any kernel).
     case invalidating
-    /// One name at a time, each looked up again before it is used (kernels from 6.2 on).
+    /// One name at a time. The kernel looks it up again before it uses it (kernels from 6.2 on).
     case expiring
     /// All at once (kernels from 6.16 on). Names of closed files are also dropped one at a time, which frees their
     /// inodes.
@@ -56,7 +50,7 @@ package enum NameDropping: Int, Comparable, Sendable {
     package static func < (left: NameDropping, right: NameDropping) -> Bool { left.rawValue < right.rawValue }
 }
 
-/// Why a mount could not be made: one line for the user.
+/// The reason of a failed mount: one line for the user.
 package struct MountError: Error, Equatable {
     package let reason: String
 }

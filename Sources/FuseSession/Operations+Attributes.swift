@@ -3,11 +3,9 @@ internal import CLinux
 internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
-internal import Logging
-internal import Synchronization
 internal import SystemPackage
 
-func onGetAttributes(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutablePointer<fuse_file_info>?) {
+func onGetAttributes(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: FileInfo?) {
     Request.serve(raw, "getattr") { (request) throws(StoreError) in
         request.reply(attributes: try request.fileSystem.attributes(NodeID(rawValue: id)))
     }
@@ -15,7 +13,7 @@ func onGetAttributes(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: UnsafeMutable
 
 func onSetAttributes(
     _ raw: fuse_req_t?, _ id: fuse_ino_t, _ attributes: UnsafeMutablePointer<stat>?, _ valid: Int32,
-    _ info: UnsafeMutablePointer<fuse_file_info>?
+    _ info: FileInfo?
 ) {
     Request.serve(raw, "setattr") { (request) throws(StoreError) in
         guard let attributes = attributes?.pointee else { throw .system(.invalidArgument) }
@@ -24,21 +22,20 @@ func onSetAttributes(
             return request.reply(attributes: try request.fileSystem.attributes(NodeID(rawValue: id)))
         }
         if valid & FuseServer.knownAttributes & ~(FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID) == 0 {
-            // The store's chown is the daemon's, who may keep a setgid bit that the caller may not.
+            // The daemon runs chown(2) on the store, and may keep a setgid bit that the caller may not.
             try request.dropSetIDUnlessRoot(id)
         }
         request.reply(
             attributes: try request.fileSystem.change(
-                NodeID(rawValue: id), changes(attributes, valid), handle: info == nil ? nil : try RawHandle(info),
-                buffers: request.server.workspace))
+                request, NodeID(rawValue: id), changes(attributes, valid), info))
     }
 }
 
 private func changes(_ attributes: stat, _ valid: Int32) -> AttributeChanges {
     let now = timespec(tv_sec: 0, tv_nsec: linux_UTIME_NOW)
     var changes = AttributeChanges()
-    // chown(2) of neither, which clears set-id bits and capabilities all the same: the store's chown is to do it. The
-    // kernel also asks so before a write that takes them away.
+    // A chown(2) with neither owner nor group still clears set-id bits and capabilities. A chown(2) of the backing file
+    // does that. The kernel also sends this before a write that clears them.
     if valid & FuseServer.knownAttributes == 0 { changes.uid = .max }
     if valid & FUSE_SET_ATTR_MODE != 0 { changes.mode = attributes.st_mode }
     if valid & FUSE_SET_ATTR_UID != 0 { changes.uid = attributes.st_uid }

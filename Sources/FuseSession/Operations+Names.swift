@@ -1,9 +1,7 @@
 internal import CFuse
-internal import CLinux
 internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
-internal import Logging
 internal import Synchronization
 internal import SystemPackage
 
@@ -12,7 +10,7 @@ func onLookup(_ raw: fuse_req_t?, _ parent: fuse_ino_t, _ name: UnsafePointer<CC
         do throws(StoreError) {
             request.reply(try request.fileSystem.lookUp(bytes(name), in: NodeID(rawValue: parent)))
         } catch .system(.noSuchFileOrDirectory) {
-            // Node 0: the kernel may remember that there is no such name.
+            // Node 0 lets the kernel cache that the name does not exist.
             var parameters = fuse_entry_param()
             if request.server.keepsMissingNames.load(ordering: .relaxed) {
                 parameters.entry_timeout = request.server.timeout

@@ -2,12 +2,10 @@ internal import CFuse
 internal import CLinux
 internal import FileSystem
 internal import Glibc
-internal import Logging
 internal import Synchronization
-internal import SystemPackage
 
-/// The table of callbacks for libfuse: free functions, since its threads know no actor. There is none for flush: nothing
-/// is kept back that close(2) would have to write, and without one the kernel stops asking after the first time.
+/// The table of libfuse's callbacks. There is none for flush: close(2) has nothing to write, and without a callback the
+/// kernel stops asking after the first time.
 func makeOperations() -> fuse_lowlevel_ops {
     var operations = fuse_lowlevel_ops()
     operations.`init` = onInit
@@ -46,11 +44,11 @@ func makeOperations() -> fuse_lowlevel_ops {
     return operations
 }
 
-/// What we and the kernel agree on.
+/// Chooses the capabilities and limits of the connection.
 private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMutablePointer<fuse_conn_info>?) {
     guard let connection else { return }
-    // Asked for where the kernel has it: access checked by the kernel, modes given whole (the store applies umask and
-    // default ACLs), O_TRUNC passed to open, parallel lookups, attributes with listings.
+    // Requested if the kernel has it: unmasked modes (the store applies umask and default ACLs), access checks with
+    // ACLs by the kernel, O_TRUNC passed to open, parallel lookups, attributes with listings.
     let wanted =
         FUSE_CAP_DONT_MASK | FUSE_CAP_POSIX_ACL | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_READ
         | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO
@@ -64,7 +62,7 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
     connection.pointee.want = connection.pointee.capable & UInt32(wanted)
     if let userdata {
         let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
-        // A target is asked for once; where we do not own what is mounted, another link may get the inode number.
+        // The kernel reads a cached target once. If we do not own the source, another link can get the inode number.
         if server.bypassesKernelCache || server.timeout < 60 {
             connection.pointee.want &= ~UInt32(FUSE_CAP_CACHE_SYMLINKS)
         }

@@ -1,5 +1,4 @@
 internal import CFuse
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 
@@ -32,6 +31,8 @@ final class RepeatedRefusals: Sendable {
 
     private struct State {
         var refusals: [Read: Refusal] = [:]
+        /// No refusal is older than this.
+        var oldest = 0
         var answers: [Answer] = []
         var isStopping = false
     }
@@ -52,8 +53,10 @@ final class RepeatedRefusals: Sendable {
                 state.refusals[read] = Refusal(count: known.count + 1, last: now)
                 return known.count >= Self.answeredAtOnce
             }
-            if state.refusals.count >= Self.memory {
+            // Scan only if there may be something to remove.
+            if state.refusals.count >= Self.memory, now - state.oldest > Self.successionMilliseconds {
                 state.refusals = state.refusals.filter { now - $0.value.last <= Self.successionMilliseconds }
+                state.oldest = state.refusals.values.map(\.last).min() ?? now
             }
             guard state.refusals.count < Self.memory else { return true }
             state.refusals[read] = Refusal(count: 1, last: now)

@@ -1,118 +1,171 @@
+internal import CFuse
+internal import CLinux
 internal import FileSystem
 internal import LinuxSystem
 internal import Synchronization
 
-/// Which workers wait for requests: all, or, while one program alone asks, one. Any thread.
+/// Chooses which workers wait for requests: all of them, or a single one while only one program sends requests. Any
+/// thread.
 ///
-/// Of several that wait at /dev/fuse the kernel wakes another one for each request. Where there is only one program, which
-/// waits for its answer, that brings nothing but a wake on another core. So one worker serves it alone and the others
-/// rest, until more programs ask, or it takes long.
+/// If several workers wait at /dev/fuse, the kernel wakes another one for each request. A program that waits for each
+/// reply gains nothing from that, and pays for a wake on another core. So a single worker serves it and the others rest,
+/// until more programs send requests or a request takes long.
 final class WorkerScheduler: Sendable {
-    /// How often is looked whether the one is stuck in a request while others wait: nanoseconds.
+    /// Interval, in nanoseconds, between checks for a blocked single worker.
     private static let watchInterval: Int64 = 1_000_000
-    /// Looks without a request after which no more are made until one comes.
-    private static let quietLooks = 4
+    /// Number of checks without a new request after which the checks stop until one comes.
+    private static let quietChecks = 4
 
-    /// The bell of the worker that serves alone.
-    private let sole = Atomic<UInt>(0)
+    /// The address of the single worker's semaphore. 0 if all workers serve.
+    private let single = Atomic<UInt>(0)
     private let resting = Mutex<[Semaphore]>([])
     private let isDismissed = Atomic<Bool>(false)
-    private let taken = Atomic<UInt64>(0)
-    private let answered = Atomic<UInt64>(0)
+    /// Requests that single workers have received and answered.
+    private let began = Atomic<UInt64>(0)
+    private let ended = Atomic<UInt64>(0)
     private let isWatching = Atomic<Bool>(false)
-    private let watchCall = Semaphore()
-    /// How often one has begun to serve alone.
+    private let watchWake = Semaphore()
+    /// Number of times that a worker has become the single one.
     let followed = Atomic<UInt64>(0)
 
     private static func number(_ wake: Semaphore) -> UInt {
         UInt(bitPattern: Unmanaged.passUnretained(wake).toOpaque())
     }
 
-    /// Whether the worker with this bell serves alone.
-    func isSole(_ wake: Semaphore) -> Bool {
-        sole.load(ordering: .sequentiallyConsistent) == Self.number(wake)
+    /// True if the worker with this semaphore is the single one.
+    func isSingle(_ wake: Semaphore) -> Bool {
+        single.load(ordering: .sequentiallyConsistent) == Self.number(wake)
     }
 
-    /// Has all others rest, as they come back. Not if one serves alone already.
-    func beginSole(_ wake: Semaphore) {
+    /// Makes all other workers rest when they have served their requests. Does nothing if there is a single worker already.
+    func beginSingle(_ wake: Semaphore) {
         if isDismissed.load(ordering: .sequentiallyConsistent) { return }
-        if sole.compareExchange(expected: 0, desired: Self.number(wake), ordering: .sequentiallyConsistent).exchanged {
+        if single.compareExchange(expected: 0, desired: Self.number(wake), ordering: .sequentiallyConsistent).exchanged
+        {
             followed.count()
         }
     }
 
-    /// Has all work again.
-    func endSole() {
-        sole.store(0, ordering: .sequentiallyConsistent)
-        let waiting = resting.withLock { resting in
+    /// Makes all workers serve again.
+    func endSingle() {
+        single.store(0, ordering: .sequentiallyConsistent)
+        let woken = resting.withLock { resting in
             defer { resting = [] }
             return resting
         }
-        for wake in waiting { wake.post() }
+        for wake in woken { wake.post() }
     }
 
-    /// Rests while another worker serves alone: until there is none, or a signal comes. False where none does.
+    /// Rests while another worker is the single one, until that ends or a signal comes. Returns false if there was
+    /// no need to rest.
     func restIfNotNeeded(_ wake: Semaphore) -> Bool {
-        let one = sole.load(ordering: .sequentiallyConsistent)
-        if one == 0 || one == Self.number(wake) { return false }
+        let current = single.load(ordering: .sequentiallyConsistent)
+        if current == 0 || current == Self.number(wake) { return false }
         resting.withLock { $0.append(wake) }
         // It may have ended just before.
-        if sole.load(ordering: .sequentiallyConsistent) != 0 { wake.wait() }
+        if single.load(ordering: .sequentiallyConsistent) != 0 { wake.wait() }
         resting.withLock { resting in resting.removeAll { $0 === wake } }
         return true
     }
 
-    /// The worker that serves alone has taken a request.
-    func soleTook() {
-        taken.add(1, ordering: .sequentiallyConsistent)
+    /// The single worker has received a request.
+    func singleBegan() {
+        began.add(1, ordering: .sequentiallyConsistent)
         if !isWatching.load(ordering: .sequentiallyConsistent),
             !isWatching.exchange(true, ordering: .sequentiallyConsistent)
         {
-            watchCall.post()
+            watchWake.post()
         }
     }
 
-    /// It has answered that request, though it may not be the one any more.
-    func soleAnswered() {
-        answered.add(1, ordering: .sequentiallyConsistent)
+    /// The same worker has answered that request. It may no longer be the single one.
+    func singleEnded() {
+        ended.add(1, ordering: .sequentiallyConsistent)
     }
 
-    /// Nobody rests from now on; ends `watch`.
+    /// Makes all workers serve from now on, and ends `watch`.
     func dismiss() {
         isDismissed.store(true, ordering: .sequentiallyConsistent)
-        endSole()
-        watchCall.post()
+        endSingle()
+        watchWake.post()
     }
 
-    /// A thread's body, until `dismiss`: has all work again when the one is stuck, as on a disk that does not answer, and
-    /// a request waits or none has come for a while. Without requests it sleeps without a timer.
-    /// - Parameter isRequestThere: does not wait.
+    /// Makes all workers serve again if the single one is blocked, for example on a disk that does not answer, and a
+    /// request waits or none has come for a while. Sleeps without a timer while there are no requests. The body of a
+    /// thread, until `dismiss`.
+    /// - Parameter isRequestThere: must not wait.
     func watch(_ isRequestThere: () -> Bool) {
         var seen: UInt64 = 0
         var quiet = 0
         while !isDismissed.load(ordering: .sequentiallyConsistent) {
             if !isWatching.load(ordering: .sequentiallyConsistent) {
-                watchCall.wait()
+                watchWake.wait()
                 quiet = 0
                 continue
             }
-            _ = watchCall.wait(nanoseconds: Self.watchInterval)
-            let now = taken.load(ordering: .sequentiallyConsistent)
-            if now == seen, quiet > 0, isRequestThere() { endSole() }
+            _ = watchWake.wait(nanoseconds: Self.watchInterval)
+            let now = began.load(ordering: .sequentiallyConsistent)
+            if now == seen, quiet > 0, isRequestThere() { endSingle() }
             quiet = now == seen ? quiet + 1 : 0
             seen = now
-            guard quiet >= Self.quietLooks else { continue }
-            // Nobody looks any more, and the next request needs somebody.
-            if answered.load(ordering: .sequentiallyConsistent) != now { endSole() }
-            rest(since: now)
+            guard quiet >= Self.quietChecks else { continue }
+            // The checks stop now, so no check would find the next request waiting.
+            if ended.load(ordering: .sequentiallyConsistent) != now { endSingle() }
+            stopChecks(since: now)
         }
     }
 
-    /// Stops looking, unless a request was taken just now.
-    private func rest(since seen: UInt64) {
+    /// Stops the checks, unless a request came just now.
+    private func stopChecks(since seen: UInt64) {
         isWatching.store(false, ordering: .sequentiallyConsistent)
-        if taken.load(ordering: .sequentiallyConsistent) != seen {
+        if began.load(ordering: .sequentiallyConsistent) != seen {
             isWatching.store(true, ordering: .sequentiallyConsistent)
+        }
+    }
+}
+
+/// One worker's side of the scheduler. Only its worker's thread uses it.
+struct WorkerSchedule {
+    private let scheduler: WorkerScheduler
+    private let wake = Semaphore()
+    private var affinity = ClientAffinity()
+    private var isSingle = false
+    /// The client's thread, from `linux_fuse_thread`.
+    private var client: UInt32 = 0
+    /// Times in nanoseconds of CLOCK_MONOTONIC.
+    private var started = 0
+    private var finished = 0
+
+    init(_ scheduler: WorkerScheduler) {
+        self.scheduler = scheduler
+    }
+
+    /// As `WorkerScheduler.restIfNotNeeded`.
+    func restIfNotNeeded() -> Bool {
+        scheduler.restIfNotNeeded(wake)
+    }
+
+    /// The worker has received a request.
+    mutating func began(_ message: fuse_buf) {
+        client = linux_fuse_thread(message.mem, message.size)
+        isSingle = scheduler.isSingle(wake)
+        started = monotonicNanoseconds()
+        if isSingle {
+            scheduler.singleBegan()
+            affinity.received(from: client, waited: started - finished)
+        } else {
+            affinity.leave()
+        }
+    }
+
+    /// The worker has answered it.
+    mutating func ended() {
+        if isSingle { scheduler.singleEnded() }
+        finished = monotonicNanoseconds()
+        switch affinity.served(client, taken: finished - started, isSingle: isSingle) {
+        case .nothing: break
+        case .oneClient: if !isSingle { scheduler.beginSingle(wake) }
+        case .severalClients: scheduler.endSingle()
         }
     }
 }

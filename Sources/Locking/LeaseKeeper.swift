@@ -1,26 +1,25 @@
-internal import FileSystem
 package import LinuxSystem
 package import VaultCrypto
 
-/// The right to a mount, where it may end. What it tells comes from the lock controller's thread, but for `noteTime`.
+/// The lease of a mount. All calls except `noteTime` come from the lock thread.
 package protocol LeaseKeeper: Sendable {
-    /// When it ends; nil for never.
+    /// Its end. Nil if it never ends.
     var end: LeaseEnd? { get }
-    /// Whether it has ended: looks first whether it was renewed, shortened or taken back.
+    /// Reads the vault for a renewal, a change or a revocation, and returns true if the lease has ended.
     func hasEnded() -> Bool
-    /// The same by what is known, without a look.
+    /// True if the lease has ended as far as known, without reading the vault.
     var isOver: Bool { get }
-    /// Readable, without waiting, when somebody may have changed it; what is read does not matter. Nil where nobody tells.
+    /// Readable when the lease may have changed. The bytes do not matter. Nil if changes cannot be watched.
     var changes: Descriptor? { get }
-    /// Notes for later what time it is, as far as that is wanted and keys are there. Any thread.
+    /// Records the time in the vault, if the slot needs it and the keys are available. Any thread.
     func noteTime()
 }
 
-/// A moment on two clocks; what begins with the first of them counts.
+/// A time on two clocks. It is reached when either clock reaches it.
 package struct LeaseEnd: Sendable, Equatable {
     /// CLOCK_REALTIME, in milliseconds.
     package let wall: Int64
-    /// CLOCK_BOOTTIME, in milliseconds: it goes on while the machine sleeps, and nobody sets it.
+    /// CLOCK_BOOTTIME, in milliseconds. It includes suspend, and cannot be set.
     package let boot: Int64
 
     package init(wall: Int64, boot: Int64) {
@@ -28,11 +27,11 @@ package struct LeaseEnd: Sendable, Equatable {
     }
 }
 
-/// What a user gave to unlock, made into what the file system takes.
+/// A user's secret in the form that the file system needs.
 package struct UnlockSecret: Sendable {
-    /// Of a vault, the master key.
+    /// The master key, if this is a vault.
     package let bytes: SecretBytes
-    /// Called once the keys are back: the lease is now that of the slot which was opened.
+    /// Called when the keys are restored. The lease is then that of the opened slot.
     package let whenRestored: @Sendable () -> Void
 
     package init(_ bytes: SecretBytes, whenRestored: @escaping @Sendable () -> Void = {}) {

@@ -2,52 +2,52 @@ internal import FileSystem
 internal import LinuxSystem
 internal import Synchronization
 
-/// What a lock controller does that may wait for the vault's store: on other threads, and no longer than a lock may wait.
+/// Work that may wait for the vault's store. It runs on other threads, and the lock thread waits for it with a timeout.
 extension LockController {
-    /// What of it goes on.
+    /// Kinds of such work.
     enum StoreUse {
-        /// Wipes keys, which are not to be those of an unlock that came meanwhile.
+        /// Wipes keys. It must have ended before an unlock restores them.
         case wiping
-        /// Tries a secret, or brings keys back.
+        /// Tries a secret, or restores keys.
         case unlocking
         case other
     }
 
-    /// Whether something of it goes on.
+    /// True while any of it is in progress.
     var isStoreSilent: Bool { storeWork.access { !$0.isEmpty } }
 
-    /// The same, unless all of it ends in time.
+    /// True if some of it is still in progress after that time.
     func isStoreSilent(afterMilliseconds milliseconds: Int) -> Bool {
         storeWork.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { $0.isEmpty ? () : nil } == nil
     }
 
-    /// Whether keys are being wiped still.
+    /// True while keys are being wiped.
     var isWiping: Bool { storeWork.access { $0.contains(.wiping) } }
 
-    /// Whether an unlock that was given up goes on still.
+    /// True while an unlock that was given up still runs.
     var isUnlocking: Bool { storeWork.access { $0.contains(.unlocking) } }
 
-    /// Runs what may wait for the store; nil where it has not ended in time, and goes on by itself.
+    /// Runs `body`. Returns nil after the timeout. `body` then continues.
     func bounded<Result: Sendable>(
         milliseconds: Int? = nil, as use: StoreUse = .other, _ body: @escaping @Sendable () -> Result
     ) -> Result? {
         begin(as: use, body).wait(milliseconds: milliseconds ?? options.storeTimeoutMilliseconds)
     }
 
-    /// The same for what no lock waits for.
+    /// As `bounded`, but also returns nil as soon as a lock is requested.
     func boundedUnlessLocking<Result: Sendable>(_ body: @escaping @Sendable () -> Result) -> Result? {
         begin(body).wait(milliseconds: options.storeTimeoutMilliseconds, unless: asksToLock)
     }
 
-    /// The same within a grace, which ends in so many milliseconds, or when nobody writes any more.
+    /// As `bounded`, during a grace that ends in so many milliseconds or when no file is open for writing.
     func boundedInGrace<Result: Sendable>(milliseconds: Int, _ body: @escaping @Sendable () -> Result) -> Result? {
         begin(body).wait(milliseconds: min(milliseconds, options.storeTimeoutMilliseconds)) { [fileSystem] in
             $0.isStopping || fileSystem.writingHandles == 0
         }
     }
 
-    /// The same for what an unlock does. One who asks for a lock meanwhile is not told that the vault is locked while it goes on,
-    /// if it ends as soon as a lock would.
+    /// As `bounded`, for an unlock. If a lock is requested meanwhile, the unlock gets the time that a lock may take. So no
+    /// receipt reports a locked vault while the unlock still runs, unless it takes longer.
     func boundedUnlocking<Result: Sendable>(milliseconds: Int, _ body: @escaping @Sendable () -> Result) -> Result? {
         let started = monotonicMilliseconds()
         let task = begin(as: .unlocking, body)
@@ -61,7 +61,7 @@ extension LockController {
         return nil
     }
 
-    /// Has what a lock could not purge purged when the requests that wait for the store have ended.
+    /// Locks again when the requests and the work that wait for the store have ended, to purge what is left.
     func lockAgainLater() {
         guard !isToLockAgain.exchange(true, ordering: .sequentiallyConsistent) else { return }
         let waiting = try? BackgroundThread { [weak self, storeWork, gate = fileSystem.gate] in
@@ -84,7 +84,7 @@ extension LockController {
         }
     }
 
-    /// Whether a lock waits, of what is in the inbox.
+    /// True if the inbox holds a reason to lock.
     private func asksToLock(_ inbox: Inbox) -> Bool {
         inbox.asksToLock || (inbox.isPoked && hasLockFile)
     }

@@ -5,26 +5,26 @@ package import Logging
 internal import Synchronization
 internal import SystemPackage
 
-/// Locks and unlocks one mount: gathers the triggers and works them off, one at a time, on a thread of its own, which
-/// holds no lock that a request needs. Any thread may call.
+/// Locks and unlocks one mount. Collects the triggers and handles them one at a time on a thread of its own, which holds
+/// no lock that a request needs. Any thread may call.
 package final class LockController: LockObserver, Sendable {
-    /// With the receipt, and whether it was locked before.
+    /// Called with the receipt, and whether the mount was locked before.
     package typealias LockReply = @Sendable (LockReceipt, _ already: Bool) -> Void
-    /// Whether it was not locked.
+    /// Called with true if the mount was not locked.
     package typealias UnlockReply = @Sendable (Result<Bool, UnlockRefusal>) -> Void
-    /// What a user gave, as the file system's `restoreKeys` takes it: of a vault, the master key that it opens.
+    /// Returns the secret that the file system's `restoreKeys` takes: of a vault, the master key.
     package typealias SecretSource = @Sendable () throws(UnlockRefusal) -> UnlockSecret
-    /// Has somebody find a secret, and returns at once; `give` takes it, whenever that is.
+    /// Requests a secret from elsewhere and returns at once. `give` may be called with it at any later time.
     package typealias SecretWanted = @Sendable (_ give: @escaping @Sendable (@escaping SecretSource) -> Void) -> Void
 
     enum Job: Sendable {
         case lock(LockReason, LockReply)
         case unlock(SecretSource?, UnlockReply)
-        /// A secret that nobody gave who wants an unlock: it counts where nothing locks any more.
+        /// A secret fetched in the background, not by an explicit unlock. Used only if no lock reason remains.
         case restore(SecretSource)
         /// The last handle of a file was closed while its class is locked.
         case purge(inode: UInt64, forgetKeys: @Sendable () -> Void)
-        /// The store answers again: what a lock could not purge is purged now.
+        /// The store answers again, so a lock can purge what an earlier one could not.
         case lockAgain
 
         var isLock: Bool { if case .lock = self { true } else { false } }
@@ -41,13 +41,13 @@ package final class LockController: LockObserver, Sendable {
         /// A lock file may have changed.
         var isPoked = false
         var watchFailure: String?
-        /// The mount has been used for a while since the lease was told the time.
+        /// True if the lease must note the time again, because the mount has been used.
         var isToNoteTime = false
         var isStopping = false
-        /// Nobody looks into it any more.
+        /// True once the thread takes no more jobs.
         var isEnded = false
 
-        /// Whether a lock waits in it, but for what a lock file says.
+        /// True if it holds a reason to lock, lock files not considered.
         var asksToLock: Bool {
             isStopping || watchFailure != nil || jobs.contains(where: \.isLock)
         }
@@ -62,23 +62,23 @@ package final class LockController: LockObserver, Sendable {
     private let secretWanted: SecretWanted?
     let announce: @Sendable (LockEvent) -> Void
     let inbox = Monitor(Inbox())
-    /// While a grace runs, which ends when nobody writes any more.
+    /// True during a grace.
     let isInGrace = Atomic<Bool>(false)
-    /// What the lock controller began that waits for the vault's store still.
+    /// Work in progress that may wait for the vault's store.
     let storeWork = Monitor<[StoreUse]>([])
-    /// Whether somebody waits until nothing does.
+    /// True while a thread waits to lock again.
     let isToLockAgain = Atomic<Bool>(false)
-    /// When the last refusal was announced, and how many had been before.
+    /// Time of the last announced refusal, and the number of refusals until then.
     private let announced = Mutex((milliseconds: 0, count: UInt64(0)))
     private let published: Mutex<LockStatus>
     private let thread = Mutex<BackgroundThread?>(nil)
     private let leaseTimer = Mutex<LeaseTimer?>(nil)
-    /// How often a mount that is used notes what time it is.
+    /// Interval at which a mount in use notes the time.
     private static let millisecondsBetweenNotes = 3_600_000
-    /// What who asks for something after the stop is told.
+    /// The error returned for requests that arrive after `stop()`.
     package static let stopped = "the vault is being unmounted"
 
-    /// - Parameter secretWanted: told each time that only a secret is missing, and nobody is there to be asked for it.
+    /// - Parameter secretWanted: called each time that only a secret is missing and no unlock is in progress.
     package init(
         fileSystem: any LockableFileSystem, options: LockOptions, lease: (any LeaseKeeper)? = nil,
         caches: any KernelCaches, logger: Logger, secretWanted: SecretWanted? = nil,
@@ -102,7 +102,7 @@ package final class LockController: LockObserver, Sendable {
                 refusedRequests: 0, locks: 0, lastReceipt: nil))
     }
 
-    /// Starts the thread. A vault that a lock file locks already is locked when this returns.
+    /// Starts the thread. If a lock file exists, the vault is locked when this returns.
     /// - Throws: pthread_create(3)'s error.
     package func start() throws(StoreError) {
         lockFileChecks?.whenSeen { [weak self] in self?.poke() }
@@ -116,41 +116,41 @@ package final class LockController: LockObserver, Sendable {
         loop.begin()
         let start = Mutex(loop)
         let made = try BackgroundThread {
-            // Of the calling thread and those it makes, on Linux: a purge competes with programs that try again and again.
-            // Where the user may not, it does without.
+            // On Linux this affects the calling thread and the threads it creates. A purge competes with programs that retry
+            // constantly. Without the right to do this, the priority stays.
             setpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0, -20)
             start.withLock { $0.run() }
         }
         thread.withLock { $0 = made }
     }
 
-    /// Ends the thread; whoever waits for a lock or an unlock is answered. Returns when it has ended, to every caller: who
-    /// takes the session down relies on it.
+    /// Ends the thread and answers all pending locks and unlocks. Every caller returns only when the thread has ended,
+    /// because the session may be released after that.
     package func stop() {
         inbox.update { $0.isStopping = true }
         thread.withLock { thread in
             guard let running = thread.take() else { return }
             running.join()
             leaseTimer.withLock { $0.take() }?.stop()
-            // Once, and before anybody goes on: then the vault is given up.
+            // Once, and before any caller returns, because then the vault's writer lock is released.
             _ = bounded { [lease] in lease?.noteTime() }
         }
     }
 
-    /// Has the lock controller look again when the lease ends; nil: no more.
+    /// Makes the lock controller look again at `end`. Nil cancels it.
     func watchLease(until end: LeaseEnd?) {
         leaseTimer.withLock { $0?.set(end) }
     }
 
-    /// Has the time noted when the mount is used after a while: a mount that nobody uses does not wake.
+    /// Notes the time at the first use after an interval. An unused mount does not wake.
     func noteTimeLater() {
         fileSystem.gate.callAtActivity(after: Self.millisecondsBetweenNotes) { [weak self] in
             self?.inbox.update { $0.isToNoteTime = true }
         }
     }
 
-    /// Locks; `reply` is called when that is done, or at once where it was. False, and no reply, where it is stopped and
-    /// was not locked: the keys go with the process.
+    /// Locks. Calls `reply` when that is done, or at once if the mount was locked. Returns false, without a reply, if the
+    /// controller is stopped and the mount was not locked: the keys end with the process.
     @discardableResult
     package func lock(_ reason: LockReason, reply: @escaping LockReply = { _, _ in }) -> Bool {
         if post(.lock(reason, reply)) { return true }
@@ -160,33 +160,33 @@ package final class LockController: LockObserver, Sendable {
         return true
     }
 
-    /// Unlocks where nothing else locks. Without `secret` only where none is needed.
+    /// Unlocks if no other reason remains. Without `secret` this succeeds only if none is needed.
     package func unlock(secret: SecretSource? = nil, reply: @escaping UnlockReply = { _ in }) {
         if !post(.unlock(secret, reply)) { reply(.failure(.failed(Self.stopped))) }
     }
 
-    /// Nothing but a secret is missing.
+    /// Requests a secret.
     func wantSecret() {
         secretWanted? { [weak self] secret in _ = self?.post(.restore(secret)) }
     }
 
-    /// Has the lock files looked at.
+    /// Makes the lock thread check the lock files.
     package func poke() {
         inbox.update { $0.isPoked = true }
     }
 
-    /// Whether a lock waits that is not to be kept waiting.
+    /// True if there is a reason to lock.
     var isToLock: Bool { hasLockFile || inbox.access { $0.asksToLock } }
 
-    /// Whether a lock file says so.
+    /// True if a lock file exists, or its directory has changed.
     var hasLockFile: Bool { lockFileChecks?.files.contains { $0.look().isLocked } ?? false }
 
-    /// The lock files cannot be watched any more: locks.
+    /// Locks because the lock files can no longer be watched.
     package func watchFailed(_ reason: String) {
         inbox.update { $0.watchFailure = reason }
     }
 
-    /// The lock as of now.
+    /// The current state.
     package func status() -> LockStatus {
         var status = published.withLock { $0 }
         status.state = "\(fileSystem.gate.state)"
@@ -197,13 +197,13 @@ package final class LockController: LockObserver, Sendable {
         return status
     }
 
-    // MARK: What requests tell
+    // MARK: Events from requests
 
     package func refused() {
         let unreported = announced.withLock { announced -> UInt64 in
-            // In the lock: of two threads the later one is to have the later count.
+            // Inside the mutex, so that of two threads the later one has the later count.
             let (count, milliseconds) = (fileSystem.counters.refusedRequests.total, monotonicMilliseconds())
-            // Programs that try again and again are not to flood whoever listens.
+            // At most one event a second, because programs may retry constantly.
             guard milliseconds - announced.milliseconds >= 1000 else { return 0 }
             defer { announced = (milliseconds, count) }
             return count - announced.count
@@ -225,7 +225,7 @@ package final class LockController: LockObserver, Sendable {
 }
 
 extension LockController {
-    /// False where nobody would do it any more: it is not kept, nor is a secret in it.
+    /// Adds a job. Returns false, and keeps nothing of it, if the thread takes no more jobs.
     func post(_ job: Job) -> Bool {
         inbox.update { inbox in
             if !inbox.isEnded { inbox.jobs.append(job) }
@@ -233,7 +233,7 @@ extension LockController {
         }
     }
 
-    /// Has no job come any more. False where one has.
+    /// Closes the inbox if it is empty. Returns false if there is another job.
     func endInbox() -> Bool {
         inbox.access { inbox in
             inbox.isEnded = inbox.jobs.isEmpty

@@ -1,14 +1,12 @@
-internal import FileSystem
-
-/// What a mount announces about its lock.
+/// An event of a mount's lock.
 package enum LockEvent: Sendable {
-    /// With the causes; a grace may follow, in milliseconds.
+    /// The grace may be 0.
     case willLock([LockReason], graceMilliseconds: Int)
     case didLock(LockReceipt)
     case willUnlock
     case didUnlock
-    /// Requests refused since the last such event.
+    /// The number of requests refused since the last such event.
     case denied(count: UInt64)
-    /// Something did not verify; what and where, without names.
+    /// Damage was found. The text contains no names.
     case integrityError(String)
 }

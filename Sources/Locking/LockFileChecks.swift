@@ -1,11 +1,11 @@
 internal import Synchronization
 
-/// The lock files, as requests look at them. Any thread.
+/// The requests' checks for lock files. Any thread.
 final class LockFileChecks: Sendable {
     let files: [LockFile]
-    /// With a grace, requests pass until the lock controller says otherwise.
+    /// With a grace, requests pass until the lock thread locks.
     private let letsPassInGrace: Bool
-    /// Told when a request has seen a sign.
+    /// Called when a request has found a lock file.
     private let onSighting = Mutex<(@Sendable () -> Void)?>(nil)
     private let isReported = Atomic<Bool>(false)
 
@@ -18,7 +18,7 @@ final class LockFileChecks: Sendable {
         onSighting.withLock { $0 = body }
     }
 
-    /// Whether a request may pass: a look of its own at every file. No allocation.
+    /// Checks every file. Returns true if the request may pass. Allocates nothing.
     func letPass() -> Bool {
         for file in files where file.look().isLocked {
             report()
@@ -27,14 +27,14 @@ final class LockFileChecks: Sendable {
         return true
     }
 
-    /// What the files say now.
+    /// The current state of each file.
     func states() -> [(file: LockFile, state: LockFileState)] {
         isReported.store(false, ordering: .sequentiallyConsistent)
         return files.map { ($0, $0.look()) }
     }
 
     private func report() {
-        // Once is enough until the lock controller has looked.
+        // Once until the lock thread has looked.
         guard !isReported.exchange(true, ordering: .sequentiallyConsistent) else { return }
         onSighting.withLock { $0 }?()
     }

@@ -1,38 +1,36 @@
-internal import CLinux
-internal import FileSystem
 package import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// What every request passes: whether the vault is locked, and who is inside. Any thread.
+/// The gate that every request passes. It holds the lock state and knows which requests are in progress. Any thread.
 ///
-/// A worker marks its mark before it looks at the state; the lock controller changes the state before it looks at the
-/// marks. So a request that saw "unlocked" is one that `drain` waits for.
+/// A worker sets its `InFlight` mark before it reads the state. The lock thread changes the state before it reads the
+/// marks. So `drain` waits for every request that has seen "unlocked".
 package final class LockGate: Sendable {
     package enum State: UInt8, Sendable {
         case unlocked, locking, locked
     }
 
-    /// One worker's place in the gate.
+    /// One worker's mark: a request is in progress.
     package final class InFlight: Sendable {
-        /// Odd while a request is inside. Only its worker moves it.
+        /// Odd while a request is in progress. Only its worker changes it.
         fileprivate let steps = Atomic<UInt64>(0)
     }
 
     private let current = Atomic<UInt8>(State.unlocked.rawValue)
     private let unlockedOnce = Atomic<Bool>(true)
     private let marks = Monitor<[InFlight]>([])
-    /// How many wait for requests to leave.
+    /// Number of `drain` calls in progress.
     private let drains = Atomic<Int>(0)
     private let lastActivity = Atomic<Int>(0)
     private let hasExpired = Atomic<Bool>(false)
-    /// Milliseconds of CLOCK_MONOTONIC from which on the next activity is told.
+    /// Time in milliseconds of CLOCK_MONOTONIC. The first activity after it calls `onAlarm`.
     private let alarm = Atomic<Int>(.max)
     private let onAlarm = Mutex<(@Sendable () -> Void)?>(nil)
     let lockFileChecks: LockFileChecks?
 
-    /// - Parameter options: the lock files in them are looked at by every request.
+    /// - Parameter options: every request checks their lock files.
     package init(_ options: LockOptions = LockOptions()) {
         lockFileChecks = options.lockFiles.isEmpty ? nil : LockFileChecks(options)
         noteActivity()
@@ -45,7 +43,7 @@ package final class LockGate: Sendable {
         return state
     }
 
-    /// Whether a class that works from the first unlock on does.
+    /// True once the vault has been unlocked: the class `until-first-unlock` is available.
     package var hasBeenUnlocked: Bool { unlockedOnce.load(ordering: .acquiring) }
 
     /// Called by the lock controller alone.
@@ -54,23 +52,23 @@ package final class LockGate: Sendable {
         current.store(state.rawValue, ordering: .sequentiallyConsistent)
     }
 
-    /// Before the first request, for a vault that is locked when it is mounted.
+    /// For a vault that is locked when it is mounted. Call before the first request.
     package func beLockedFromTheStart() {
         unlockedOnce.store(false, ordering: .releasing)
         enter(.locked)
     }
 
-    /// Whether a request may do anything: asked by each, with a look at the signs of its own (the watch may be late).
+    /// True if a request may proceed. Also checks the lock files, because the watch may be late.
     @inline(__always)
     package func isUnlocked() -> Bool {
         guard current.load(ordering: .sequentiallyConsistent) == State.unlocked.rawValue else { return false }
         return lockFileChecks?.letPass() ?? true
     }
 
-    /// What a refused request is told: `ENOKEY`, or `EKEYEXPIRED`.
+    /// The error for a refused request: `ENOKEY`, or `EKEYEXPIRED`.
     package var refusal: StoreError { isExpired ? .expired : .locked }
 
-    /// Whether the right to open the vault has ended: then a lock leaves no class open.
+    /// True if the lease has ended. Then a lock leaves no class available.
     package var isExpired: Bool { hasExpired.load(ordering: .acquiring) }
 
     /// Called by the lock controller alone.
@@ -78,9 +76,9 @@ package final class LockGate: Sendable {
         hasExpired.store(expired, ordering: .releasing)
     }
 
-    // MARK: Who is inside
+    // MARK: Requests in progress
 
-    /// A mark for a worker's thread.
+    /// A mark for a worker thread.
     package func register() -> InFlight {
         let inFlight = InFlight()
         marks.update { $0.append(inFlight) }
@@ -92,13 +90,13 @@ package final class LockGate: Sendable {
         marks.update { $0.removeAll { $0 === inFlight } }
     }
 
-    /// A request begins.
+    /// Marks the start of a request.
     @inline(__always)
     package func enter(_ inFlight: InFlight) {
         inFlight.steps.store(inFlight.steps.load(ordering: .relaxed) | 1, ordering: .sequentiallyConsistent)
     }
 
-    /// A request has been answered, or is one that the lock need not wait for. Again: nothing.
+    /// Marks the end of a request, or that a lock need not wait for it. May be called twice.
     @inline(__always)
     package func leave(_ inFlight: InFlight) {
         let steps = inFlight.steps.load(ordering: .relaxed)
@@ -107,8 +105,8 @@ package final class LockGate: Sendable {
         if drains.load(ordering: .sequentiallyConsistent) > 0 { marks.update { _ in } }
     }
 
-    /// Waits until every request that is inside now has left, or until the deadline, of CLOCK_MONOTONIC.
-    /// - Returns: how many are still inside.
+    /// Waits until every request in progress has left, or until the deadline, of CLOCK_MONOTONIC.
+    /// - Returns: the number of requests that have not left.
     @discardableResult
     package func drain(until deadline: timespec? = nil) -> Int {
         drains.add(1, ordering: .sequentiallyConsistent)
@@ -129,18 +127,18 @@ package final class LockGate: Sendable {
 
     // MARK: Idleness
 
-    /// Somebody uses the mount.
+    /// Notes that the mount is used.
     @inline(__always)
     package func noteActivity() {
         var now = timespec()
-        // A tick old at most (clock_gettime(2)), and a tenth of the cost.
+        // At most a tick late (clock_gettime(2)), at a tenth of the cost.
         clock_gettime(CLOCK_MONOTONIC_COARSE, &now)
         let milliseconds = now.tv_sec * 1000 + now.tv_nsec / 1_000_000
         lastActivity.store(milliseconds, ordering: .relaxed)
         if milliseconds >= alarm.load(ordering: .relaxed) { ring() }
     }
 
-    /// Has `body` called at the first activity after so many milliseconds, on the thread of a request; not at all without one.
+    /// Calls `body` once, at the first activity after that time, on the request's thread.
     func callAtActivity(after milliseconds: Int, _ body: @escaping @Sendable () -> Void) {
         onAlarm.withLock { $0 = body }
         alarm.store(monotonicMilliseconds() + milliseconds, ordering: .releasing)
@@ -151,6 +149,6 @@ package final class LockGate: Sendable {
         onAlarm.withLock { $0 }?()
     }
 
-    /// Milliseconds of CLOCK_MONOTONIC at which the last request came.
+    /// Time of the last request, in milliseconds of CLOCK_MONOTONIC.
     var lastActivityMilliseconds: Int { lastActivity.load(ordering: .relaxed) }
 }

@@ -1,8 +1,8 @@
-/// What a lock does to the keys.
+/// The treatment of keys at a lock.
 package enum LockPolicy: String, CaseIterable, Codable, Sendable {
-    /// They stay, in protected memory: whatever removes the cause unlocks.
+    /// Keys stay in protected memory. The mount unlocks when the reason ends.
     case refuse
-    /// Those that must not outlive a lock are wiped: unlocking takes a slot's secret.
+    /// Keys that must not outlive a lock are wiped. An unlock needs a slot's secret.
     case forget
 }
 
@@ -10,11 +10,11 @@ package enum LockPolicy: String, CaseIterable, Codable, Sendable {
 package struct LockOptions: Sendable {
     package var lockFiles: [LockFile]
     package var policy: LockPolicy
-    /// How long programs that have files open for writing may finish, in milliseconds.
+    /// Time that programs with files open for writing get to finish.
     package var graceMilliseconds: Int
-    /// After how long without a request the mount locks, in milliseconds; nil: never.
+    /// Time without a request after which the mount locks. Nil: never.
     package var idleMilliseconds: Int?
-    /// How long a lock waits for requests that wait for the store, in milliseconds.
+    /// Time that a lock waits for requests that wait for the store.
     package var storeTimeoutMilliseconds = 10_000
 
     package init(
@@ -28,11 +28,11 @@ package struct LockOptions: Sendable {
     }
 }
 
-/// Why a mount is locked, or about to be. The raw values are the control socket's.
+/// The reason of a lock. The raw values are those of the control socket.
 package enum LockReason: String, Codable, Sendable, CaseIterable {
-    /// Something is where a lock file would be, or it cannot be said that nothing is.
+    /// A lock file exists, or looking for it fails.
     case lockFile = "lock-file"
-    /// A lock file's directory has vanished or become another, or can no longer be watched.
+    /// A lock file's directory was removed or replaced, or can no longer be watched.
     case lockDirectory = "lock-directory"
     case command
     case idle

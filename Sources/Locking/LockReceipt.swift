@@ -1,32 +1,30 @@
-internal import FileSystem
-
-/// What a lock has done. The names of the fields are the control socket's.
+/// The result of a lock. The field names are those of the control socket.
 package struct LockReceipt: Codable, Sendable, Equatable {
-    /// One step of the order (locking.md) and what it took.
+    /// One step of the lock (Locking.md) and its duration.
     package struct Step: Codable, Sendable, Equatable {
         package var name: String
         package var milliseconds: Double
     }
 
-    /// False where something could not be purged; `unpurged` says what.
+    /// False if something could not be purged. `unpurged` lists it.
     package var complete = true
     package var unpurged: [String] = []
     package var reasons: [LockReason] = []
     package var policy: LockPolicy
-    /// Inodes whose pages and attributes the kernel was told to drop.
+    /// Number of inodes whose pages and attributes the kernel has dropped.
     package var inodes = 0
-    /// How the kernel's names were dropped: `epoch`, `expired` or `invalidated`.
+    /// The method by which the kernel's names were dropped: `epoch`, `expired` or `invalidated`.
     package var names = ""
     /// Bytes of decrypted blocks dropped from the block cache.
     package var cacheBytes = 0
-    /// Bytes of dirty mapped pages that came back to be written.
+    /// Bytes of dirty mapped pages that the kernel wrote back.
     package var writtenBackBytes: UInt64 = 0
-    /// Files whose headers now vouch for their length.
+    /// Number of files that were sealed.
     package var filesSealed: UInt64 = 0
     /// Classes whose keys were wiped.
     package var keysForgotten: [String] = []
     package var steps: [Step] = []
-    /// From the first step to the moment from which nothing is given out.
+    /// Time from the first step until no plaintext is available any more.
     package var purgeMilliseconds = 0.0
     package var totalMilliseconds = 0.0
 
@@ -34,7 +32,7 @@ package struct LockReceipt: Codable, Sendable, Equatable {
         self.policy = policy
     }
 
-    /// More than people read, and less than a line of the control socket holds.
+    /// More than anyone reads, and short enough for a line of the control socket.
     private static let mostNamed = 100
 
     mutating func fail(_ what: String) {

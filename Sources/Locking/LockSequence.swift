@@ -4,19 +4,17 @@ internal import Glibc
 internal import LinuxSystem
 internal import Logging
 internal import Synchronization
-internal import SystemPackage
 
-/// The order in which a mount is locked; each step closes a race that the one before leaves open. Runs on the lock controller's
-/// thread.
+/// The steps of a lock, in order. Each closes a race that the one before leaves open. Runs on the lock thread.
 struct LockSequence {
     private let controller: LockController
     private var receipt: LockReceipt
     private let started = ContinuousClock.now
-    /// Whether something has waited for the store for longer than a lock does.
+    /// True once a wait for the store has timed out.
     private var isStoreSilent = false
-    /// The inodes that were dropped, each before the directory that contains it.
+    /// The dropped inodes, each before the directory that contains it.
     private var inodes: [UInt64] = []
-    /// Milliseconds for the rest, once the store has not answered; and for making durable what was written.
+    /// Timeouts once the store has not answered, and for making written data durable.
     private static let silentStoreTimeoutMilliseconds = 1000
     private static let sealTimeoutMilliseconds = 60_000
     static let reason = ": the vault's store does not answer; that is done when it does"
@@ -28,10 +26,10 @@ struct LockSequence {
         receipt.reasons = reasons
     }
 
-    /// - Parameter everything: with the policy `forget`, also the keys that it leaves.
+    /// - Parameter everything: true to forget, with the policy `forget`, also the keys that it usually leaves.
     mutating func run(forgettingEverything everything: Bool) -> LockReceipt {
         let writtenBack = fileSystem.counters.writtenBackBytes.total
-        // From here on requests are refused, but for dirty mapped pages that come back.
+        // From here on requests are refused, except for dirty mapped pages that the kernel writes back.
         if fileSystem.gate.state == .unlocked { fileSystem.gate.enter(.locking) }
         // A late reply would fill a cache that has been purged.
         step("requests") { $0.waitForRequests() }
@@ -51,7 +49,7 @@ struct LockSequence {
         return receipt
     }
 
-    /// A file whose last handle was closed while its class is locked: no other is opened before the unlock.
+    /// Purges a file whose last handle was closed while its class is locked. No other is opened before the unlock.
     func purge(inode: UInt64, forgetKeys: () -> Void) {
         guard fileSystem.gate.state == .locked else { return }
         guard
@@ -61,7 +59,7 @@ struct LockSequence {
                 milliseconds: Self.sealTimeoutMilliseconds, { [fileSystem] in fileSystem.sealEverything() }) != nil
         else { return controller.lockAgainLater() }
         var failures = controller.caches.dropInodes([inode])
-        controller.caches.freeInodes([inode])
+        failures += controller.caches.freeInodes([inode])
         _ = fileSystem.cache.removeEverything()
         if receipt.policy == .forget { forgetKeys() }
         failures += controller.caches.wipeWorkers(waitingForAll: true)
@@ -72,23 +70,23 @@ struct LockSequence {
 
     // MARK: A store that does not answer
 
-    /// Runs what may wait for the store; once it did not answer, only briefly. Nil, and a line in the receipt, where it has
-    /// not ended in time.
+    /// Runs `body`, which may wait for the store, with a timeout that is short once the store has not answered. On a timeout
+    /// returns nil and adds `unpurged` to the receipt.
     private mutating func bounded<Result: Sendable>(
         milliseconds: Int? = nil, as use: LockController.StoreUse = .other, _ unpurged: String?,
         _ body: @escaping @Sendable () -> Result
     ) -> Result? {
-        let patience =
+        let timeout =
             isStoreSilent
             ? Self.silentStoreTimeoutMilliseconds : milliseconds ?? controller.options.storeTimeoutMilliseconds
-        if let result = controller.bounded(milliseconds: patience, as: use, body) { return result }
+        if let result = controller.bounded(milliseconds: timeout, as: use, body) { return result }
         isStoreSilent = true
         if let unpurged { receipt.fail(unpurged + Self.reason) }
         return nil
     }
 
     private mutating func waitForRequests() {
-        // What an earlier lock began, or an unlock, may still have keys.
+        // Work that an earlier lock or unlock began may still have keys.
         isStoreSilent = controller.isStoreSilent(afterMilliseconds: Self.silentStoreTimeoutMilliseconds)
         let deadline = monotonicDeadline(inMilliseconds: controller.options.storeTimeoutMilliseconds)
         let left = fileSystem.gate.drain(until: deadline)
@@ -124,9 +122,10 @@ struct LockSequence {
     /// Frees inodes. This comes after the purge, because it takes longer. By then these inodes hold only names and
     /// attributes, which only root can reach.
     private mutating func freeInodes() {
-        _ = bounded("names and attributes of closed files") { @Sendable [controller, inodes] in
+        let failures = bounded("names and attributes of closed files") { @Sendable [controller, inodes] in
             controller.caches.freeInodes(inodes)
         }
+        for failure in failures ?? [] { receipt.fail(failure) }
     }
 
     private mutating func wipeWorkers() {
@@ -138,21 +137,21 @@ struct LockSequence {
 
     private mutating func seal() {
         let before = fileSystem.counters.filesSealed.total
-        // What is not sealed now reads as well.
+        // An unsealed file can be read too, so a timeout is no failure.
         _ = bounded(milliseconds: Self.sealTimeoutMilliseconds, nil) { [controller, fileSystem] in
             fileSystem.sealEverything()
-            // With a key that may be about to go.
+            // Needs a key that `forgetKeys` may wipe.
             controller.lease?.noteTime()
         }
         receipt.filesSealed = fileSystem.counters.filesSealed.total - before
     }
 
-    /// Not while a request waits: who has a key is to use it to the end.
+    /// Wipes keys. Not while a request waits for the store, because it still uses its keys.
     private mutating func forgetKeys(_ everything: Bool) {
         guard !isStoreSilent else { return receipt.fail("keys" + Self.reason) }
         let forgotten = bounded(as: .wiping, "keys") { [fileSystem] in fileSystem.forgetKeys(everything: everything) }
         receipt.keysForgotten = forgotten ?? []
-        // Schedules of the keys that have just gone.
+        // The workers may have schedules of these keys.
         for failure in controller.caches.wipeWorkers(waitingForAll: !isStoreSilent) { receipt.fail(failure) }
         linux_scrub_thread()
     }

@@ -1,21 +1,21 @@
-/// What `status` tells of a mount's lock. The names of the fields are the control socket's.
+/// The lock in `status`. The field names are those of the control socket.
 package struct LockStatus: Codable, Sendable {
     package var state: String
-    /// Why it is locked, empty while it is not.
+    /// Empty while it is not locked.
     package var reasons: [LockReason]
-    /// When the state was entered: `YYYY-MM-DDThh:mm:ssZ`.
+    /// Time of the last state change: `YYYY-MM-DDThh:mm:ssZ`.
     package var since: String
     package var policy: LockPolicy
     package var lockFiles: [String]
-    /// Lock files that lock now, and how.
+    /// A line for each lock file that is a reason now.
     package var seen: [String]
-    /// Whether unlocking takes a slot's secret.
+    /// True if unlocking needs a slot's secret.
     package var needsSecret: Bool
     /// Classes whose keys are in memory.
     package var classKeys: [String]
     package var graceSeconds: Double
     package var idleSeconds: Double?
-    /// When the slot that opened it expires, as far as that is known: `YYYY-MM-DDThh:mm:ssZ`; nil for never.
+    /// Known expiry of the slot that opened it: `YYYY-MM-DDThh:mm:ssZ`. Nil if it never expires.
     package var leaseEnds: String?
     package var openFiles: Int
     package var openForWriting: Int
@@ -24,14 +24,14 @@ package struct LockStatus: Codable, Sendable {
     package var lastReceipt: LockReceipt?
 }
 
-/// Why an unlock was refused.
+/// The reason of a refused unlock. The texts are lines for people.
 package enum UnlockRefusal: Error, Sendable, Equatable {
-    /// These lock files are there, or cannot be looked for; a line for people.
+    /// These lock files exist, or looking for them fails.
     case lockFile([String], reason: String)
     case secretNeeded
-    /// The secret opens no slot; a line for people.
+    /// The secret opens no slot.
     case wrongSecret(String)
-    /// The secret is right, and its slot may not be used now; a line for people.
+    /// The secret is right, but its slot cannot be used now.
     case slotExpired(String)
     case tooManyTries(seconds: Int)
     case failed(String)

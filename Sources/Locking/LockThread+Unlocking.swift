@@ -5,15 +5,15 @@ internal import SystemPackage
 internal import VaultCrypto
 
 extension LockThread {
-    /// Milliseconds for reading the slots and trying a secret on them.
+    /// Time to read the slots and try a secret on them.
     private static let unlockTimeoutMilliseconds = 120_000
     private static let overtaken = "a lock was asked for meanwhile"
 
-    /// Returns whether there was nothing to unlock.
+    /// Unlocks. Returns true if the vault was unlocked already.
     mutating func unlock(_ secret: LockController.SecretSource?) throws(UnlockRefusal) -> Bool {
         if gate.state == .unlocked { return true }
         try refuseWhileBusy()
-        // Without a secret that is needed nothing changes: no directory is taken for another one.
+        // Check this before `rearm`, so that a missing secret changes nothing.
         try refuse(where: { $0.isLocked && $0 != .parentChanged })
         if needsSecret && secret == nil { throw .secretNeeded }
         try rearm()
@@ -25,14 +25,14 @@ extension LockThread {
         return false
     }
 
-    /// Names the lock files that stand against an unlock.
+    /// Throws if a lock file prevents an unlock.
     private func refuse(where isAgainst: (LockFileState) -> Bool) throws(UnlockRefusal) {
         let seen = controller.lockFileChecks?.states().filter { isAgainst($0.state) } ?? []
         guard let first = seen.first else { return }
         throw .lockFile(seen.map { $0.file.path.string }, reason: first.file.describe(first.state))
     }
 
-    /// Takes the directories that are there now for those of the lock files.
+    /// Accepts the directories that are there now as those of the lock files.
     private mutating func rearm() throws(UnlockRefusal) {
         guard reasons.contains(.lockDirectory) else { return }
         for file in controller.options.lockFiles {
@@ -54,14 +54,14 @@ extension LockThread {
             throw error
         }
         limiter.succeeded()
-        // Finding the secret may have taken a while.
+        // Getting the secret may have taken a while.
         guard !controller.isToLock else { throw .failed(Self.overtaken) }
         try restore(secret.bytes)
         secret.whenRestored()
         areKeysForgotten = false
     }
 
-    /// Those that take no secret: a key file may have gone.
+    /// Restores keys without a secret. This can fail, for example if a key file is missing.
     private mutating func restoreKeys() throws(UnlockRefusal) {
         guard areKeysForgotten else { return }
         try refuseWhileBusy()
@@ -74,8 +74,8 @@ extension LockThread {
         try withinTimeout { () throws(UnlockRefusal) in try fileSystem.restoreKeys(secret) }
     }
 
-    /// Runs what reads the store. Where that takes too long, or longer than a lock that was asked for waits, there may be keys
-    /// yet: the receipt says so until a lock has taken them away.
+    /// Runs `body`, which reads the store. After a timeout, or if a lock was requested meanwhile, `body` may still restore
+    /// keys. The receipt says so until another lock has wiped them.
     private mutating func withinTimeout<Value: Sendable>(
         _ body: @escaping @Sendable () throws(UnlockRefusal) -> Value
     ) throws(UnlockRefusal) -> Value {
@@ -90,7 +90,7 @@ extension LockThread {
         throw .failed(controller.isToLock ? Self.overtaken : "the vault's store does not answer")
     }
 
-    /// What a lock or an unlock has begun and not ended may wipe keys yet, or bring some.
+    /// Throws while an earlier lock or unlock still wipes or restores keys.
     private func refuseWhileBusy() throws(UnlockRefusal) {
         if controller.isWiping { throw .failed("the vault's store does not answer: its keys are still being wiped") }
         if controller.isUnlocking {
@@ -98,7 +98,7 @@ extension LockThread {
         }
     }
 
-    /// The same where nobody waits to be told.
+    /// As `restoreKeys`, but logs the error.
     mutating func areKeysBack() -> Bool {
         do throws(UnlockRefusal) { try restoreKeys() } catch {
             controller.logger.error("not unlocked: \(error)")
@@ -107,13 +107,13 @@ extension LockThread {
         return true
     }
 
-    /// Has the kernel find the directories again that it was refused.
+    /// Makes the kernel find directories again whose lookups were refused.
     private func attachDirectories() {
         let isAll = receipt.names == "invalidated"
         let paths = controller.boundedUnlessLocking { [fileSystem = controller.fileSystem] in
             fileSystem.detachedDirectories(all: isAll)
         }
-        // Where the store does not answer, whoever works in one finds it when he looks.
+        // If the store does not answer, programs find their directories at their next lookup.
         guard let paths else { return }
         let isDone = controller.caches.lookUp(paths) { [controller] in !controller.isToLock }
         if isDone { controller.fileSystem.attachedDirectories() }

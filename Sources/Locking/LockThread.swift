@@ -4,18 +4,18 @@ internal import LinuxSystem
 internal import Logging
 internal import Synchronization
 
-/// The loop of a `LockController`'s thread: what locks, what unlocks (Manual/Locking.md, "What locks", "What unlocks").
+/// The loop of a `LockController`'s thread. It decides when to lock and to unlock (Manual/Locking.md).
 struct LockThread {
     let controller: LockController
     var reasons: Set<LockReason> = []
     var limiter = UnlockLimiter()
     private var waiting: [LockController.LockReply] = []
     var areKeysForgotten = false
-    /// Also those that other locks leave.
+    /// True if also the keys that other locks leave are forgotten.
     var areAllKeysForgotten = false
-    /// Whether it was told that only a secret is missing.
+    /// True if `secretWanted` was called since the secret began to be missing.
     private var isSecretWanted = false
-    /// Whether the one that came could not be tried, or not be used.
+    /// True if a prefetched secret could not be tried or used.
     private var isSecretUnused = false
     var receipt: LockReceipt
 
@@ -27,7 +27,7 @@ struct LockThread {
         receipt = LockReceipt(policy: controller.options.policy)
     }
 
-    /// Before the first request: a vault may be locked when it is mounted.
+    /// Locks at the mount if there is a reason. Call before the first request.
     mutating func begin() {
         look()
         checkLease()
@@ -36,7 +36,7 @@ struct LockThread {
         lock()
     }
 
-    /// Until the lock controller is stopped.
+    /// Runs until `stop`.
     mutating func run() {
         while true {
             let inbox = take()
@@ -46,7 +46,7 @@ struct LockThread {
                 reasons.insert(.lockDirectory)
             }
             if isIdle() { reasons.insert(.idle) }
-            // That looks at the vault's store, for which a lock does not wait.
+            // `checkLease` reads the vault, and a lock must not wait for that.
             let isAsked = inbox.jobs.contains(where: \.isLock)
             let isToLock = gate.state == .unlocked && (isAsked || !reasons.isEmpty)
             if !isToLock { checkLease() }
@@ -62,7 +62,7 @@ struct LockThread {
         }
     }
 
-    /// Waits for something to do.
+    /// Waits for work and takes it.
     private func take() -> LockController.Inbox {
         let take: (inout LockController.Inbox) -> LockController.Inbox? = { inbox in
             guard
@@ -71,7 +71,7 @@ struct LockThread {
             else {
                 return nil
             }
-            // What comes after an unlock is there for it to see.
+            // Leave jobs after an unlock in the inbox, where the unlock finds a lock that came in the meantime.
             let end = inbox.jobs.firstIndex(where: \.isUnlock).map { $0 + 1 } ?? inbox.jobs.endIndex
             var taken = inbox
             taken.jobs = Array(inbox.jobs[..<end])
@@ -84,7 +84,7 @@ struct LockThread {
         return controller.inbox.wait(until: deadline(after: idle), for: take) ?? LockController.Inbox()
     }
 
-    /// CLOCK_MONOTONIC, so long after the last request.
+    /// The time so many milliseconds after the last request, on CLOCK_MONOTONIC.
     private func deadline(after milliseconds: Int) -> timespec {
         let time = gate.lastActivityMilliseconds + milliseconds
         return timespec(tv_sec: time / 1000, tv_nsec: time % 1000 * 1_000_000)
@@ -95,8 +95,8 @@ struct LockThread {
         return monotonicMilliseconds() >= gate.lastActivityMilliseconds + idle
     }
 
-    /// Brings the reasons up to what the lock files say. A directory that has gone stays a reason until an unlock takes
-    /// what is there now for it.
+    /// Updates the reasons from the lock files. A changed directory stays a reason until an unlock accepts the directory
+    /// that is there then.
     private mutating func look() {
         let states = controller.lockFileChecks?.states().filter { $0.state.isLocked } ?? []
         reasons.remove(.lockFile)
@@ -108,7 +108,7 @@ struct LockThread {
         publishReasons()
     }
 
-    /// An end of the lease is a reason until a secret unlocks that opens a slot still.
+    /// Adds the end of the lease to the reasons. It stays until a secret opens a slot that has not expired.
     private mutating func checkLease(graceEnd: Int? = nil) {
         if let lease = controller.lease, !reasons.contains(.expired), hasEnded(lease, graceEnd: graceEnd) {
             controller.logger.notice("the slot that opened the vault has expired: locked")
@@ -118,12 +118,12 @@ struct LockThread {
         watchLease()
     }
 
-    /// Where the store does not answer, what was known counts.
-    /// - Parameter graceEnd: when the lock is due that waits, in milliseconds of CLOCK_MONOTONIC.
+    /// Returns whether the lease has ended. If the store does not answer, the last known state counts.
+    /// - Parameter graceEnd: the end of the grace that is running, in milliseconds of CLOCK_MONOTONIC.
     private func hasEnded(_ lease: any LeaseKeeper, graceEnd: Int?) -> Bool {
         let hasEnded: Bool?
         if let graceEnd {
-            // Once it is silent it is not asked at each sign again.
+            // Do not ask a store that does not answer again at each event.
             hasEnded =
                 controller.isStoreSilent
                 ? nil
@@ -156,7 +156,7 @@ struct LockThread {
             publishReasons()
             reply(receipt, true)
         case .unlock(let secret, let reply):
-            // A lock that was asked for before is not to be overtaken.
+            // Finish a lock that was requested before.
             settle()
             let outcome = Result { () throws(UnlockRefusal) in try unlock(secret) }
             publishReasons()
@@ -167,7 +167,7 @@ struct LockThread {
             guard reasons.isEmpty else { return }
             do throws(UnlockRefusal) { _ = try unlock(secret) } catch {
                 controller.logger.error("not unlocked with the secret asked for: \(error)")
-                // A wrong one is not asked for again.
+                // Do not ask again after a wrong secret.
                 if case .failed = error { isSecretUnused = true }
             }
             look()
@@ -176,19 +176,19 @@ struct LockThread {
                 .purge(inode: inode, forgetKeys: forgetKeys)
         case .lockAgain:
             if gate.state == .locked { lock() }
-            // Not before: who asks at once finds the store as it was.
+            // Only now, because earlier the store would still not answer.
             if isSecretUnused { isSecretWanted = false }
         }
     }
 
-    /// Locks where there is a reason, unlocks where there is none any more and no key is missing.
+    /// Locks if there is a reason. Unlocks if there is none and no secret is missing.
     private mutating func settle() {
         while true {
             if !reasons.isEmpty && gate.state == .unlocked {
                 guard waitForGrace() else { continue }
                 lock()
             } else if reasons.contains(.expired) && gate.state == .locked && !areAllKeysForgotten {
-                // Locked before by what leaves keys and classes.
+                // An earlier lock has left keys and classes.
                 lock()
             } else if reasons.isEmpty && gate.state == .locked && !needsSecret && areKeysBack() {
                 finishUnlock()
@@ -203,7 +203,7 @@ struct LockThread {
         wantSecret()
     }
 
-    /// Tells, once, that nothing but a secret is missing.
+    /// Requests a secret, once, if nothing else is missing.
     private mutating func wantSecret() {
         let isWanted = reasons.isEmpty && gate.state == .locked && needsSecret
         if isWanted && !isSecretWanted {
@@ -215,16 +215,16 @@ struct LockThread {
 
     // MARK: Locking
 
-    /// Announces the lock and lets programs finish. False where the reason has gone meanwhile.
+    /// Announces the lock and waits for the grace. Returns false if the reasons have ended in the meantime.
     private mutating func waitForGrace() -> Bool {
         let grace = controller.options.graceMilliseconds
         announce(.willLock(sortedReasons, graceMilliseconds: grace))
-        // What has ended goes on for nobody.
+        // The end of a lease has no grace.
         guard grace > 0, !reasons.contains(.expired) else { return true }
         let end = monotonicMilliseconds() + grace
         let deadline = timespec(tv_sec: end / 1000, tv_nsec: end % 1000 * 1_000_000)
         let fileSystem = controller.fileSystem
-        // Before the writers are counted.
+        // Set this before counting the writers, so that the last close is not missed.
         controller.isInGrace.store(true, ordering: .sequentiallyConsistent)
         defer { controller.isInGrace.store(false, ordering: .sequentiallyConsistent) }
         while fileSystem.writingHandles > 0 {
@@ -249,7 +249,7 @@ struct LockThread {
     }
 
     private mutating func lock() {
-        // An expired secret is not to open what it opened once.
+        // After the end of a lease its secret must not give access again.
         let hasExpired = reasons.contains(.expired)
         let policy = hasExpired ? .forget : controller.options.policy
         var sequence = LockSequence(controller, reasons: sortedReasons, policy: policy)
@@ -268,11 +268,11 @@ struct LockThread {
         announce(.didLock(receipt))
     }
 
-    // MARK: What others see
+    // MARK: Status and events
 
     private var sortedReasons: [LockReason] { reasons.sorted { $0.rawValue < $1.rawValue } }
 
-    /// Whoever is told may look at the status next, and is to find there what he was told.
+    /// Announces an event, after updating the status that its receivers may read next.
     func announce(_ event: LockEvent) {
         publishReasons()
         controller.announce(event)

@@ -1,45 +1,46 @@
 package import FileSystem
 package import VaultCrypto
 
-/// A file system that can be locked while it is mounted. Its methods are called by the lock controller's thread, which holds no lock that a
+/// A file system that can be locked while it is mounted. The lock thread calls these methods, and holds no lock that a
 /// request needs.
 package protocol LockableFileSystem: FileSystem {
-    /// Whether requests may pass.
+    /// The gate that requests pass.
     var gate: LockGate { get }
     var counters: Counters { get }
-    /// What has been decrypted.
+    /// The decrypted blocks.
     var cache: BlockCache { get }
-    /// Whoever is told what concerns the lock; set once, before the first request.
+    /// Sets the receiver of the requests' events. Once, before the first request.
     func setLockObserver(_ observer: any LockObserver)
-    /// Handles of open files, and those of them that can write: a grace ends without any.
+    /// Number of open file handles, and of those that can write. A grace ends when none can.
     var openHandles: Int { get }
     var writingHandles: Int { get }
 
     /// Every inode whose pages or attributes the kernel may have and a lock must drop. Inodes with open files come
     /// first. Each of the others comes before the directory that contains it.
     func inodesToDrop() -> [UInt64]
-    /// Every name under which the kernel may know something.
+    /// Every name that the kernel may have.
     func knownNames() -> [KnownName]
     /// Closes directories that no request uses.
     func closeDirectories()
-    /// Makes durable what was written.
+    /// Makes written data durable.
     func sealEverything()
 
-    /// What the keys in memory are for.
+    /// Names of the keys in memory.
     var presentKeys: [String] { get }
-    /// Wipes the keys that must not outlive a lock. Returns what they were for.
-    /// - Parameter everything: all keys.
+    /// Wipes the keys that must not outlive a lock, and returns their names.
+    /// - Parameter everything: true to wipe all keys.
     func forgetKeys(everything: Bool) -> [String]
-    /// Whether keys that were forgotten come back only with a secret.
+    /// True if restoring forgotten keys needs a secret.
     var needsSecret: Bool { get }
-    /// Brings the keys back, those of what is open too. What cannot be read now is an error when it is used.
-    /// - Parameter secret: what a `LockController.SecretSource` gave; nil where none is needed.
+    /// Restores the keys, also those of open files and directories. Keys that cannot be read now are an error at their next
+    /// use.
+    /// - Parameter secret: from a `LockController.SecretSource`. Nil if none is needed.
     func restoreKeys(_ secret: SecretBytes?) throws(UnlockRefusal)
 
-    /// Paths of directories that the kernel has taken out of its tree, because it was refused when it asked whether they
-    /// are still there. A program that works in one has no getcwd(2) until somebody looks it up again.
-    /// - Parameter all: every directory it knows may be such.
+    /// Paths of directories that the kernel has removed from its tree, because it was refused when it looked them up again.
+    /// getcwd(2) of a program in one fails until the next lookup.
+    /// - Parameter all: true if this may concern every directory.
     func detachedDirectories(all: Bool) -> [[UInt8]]
-    /// They have been looked up again.
+    /// Those directories have been looked up again.
     func attachedDirectories()
 }

@@ -1,17 +1,16 @@
 internal import CLinux
-internal import FileSystem
 internal import LinuxSystem
 internal import Synchronization
 
-/// Something that may wait for the vault's store, which may not answer, on a thread of its own. Whoever waits for it does so at the
-/// locker's inbox, and sees what else comes there. Any thread.
+/// A task that may wait for the vault's store, on a thread of its own. Callers wait for it at the lock controller's
+/// inbox, and so see new jobs. Any thread.
 final class StoreTask<Result: Sendable>: Sendable {
     private let result = Mutex<Result?>(nil)
     private let isAbandoned = Atomic<Bool>(false)
     private let inbox: Monitor<LockController.Inbox>
 
-    /// Begins it; where there is no thread to be had, ends it as well.
-    /// - Parameter whenEnded: called before its result can be seen.
+    /// Starts the task. If no thread can be created, runs it at once.
+    /// - Parameter whenEnded: called before the result is available.
     init(
         _ inbox: Monitor<LockController.Inbox>, _ body: @escaping @Sendable () -> Result,
         whenEnded: @escaping @Sendable () -> Void
@@ -19,7 +18,7 @@ final class StoreTask<Result: Sendable>: Sendable {
         self.inbox = inbox
         let body = Mutex<(@Sendable () -> Result)?>(body)
         let run = { @Sendable [self] in
-            // Both may have the secret of an unlock, which is to be nowhere when one that was given up has ended.
+            // Both may hold an unlock's secret. Nothing of it may remain once a task that was given up has ended.
             var result = body.withLock { $0.take() }?()
             if isAbandoned.load(ordering: .acquiring) { result = nil }
             linux_scrub_thread()
@@ -30,7 +29,7 @@ final class StoreTask<Result: Sendable>: Sendable {
         if let thread = try? BackgroundThread(run) { thread.detach() } else { run() }
     }
 
-    /// What it returned; nil where it has not ended in time, or when `isEnough` says so of the inbox: then it goes on by itself.
+    /// The result. Nil if it is not available in time, or when `isEnough` returns true for the inbox. The task continues.
     func wait(milliseconds: Int, unless isEnough: (LockController.Inbox) -> Bool = { _ in false }) -> Result? {
         let outcome = inbox.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { inbox -> Result?? in
             if let result = result.withLock({ $0 }) { return .some(result) }
@@ -39,6 +38,6 @@ final class StoreTask<Result: Sendable>: Sendable {
         return outcome ?? nil
     }
 
-    /// Nobody waits for it any more.
+    /// Drops the result as soon as there is one.
     func abandon() { isAbandoned.store(true, ordering: .releasing) }
 }

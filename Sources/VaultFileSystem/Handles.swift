@@ -1,20 +1,17 @@
-internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFormat
 package import VaultStore
 
-/// What open(2) gave a program: an open file and how it may be used. Any thread.
+/// An open file and its flags: the result of open(2). Any thread.
 package final class FileHandle: Sendable {
     package let file: EncryptedFile
     let node: Node
     let isWriting: Bool
-    /// O_SYNC or O_DSYNC: each write is durable when it returns; nil where neither was asked.
+    /// With O_SYNC or O_DSYNC each write is durable when it returns. Nil without them.
     let synchronizesDataOnly: Bool?
-    /// Of the file's failed synchronizations, how many this handle's program has been told of, or came before it.
+    /// Number of the file's failed synchronizations that this handle has reported, or that came before it.
     private let reportedFailures: Atomic<Int>
 
     init(file: EncryptedFile, node: Node, flags: Int32) {
@@ -27,7 +24,7 @@ package final class FileHandle: Sendable {
         file.openHandles.add(1, ordering: .acquiringAndReleasing)
     }
 
-    /// fsync(2): also fails once for a failure that another program, or the sealer, has met.
+    /// fsync(2). Also fails once for a failure that another handle or the sealer has met.
     func synchronize(dataOnly: Bool) throws(StoreError) {
         let result = Result { () throws(StoreError) in try file.synchronize(dataOnly: dataOnly) }
         let failures = file.failedSynchronizations.load(ordering: .acquiring)
@@ -37,13 +34,13 @@ package final class FileHandle: Sendable {
     }
 }
 
-/// What opendir(3) gave a program: a place in a directory. Any thread.
+/// An open directory and a position in it: the result of opendir(3). Any thread.
 package final class DirectoryHandle: Sendable {
     let node: Node
     let directory: OpenDirectory
     let reader: Mutex<DirectoryReader>
 
-    /// - Parameter directory: open for reading, for this handle alone.
+    /// - Parameter directory: opened for reading, for this handle only.
     init(node: Node, directory: OpenDirectory) {
         self.node = node
         self.directory = directory

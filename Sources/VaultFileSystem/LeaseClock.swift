@@ -1,13 +1,13 @@
 internal import Glibc
 
-/// The clocks that a lease goes by. Any thread.
+/// The clocks of a lease. Any thread.
 package struct LeaseClock: Sendable {
     /// CLOCK_REALTIME, in milliseconds since 1970-01-01T00:00:00Z.
     let wall: @Sendable () -> Int64
     /// CLOCK_BOOTTIME, in milliseconds.
     let boot: @Sendable () -> Int64
 
-    /// The kernel's (clock_gettime(2)).
+    /// The kernel's clocks (clock_gettime(2)).
     package static let system = LeaseClock(
         wall: { milliseconds(of: CLOCK_REALTIME) }, boot: { milliseconds(of: CLOCK_BOOTTIME) })
 

@@ -1,4 +1,3 @@
-internal import CLinux
 package import FileSystem
 package import Glibc
 internal import LinuxSystem
@@ -9,29 +8,30 @@ internal import VaultStore
 
 /// A file, directory, link or special file of a vault that the kernel knows. Any thread.
 package final class Node: TableNode, @unchecked Sendable {
-    // @unchecked: as TableNode; what is added here is immutable, atomic or under a mutex.
-    /// Of a directory: its class, one for all that have it open.
+    // @unchecked: as TableNode. The properties added here are immutable, atomic or under a mutex.
+    /// A directory's class, shared by all who have it open.
     let directoryClass: DirectoryClass?
 
-    /// Raw value of the class that was authenticated, 0 before.
+    /// Raw value of the authenticated class. 0 before that.
     private let knownClass = Atomic<UInt8>(0)
 
     struct OpenState {
-        /// The file while a handle or the sealer holds it: all share one.
+        /// The file while a handle or the sealer has it open. They share one object.
         weak var file: EncryptedFile?
-        /// What the first opening found in the header: another file put in its place is not this node.
+        /// The file id of the first open. A file with another id is not this node.
         var fileID: UInt64?
-        /// Of its own, as most nodes have none.
+        /// Indirect, because most nodes have none.
         var sealing: Sealing?
-        /// Of a directory that was removed while somebody was in it.
+        /// Set for a directory that was removed while it may be in use.
         var removedDirectory: OpenDirectory?
     }
 
-    /// What sealing does to the backing file's attributes: to programs it is no change.
+    /// Hides the effect of sealing on the backing file's attributes from programs.
     indirect enum Sealing {
-        /// It is at work, and this is what they see.
+        /// Sealing is in progress. Programs see these attributes.
         case atWork(Shown)
-        /// It has moved the backing ctime, in nanoseconds, from `since` to `moved`; at so many milliseconds of CLOCK_MONOTONIC.
+        /// Sealing has changed the backing ctime from `since` to `moved`, in nanoseconds, at `at`, in milliseconds of
+        /// CLOCK_MONOTONIC.
         case done(Shown, since: Int, moved: Int, at: Int)
 
         var shown: Shown {
@@ -41,7 +41,7 @@ package final class Node: TableNode, @unchecked Sendable {
         }
     }
 
-    /// What sealing changes.
+    /// The attributes that sealing changes.
     struct Shown {
         var mode: mode_t
         var modified: timespec
@@ -52,11 +52,10 @@ package final class Node: TableNode, @unchecked Sendable {
         }
     }
 
-    /// True once the object is known to have no pack of attributes. The mutex is held while attributes are read or
-    /// changed.
+    /// True if the object is known to have no pack of attributes. The mutex is held while attributes are read or changed.
     let hasNoPack = Mutex(false)
 
-    /// Held while the file is opened, so that there is one `EncryptedFile` and no two.
+    /// Held while the file is opened, so that there is only one `EncryptedFile`.
     let opening = Mutex(OpenState())
 
     package required init(key: NodeKey, kind: mode_t) {
@@ -64,7 +63,7 @@ package final class Node: TableNode, @unchecked Sendable {
         super.init(key: key, kind: kind)
     }
 
-    /// As `EncryptedFile.onSealing`.
+    /// For `EncryptedFile.onSealing`.
     func noteSealing(before: stat, after: stat?) {
         opening.withLock { state in
             guard let after else {
@@ -77,12 +76,12 @@ package final class Node: TableNode, @unchecked Sendable {
         }
     }
 
-    /// A stat of the backing file without what sealing did to it. That goes to the kernel, which keeps it for a while.
+    /// The backing file's attributes without the effect of sealing. The kernel caches them for a while.
     func withoutSealing(_ status: stat) -> stat {
         Self.without(opening.withLock { $0.sealing }, status)
     }
 
-    /// Milliseconds from a look at the backing file to what is made of it, at most.
+    /// Maximum time, in milliseconds, from a stat of the backing file to the use of its result.
     private static let answerTakes = 60_000
 
     private static func without(_ sealing: Sealing?, _ status: stat) -> stat {
@@ -93,10 +92,10 @@ package final class Node: TableNode, @unchecked Sendable {
         case .done(let shown, let since, let moved, let time):
             let changed = status.changedNanoseconds
             if changed == moved {
-                // Its times may be newer all the same, by a clock that ticks.
+                // The file's times may still be newer, because the clock ticks.
                 result.st_ctim = shown.changed
             } else if since < changed && changed < moved && monotonicMilliseconds() < time + answerTakes {
-                // Asked while it was at work, and answered after. Not for ever: clocks are set back.
+                // The stat was taken during the sealing. The limit is needed because clocks can be set back.
                 (result.st_mode, result.st_mtim, result.st_ctim) = (shown.mode, shown.modified, shown.changed)
             }
         case nil: break
@@ -104,17 +103,17 @@ package final class Node: TableNode, @unchecked Sendable {
         return result
     }
 
-    /// The class, once it has been authenticated: the kernel tells by nodes what it asks for.
+    /// The authenticated class. Nil before that.
     var protectionClass: ProtectionClass? {
         get { ProtectionClass(rawValue: knownClass.load(ordering: .acquiring)) }
         set { knownClass.store(newValue?.rawValue ?? 0, ordering: .releasing) }
     }
 
-    /// The file, where it is open.
+    /// The file, if it is open.
     var openFile: EncryptedFile? { opening.withLock { $0.file } }
 }
 
 extension stat {
-    /// ctime, which the store's clock sets; what is beyond 2262 wraps.
+    /// ctime in nanoseconds. Times after 2262 wrap.
     fileprivate var changedNanoseconds: Int { st_ctim.tv_sec &* 1_000_000_000 &+ st_ctim.tv_nsec }
 }

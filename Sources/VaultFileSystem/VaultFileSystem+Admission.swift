@@ -1,37 +1,35 @@
-internal import CLinux
 internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
 internal import Synchronization
-internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// The table of classes, states and operations (Manual/Locking.md). What is not asked here goes on in every state: fsync,
-/// release, forget, statfs, which give out and change nothing.
+/// The table of classes, states and operations (Manual/Locking.md). Operations that are not checked here work in every
+/// state: fsync, release, forget and statfs, which return no content and change nothing.
 extension VaultFileSystem {
-    /// How an operation uses an object.
+    /// The use that an operation makes of an object.
     enum Access {
         /// Looks up, lists or changes the names in a directory.
         case names
         /// Opens a file.
         case opening
-        /// Reads or changes what is no content: attributes, extended attributes, a link's target.
+        /// Reads or changes attributes, extended attributes or a link's target.
         case attributes
-        /// Goes through an open file.
+        /// Uses an open file.
         case handle
     }
 
-    /// Lets the operation pass, or throws `ENOKEY`, or `EKEYEXPIRED` where the vault is locked for that.
+    /// Throws `ENOKEY` if the lock refuses the operation, or `EKEYEXPIRED` after the end of the lease.
     @inline(__always)
     func admit(_ node: Node, _ access: Access) throws(StoreError) {
         if gate.isUnlocked() { return }
         try admitWhileLocked(node, access)
     }
 
-    /// As `admit`, for what goes through an open file. Keys that could not be read when the vault was unlocked are read
-    /// now, or it is damage: `EIO`, not `ENOKEY`.
+    /// As `admit`, for an open file. Also reads keys that could not be read at the unlock. A failure is damage: `EIO`, not
+    /// `ENOKEY`.
     @inline(__always)
     func admit(_ handle: FileHandle) throws(StoreError) {
         try admit(handle.node, .handle)
@@ -46,13 +44,13 @@ extension VaultFileSystem {
     }
 
     private func admitWhileLocked(_ node: Node, _ access: Access) throws(StoreError) {
-        // Before the class is looked for, which may take a key that has gone.
+        // First, because finding the class may need a key that was wiped.
         if gate.isExpired { throw refusal() }
         guard isAllowedWhileLocked(try protectionClass(of: node), access, of: node) else { throw refusal() }
     }
 
     func isAllowedWhileLocked(_ protectionClass: ProtectionClass, _ access: Access, of node: Node) -> Bool {
-        // The classes say what a lock leaves. The end of the right to open the vault leaves nothing.
+        // Classes matter only for locks. After the end of the lease nothing is allowed.
         if gate.isExpired { return false }
         return switch protectionClass {
         case .complete: false
@@ -69,20 +67,20 @@ extension VaultFileSystem {
 
     var observer: (any LockObserver)? { lockObserver.withLock { $0 } }
 
-    /// A refusal, counted.
+    /// Counts a refusal, and returns its error.
     func refusal() -> StoreError {
         store.counters.refusedRequests.count()
         observer?.refused()
         return gate.refusal
     }
 
-    /// An entry that was found in a directory whose names may be told: whether its attributes may.
+    /// Admits the attributes of an entry that was found in a directory.
     func admitFound(_ node: Node) throws(StoreError) {
         try admit(node, .opening)
     }
 
-    /// The class of what a node is. One that a lock refuses is believed as it stands on disk, and needs no key; any other
-    /// is authenticated.
+    /// The class of a node. A claimed class that a lock refuses needs no key and is believed as it is on disk. Any other is
+    /// authenticated.
     func protectionClass(of node: Node) throws(StoreError) -> ProtectionClass {
         if let known = node.protectionClass { return known }
         switch node.kind {
@@ -95,12 +93,12 @@ extension VaultFileSystem {
             }
             return claimed?.outlivesLock == true ? try openFile(node).protectionClass : claimed ?? .complete
         case S_IFLNK:
-            // The key that reads the target is chosen by the same digit.
+            // The same digit selects the key that decrypts the target.
             return try atName(of: node) { (directory, entry) throws(StoreError) in
                 ProtectionClass.claimed(byLinkAt: directory, entry) ?? .complete
             }
         default:
-            // What has no content of ours is as its directory.
+            // A special file has its directory's class.
             guard let name = nodes.name(of: node) else { return .complete }
             return try protectionClass(of: name.parent)
         }

@@ -1,17 +1,15 @@
-internal import CLinux
 package import FileSystem
 package import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFormat
 package import VaultStore
 
 extension VaultFileSystem {
-    /// fstat(2) of a node, also one without a name that is open.
+    /// fstat(2) of a node, also of an open one without a name.
     package func attributes(_ id: NodeID) throws(StoreError) -> stat {
         let node = try nodes.node(id)
-        // The root always answers, so that whatever looks at mountpoints goes on.
+        // The root's attributes are available in every state, because tools look at mountpoints.
         if node !== nodes.root { try admit(node, .attributes) }
         return try attributes(of: node)
     }
@@ -22,14 +20,14 @@ extension VaultFileSystem {
         if node.isDirectory { return try directoryStatus(node) }
         let status = try atName(of: node) { (directory, entry) throws(StoreError) -> stat in
             let status = try directory.status(of: entry)
-            // Since it was looked up there, another may have been given the name.
+            // Another object may have been given the name since.
             guard NodeKey(status) == node.key else { throw .system(.staleNFSFileHandle) }
             return status
         }
         return plaintextAttributes(status, of: node)
     }
 
-    /// A directory whose record is damaged can still be looked at from outside.
+    /// Needs no keys, so a directory with a damaged record has attributes too.
     private func directoryStatus(_ node: Node) throws(StoreError) -> stat {
         if let known = directories.find(node) ?? node.opening.withLock({ $0.removedDirectory }) {
             return try known.descriptor.status()
@@ -39,7 +37,7 @@ extension VaultFileSystem {
         }
     }
 
-    /// chmod(2), chown(2), truncate(2), utimensat(2) and what the kernel joins of them.
+    /// chmod(2), chown(2), truncate(2), utimensat(2), or several of them at once.
     package func change(
         _ id: NodeID, _ changes: AttributeChanges, handle: FileHandle?, workspace: Workspace
     ) throws(StoreError) -> stat {
@@ -52,7 +50,7 @@ extension VaultFileSystem {
         return plaintextAttributes(try pinned.status(), of: node)
     }
 
-    /// As `EncryptedFile.excludingSeals`, of a file that is open.
+    /// As `EncryptedFile.excludingSeals` if the file is open.
     func excludingSeals(of node: Node, _ body: () throws(StoreError) -> Void) throws(StoreError) {
         guard let file = node.openFile else { return try body() }
         try file.excludingSeals(body)

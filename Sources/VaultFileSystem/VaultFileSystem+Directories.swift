@@ -1,4 +1,3 @@
-internal import CLinux
 package import FileSystem
 internal import Glibc
 package import LinuxSystem
@@ -14,7 +13,7 @@ extension VaultFileSystem {
         let node = try nodes.node(id)
         try admit(node, .names)
         let directory = try directory(node)
-        // Another machine's temporary files are not ours to take.
+        // Leave another machine's temporary files.
         if (try? store.admitChange()) != nil { directory.sweepOnce() }
         try confirmKeys(of: directory, node)
         let handle = DirectoryHandle(node: node, directory: try directory.reopenedForListing())
@@ -32,16 +31,16 @@ extension VaultFileSystem {
         try handle.directory.descriptor.synchronize(dataOnly: dataOnly)
     }
 
-    /// getdents(2) from an offset that a listing gave, 0 for the beginning, until `take` returns false: that entry is
-    /// the first of the next call. What does not authenticate is left out and counted.
-    /// - Parameter withAttributes: looks each entry up (readdirplus).
+    /// getdents(2) from an offset of an earlier listing, or 0 for the start, until `take` returns false. That entry is the
+    /// first of the next call. Entries that do not authenticate are left out and counted.
+    /// - Parameter withAttributes: true to look up each entry (readdirplus).
     package func list(
         _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool
     ) throws(StoreError) {
         try admit(handle.node, .names)
         // Without keys every name would be hidden.
         if handle.directory.keys.isForgotten { try handle.directory.restoreKeys() }
-        // Once for all entries: each look is two system calls.
+        // Once for all entries, because each check is two system calls per lock file.
         let wasUnlocked = gate.isUnlocked()
         try listEntries(of: handle, from: offset, withAttributes, wasUnlocked, take)
         try confirmKeys(of: handle.directory, handle.node)
@@ -85,18 +84,18 @@ extension VaultFileSystem {
                     listed.attributes = plaintextAttributes(status, of: node)
                     listed.id = nodes.id(of: node)
                 } catch {
-                    // Its name may be told, its attributes not: the kernel asks for them when somebody wants them.
+                    // The class hides the attributes but not the name. The kernel asks for them when a program needs them.
                     nodes.forget(node, count: 1)
                 }
             } catch .system(.noSuchFileOrDirectory) {
-                // Removed since getdents(2): not there.
+                // It was removed since getdents(2).
                 return nil
             }
         }
         return listed
     }
 
-    /// The name of a backing entry; nil for what is vaultfs's own, and for what does not authenticate.
+    /// The name of a backing entry. Nil for entries of vaultfs itself, and for names that do not authenticate.
     private func plaintextName(of entry: [UInt8], in handle: DirectoryHandle) throws(StoreError) -> [UInt8]? {
         var blob: [UInt8]?
         switch EntryName.kind(of: entry) {

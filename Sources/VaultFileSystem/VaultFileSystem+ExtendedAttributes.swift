@@ -1,6 +1,4 @@
-internal import CLinux
 package import FileSystem
-internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
@@ -8,18 +6,18 @@ internal import VaultFormat
 internal import VaultStore
 
 extension VaultFileSystem {
-    /// Whose a name is.
+    /// The treatment of a name.
     private enum Namespace {
         /// `user.*`: encrypted.
         case encrypted
-        /// The class of a file or directory, ours.
+        /// The class of a file or directory.
         case protectionClass
-        /// `user.vaultfs.*` but for the class: not to be made by programs.
+        /// Other names in `user.vaultfs.*`. Programs cannot set them.
         case reserved
-        /// Kept by the store as it is.
+        /// Stored unencrypted.
         case passedThrough
         case unsupported
-        /// `user.` and nothing behind it.
+        /// Just `user.`.
         case nameless
     }
 
@@ -37,7 +35,7 @@ extension VaultFileSystem {
     package func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8] {
         let node = try nodes.node(id)
         let namespace = namespace(of: name)
-        // The kernel asks for the root's ACL when it checks who may go in.
+        // The kernel reads the root's ACL when it checks access.
         if node !== nodes.root || namespace != .passedThrough { try admit(node, .attributes) }
         switch namespace {
         case .protectionClass: return Array(try classAttribute(of: node).name.utf8)
@@ -50,19 +48,19 @@ extension VaultFileSystem {
         }
     }
 
-    /// listxattr(2): the names, without the class (a copy is not to inherit it).
+    /// listxattr(2): the names, without the class, which a copy must not inherit.
     package func attributeNames(_ id: NodeID) throws(StoreError) -> [[UInt8]] {
         let node = try nodes.node(id)
         try admit(node, .attributes)
         let stored = try ExtendedAttributes(try pinForAttributes(node)).names()
-        // Without a user attribute there is no need for the keys.
+        // Without a user attribute no keys are needed.
         guard let firstUser = stored.firstIndex(where: Self.isUser) else { return passedThrough(stored[...]) }
         return try withEncrypted(node) { (attributes) throws(StoreError) in
             // Read the names again, because they may have moved to the pack.
             let users = try ExtendedAttributes(try pinForAttributes(node)).names().filter(Self.isUser)
             let (names, damaged) = try attributes.names(ofStored: users)
             store.counters.hiddenNames.count(damaged)
-            // In the store's order: an archive of the mount is to be equal to one of a plain copy.
+            // In the store's order, so that an archive of the mount equals one of a plain copy.
             return passedThrough(stored[..<firstUser]) + names + passedThrough(stored[firstUser...])
         }
     }
@@ -129,7 +127,7 @@ extension VaultFileSystem {
         node === nodes.root ? store.root : try pin(node)
     }
 
-    /// The keys of a file's or directory's attributes; nothing else has `user.*`.
+    /// The keys of a file's or directory's attributes. Other objects have no `user.*`.
     private func codec(of node: Node) throws(StoreError) -> AttributeCodec {
         guard node.isDirectory || node.isRegularFile else { throw .system(.noData) }
         let key = node.isDirectory ? try directory(node).keys.attributeKey : try openFile(node).keys.attributeKey

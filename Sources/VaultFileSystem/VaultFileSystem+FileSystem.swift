@@ -6,7 +6,7 @@ package import VaultStore
 extension Workspace: WorkerBuffers {}
 
 extension VaultFileSystem: FileSystem {
-    /// While we own the vault only we change it.
+    /// Short if another machine writes the vault.
     package var cacheSeconds: Double { store.followsWriter ? 1 : 60 }
 
     package func makeWorkspace() throws(StoreError) -> Workspace {
@@ -31,8 +31,9 @@ extension VaultFileSystem: FileSystem {
 
     package func endDeferred() {}
 
-    /// Pages stay right across opens: nobody else changes the vault (and mtime tells if somebody did), or they go. A file only half
-    /// vouched for is read exactly: the rest of a page would be filled up with zeros.
+    /// Pages stay valid across opens, because only this daemon changes the vault (and mtime shows other changes). If another
+    /// machine writes the vault, they are dropped. A file with a tail that is not yet authenticated bypasses the page cache,
+    /// because the kernel would fill the rest of a page with zeros.
     package func pageCaching(of handle: FileHandle) -> PageCaching {
         handle.file.hasUnsealedTail ? .bypass : store.followsWriter ? .drop : .keep
     }

@@ -9,7 +9,7 @@ internal import VaultFormat
 package import VaultStore
 
 extension VaultFileSystem {
-    /// The one `EncryptedFile` of a node: as it is open already, or opened now.
+    /// The node's only `EncryptedFile`. Opens it if necessary.
     func openFile(_ node: Node) throws(StoreError) -> EncryptedFile {
         guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
         return try node.opening.withLock { (state) throws(StoreError) -> EncryptedFile in
@@ -21,8 +21,8 @@ extension VaultFileSystem {
             try complete(node, descriptor)
             let file = try EncryptedFile.open(descriptor, in: store)
             if let known = state.fileID, known != file.fileID {
-                // Another file has been put in its place behind our back, under the same inode number: this node is
-                // not it, and the kernel's next lookup is to make a new one.
+                // Another process has put another file in its place, with the same inode number. This node is not that file.
+                // The kernel's next lookup makes a new node.
                 nodes.disown(node)
                 throw .system(.staleNFSFileHandle)
             }
@@ -31,7 +31,7 @@ extension VaultFileSystem {
         }
     }
 
-    /// That an open file is still what its name leads to, where somebody else writes the vault.
+    /// Checks that an open file still has its name, if another machine writes the vault.
     private func confirm(_ file: EncryptedFile, _ node: Node) throws(StoreError) {
         do throws(StoreError) { try file.confirm(try openBacking(node, flags: O_RDONLY)) } catch {
             if error == .system(.staleNFSFileHandle) { nodes.disown(node) }
@@ -47,7 +47,7 @@ extension VaultFileSystem {
         file.onSealing.withLock { $0 = { node.noteSealing(before: $0, after: $1) } }
     }
 
-    /// The file, cut to nothing: also one whose length or missing header would not let it be opened.
+    /// Opens and truncates a file to length 0. This works also if its length or header is damaged.
     func openTruncated(_ node: Node, _ workspace: Workspace) throws(StoreError) -> EncryptedFile {
         let usable: EncryptedFile?
         do throws(StoreError) {
@@ -61,7 +61,7 @@ extension VaultFileSystem {
             (file, isCut) = (usable, false)
         } else {
             (file, isCut) = try node.opening.withLock { (state) throws(StoreError) -> (EncryptedFile, Bool) in
-                // Another thread has cut it meanwhile, and has it open.
+                // Another thread has truncated it meanwhile and has it open.
                 if let file = state.file { return (file, false) }
                 let parentClass = try nodes.name(of: node).map { (name) throws(StoreError) in
                     try directory(name.parent).protectionClass
@@ -78,7 +78,7 @@ extension VaultFileSystem {
 
     private func openBacking(_ node: Node, flags: Int32) throws(StoreError) -> Descriptor {
         try atName(of: node) { (directory, entry) throws(StoreError) -> Descriptor in
-            // O_NONBLOCK: what was a file a moment ago may be a fifo now.
+            // O_NONBLOCK, because a fifo may have replaced the file.
             let descriptor = try Descriptor(at: directory.fd, entry, flags: flags | O_NONBLOCK)
             guard NodeKey(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
             store.accessTimes.prepare(file: descriptor)
@@ -86,8 +86,8 @@ extension VaultFileSystem {
         }
     }
 
-    /// open(2) of a file that exists. The kernel has checked the permissions.
-    /// - Parameter caller: needed, with groups, for O_TRUNC.
+    /// open(2) of an existing file. The kernel has checked the permissions.
+    /// - Parameter caller: with its groups if `flags` contain O_TRUNC.
     package func open(
         _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace
     ) throws(StoreError) -> FileHandle {
@@ -99,15 +99,15 @@ extension VaultFileSystem {
         let file = isTruncating ? try openTruncated(node, workspace) : try openFile(node)
         if isWriting {
             try file.prepareForWriting()
-            // The kernel has to learn the new length before anything is appended: it looks again at ESTALE, once.
+            // The kernel must learn the new length before anything is appended. At ESTALE it looks it up, once.
             if try file.cutTornAppend() { throw .system(.staleNFSFileHandle) }
         }
-        // The kernel looks at the attributes anew after it.
+        // The kernel reads the attributes again after this.
         if isTruncating && caller.uid != 0 { try dropSetID(node, file.anyDescriptor) { caller } }
         return handle(file, node, flags: flags)
     }
 
-    /// A handle, which is counted until `release`.
+    /// Makes a handle. It counts until `release`.
     func handle(_ file: EncryptedFile, _ node: Node, flags: Int32) -> FileHandle {
         let handle = FileHandle(file: file, node: node, flags: flags)
         fileHandles.add(1, ordering: .acquiringAndReleasing)
@@ -140,7 +140,7 @@ extension VaultFileSystem {
         }
         if left == 0 {
             sealLater(handle.file, of: handle.node)
-            // While locked, what was open of the class is closed now like the rest.
+            // During a lock, a file of this class is purged at its last close.
             if gate.state != .unlocked, handle.file.protectionClass == .unlessOpen {
                 observer?.closed(inode: nodes.id(of: handle.node).rawValue) { [node = handle.node] in
                     if let file = node.openFile, file.openHandles.load(ordering: .acquiring) == 0 { file.forgetKeys() }
@@ -149,8 +149,8 @@ extension VaultFileSystem {
         }
     }
 
-    /// A file that was open for writing vouches for its length again, once that is durable. Until then its node stays,
-    /// whatever the kernel forgets: a second `EncryptedFile` of a new node would know nothing of the first one's seal.
+    /// Seals a file that was open for writing, once its data is durable. Keeps its node until then, even if the kernel forgets
+    /// it. A second `EncryptedFile` of a new node would not know of this seal.
     func sealLater(_ file: EncryptedFile, of node: Node) {
         guard !store.isReadOnly, file.needsSeal, let status = try? file.reader.status(), status.st_nlink > 0 else {
             return
@@ -170,8 +170,8 @@ extension VaultFileSystem {
     }
 
     /// pwrite(2).
-    /// - Parameter isWriteBack: a dirty mapped page comes back from the kernel. It was written before any lock began, and
-    ///   is taken as long as the file's keys are here.
+    /// - Parameter isWriteBack: true if the kernel writes a dirty mapped page back. The program wrote it before any lock began,
+    ///   so it is accepted while the file's keys are in memory.
     package func write(
         _ handle: FileHandle, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, isWriteBack: Bool = false,
         workspace: Workspace
@@ -191,7 +191,7 @@ extension VaultFileSystem {
         try handle.synchronize(dataOnly: dataOnly)
     }
 
-    /// fallocate(2): allocate, KEEP_SIZE, PUNCH_HOLE|KEEP_SIZE, ZERO_RANGE; anything else is EOPNOTSUPP.
+    /// fallocate(2): allocate, KEEP_SIZE, PUNCH_HOLE|KEEP_SIZE, ZERO_RANGE. EOPNOTSUPP for other modes.
     package func allocate(
         _ handle: FileHandle, mode: Int32, range: Range<UInt64>, workspace: Workspace
     ) throws(StoreError) {
@@ -209,7 +209,7 @@ extension VaultFileSystem {
         }
     }
 
-    /// lseek(2) with SEEK_DATA or SEEK_HOLE; ENXIO where there is none.
+    /// lseek(2) with SEEK_DATA or SEEK_HOLE. ENXIO if there is none.
     package func seek(_ handle: FileHandle, from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64 {
         try admit(handle)
         guard let found = try handle.file.seek(from: plaintextOffset, toHole: toHole) else {
@@ -218,7 +218,7 @@ extension VaultFileSystem {
         return found
     }
 
-    /// copy_file_range(2): at most one reply's worth, decrypted and encrypted without passing through the kernel.
+    /// copy_file_range(2), at most one reply buffer. The data does not pass through the kernel.
     package func copy(
         from source: FileHandle, at sourceOffset: UInt64, to destination: FileHandle, at destinationOffset: UInt64,
         count: Int, workspace: Workspace
@@ -230,14 +230,14 @@ extension VaultFileSystem {
             destination, UnsafeRawBufferPointer(rebasing: buffer[..<had]), at: destinationOffset, workspace: workspace)
     }
 
-    /// Seals everything that waits: at unmount, when no more requests come.
+    /// Seals all files at the unmount. No more requests come.
     package func shutDown() {
         store.sealer.stop()
         store.completion?.stop()
         // After a SIGTERM files are still open, and will not be closed.
         for node in nodes.all {
             guard let file = node.openFile else { continue }
-            // Also what needs no seal: whoever writes the vault next may be another machine, which does not see this one's pages.
+            // Also files that need no seal. The next writer may be another machine, which does not see this one's page cache.
             if !store.isReadOnly { try? file.synchronize(dataOnly: true) }
             sealLater(file, of: node)
         }

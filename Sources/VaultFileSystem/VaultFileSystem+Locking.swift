@@ -1,4 +1,3 @@
-internal import CLinux
 package import FileSystem
 internal import Glibc
 package import Locking
@@ -8,7 +7,7 @@ package import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
 
-/// What a lock does to what is open. Called by the lock controller's thread.
+/// The effects of a lock on open files and directories. Called by the lock thread.
 extension VaultFileSystem: LockableFileSystem {
     package var counters: Counters { store.counters }
     package var cache: BlockCache { store.cache }
@@ -31,11 +30,11 @@ extension VaultFileSystem: LockableFileSystem {
         var (open, others): ([UInt64], [UInt64]) = ([], [])
         for node in nodes.allLeavesFirst where node !== nodes.root {
             if let known = node.protectionClass, isAllowedWhileLocked(known, .handle, of: node) {
-                // Open files of the class go on; what was closed is to be purged.
+                // Open files of the class stay available. Closed ones must be purged.
                 if known != .unlessOpen || isAllowedWhileLocked(known, .attributes, of: node) { continue }
             }
             let id = nodes.id(of: node).rawValue
-            // One that is being opened, perhaps from a store that does not answer, is not waited for.
+            // Do not wait for one that is being opened, because the store may not answer.
             let isOpen = node.opening.withLockIfAvailable { $0.file != nil } ?? true
             if isOpen { open.append(id) } else { others.append(id) }
         }
@@ -54,7 +53,7 @@ extension VaultFileSystem: LockableFileSystem {
         nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue }
     }
 
-    /// Every name under which the kernel may know something.
+    /// Every name that the kernel may have.
     package func knownNames() -> [KnownName] {
         nodes.allNames().compactMap { node, name in
             plaintextName(name).map {
@@ -74,14 +73,14 @@ extension VaultFileSystem: LockableFileSystem {
         }
     }
 
-    /// The plaintext path from the root; nil where a name does not authenticate.
+    /// The plaintext path from the root. Nil if a name does not authenticate.
     private func path(of node: Node) -> [UInt8]? {
         var path: [UInt8] = []
         var current = node
         while current !== nodes.root {
             guard let name = nodes.name(of: current), let plaintext = plaintextName(name) else { return nil }
             path = [UInt8(ascii: "/")] + plaintext + path
-            // Names changed behind our back can form a circle.
+            // Names changed by other processes can form a circle.
             if path.count > Int(PATH_MAX) { return nil }
             current = name.parent
         }
@@ -94,13 +93,13 @@ extension VaultFileSystem: LockableFileSystem {
         return EntryName.decode(name.entry, sidecarBlob: blob, keys: directory.keys)
     }
 
-    /// Closes directories that no request uses. After a lock the kernel looks its names up anew, and nodes that it let go
-    /// of come back as others: what is open of them would not be found again.
+    /// Closes directories that no request uses. After a lock the kernel looks up names again, and gets new nodes for those
+    /// that it forgot. Cached directories of old nodes would not be found.
     package func closeDirectories() {
         _ = directories.removeAll()
     }
 
-    /// Makes durable what was written, and seals it.
+    /// Makes written data durable, and seals the files.
     package func sealEverything() {
         for node in nodes.all {
             if let file = node.openFile { sealLater(file, of: node) }
@@ -109,11 +108,11 @@ extension VaultFileSystem: LockableFileSystem {
     }
 
     /// Wipes the keys that must not outlive a lock: of classes, directories, files. Returns the classes' names.
-    /// - Parameter everything: also those that do, for a lock that lets nothing pass.
+    /// - Parameter everything: true to wipe all keys, for a lock that allows nothing.
     package func forgetKeys(everything: Bool) -> [String] {
         let before = Set(store.keyRing.presentClasses)
         store.keyRing.beginForgetting(everything: everything)
-        // Whoever has got a key before is still inside.
+        // Requests in progress may still have keys.
         gate.drain()
         store.keyRing.forget()
         for node in nodes.all {

@@ -8,7 +8,7 @@ internal import VaultFormat
 internal import VaultStore
 
 extension VaultFileSystem {
-    /// Finds a name; counts as one lookup. Throws `ENOENT`.
+    /// Finds a name. Counts as one lookup. Throws `ENOENT`.
     package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry {
         let parentNode = try nodes.node(parent)
         do throws(StoreError) {
@@ -65,7 +65,7 @@ extension VaultFileSystem {
         }
     }
 
-    /// mknod(2): a regular file too.
+    /// mknod(2), also of a regular file.
     package func makeNode(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, device: dev_t, for caller: Caller
     ) throws(StoreError) -> NodeEntry {
@@ -87,7 +87,7 @@ extension VaultFileSystem {
         try admit(parentNode, .names)
         let directory = try directory(parentNode)
         try body(directory)
-        // It was admitted, and has happened: a lock that comes now does not make it an error.
+        // The change was admitted and has happened. A lock that comes now must not make it an error.
         return try entry(try directory.encode(name).entry, in: directory, parentNode)
     }
 
@@ -99,7 +99,7 @@ extension VaultFileSystem {
         try admitFound(node)
         return try make(name, in: parent) { (directory) throws(StoreError) in
             try atName(of: node) { (oldDirectory, entry) throws(StoreError) in
-                // The walk may have passed by the new name when the old one goes.
+                // The completion walk may already have passed the new name when the old one is removed.
                 try moving([try oldDirectory.status(of: entry)]) { () throws(StoreError) in
                     try directory.link(name, to: entry, in: oldDirectory, owner: caller.owner)
                 }
@@ -140,34 +140,34 @@ extension VaultFileSystem {
         removed(status, nil, parentNode, encoded.entry)
     }
 
-    /// A program may be in a directory that goes: stat(2) of "." works on.
+    /// Keeps a directory that is about to be removed, because stat(2) of "." must still work for a program in it.
     private func keepIfInUse(_ status: stat) {
         guard let node = nodes.find(status), let directory = try? directory(node) else { return }
         node.opening.withLock { $0.removedDirectory = directory }
     }
 
-    /// Holds what is about to lose a name until the table knows of it: the store gives the inode number of what has lost its
-    /// last one to the next file that is made, which would be taken for it. Nil where the kernel does not know it.
+    /// Holds a descriptor of an object that is about to lose a name, until the table knows. Otherwise the store may give its
+    /// inode number to the next new file, which would be taken for it. Nil if the kernel does not know the object.
     private func pinIfKnown(_ entry: [UInt8], _ status: stat, in directory: OpenDirectory) -> Descriptor? {
         guard nodes.find(status) != nil else { return nil }
         return try? Descriptor(at: directory.descriptor.fd, entry, flags: linux_O_PATH)
     }
 
-    /// Book-keeping for a name that is gone from the store.
+    /// Updates the table after a name was removed from the store.
     /// - Parameters:
-    ///   - status: of before.
-    ///   - pin: of what had the name, but for a directory, which is kept where somebody is in it.
+    ///   - status: the status before the removal.
+    ///   - pin: a descriptor of the object. Nil for a directory.
     private func removed(_ status: stat, _ pin: Descriptor?, _ parent: Node, _ entry: [UInt8]) {
         defer { withExtendedLifetime(pin) {} }
         guard let node = nodes.find(status) else { return }
-        // Another of its names may have gone at the same time; and not every store counts them.
+        // Another of its names may have been removed at the same time, and not every store counts links.
         let isLast = node.isDirectory || status.st_nlink <= 1 || (try? pin?.status().st_nlink) == 0
         nodes.removeName(node, parent: parent, entry: entry, isLast: isLast)
         if node.isDirectory { directories.remove(node) }
         if isLast, let file = node.openFile { store.sealer.forget(file) }
     }
 
-    /// renameat2(2); flags 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
+    /// renameat2(2) with flags 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
     package func rename(
         _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
         for caller: Caller
@@ -189,7 +189,7 @@ extension VaultFileSystem {
         let going = target.flatMap { openIfJournaled(newEncoded.entry, $0, in: newDirectory) }
         let pin = target.flatMap { pinIfKnown(newEncoded.entry, $0, in: newDirectory) }
         do throws(StoreError) {
-            // Exchanged, the other moves too.
+            // In an exchange the target moves too.
             let other = flags == linux_RENAME_EXCHANGE ? target : nil
             try moving([source, other].compactMap(\.self)) { () throws(StoreError) in
                 try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)

@@ -1,15 +1,14 @@
 internal import CLinux
 internal import FileSystem
-internal import Glibc
 internal import LinuxSystem
 internal import Locking
 internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// `user.vaultfs.class`: files and directories always have it; it is not listed, so that no tool copies it.
+/// The attribute `user.vaultfs.class` of files and directories. It is not listed, so that no tool copies it.
 extension VaultFileSystem {
-    /// - Throws: `ENODATA` for what is neither a file nor a directory.
+    /// - Throws: `ENODATA` if the node is neither a file nor a directory.
     func classAttribute(of node: Node) throws(StoreError) -> ProtectionClass {
         if node.isDirectory { return try directory(node).protectionClass }
         guard node.isRegularFile else { throw .system(.noData) }
@@ -18,16 +17,16 @@ extension VaultFileSystem {
 
     /// setxattr(2) of the class.
     /// - Parameters:
-    ///   - name: of one of the four classes.
+    ///   - name: the name of a class.
     ///   - flags: XATTR_CREATE, XATTR_REPLACE.
-    /// - Throws: `EINVAL` for another name; `EEXIST` for XATTR_CREATE; `EPERM` for what has no `user.*`, xattr(7).
+    /// - Throws: `EINVAL` for another name, `EEXIST` for XATTR_CREATE, `EPERM` for objects without `user.*` (xattr(7)).
     func setProtectionClass(of node: Node, to name: [UInt8], flags: Int32) throws(StoreError) {
         guard node.isDirectory || node.isRegularFile else { throw .system(.notPermitted) }
         if flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
         guard let newClass = ProtectionClass.allCases.first(where: { Array($0.name.utf8) == name }) else {
             throw .system(.invalidArgument)
         }
-        // What a lock has purged, or has left, goes by the class that was.
+        // A lock has purged and kept data according to the old class.
         guard gate.isUnlocked() else { throw refusal() }
         if node.isDirectory {
             let directory = try directory(node)

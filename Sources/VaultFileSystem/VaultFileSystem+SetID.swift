@@ -9,19 +9,19 @@ extension VaultFileSystem {
         let node = try nodes.node(id)
         guard node.isRegularFile, !store.isReadOnly else { return }
         let pinned = try pin(node)
-        // Hardly any file has one: asked before the lock is, which the change itself asks too.
+        // Check this first, because hardly any file has such a bit. The change itself is admitted anyway.
         guard try pinned.status().st_mode & (S_ISUID | S_ISGID) != 0 else { return }
         try admit(node, .attributes)
         if try dropSetID(node, pinned, for: caller) {
-            // The request's answer says nothing of attributes.
+            // The reply contains no attributes.
             attributeObserver.withLock { $0 }?(id.rawValue)
         }
     }
 
-    /// Returns whether there was something to clear. A setgid bit without group execution stays for the group's members.
+    /// Returns true if a bit was cleared. A setgid bit without group execution stays for members of the group.
     @discardableResult
     func dropSetID(_ node: Node, _ pinned: Descriptor, for caller: () -> Caller) throws(StoreError) -> Bool {
-        // A seal at work would put the bits back that it found before.
+        // A seal in progress would restore the bits.
         guard let file = node.openFile else { return try clearSetID(node, pinned, for: caller) }
         return try file.excludingSeals { () throws(StoreError) in try clearSetID(node, pinned, for: caller) }
     }

@@ -3,7 +3,7 @@ internal import VaultCrypto
 internal import VaultStore
 
 extension VaultFileSystem {
-    /// The totals and what is held, as of now.
+    /// Current totals and values.
     package func statistics() -> Statistics {
         let counters = store.counters
         return Statistics(

@@ -8,28 +8,28 @@ internal import SystemPackage
 internal import VaultFormat
 package import VaultStore
 
-/// A vault as a POSIX file system: nodes, names, attributes and open files over a `Store`. Knows no libfuse. Any
-/// thread; the kernel lets one request at a time change a directory, and decides who may do what (default_permissions).
+/// A vault as a POSIX file system: nodes, names, attributes and open files of a `Store`. It does not know libfuse. Any
+/// thread. The kernel lets one request at a time change a directory, and checks permissions (default_permissions).
 package final class VaultFileSystem: Sendable {
     package let store: Store
     let nodes: NodeTable<Node>
     let directories = DirectoryCache<Node, OpenDirectory>()
     let rootDirectory: OpenDirectory
-    /// Whether requests may pass.
+    /// The gate that requests pass.
     package let gate: LockGate
     /// Directories that programs have open.
     let openDirectories = ObjectSet<DirectoryHandle>()
-    /// How many handles of files there are, and how many of them can write: a grace ends without any.
+    /// Number of file handles, and of those that can write. A grace ends when none can.
     let fileHandles = Atomic<Int>(0)
     let writers = Atomic<Int>(0)
     /// Directories in which a lookup was refused since the last lock.
     let refusedLookups = ObjectSet<Node>()
-    /// Told the inodes whose attributes have changed in a request that does not tell them.
+    /// Called with inodes whose attributes have changed in a request whose reply does not contain them.
     let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
-    /// Who is told what concerns the lock.
+    /// Receives the requests' events for the lock.
     let lockObserver = Mutex<(any LockObserver)?>(nil)
 
-    /// - Throws: `.damaged` where the root's record does not authenticate.
+    /// - Throws: `.damaged` if the root's record does not authenticate.
     package init(store: Store, gate: LockGate = LockGate()) throws(StoreError) {
         self.store = store
         self.gate = gate
@@ -42,8 +42,8 @@ package final class VaultFileSystem: Sendable {
         JournalRecovery.run(in: store)
     }
 
-    /// The open directory that a node is, with its keys.
-    /// - Throws: `.locked` where its class's key is forgotten.
+    /// The node's open directory, with its keys.
+    /// - Throws: `.locked` if its class's key was wiped.
     func directory(_ node: Node) throws(StoreError) -> OpenDirectory {
         if node === nodes.root {
             if rootDirectory.keys.isForgotten { try rootDirectory.restoreKeys() }
@@ -59,24 +59,24 @@ package final class VaultFileSystem: Sendable {
         return opened
     }
 
-    /// Another machine may have replaced its record, or it by another.
+    /// True if another machine may have replaced the directory or its record.
     private func isToReopen(_ directory: OpenDirectory) -> Bool {
         store.followsWriter && monotonicMilliseconds() - directory.openedAt >= EncryptedFile.checkInterval
     }
 
-    /// Where another machine writes: that what was read in the directory, or not found, was looked for with its keys.
-    /// - Throws: `ESTALE`, `EIO` where a rekey has come between.
+    /// If another machine writes the vault: checks that names were read, or not found, with the directory's current keys.
+    /// - Throws: `ESTALE`, or `EIO` if a rekey has come between.
     func confirmKeys(of directory: OpenDirectory, _ node: Node) throws(StoreError) {
         try store.epochWatch?.check(directory, isRoot: node === nodes.root)
     }
 
-    /// A descriptor of a directory: while keys may be wiped, without any.
+    /// A descriptor of a directory. Needs no keys while they may be wiped.
     private func directoryDescriptor(_ node: Node) throws(StoreError) -> Descriptor {
         if gate.state == .unlocked, let open = try? directory(node) { return open.descriptor }
         return try pinDirectory(node)
     }
 
-    /// An O_PATH descriptor of a directory. Entries are as the store has them: no key is needed.
+    /// An O_PATH descriptor of a directory. Uses backing names, so no key is needed.
     func pinDirectory(_ node: Node) throws(StoreError) -> Descriptor {
         try nodes.descriptor(ofDirectory: node) { node in
             if node === nodes.root { return rootDirectory.descriptor }
@@ -84,7 +84,7 @@ package final class VaultFileSystem: Sendable {
         }
     }
 
-    /// A node may be opened more than once; all its openings are of one class.
+    /// A node may be opened several times. All openings share one class.
     private static func open(
         _ descriptor: Descriptor, of node: Node, isRoot: Bool, in store: Store
     ) throws(StoreError) -> OpenDirectory {
@@ -94,18 +94,19 @@ package final class VaultFileSystem: Sendable {
         return directory
     }
 
-    /// Calls `body` with a directory and an entry under which the node is, trying all its known names.
+    /// Calls `body` with a directory and an entry under which the node is. Tries all its known names.
     func atName<Result>(
         of node: Node, _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         try nodes.atName(of: node, in: { (node) throws(StoreError) in try directoryDescriptor(node) }, body)
     }
 
-    /// A descriptor of the node, whatever it is: of its open file, else O_PATH, checked to be this inode.
+    /// A descriptor of any node: that of its open file, or an O_PATH one, checked to be this inode.
     func pin(_ node: Node) throws(StoreError) -> Descriptor {
         if let file = node.openFile { return file.anyDescriptor }
         if node === nodes.root { return rootDirectory.descriptor }
-        // Not by `directory`: one whose record is damaged, or that its owner has closed to himself, has a mode to change.
+        // Not through `directory`, because the mode of a directory can be changed even if its record is damaged or its
+        // owner has no access.
         if let known = directories.find(node) ?? node.opening.withLock({ $0.removedDirectory }) {
             return known.descriptor
         }
@@ -116,7 +117,7 @@ package final class VaultFileSystem: Sendable {
         }
     }
 
-    /// A backing stat as programs are to see it: the plaintext's size, and times and mode as if files were not sealed.
+    /// Converts a backing stat for programs: the plaintext's size, and times and mode without the effect of sealing.
     func plaintextAttributes(_ status: stat, of node: Node) -> stat {
         if store.followsWriter { try? node.openFile?.follow(status) }
         var result = node.isRegularFile ? node.withoutSealing(status) : status

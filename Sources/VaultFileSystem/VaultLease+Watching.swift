@@ -1,4 +1,3 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -21,8 +20,8 @@ extension VaultLease {
         }
     }
 
-    /// An inotify(7) descriptor that tells of files which get a name in the vault's directory: so `vaultfs.json` is replaced.
-    /// Nil where there is none to be had. What another machine does is not told.
+    /// An inotify(7) descriptor that reports files that get a name in the vault's directory, as a new `vaultfs.json` does.
+    /// Nil if it is unavailable. It does not report changes by other machines.
     static func watch(_ vault: VaultDirectory) -> Descriptor? {
         let fd = inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC))
         guard fd >= 0 else { return nil }

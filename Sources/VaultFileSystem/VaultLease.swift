@@ -1,36 +1,33 @@
-internal import FileSystem
-internal import Glibc
 package import LinuxSystem
 package import Locking
 internal import Synchronization
-internal import SystemPackage
 package import VaultCrypto
 internal import VaultFormat
 package import VaultStore
 
-/// The slot by which a mounted vault is open, and until when it is (FileFormat, Leases). Any thread.
+/// The slot that opened a mounted vault, and the end of its lease (FileFormat, Leases). Any thread.
 package final class VaultLease: LeaseKeeper {
-    /// A slot that may be used.
+    /// A valid slot.
     package struct Term: Sendable, Equatable {
         let slot: Int
-        /// Seconds since 1970-01-01T00:00:00Z; nil for ever.
+        /// Seconds since 1970-01-01T00:00:00Z. Nil if it never expires.
         let end: Int64?
         let hasWindow: Bool
     }
 
     private struct State {
         var term: Term
-        /// The `vaultfs.json` in which the term was looked at last; nil: look again.
+        /// The `vaultfs.json` from which the term was read last. Nil to read it again.
         var lookedAt: FileIdentity?
     }
 
-    /// For another process that changes slots, where a window is to be started.
-    private static let patience: Duration = .seconds(10)
+    /// Timeout for another process that changes slots, when a window must be started.
+    private static let slotChangeTimeout: Duration = .seconds(10)
 
     private let vault: VaultDirectory
     private let keyRing: KeyRing
     private let clock: LeaseClock
-    /// What the clocks said at the mount.
+    /// The clocks at the mount.
     private let origin: (wall: Int64, boot: Int64)
     private let state: Mutex<State>
     package let changes: Descriptor?
@@ -39,8 +36,8 @@ package final class VaultLease: LeaseKeeper {
     /// Starts the slot's window, if it has one that was not started.
     /// - Parameters:
     ///   - vault: authenticated.
-    ///   - slot: the id of the one that was opened.
-    ///   - log: told what goes wrong later.
+    ///   - slot: the id of the opened slot.
+    ///   - log: called with later errors.
     /// - Throws: `slotExpired`, `clockSetBack`, `slotRefused`, `inUse`, `damaged`, `newerVersion`, `system`, `format`.
     package init(
         slot: Int, of vault: VaultDirectory, keyRing: KeyRing, clock: LeaseClock = .system,
@@ -50,13 +47,13 @@ package final class VaultLease: LeaseKeeper {
         origin = (clock.wall(), clock.boot())
         let now = origin.wall / 1000
         changes = Self.watch(vault)
-        // Before it is read: what comes later is found.
+        // Before reading it, so that a later change is found.
         let lookedAt = FileIdentity(of: vault)
         let term = try Self.begin(slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
         state = Mutex(State(term: term, lookedAt: lookedAt))
     }
 
-    /// Seconds since 1970-01-01T00:00:00Z: the wall clock, or what it would say had nobody set it back since the mount.
+    /// Seconds since 1970-01-01T00:00:00Z: the wall clock, or the time it would show if it was set back since the mount.
     package var now: Int64 { max(clock.wall(), origin.wall + clock.boot() - origin.boot) / 1000 }
 
     private var term: Term { state.withLock { $0.term } }
@@ -67,8 +64,8 @@ package final class VaultLease: LeaseKeeper {
         }
     }
 
-    /// What opening a slot for this mount gives. Starts its window.
-    /// - Parameter masterKey: of `vault`, which was opened with it.
+    /// The term of another slot of this vault. Starts its window.
+    /// - Parameter masterKey: the key with which `vault` was opened.
     /// - Throws: as `init`.
     package func begin(_ slot: Int, of vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) -> Term {
         let key: SecretBytes
@@ -80,9 +77,9 @@ package final class VaultLease: LeaseKeeper {
         return try Self.begin(slot, of: vault, configurationKey: key, at: now)
     }
 
-    /// From now on the vault is open by that slot.
+    /// Makes that slot the one that opened the vault.
     package func adopt(_ new: Term) {
-        // Since it was begun, it may have been taken back.
+        // It may have been revoked since it was read.
         state.withLock { $0 = State(term: new, lookedAt: nil) }
     }
 
@@ -93,10 +90,10 @@ package final class VaultLease: LeaseKeeper {
     package func hasEnded() -> Bool {
         let state = state.withLock { $0 }
         let (term, isOver) = (state.term, isOver(state.term))
-        // What is not read through is looked at again.
+        // Taken before reading, so that a change during it causes another look.
         let current = FileIdentity(of: vault)
         guard isOver || state.lookedAt != current else { return false }
-        // Without the key nobody can tell who has written vaultfs.json.
+        // Without the key a change of vaultfs.json cannot be authenticated.
         guard !keyRing.configurationKey.isForgotten else { return isOver }
         do throws(VaultError) {
             let new =
@@ -108,14 +105,14 @@ package final class VaultLease: LeaseKeeper {
             return false
         } catch {
             log("\(error)")
-            // Before its time, only what somebody with a key has written ends it.
+            // Only an authenticated change can end a lease early.
             return isOver
         }
     }
 
-    /// What the slot says now, before the end that was known.
-    /// - Returns: nil where it has ended. One with an end has where it was removed: that was taken back. One without has not: it
-    ///   is a secret that shall open the vault no more.
+    /// Reads the slot again, before its known end.
+    /// - Returns: nil if the lease has ended. If the slot was removed, a lease with an end is revoked. One without an end
+    ///   continues: its secret just cannot open the vault again.
     private func lookAgain(at term: Term) throws(VaultError) -> Term? {
         let configuration = try vault.reread(configurationKey: keyRing.configurationKey)
         guard let slot = configuration.slot(term.slot) else {
@@ -129,7 +126,7 @@ package final class VaultLease: LeaseKeeper {
             : Term(slot: slot.id, end: slot.end, hasWindow: slot.window != nil)
     }
 
-    /// Unless an unlock has made it another one meanwhile, of which that file may say something else.
+    /// Replaces the term, unless an unlock has changed it meanwhile.
     private func adopt(_ new: Term, insteadOf old: Term, lookedAt: FileIdentity?) {
         state.withLock { if $0.term == old { $0 = State(term: new, lookedAt: lookedAt) } }
     }
@@ -138,7 +135,7 @@ package final class VaultLease: LeaseKeeper {
         let term = term
         guard term.hasWindow, !keyRing.configurationKey.isForgotten else { return }
         do throws(VaultError) {
-            // Not worth waiting for: there is a later one.
+            // Do not wait, because there will be a next time.
             try vault.noteTime(
                 UtcTime.text(secondsSinceEpoch: now), inWindowOf: term.slot,
                 configurationKey: keyRing.configurationKey, wait: .zero)
@@ -152,12 +149,12 @@ package final class VaultLease: LeaseKeeper {
     ) throws(VaultError) -> Term {
         var configuration = try vault.reread(configurationKey: configurationKey)
         var slot = try find(id, in: configuration)
-        // Nothing is noted for a slot that does not open, least of all the time of a clock that was set back.
+        // Before noting the time. A slot that cannot be used must not get the time of a clock that was set back.
         try vault.checkLease(of: slot, at: now)
         if slot.window != nil {
             configuration = try vault.noteTime(
                 UtcTime.text(secondsSinceEpoch: now), inWindowOf: id, configurationKey: configurationKey,
-                wait: patience)
+                wait: slotChangeTimeout)
             slot = try find(id, in: configuration)
             try vault.checkLease(of: slot, at: now)
         }

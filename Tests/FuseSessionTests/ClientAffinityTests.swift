@@ -16,9 +16,9 @@ import Testing
 
     /// What is found after each of so many requests.
     private func serve(
-        _ affinity: inout ClientAffinity, _ threads: [UInt32], taken: Int = quick, isAlone: Bool = false
+        _ affinity: inout ClientAffinity, _ threads: [UInt32], taken: Int = quick, isSingle: Bool = false
     ) -> [ClientAffinity.Finding] {
-        threads.map { affinity.served($0, taken: taken, isAlone: isAlone) }
+        threads.map { affinity.served($0, taken: taken, isSingle: isSingle) }
     }
 
     private func many(_ thread: UInt32, _ count: Int = window) -> [UInt32] { Array(repeating: thread, count: count) }
@@ -28,7 +28,7 @@ import Testing
         var affinity = ClientAffinity()
         let found = serve(&affinity, many(7, 100))
         // The first only tells who it is.
-        #expect(found.firstIndex(of: .soleClient) == Self.window)
+        #expect(found.firstIndex(of: .oneClient) == Self.window)
         #expect(!found.contains(.severalClients))
     }
 
@@ -44,8 +44,8 @@ import Testing
     func nobody() {
         var affinity = ClientAffinity()
         let mixed = serve(&affinity, (0..<200).map { $0 % 2 == 0 ? 7 : 0 })
-        #expect(mixed.contains(.soleClient))
-        let none = serve(&affinity, many(0, 200), isAlone: true)
+        #expect(mixed.contains(.oneClient))
+        let none = serve(&affinity, many(0, 200), isSingle: true)
         #expect(none.allSatisfy { $0 == .nothing })
     }
 
@@ -56,18 +56,18 @@ import Testing
         #expect(before.allSatisfy { $0 == .nothing })
         // And one that was alone is not any more.
         affinity = ClientAffinity()
-        #expect(serve(&affinity, many(7, 100)).contains(.soleClient))
-        #expect(serve(&affinity, many(7, 2 * Self.window), taken: Self.slow, isAlone: true).contains(.severalClients))
+        #expect(serve(&affinity, many(7, 100)).contains(.oneClient))
+        #expect(serve(&affinity, many(7, 2 * Self.window), taken: Self.slow, isSingle: true).contains(.severalClients))
     }
 
     @Test("Of a window's requests four may be others'", arguments: [(4, false), (5, true)])
     func others(count: Int, ends: Bool) {
         var affinity = ClientAffinity()
-        #expect(serve(&affinity, many(7, Self.window + 1)).last == .soleClient)
+        #expect(serve(&affinity, many(7, Self.window + 1)).last == .oneClient)
         for other in [8, .max] as [UInt32] {
             let threads = many(other, count) + many(7, Self.window - count)
-            let found = serve(&affinity, threads, isAlone: true)
-            #expect(found.last == (ends ? .severalClients : .soleClient))
+            let found = serve(&affinity, threads, isSingle: true)
+            #expect(found.last == (ends ? .severalClients : .oneClient))
         }
     }
 
@@ -98,7 +98,7 @@ import Testing
 
     /// Takes requests of the calling thread's own.
     private static func take(_ affinity: inout ClientAffinity, _ count: Int, of thread: UInt32, waited: Int) {
-        for _ in 0..<count { affinity.took(thread, waited: waited) }
+        for _ in 0..<count { affinity.received(from: thread, waited: waited) }
     }
 
     @Test("The worker goes to the program's core when it is long in coming back, and may run anywhere after it")
@@ -107,7 +107,7 @@ import Testing
             let before = Self.allowed()
             let own = Self.ownNumber()
             var affinity = ClientAffinity()
-            _ = affinity.served(own, taken: Self.quick, isAlone: false)
+            _ = affinity.served(own, taken: Self.quick, isSingle: false)
             // Once is nothing, nor is a stranger's, nor one that is quick.
             Self.take(&affinity, 1, of: own, waited: Self.slow)
             Self.take(&affinity, 9, of: own + 1, waited: Self.slow)
@@ -131,7 +131,7 @@ import Testing
             var affinity = ClientAffinity()
             // No thread has this number (PID_MAX_LIMIT, proc(5)).
             let gone: UInt32 = 1 << 22 + 1
-            _ = affinity.served(gone, taken: Self.quick, isAlone: false)
+            _ = affinity.served(gone, taken: Self.quick, isSingle: false)
             Self.take(&affinity, 10_000, of: gone, waited: Self.slow)
             return (before, Self.allowed(), affinity.longWaitLimit)
         }

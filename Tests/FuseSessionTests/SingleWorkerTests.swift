@@ -21,7 +21,7 @@ struct SingleWorkerTests {
     }
 
     /// Asks as a single program does until one worker serves it alone; statfs(2) is never answered by the kernel.
-    private static func becomeSole(_ mount: MountInProcess, _ mountpoint: String) -> Bool {
+    private static func becomeSingle(_ mount: MountInProcess, _ mountpoint: String) -> Bool {
         let before = mount.statistics.clientsFollowed
         let deadline = monotonicMilliseconds() + 20_000
         while mount.statistics.clientsFollowed == before {
@@ -69,7 +69,7 @@ struct SingleWorkerTests {
             let file = open(path, O_RDONLY)
             // One request for one page, so that no second one shows at once that the first is stuck.
             posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM)
-            #expect(Self.becomeSole(mount, mountpoint))
+            #expect(Self.becomeSingle(mount, mountpoint))
             var byte: UInt8 = 0
             #expect(pread(file, &byte, 1, 4096) == -1)
             close(file)
@@ -95,7 +95,7 @@ struct SingleWorkerTests {
         let vault = try VaultUnderTest()
         let mount = try MountInProcess(vault, .byEpoch)
         for _ in 0..<5 {
-            #expect(Self.becomeSole(mount, vault.mountpoint))
+            #expect(Self.becomeSingle(mount, vault.mountpoint))
             let receipt = mount.lock()
             #expect(receipt.complete, "\(receipt.unpurged)")
             mount.unlock()
@@ -103,7 +103,7 @@ struct SingleWorkerTests {
             let look = "for i in $(seq 100); do test ! -e \"$1/$i\"; done"
             try Command(["sh", "-ec", look, "sh", vault.mountpoint]).run().succeeded()
         }
-        #expect(Self.becomeSole(mount, vault.mountpoint))
+        #expect(Self.becomeSingle(mount, vault.mountpoint))
         mount.end()
     }
 
@@ -111,7 +111,7 @@ struct SingleWorkerTests {
     func outside() throws {
         let vault = try VaultUnderTest()
         let mount = try MountInProcess(vault, .byEpoch)
-        #expect(Self.becomeSole(mount, vault.mountpoint))
+        #expect(Self.becomeSingle(mount, vault.mountpoint))
         try Command(["fusermount3", "-u", vault.mountpoint]).run().succeeded()
         mount.join()
     }

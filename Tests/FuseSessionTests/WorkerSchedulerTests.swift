@@ -48,8 +48,8 @@ struct WorkerSchedulerTests {
         let scheduler = WorkerScheduler()
         let waiting = [Semaphore(), Semaphore()]
         #expect(!scheduler.restIfNotNeeded(waiting[0]))
-        scheduler.beginSole(waiting[0])
-        #expect(scheduler.isSole(waiting[0]) && !scheduler.isSole(waiting[1]))
+        scheduler.beginSingle(waiting[0])
+        #expect(scheduler.isSingle(waiting[0]) && !scheduler.isSingle(waiting[1]))
         #expect(!scheduler.restIfNotNeeded(waiting[0]))
         #expect(scheduler.followed.total == 1)
     }
@@ -58,29 +58,29 @@ struct WorkerSchedulerTests {
     func oneAlone() {
         let scheduler = WorkerScheduler()
         let waiting = [Semaphore(), Semaphore()]
-        scheduler.beginSole(waiting[0])
-        scheduler.beginSole(waiting[1])
-        #expect(scheduler.isSole(waiting[0]) && !scheduler.isSole(waiting[1]))
-        scheduler.endSole()
-        #expect(!scheduler.isSole(waiting[0]) && !scheduler.isSole(waiting[1]))
-        scheduler.beginSole(waiting[1])
-        #expect(scheduler.isSole(waiting[1]))
+        scheduler.beginSingle(waiting[0])
+        scheduler.beginSingle(waiting[1])
+        #expect(scheduler.isSingle(waiting[0]) && !scheduler.isSingle(waiting[1]))
+        scheduler.endSingle()
+        #expect(!scheduler.isSingle(waiting[0]) && !scheduler.isSingle(waiting[1]))
+        scheduler.beginSingle(waiting[1])
+        #expect(scheduler.isSingle(waiting[1]))
         #expect(scheduler.followed.total == 2)
     }
 
-    @Test("All who rest are woken, by the end of the one and by the crew's", arguments: [false, true])
+    @Test("All who rest are woken, by the end of the single worker and by `dismiss`", arguments: [false, true])
     func woken(isDismissed: Bool) throws {
         let scheduler = WorkerScheduler()
         let resters = try (0..<3).map { _ in try Rester(scheduler) }
         defer { for rester in resters { rester.end(scheduler) } }
-        scheduler.beginSole(Semaphore())
-        isDismissed ? scheduler.dismiss() : scheduler.endSole()
+        scheduler.beginSingle(Semaphore())
+        isDismissed ? scheduler.dismiss() : scheduler.endSingle()
         // Whoever had not come to rest by then does not now.
         for rester in resters { #expect(!scheduler.restIfNotNeeded(rester.wake)) }
         if isDismissed {
             let late = Semaphore()
-            scheduler.beginSole(late)
-            #expect(!scheduler.isSole(late))
+            scheduler.beginSingle(late)
+            #expect(!scheduler.isSingle(late))
         }
     }
 
@@ -92,7 +92,7 @@ struct WorkerSchedulerTests {
         let scheduler = WorkerScheduler()
         let rester = try Rester(scheduler)
         defer { rester.end(scheduler) }
-        scheduler.beginSole(Semaphore())
+        scheduler.beginSingle(Semaphore())
         for round in 1...3 {
             // One that comes just before the rest is lost.
             while rester.returns.wait(until: soon(), for: { $0 >= round ? true : nil }) == nil {
@@ -108,26 +108,26 @@ struct WorkerSchedulerTests {
         defer { for rester in resters { rester.end(scheduler) } }
         let waiting = [Semaphore(), Semaphore()]
         for round in 0..<20_000 {
-            scheduler.beginSole(waiting[round % 2])
+            scheduler.beginSingle(waiting[round % 2])
             if round % 64 == 0 { sched_yield() }
-            scheduler.endSole()
+            scheduler.endSingle()
         }
-        scheduler.beginSole(waiting[0])
-        scheduler.endSole()
+        scheduler.beginSingle(waiting[0])
+        scheduler.endSingle()
         // Each comes round again.
         for rester in resters {
-            scheduler.beginSole(waiting[0])
+            scheduler.beginSingle(waiting[0])
             let before = rester.returns.wait { $0 }
             while rester.returns.wait(until: soon(), for: { $0 > before ? true : nil }) == nil {
-                scheduler.endSole()
-                scheduler.beginSole(waiting[0])
+                scheduler.endSingle()
+                scheduler.beginSingle(waiting[0])
             }
         }
     }
 
     // MARK: The watch
 
-    /// Runs `body` beside a crew's watch.
+    /// Runs `body` beside a scheduler's watch.
     private func watching(_ scheduler: WorkerScheduler, isRequestThere: Bool, _ body: () throws -> Void) throws {
         let watch = try BackgroundThread { scheduler.watch { isRequestThere } }
         defer {
@@ -142,14 +142,14 @@ struct WorkerSchedulerTests {
         let scheduler = WorkerScheduler()
         let wake = Semaphore()
         try watching(scheduler, isRequestThere: isRequestThere) {
-            scheduler.beginSole(wake)
-            scheduler.soleTook()
-            while scheduler.isSole(wake) { sched_yield() }
+            scheduler.beginSingle(wake)
+            scheduler.singleBegan()
+            while scheduler.isSingle(wake) { sched_yield() }
             // And again.
-            scheduler.soleAnswered()
-            scheduler.beginSole(wake)
-            scheduler.soleTook()
-            while scheduler.isSole(wake) { sched_yield() }
+            scheduler.singleEnded()
+            scheduler.beginSingle(wake)
+            scheduler.singleBegan()
+            while scheduler.isSingle(wake) { sched_yield() }
         }
     }
 
@@ -159,9 +159,9 @@ struct WorkerSchedulerTests {
         let wake = Semaphore()
         let looks = Atomic<Int>(0)
         // Before somebody looks, so that no look comes between the two.
-        scheduler.beginSole(wake)
-        scheduler.soleTook()
-        scheduler.soleAnswered()
+        scheduler.beginSingle(wake)
+        scheduler.singleBegan()
+        scheduler.singleEnded()
         let watch = try BackgroundThread {
             scheduler.watch {
                 looks.add(1, ordering: .relaxed)
@@ -179,7 +179,7 @@ struct WorkerSchedulerTests {
             usleep(50_000)
         }
         #expect((1...4).contains(seen))
-        #expect(scheduler.isSole(wake))
+        #expect(scheduler.isSingle(wake))
     }
 
     @Test("Dismissed, the watch ends, asleep or not", arguments: [false, true])
@@ -187,7 +187,7 @@ struct WorkerSchedulerTests {
         for _ in 0..<100 {
             let scheduler = WorkerScheduler()
             try watching(scheduler, isRequestThere: false) {
-                if isAwake { scheduler.soleTook() }
+                if isAwake { scheduler.singleBegan() }
             }
         }
     }

@@ -17,7 +17,7 @@ import VaultStore
 @Suite(.timeLimit(.minutes(20))) struct LeaseLockTests {
     /// Has no kernel.
     private struct Caches: KernelCaches {
-        func freeInodes(_ inodes: [UInt64]) {}
+        func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
         func dropInodes(_ inodes: [UInt64]) -> [String] { [] }
         func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) { ("epoch", []) }
         func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool { true }

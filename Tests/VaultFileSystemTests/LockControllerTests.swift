@@ -28,7 +28,7 @@ import VaultStore
             calls.update { $0.append("\(call) \(state.map { "\($0)" } ?? "")") }
         }
 
-        func freeInodes(_ inodes: [UInt64]) {}
+        func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
         func dropInodes(_ inodes: [UInt64]) -> [String] {
             note("inodes")
             isHeld.wait { $0 ? nil : () }

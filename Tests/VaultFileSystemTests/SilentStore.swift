@@ -20,7 +20,7 @@ final class SilentStore {
         /// When the buffers of threads are wiped: after that a lock wipes the keys.
         let whenWiping = Hook(nil)
 
-        func freeInodes(_ inodes: [UInt64]) {}
+        func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
         func dropInodes(_ inodes: [UInt64]) -> [String] {
             isHeld.wait { $0 ? nil : () }
             return []

@@ -3,10 +3,9 @@ internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 
-/// The LRU of decrypted chunks, of fixed size, in memory that is locked (where the limit allows), left out of core
-/// dumps, and zeroed when released. Sharded by (file, chunk); any thread; one shard's mutex is held for a copy only.
+/// An LRU cache of decrypted chunks, of fixed size. Its memory is locked if the limit allows, excluded from core dumps,
+/// and zeroed when released. Sharded by (file, chunk). A shard's mutex is held only during a copy. Any thread.
 package final class BlockCache: Sendable {
     private struct Shard: ~Copyable, Sendable {
         let index: Mutex<CacheIndex>
@@ -16,15 +15,15 @@ package final class BlockCache: Sendable {
 
     /// The chunk size in bytes.
     package let blockSize: Int
-    /// The size in bytes that was had: whole blocks, at least one a shard.
+    /// The actual size in bytes: whole blocks, at least one per shard.
     package let capacity: Int
     package let isLocked: Bool
-    /// All blocks; not private, so that a test can see that nothing stays in them.
+    /// All blocks. Not private, so that a test can check that they are zeroed.
     nonisolated(unsafe) let arena: UnsafeMutableRawPointer
     private nonisolated(unsafe) let shards: UnsafeMutablePointer<Shard>
     private let shardCount: Int
 
-    /// - Parameter capacity: bytes; rounded down to whole blocks, up to one block a shard.
+    /// - Parameter capacity: bytes. Rounded down to whole blocks, or up to one block per shard.
     package init(capacity: Int, blockSize: Int) throws(StoreError) {
         let blocks = max(1, capacity / blockSize)
         var shardCount = 1
@@ -57,7 +56,7 @@ package final class BlockCache: Sendable {
         Int(truncatingIfNeeded: CacheIndex.hash(key) >> 48) & (shardCount - 1)
     }
 
-    /// Copies `range` of a cached chunk's plaintext to `destination`; false where the chunk is not cached or shorter.
+    /// Copies `range` of a cached chunk's plaintext to `destination`. Returns false if the chunk is not cached or is shorter.
     package func copy(
         file: UInt64, chunk: UInt64, range: Range<Int>, to destination: UnsafeMutableRawPointer
     ) -> Bool {
@@ -71,14 +70,14 @@ package final class BlockCache: Sendable {
         }
     }
 
-    /// True where the chunk is cached.
+    /// True if the chunk is cached.
     package func contains(file: UInt64, chunk: UInt64) -> Bool {
         let key = CacheIndex.Key(file: file, chunk: chunk)
         return shards[shard(of: key)].index.withLock { $0.find(key) != nil }
     }
 
-    /// Takes a copy of a verified chunk, unless `changes` has moved on from `seen`, or was odd then: a writer has been
-    /// here since the chunk was read, or was at work all the while, and what was read may be old.
+    /// Copies a verified chunk into the cache, unless `changes` has moved on from `seen` or `seen` is odd. In both cases a
+    /// writer was active, and the chunk may be old.
     package func insert(
         file: UInt64, chunk: UInt64, _ plaintext: UnsafeRawBufferPointer, seen: UInt64, changes: ChangeCounter
     ) {
@@ -90,7 +89,7 @@ package final class BlockCache: Sendable {
         }
     }
 
-    /// A writer's own: replaces what is cached of the chunk by what it has written.
+    /// Replaces a chunk by the one just written. For its writer.
     package func update(file: UInt64, chunk: UInt64, _ plaintext: UnsafeRawBufferPointer) {
         let key = CacheIndex.Key(file: file, chunk: chunk)
         let shard = shard(of: key)
@@ -121,7 +120,7 @@ package final class BlockCache: Sendable {
         }
     }
 
-    /// Drops and zeroes everything; returns how many bytes were in use.
+    /// Drops and zeroes everything. Returns the number of bytes that were in use.
     package func removeEverything() -> Int {
         var blocks = 0
         for shard in 0..<shardCount {

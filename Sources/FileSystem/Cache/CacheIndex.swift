@@ -1,5 +1,5 @@
-/// The book-keeping of one cache shard: which block holds which chunk, and which was used longest ago.
-/// Fixed arrays, indices for links: no allocation after `init`. Guarded by its shard's mutex.
+/// The index of one cache shard: the chunk of each block, and the blocks by last use. Fixed arrays with indices as links,
+/// so nothing is allocated after `init`. Guarded by its shard's mutex.
 struct CacheIndex {
     struct Key: Equatable {
         var file: UInt64
@@ -30,7 +30,7 @@ struct CacheIndex {
     }
 
     static func hash(_ key: Key) -> UInt64 {
-        // A 64-bit finalizer (MurmurHash3's): the keys are small counters.
+        // MurmurHash3's 64-bit finalizer, because the keys are small counters.
         var h = key.file &* 0x9E37_79B9_7F4A_7C15 ^ key.chunk
         h ^= h >> 33
         h &*= 0xFF51_AFD7_ED55_8CCD
@@ -43,7 +43,7 @@ struct CacheIndex {
         Int(truncatingIfNeeded: Self.hash(key)) & (buckets.count - 1)
     }
 
-    /// The block of `key` and its size in bytes; makes it the newest.
+    /// The block of `key` and its size in bytes. Makes it the newest.
     mutating func find(_ key: Key) -> (block: Int, size: Int)? {
         var block = buckets[bucket(of: key)]
         while block != Self.none {
@@ -78,7 +78,7 @@ struct CacheIndex {
         return Int(block)
     }
 
-    /// Forgets `key`; returns the block that held it, to be zeroed.
+    /// Removes `key`. Returns its block, which the caller must zero.
     mutating func remove(_ key: Key) -> Int? {
         guard let found = find(key) else { return nil }
         detach(Int32(found.block))

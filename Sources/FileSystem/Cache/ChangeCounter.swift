@@ -1,11 +1,7 @@
-internal import CLinux
-internal import Glibc
 internal import Synchronization
-internal import SystemPackage
-internal import VaultCrypto
 
-/// Counts the changes of one file's chunks: odd while a writer is at work. A reader that sees the same even value
-/// before its `pread` and at the end has read what is current. Any thread reads; only the file's writer moves it.
+/// Counts the changes of one file's chunks. Odd while a writer is active. A reader that sees the same even value before
+/// its `pread` and after it has read current data. Any thread reads it. Only the file's writer changes it.
 package final class ChangeCounter: Sendable {
     private let counter = Atomic<UInt64>(0)
 

@@ -1,18 +1,14 @@
-internal import CLinux
-internal import Glibc
 internal import LinuxSystem
 package import Synchronization
-internal import SystemPackage
-internal import VaultCrypto
 
-/// Running totals since the mount, for `status` and for tests that prove what was read. Any thread.
+/// Totals since the mount, for `status` and for tests that check what was read. Any thread.
 package final class Counters: Sendable {
     package let cacheHits = Atomic<UInt64>(0)
     package let cacheMisses = Atomic<UInt64>(0)
     package let aesBlocksDecrypted = Atomic<UInt64>(0)
     package let ciphertextBytesRead = Atomic<UInt64>(0)
     package let ciphertextBytesWritten = Atomic<UInt64>(0)
-    /// Nanoseconds in encryption and decryption, authentication included, and in reads and writes of backing files.
+    /// Nanoseconds in encryption and decryption with authentication, and in reads and writes of backing files.
     package let cryptoTime = Atomic<UInt64>(0)
     package let storeTime = Atomic<UInt64>(0)
     package let damagedReads = Atomic<UInt64>(0)
@@ -22,14 +18,14 @@ package final class Counters: Sendable {
     package let completedObjects = Atomic<UInt64>(0)
     /// Requests refused because of a lock.
     package let refusedRequests = Atomic<UInt64>(0)
-    /// Bytes of dirty mapped pages that came back while the mount was being locked.
+    /// Bytes of dirty mapped pages that the kernel wrote back during locks.
     package let writtenBackBytes = Atomic<UInt64>(0)
 
     package init() {}
 }
 
 extension Atomic<UInt64> {
-    /// Adds without ordering: a statistic.
+    /// Adds without ordering, which is enough for statistics.
     @inline(__always)
     package func count(_ amount: Int = 1) {
         add(UInt64(amount), ordering: .relaxed)

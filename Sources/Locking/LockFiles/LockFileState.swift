@@ -1,4 +1,3 @@
-internal import FileSystem
 package import SystemPackage
 
 /// What a look at a lock file's path gave. Only `absent` means that it does not lock.

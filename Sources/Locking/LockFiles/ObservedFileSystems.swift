@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import SystemPackage
 
 /// The file systems whose every change inotify reports, since none comes from another machine or past the kernel: named

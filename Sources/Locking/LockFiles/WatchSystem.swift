@@ -1,4 +1,3 @@
-internal import FileSystem
 internal import Glibc
 
 /// What the watch asks of the kernel. Tests take some of it away.
