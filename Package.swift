@@ -39,9 +39,9 @@ let package = Package(
         .systemLibrary(name: "CFuse", pkgConfig: "fuse3", providers: [.apt(["libfuse3-dev"])]),
         .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
         .target(name: "CLinux"),
-        library("LinuxSystem", "CLinux", "VaultCrypto", system),
+        library("LinuxSystem", "CLinux", system),
         library("VaultCrypto", "COpenSSL", "CLinux"),
-        library("VaultFormat", "VaultCrypto"),
+        library("VaultFormat", "LinuxSystem", "VaultCrypto"),
         library("FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system),
         library("Locking", "FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system, logging),
         library("VaultStore", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
@@ -56,7 +56,7 @@ let package = Package(
             "Transfer", "VaultFileSystem", "FileSystem", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat",
             "VaultCrypto", "CLinux", system),
         library("FuseSession", "FileSystem", "Locking", "LinuxSystem", "CFuse", "CLinux", system, logging),
-        library("Control", "VaultFormat", "VaultCrypto", "CLinux", system),
+        library("Control", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
         program(
             "vaultfs", "FuseSession", "VaultFileSystem", "ViewFileSystem", "FileSystem", "Locking", "Transfer",
             "Control", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system,
@@ -69,9 +69,9 @@ let package = Package(
         .target(
             name: "TestSupport", dependencies: ["CallWatch", "CLinux"], path: "Tests/TestSupport",
             swiftSettings: settings),
-        tests("LinuxSystemTests", "FileSystem", "LinuxSystem"),
+        tests("LinuxSystemTests", "LinuxSystem", "TestSupport", system),
         tests("VaultCryptoTests", "VaultCrypto", "CLinux", "TestSupport"),
-        tests("VaultFormatTests", "VaultFormat", "VaultCrypto", "TestSupport"),
+        tests("VaultFormatTests", "VaultFormat", "LinuxSystem", "VaultCrypto", "TestSupport"),
         tests("FileSystemTests", "FileSystem", "TestSupport"),
         tests("LockingTests", "Locking", "CLinux", "TestSupport", system),
         tests(

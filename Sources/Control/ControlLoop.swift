@@ -1,5 +1,6 @@
 internal import CLinux
 internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
@@ -19,7 +20,7 @@ struct ControlLoop {
     mutating func run() {
         while true {
             var descriptors = [
-                pollfd(fd: server.mailbox.signal.fd, events: Int16(POLLIN), revents: 0),
+                pollfd(fd: server.mailbox.waker.fd, events: Int16(POLLIN), revents: 0),
                 // A negative descriptor is skipped (poll(2)).
                 pollfd(fd: acceptsFrom == nil ? server.listener.fd : -1, events: Int16(POLLIN), revents: 0),
             ]

@@ -1,4 +1,4 @@
-internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
@@ -13,27 +13,23 @@ final class ControlMailbox: Sendable {
     private struct State {
         var items: [Item] = []
         var eventBytes = 0
-        /// Closing it ends the loop.
-        var trigger: Socket?
+        /// True ends the loop.
+        var isClosed = false
     }
 
-    /// Readable while there is something to take, or the end has come.
-    let signal: Socket
-    private let state: Mutex<State>
+    /// Readable while there are items, or after `close`.
+    let waker: Waker
+    private let state = Mutex(State())
     /// So that events nobody listens to cost nothing.
     let subscribers = Atomic<Int>(0)
 
     init() throws(Errno) {
-        var ends: [Int32] = [-1, -1]
-        let flags = SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue
-        try checked(socketpair(AF_UNIX, Int32(flags), 0, &ends))
-        signal = Socket(owning: ends[0])
-        state = Mutex(State(trigger: Socket(owning: ends[1])))
+        do throws(StoreError) { waker = try Waker() } catch { throw error.errno }
     }
 
     func post(_ item: Item) {
         state.withLock { state in
-            guard let trigger = state.trigger else { return }
+            guard !state.isClosed else { return }
             if case .event(let line) = item {
                 // A loop that is not given the processor: its subscribers miss what they could not have been sent.
                 guard state.eventBytes <= ControlConnection.maximumUnreadEvents else { return }
@@ -41,18 +37,16 @@ final class ControlMailbox: Sendable {
             }
             let isFirst = state.items.isEmpty
             state.items.append(item)
-            // One byte wakes for all.
-            if isFirst { send(trigger.fd, [0], 1, Int32(MSG_NOSIGNAL)) }
+            if isFirst { waker.wake() }
         }
     }
 
     /// All that was posted, oldest first; nil at the end.
     func take() -> [Item]? {
-        var bytes: [UInt8] = [0, 0, 0, 0]
-        // Before the items are taken: a byte sent from now on is for later ones.
-        _ = recv(signal.fd, &bytes, bytes.count, 0)
+        // First, so that an item posted from now on wakes the loop again.
+        waker.clear()
         return state.withLock { state in
-            guard state.trigger != nil else { return nil }
+            guard !state.isClosed else { return nil }
             defer { (state.items, state.eventBytes) = ([], 0) }
             return state.items
         }
@@ -60,7 +54,8 @@ final class ControlMailbox: Sendable {
 
     /// Ends the loop. Again: nothing.
     func close() {
-        state.withLock { $0.trigger = nil }
+        state.withLock { $0.isClosed = true }
+        waker.wake()
     }
 }
 

@@ -1,4 +1,5 @@
 internal import FoundationEssentials
+internal import LinuxSystem
 internal import VaultCrypto
 internal import VaultFormat
 
@@ -16,11 +17,13 @@ extension ControlMessage {
         }
         let head = "{\"request\":\"unlock\",\"secret\":{\"kind\":\"\(secret.kind.rawValue)\",\"bytes\":\""
         let tail = "\"}}\n"
-        let size = Base64.encodedSize(secret.bytes.count)
+        let size = Base64.standard.encodedCount(secret.bytes.count)
         return try SecretBytes(count: head.utf8.count + size + tail.utf8.count) { line in
             UnsafeMutableRawBufferPointer(rebasing: line[..<head.utf8.count]).copyBytes(from: head.utf8)
             let text = line[head.utf8.count...].prefix(size)
-            secret.bytes.withUnsafeBytes { Base64.encode($0, into: UnsafeMutableRawBufferPointer(rebasing: text)) }
+            secret.bytes.withUnsafeBytes {
+                Base64.standard.encode($0, into: UnsafeMutableRawBufferPointer(rebasing: text))
+            }
             UnsafeMutableRawBufferPointer(rebasing: line.suffix(tail.utf8.count)).copyBytes(from: tail.utf8)
         }
     }

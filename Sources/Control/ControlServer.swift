@@ -1,4 +1,5 @@
 internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
@@ -26,7 +27,7 @@ package final class ControlServer: Sendable {
     let handler: Handler
     let patience: Duration
     let mailbox: ControlMailbox
-    private let thread = Mutex<pthread_t?>(nil)
+    private let thread = Mutex<BackgroundThread?>(nil)
     private let inode: ino_t
 
     /// Binds and listens; clients wait until `start`.
@@ -83,19 +84,15 @@ package final class ControlServer: Sendable {
     /// Starts answering, on a thread that has every signal blocked.
     /// - Throws: `system`.
     package func start() throws(ControlError) {
-        var everything = sigset_t()
-        var before = sigset_t()
-        sigfillset(&everything)
-        pthread_sigmask(SIG_SETMASK, &everything, &before)
-        defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
-        let box = Unmanaged.passRetained(self)
-        var identifier = pthread_t()
-        let result = pthread_create(&identifier, nil, runControlServer, box.toOpaque())
-        guard result == 0 else {
-            box.release()
-            throw .system(Errno(rawValue: result), "cannot start a thread for", directory.path)
+        do throws(StoreError) {
+            let started = try BackgroundThread(blocksSignals: true) { [self] in
+                var loop = ControlLoop(server: self)
+                loop.run()
+            }
+            thread.withLock { $0 = started }
+        } catch {
+            throw .system(error.errno, "cannot start a thread for", directory.path)
         }
-        thread.withLock { $0 = identifier }
     }
 
     /// Sends an event to every client that has asked for events. Any thread; never blocks.
@@ -107,7 +104,7 @@ package final class ControlServer: Sendable {
     /// Hangs up on every client, waits for the thread to end and removes the socket. Again: nothing.
     package func stop() {
         mailbox.close()
-        if let thread = thread.withLock({ $0.take() }) { pthread_join(thread, nil) }
+        thread.withLock { $0.take() }?.join()
         removeSocket()
     }
 
@@ -115,12 +112,4 @@ package final class ControlServer: Sendable {
     package func removeSocket() {
         directory.remove(name, inode: inode)
     }
-}
-
-/// The thread's entry. A free function: it runs outside of any actor.
-private func runControlServer(_ context: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
-    guard let context else { return nil }
-    var loop = ControlLoop(server: Unmanaged<ControlServer>.fromOpaque(context).takeRetainedValue())
-    loop.run()
-    return nil
 }

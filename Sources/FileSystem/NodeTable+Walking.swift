@@ -31,7 +31,7 @@ extension NodeTable {
             } catch .system(let errno) where [.noSuchFileOrDirectory, .notDirectory].contains(errno) {
                 throw .system(.staleNFSFileHandle)
             }
-            guard NodeKey(try descriptor.status()) == step.node.key else { throw .system(.staleNFSFileHandle) }
+            guard FileIdentity(try descriptor.status()) == step.node.key else { throw .system(.staleNFSFileHandle) }
             base = descriptor
         }
         return base
@@ -56,7 +56,7 @@ extension NodeTable {
         of node: Item, by name: NodeName<Item>, in directory: (Item) throws(StoreError) -> Descriptor
     ) -> Descriptor? {
         guard let parent = try? directory(name.parent), let status = try? parent.status(of: name.entry),
-            NodeKey(status) == node.key
+            FileIdentity(status) == node.key
         else { return nil }
         return parent
     }

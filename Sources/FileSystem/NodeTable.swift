@@ -32,7 +32,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     /// Returns the node for an object found under a name, and counts one lookup.
     package func intern(_ status: stat, parent: Item, entry: [UInt8]) -> Item {
-        let key = NodeKey(status)
+        let key = FileIdentity(status)
         let kind = status.st_mode & S_IFMT
         return state.withLock { state in
             if let known = state.byKey[key] {
@@ -53,7 +53,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
     }
 
     package func find(_ status: stat) -> Item? {
-        state.withLock { state in state.byKey[NodeKey(status)].map { item($0) } }
+        state.withLock { state in state.byKey[FileIdentity(status)].map { item($0) } }
     }
 
     /// The node's latest name, which is the most likely to be valid.
@@ -207,7 +207,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
 /// The content of a node table.
 private struct NodeTableState {
     /// The nodes whose inode is known to be theirs.
-    var byKey: [NodeKey: TableNode] = [:]
+    var byKey: [FileIdentity: TableNode] = [:]
     /// All nodes that the kernel holds, also those without a name.
     var byID: [UInt64: TableNode] = [:]
     private var lastID: UInt64 = 0

@@ -1,10 +1,11 @@
 public import Glibc
+public import LinuxSystem
 
 /// A file, directory, link or special file that the kernel knows. Each kind of file system has its own subclass. The class
 /// is open because only such a class can be inherited from in another module.
 open class TableNode: @unchecked Sendable {
     // @unchecked: `names`, `references` and `isDetached` are used only under the node table's mutex.
-    package final let key: NodeKey
+    package final let key: FileIdentity
     /// S_IFMT of the mode, which never changes.
     package final let kind: mode_t
     /// The id that the kernel uses for the node. The table sets it once, before any other code has the node.
@@ -16,24 +17,13 @@ open class TableNode: @unchecked Sendable {
     /// The number of the kernel's lookups plus the names in which this node is the parent.
     final var references = 0
 
-    public required init(key: NodeKey, kind: mode_t) {
+    public required init(key: FileIdentity, kind: mode_t) {
         self.key = key
         self.kind = kind
     }
 
     package final var isDirectory: Bool { kind == S_IFDIR }
     package final var isRegularFile: Bool { kind == S_IFREG }
-}
-
-/// Identifies a backing inode while it has a name. ext4 reuses the number at once after that.
-public struct NodeKey: Hashable, Sendable {
-    package var device: dev_t
-    package var inode: ino_t
-
-    package init(_ status: stat) {
-        device = status.st_dev
-        inode = status.st_ino
-    }
 }
 
 /// One name of a node: its directory and its entry there.

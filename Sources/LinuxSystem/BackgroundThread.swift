@@ -1,12 +1,10 @@
 internal import CLinux
 internal import Glibc
-internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 
-/// A joinable POSIX thread running one nonisolated closure. At its end its stack is zeroed, which glibc keeps for another thread.
+/// A joinable POSIX thread that runs one nonisolated closure. At its end it zeroes its stack, which glibc reuses.
 package final class BackgroundThread: @unchecked Sendable {
-    // @unchecked: `handle` is written once, before anyone else has the object.
+    // @unchecked: only `init` writes `handle`.
     private var handle = pthread_t()
 
     private final class Body {
@@ -14,8 +12,16 @@ package final class BackgroundThread: @unchecked Sendable {
         init(_ run: @escaping @Sendable () -> Void) { self.run = run }
     }
 
+    /// - Parameter blocksSignals: if true, the thread receives no signals. If false, it inherits the caller's mask.
     /// - Throws: pthread_create(3)'s error.
-    package init(_ run: @escaping @Sendable () -> Void) throws(StoreError) {
+    package init(blocksSignals: Bool = false, _ run: @escaping @Sendable () -> Void) throws(StoreError) {
+        var (all, before) = (sigset_t(), sigset_t())
+        if blocksSignals {
+            // The thread inherits the mask, so no signal reaches it before it runs.
+            sigfillset(&all)
+            pthread_sigmask(SIG_SETMASK, &all, &before)
+        }
+        defer { if blocksSignals { pthread_sigmask(SIG_SETMASK, &before, nil) } }
         let body = Unmanaged.passRetained(Body(run))
         let code = pthread_create(&handle, nil, backgroundThreadMain, body.toOpaque())
         guard code == 0 else {
@@ -24,12 +30,12 @@ package final class BackgroundThread: @unchecked Sendable {
         }
     }
 
-    /// Lets the thread go by itself, instead of `join`.
+    /// Lets the thread end by itself. Call either this or `join`.
     package func detach() {
         pthread_detach(handle)
     }
 
-    /// Waits for the thread's end. Once, by its owner.
+    /// Waits for the thread's end. Only its owner may call this, once.
     package func join() {
         pthread_join(handle, nil)
     }
@@ -43,4 +49,22 @@ package final class BackgroundThread: @unchecked Sendable {
 private func backgroundThreadMain(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
     if let argument { BackgroundThread.run(argument) }
     return nil
+}
+
+/// Runs `body`, which may block on storage, on a thread of its own. Returns nil if it has not ended in time. It then
+/// continues, and its result is dropped. Any thread.
+package func withinTime<Result: Sendable>(
+    milliseconds: Int, _ body: @escaping @Sendable () -> Result
+) -> Result? {
+    let outcome = Monitor<Result?>(nil)
+    guard
+        let thread = try? BackgroundThread({
+            let result = body()
+            outcome.update { $0 = result }
+        })
+    else {
+        return body()
+    }
+    thread.detach()
+    return outcome.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { $0 }
 }

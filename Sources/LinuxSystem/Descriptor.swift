@@ -1,8 +1,6 @@
 internal import CLinux
 package import Glibc
-internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 
 /// Owns one file descriptor: closes it when the last reference goes. Any thread.
 package final class Descriptor: Sendable {

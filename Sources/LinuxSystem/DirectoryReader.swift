@@ -1,8 +1,6 @@
 internal import CLinux
 internal import Glibc
-internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 
 /// Reads a backing directory with getdents64(2), keeping the store's own offsets. One thread at a time.
 package struct DirectoryReader {

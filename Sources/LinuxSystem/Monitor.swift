@@ -1,12 +1,8 @@
-internal import CLinux
 package import Glibc
-internal import Synchronization
-internal import SystemPackage
-internal import VaultCrypto
 
-/// A mutex with a condition: state that threads wait on (Synchronization's `Mutex` cannot be waited on). Any thread.
+/// State behind a mutex with a condition variable, which Synchronization's `Mutex` lacks. Any thread.
 package final class Monitor<State>: @unchecked Sendable {
-    // @unchecked: `state` is touched only between lock and unlock of `mutex`.
+    // @unchecked: `mutex` guards `state`.
     private let mutex: UnsafeMutablePointer<pthread_mutex_t>
     private let changed: UnsafeMutablePointer<pthread_cond_t>
     private var state: State
@@ -18,7 +14,7 @@ package final class Monitor<State>: @unchecked Sendable {
         pthread_mutex_init(mutex, nil)
         var attributes = pthread_condattr_t()
         pthread_condattr_init(&attributes)
-        // Deadlines are not to move with the wall clock.
+        // Deadlines must not move with the wall clock.
         pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
         pthread_cond_init(changed, &attributes)
         pthread_condattr_destroy(&attributes)
@@ -31,7 +27,7 @@ package final class Monitor<State>: @unchecked Sendable {
         mutex.deallocate()
     }
 
-    /// Changes the state and wakes whoever waits.
+    /// Changes the state and wakes all waiting threads.
     package func update<Result>(_ body: (inout State) -> Result) -> Result {
         pthread_mutex_lock(mutex)
         defer {
@@ -41,7 +37,7 @@ package final class Monitor<State>: @unchecked Sendable {
         return body(&state)
     }
 
-    /// Looks at the state, or changes of it what nobody waits for: wakes nobody, which would cost more than most requests.
+    /// Reads the state, or changes a part that no thread waits for. Wakes no thread: that costs more than most requests.
     package func access<Result>(_ body: (inout State) -> Result) -> Result {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
@@ -58,7 +54,7 @@ package final class Monitor<State>: @unchecked Sendable {
         }
     }
 
-    /// Waits until `body` returns a value, or until `deadline` (of CLOCK_MONOTONIC).
+    /// Waits until `body` returns a value, or until `deadline` of CLOCK_MONOTONIC. Then returns nil.
     package func wait<Result>(until deadline: timespec, for body: (inout State) -> Result?) -> Result? {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
@@ -70,30 +66,21 @@ package final class Monitor<State>: @unchecked Sendable {
     }
 }
 
-/// CLOCK_MONOTONIC in milliseconds, clock_gettime(2).
-package func monotonicMilliseconds() -> Int {
-    var now = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return now.tv_sec * 1000 + now.tv_nsec / 1_000_000
-}
+/// CLOCK_MONOTONIC in milliseconds (clock_gettime(2)).
+package func monotonicMilliseconds() -> Int { monotonicNanoseconds() / 1_000_000 }
 
-/// CLOCK_MONOTONIC in nanoseconds, clock_gettime(2).
+/// CLOCK_MONOTONIC in nanoseconds (clock_gettime(2)).
 package func monotonicNanoseconds() -> Int {
     var now = timespec()
     clock_gettime(CLOCK_MONOTONIC, &now)
     return now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// CLOCK_MONOTONIC so many milliseconds from now, clock_gettime(2).
+/// CLOCK_MONOTONIC in `milliseconds` from now.
 package func monotonicDeadline(inMilliseconds milliseconds: Int) -> timespec {
     let end = monotonicMilliseconds() + milliseconds
     return timespec(tv_sec: end / 1000, tv_nsec: end % 1000 * 1_000_000)
 }
 
-/// CLOCK_MONOTONIC `seconds` from now, clock_gettime(2).
-package func monotonicDeadline(in seconds: Int) -> timespec {
-    var now = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    now.tv_sec += seconds
-    return now
-}
+/// CLOCK_MONOTONIC in `seconds` from now.
+package func monotonicDeadline(in seconds: Int) -> timespec { monotonicDeadline(inMilliseconds: seconds * 1000) }

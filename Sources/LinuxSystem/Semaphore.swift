@@ -1,9 +1,9 @@
 internal import CLinux
 internal import Glibc
 
-/// A counter to wait for, sem_overview(7). Unlike a condition it lets a signal interrupt who waits. Any thread.
+/// A counting semaphore (sem_overview(7)). Unlike a condition variable, a signal interrupts its wait. Any thread.
 package final class Semaphore: @unchecked Sendable {
-    // @unchecked: the semaphore is made for many threads; the pointer is written once.
+    // @unchecked: a sem_t is thread-safe, and only `init` writes the pointer.
     private let semaphore: UnsafeMutablePointer<sem_t>
 
     package init() {
@@ -20,14 +20,14 @@ package final class Semaphore: @unchecked Sendable {
         sem_post(semaphore)
     }
 
-    /// Returns false where a signal came instead.
+    /// Returns false if a signal interrupted the wait.
     @discardableResult
     package func wait() -> Bool {
         sem_wait(semaphore) == 0
     }
 
-    /// Waits for so long at most; false where nothing was posted in that time, or a signal came.
-    /// - Parameter nanoseconds: less than a second.
+    /// Returns false if the time ran out or a signal interrupted the wait.
+    /// - Parameter nanoseconds: the timeout, less than a second.
     package func wait(nanoseconds: Int64) -> Bool {
         linux_semaphore_wait(semaphore, nanoseconds) == 0
     }

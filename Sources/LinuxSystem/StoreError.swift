@@ -1,34 +1,23 @@
-internal import CLinux
 internal import Glibc
-internal import Synchronization
 package import SystemPackage
-package import VaultCrypto
 
-/// Why an operation on the backing store failed.
+/// An error of the backing store. System calls throw it instead of `Errno` because typed throws do not convert, and
+/// nearly all callers can fail for the other reasons too.
 package enum StoreError: Error, Equatable, Sendable {
-    /// A system call on the backing store failed.
+    /// A system call failed.
     case system(Errno)
-    /// What is on disk does not authenticate or is not laid out as format 1 says; where and why.
+    /// Stored bytes do not authenticate or break the format. The text names the object and the reason.
     case damaged(String)
-    /// libcrypto itself failed.
+    /// libcrypto failed.
     case crypto(String)
 
-    package init(_ error: CryptoError) {
-        switch error {
-        case .doesNotAuthenticate: self = .damaged("does not authenticate")
-        case .library(let operation): self = .crypto("\(operation) failed")
-        case .invalidInput(let reason): self = .crypto(reason)
-        case .keyForgotten: self = .locked
-        }
-    }
-
-    /// What a locked object answers: "Required key not available", as the kernel's fscrypt does.
+    /// "Required key not available": the error for a locked object, as in the kernel's fscrypt.
     package static let locked = StoreError.system(Errno(rawValue: ENOKEY))
 
-    /// What it answers while it is locked because the right to open it has ended: "Key has expired".
+    /// "Key has expired": the error for an object whose lease has ended.
     package static let expired = StoreError.system(Errno(rawValue: EKEYEXPIRED))
 
-    /// What to tell a program: damage is `EIO`.
+    /// The error number for the calling program. Damage is `EIO`.
     package var errno: Errno {
         switch self {
         case .system(let errno): errno

@@ -1,12 +1,8 @@
-internal import CLinux
 internal import Glibc
-internal import Synchronization
 package import SystemPackage
-internal import VaultCrypto
 
-/// Calls a function that returns −1 and sets errno, again while a signal interrupts it.
+/// Calls a function that returns −1 and sets errno. Repeats the call if a signal interrupts it.
 /// - Throws: `StoreError.system` with errno.
-
 @discardableResult
 package func retrying<Result: FixedWidthInteger>(_ call: () -> Result) throws(StoreError) -> Result {
     while true {
@@ -17,13 +13,23 @@ package func retrying<Result: FixedWidthInteger>(_ call: () -> Result) throws(St
     }
 }
 
-/// errno of the last failed call of this thread.
+/// errno of this thread's last failed call.
 package func currentErrno() -> Errno {
     Errno(rawValue: errno)
 }
 
-/// Calls `body` with `bytes` as a NUL-terminated C string; `bytes` hold no NUL.
+/// Writes all of `bytes` to a file, pipe or terminal at its current position (write(2)). If it fails, a leading part may
+/// have been written.
+package func writeAll(_ bytes: [UInt8], to fd: Int32) throws(StoreError) {
+    var rest = bytes[...]
+    while !rest.isEmpty {
+        let count = try retrying { rest.withUnsafeBytes { write(fd, $0.baseAddress, $0.count) } }
+        if count == 0 { throw .system(.noSpace) }
+        rest = rest.dropFirst(count)
+    }
+}
 
+/// Calls `body` with `bytes` as a NUL-terminated C string. `bytes` must hold no NUL.
 package func withCString<Result, Failure: Error>(
     _ bytes: [UInt8], _ body: (UnsafePointer<CChar>) throws(Failure) -> Result
 ) throws(Failure) -> Result {

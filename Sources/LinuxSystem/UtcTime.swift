@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// Times as `vaultfs.json`, the log and the control socket spell them: `YYYY-MM-DDThh:mm:ssZ`.
+/// Times as text, `YYYY-MM-DDThh:mm:ssZ`: for `vaultfs.json`, the log and the control socket.
 package enum UtcTime {
     /// The present time, UTC.
     package static func now() -> String { text(secondsSinceEpoch: secondsSinceEpoch()) }

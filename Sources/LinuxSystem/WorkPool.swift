@@ -1,23 +1,23 @@
-internal import Glibc
-
-/// Work that threads share, the newest first, so that a tree is gone through in depth and little of it waits. Any thread.
+/// Work that several threads share. The newest item runs first, so a tree is walked in depth and few items are queued.
+/// Any thread.
 package final class WorkPool<Work: Sendable>: Sendable {
     private struct State {
         var waiting: [Work] = []
-        /// How many threads are at work; it ends when none is and nothing waits.
+        /// Threads with an item. The run ends if this is 0 and the queue is empty.
         var working = 0
+        /// Threads that have not ended.
         var running = 0
         var isStopped = false
     }
 
-    /// How much may wait: what is more, its finder does itself.
+    /// The largest queue. If it is full, the caller does the work itself.
     private static var capacity: Int { 64 }
 
     private let state = Monitor(State())
 
     package init() {}
 
-    /// False where enough waits.
+    /// Queues `work`. Returns false if the queue is full.
     package func offer(_ work: Work) -> Bool {
         let accepted = state.access { state in
             guard state.waiting.count < Self.capacity else { return false }
@@ -28,15 +28,16 @@ package final class WorkPool<Work: Sendable>: Sendable {
         return accepted
     }
 
-    /// Lets what waits be.
+    /// Drops all queued work. Running items end normally.
     package func stop() {
         state.update { $0.isStopped = true }
     }
 
-    /// Does `first` and all that comes of it, and returns when nothing is left.
+    /// Runs `first` and all work offered meanwhile. Returns when none is left.
     /// - Parameters:
-    ///   - bodies: one thread each.
-    ///   - whileWaiting: called by this thread, several times a second.
+    ///   - bodies: one thread runs each.
+    ///   - whileWaiting: called on this thread, several times a second.
+    /// - Throws: pthread_create(3)'s error if no thread can be started.
     package func run(
         _ first: Work, _ bodies: [@Sendable (Work) -> Void], whileWaiting: () -> Void
     ) throws(StoreError) {
@@ -50,7 +51,7 @@ package final class WorkPool<Work: Sendable>: Sendable {
             do throws(StoreError) {
                 threads.append(try BackgroundThread { [self] in work(body) })
             } catch {
-                // Fewer do as well.
+                // Fewer threads do the same work.
                 state.update { $0.running -= 1 }
                 refusal = error
             }
@@ -61,13 +62,7 @@ package final class WorkPool<Work: Sendable>: Sendable {
     }
 
     private func isDone() -> Bool {
-        var deadline = monotonicDeadline(in: 0)
-        deadline.tv_nsec += 200_000_000
-        if deadline.tv_nsec >= 1_000_000_000 {
-            deadline.tv_nsec -= 1_000_000_000
-            deadline.tv_sec += 1
-        }
-        return state.wait(until: deadline) { $0.running == 0 ? true : nil } ?? false
+        state.wait(until: monotonicDeadline(inMilliseconds: 200)) { $0.running == 0 ? true : nil } ?? false
     }
 
     private func work(_ body: (Work) -> Void) {

@@ -11,7 +11,7 @@ internal import SystemPackage
 final class LeaseTimer: Sendable {
     private let wall: Descriptor
     private let boot: Descriptor
-    private let waker: Descriptor
+    private let waker: Waker
     private let thread = Mutex<BackgroundThread?>(nil)
 
     /// - Parameters:
@@ -21,7 +21,7 @@ final class LeaseTimer: Sendable {
     init(changes: Descriptor?, onEnd: @escaping @Sendable () -> Void) throws(StoreError) {
         wall = Descriptor(owning: try retrying { linux_timer(CLOCK_REALTIME) })
         boot = Descriptor(owning: try retrying { linux_timer(CLOCK_BOOTTIME) })
-        waker = Descriptor(owning: try retrying { linux_eventfd() })
+        waker = try Waker()
         let (wall, boot, waker) = (wall, boot, waker)
         let made = try BackgroundThread {
             let others = [wall, boot, changes].compactMap { $0 }
@@ -39,14 +39,13 @@ final class LeaseTimer: Sendable {
 
     /// Ends the thread. The function is not called after that.
     func stop() {
-        var one: UInt64 = 1
-        write(waker.fd, &one, 8)
+        waker.wake()
         thread.withLock { $0.take()?.join() }
     }
 
     /// Waits until one of `others` is readable, and reads it. Returns false if `waker` is readable.
-    private static func wait(for others: [Descriptor], or waker: Descriptor) -> Bool {
-        var entries = ([waker] + others).map { pollfd(fd: $0.fd, events: Int16(POLLIN), revents: 0) }
+    private static func wait(for others: [Descriptor], or waker: Waker) -> Bool {
+        var entries = ([waker.fd] + others.map(\.fd)).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
         while poll(&entries, nfds_t(entries.count), -1) < 0 {}
         // An event of inotify(7) fits.
         var buffer = [UInt8](repeating: 0, count: 4096)

@@ -3,26 +3,16 @@ internal import LinuxSystem
 
 /// The files with several names of which some are yet to come: where the first was put. Any thread.
 final class HardLinks: Sendable {
-    struct File: Hashable {
-        let device: dev_t
-        let inode: ino_t
-
-        init(_ status: stat) {
-            device = status.st_dev
-            inode = status.st_ino
-        }
-    }
-
     private enum Place {
         case beingMade
         /// At a path below the destination; how many names are left.
         case made([UInt8], namesLeft: Int)
     }
 
-    private let places = Monitor<[File: Place]>([:])
+    private let places = Monitor<[FileIdentity: Place]>([:])
 
     /// Where the file is; nil where the caller is the first, who has to `finish`. Waits for a first one at work.
-    func claim(_ file: File) -> [UInt8]? {
+    func claim(_ file: FileIdentity) -> [UInt8]? {
         places.wait { places -> [UInt8]?? in
             switch places[file] {
             case nil:
@@ -39,7 +29,7 @@ final class HardLinks: Sendable {
     /// - Parameters:
     ///   - path: nil where it could not be made: the next name is the first.
     ///   - names: how many the file has.
-    func finish(_ file: File, at path: [UInt8]?, names: Int) {
+    func finish(_ file: FileIdentity, at path: [UInt8]?, names: Int) {
         places.update { places in
             places[file] = path.flatMap { names > 1 ? .made($0, namesLeft: names - 1) : nil }
         }

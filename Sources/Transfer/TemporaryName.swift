@@ -13,8 +13,7 @@ package enum TemporaryName {
     static func make() throws(StoreError) -> [UInt8] {
         let number: UInt64
         do { number = try SecureRandom.integer() } catch { throw StoreError(error) }
-        let text = String(number, radix: 16)
-        return prefix + Array(String(repeating: "0", count: digits - text.count).utf8) + Array(text.utf8)
+        return prefix + Array(Hexadecimal.encode(number).utf8)
     }
 
     /// Whether it can only be a name of this kind.

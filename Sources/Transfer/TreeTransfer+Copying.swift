@@ -13,7 +13,7 @@ extension TreeTransfer {
         guard object.status.st_nlink > 1, directory.status != nil else {
             return try copyFirst(object, existing, in: directory, workspace)
         }
-        let file = HardLinks.File(object.status)
+        let file = FileIdentity(object.status)
         if let first = links.claim(file) { return try link(object, to: first, existing, in: directory, workspace) }
         var isMade = false
         defer { links.finish(file, at: isMade ? object.path : nil, names: Int(object.status.st_nlink)) }

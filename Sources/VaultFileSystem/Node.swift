@@ -1,6 +1,6 @@
 package import FileSystem
 package import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
@@ -58,7 +58,7 @@ package final class Node: TableNode, @unchecked Sendable {
     /// Held while the file is opened, so that there is only one `EncryptedFile`.
     let opening = Mutex(OpenState())
 
-    package required init(key: NodeKey, kind: mode_t) {
+    package required init(key: FileIdentity, kind: mode_t) {
         directoryClass = kind == S_IFDIR ? DirectoryClass() : nil
         super.init(key: key, kind: kind)
     }

@@ -21,7 +21,7 @@ extension VaultFileSystem {
         let status = try atName(of: node) { (directory, entry) throws(StoreError) -> stat in
             let status = try directory.status(of: entry)
             // Another object may have been given the name since.
-            guard NodeKey(status) == node.key else { throw .system(.staleNFSFileHandle) }
+            guard FileIdentity(status) == node.key else { throw .system(.staleNFSFileHandle) }
             return status
         }
         return plaintextAttributes(status, of: node)

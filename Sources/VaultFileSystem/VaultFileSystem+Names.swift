@@ -201,7 +201,7 @@ extension VaultFileSystem {
         let oldName = NodeName(parent: oldNode, entry: encoded.entry)
         let newPlace = NodeName(parent: newNode, entry: newEncoded.entry)
         if let target {
-            if NodeKey(target) == NodeKey(source) { return }
+            if FileIdentity(target) == FileIdentity(source) { return }
             if flags == linux_RENAME_EXCHANGE {
                 if let node = nodes.find(target) { nodes.moveName(node, from: newPlace, to: oldName) }
             } else {

@@ -35,7 +35,7 @@ package final class VaultFileSystem: Sendable {
         self.gate = gate
         let pinned = try Descriptor(
             at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
-        let root = Node(key: NodeKey(try pinned.status()), kind: S_IFDIR)
+        let root = Node(key: FileIdentity(try pinned.status()), kind: S_IFDIR)
         rootDirectory = try Self.open(pinned, of: root, isRoot: true, in: store)
         nodes = NodeTable(root: root)
         if !store.isReadOnly { rootDirectory.sweepOnce() }
@@ -112,7 +112,7 @@ package final class VaultFileSystem: Sendable {
         }
         return try atName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
             let descriptor = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
-            guard NodeKey(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
+            guard FileIdentity(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
             return descriptor
         }
     }

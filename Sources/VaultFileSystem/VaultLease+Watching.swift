@@ -4,20 +4,11 @@ internal import SystemPackage
 internal import VaultStore
 
 extension VaultLease {
-    /// Which file `vaultfs.json` is, and in which state (stat(2)).
-    struct FileIdentity: Equatable {
-        private let numbers: [Int]
-
-        /// Nil where it cannot be looked at.
-        init?(of vault: VaultDirectory) {
-            var status = stat()
-            guard fstatat(vault.root.rawValue, VaultDirectory.configurationEntry, &status, AT_SYMLINK_NOFOLLOW) == 0
-            else { return nil }
-            numbers = [
-                Int(bitPattern: UInt(status.st_dev)), Int(bitPattern: UInt(status.st_ino)), Int(status.st_size),
-                status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec, status.st_ctim.tv_nsec,
-            ]
-        }
+    /// The stamp of `vaultfs.json`, or nil if fstatat(2) fails.
+    static func stamp(of vault: VaultDirectory) -> FileStamp? {
+        var status = stat()
+        let result = fstatat(vault.root.rawValue, VaultDirectory.configurationEntry, &status, AT_SYMLINK_NOFOLLOW)
+        return result == 0 ? FileStamp(status) : nil
     }
 
     /// An inotify(7) descriptor that reports files that get a name in the vault's directory, as a new `vaultfs.json` does.

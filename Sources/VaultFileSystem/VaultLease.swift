@@ -18,7 +18,7 @@ package final class VaultLease: LeaseKeeper {
     private struct State {
         var term: Term
         /// The `vaultfs.json` from which the term was read last. Nil to read it again.
-        var lookedAt: FileIdentity?
+        var lookedAt: FileStamp?
     }
 
     /// Timeout for another process that changes slots, when a window must be started.
@@ -48,7 +48,7 @@ package final class VaultLease: LeaseKeeper {
         let now = origin.wall / 1000
         changes = Self.watch(vault)
         // Before reading it, so that a later change is found.
-        let lookedAt = FileIdentity(of: vault)
+        let lookedAt = Self.stamp(of: vault)
         let term = try Self.begin(slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
         state = Mutex(State(term: term, lookedAt: lookedAt))
     }
@@ -91,7 +91,7 @@ package final class VaultLease: LeaseKeeper {
         let state = state.withLock { $0 }
         let (term, isOver) = (state.term, isOver(state.term))
         // Taken before reading, so that a change during it causes another look.
-        let current = FileIdentity(of: vault)
+        let current = Self.stamp(of: vault)
         guard isOver || state.lookedAt != current else { return false }
         // Without the key a change of vaultfs.json cannot be authenticated.
         guard !keyRing.configurationKey.isForgotten else { return isOver }
@@ -127,7 +127,7 @@ package final class VaultLease: LeaseKeeper {
     }
 
     /// Replaces the term, unless an unlock has changed it meanwhile.
-    private func adopt(_ new: Term, insteadOf old: Term, lookedAt: FileIdentity?) {
+    private func adopt(_ new: Term, insteadOf old: Term, lookedAt: FileStamp?) {
         state.withLock { if $0.term == old { $0 = State(term: new, lookedAt: lookedAt) } }
     }
 

@@ -1,3 +1,4 @@
+internal import LinuxSystem
 package import VaultCrypto
 
 /// The `user.*` extended attributes of one object as the backing object holds them (FileFormat, Extended attributes).
@@ -40,13 +41,13 @@ package struct AttributeCodec: Sendable {
         let sealed = try cryptography("attribute name") { () throws(CryptoError) in
             try cipher.seal(inner, associatedData: Self.nameContext)
         }
-        return Base64URL.encode(sealed, after: Self.storedPrefix)
+        return Base64.url.encode(sealed, after: Self.storedPrefix)
     }
 
     /// The full plaintext name of a full backing name; nil where it is not one of ours or does not authenticate.
     package func name(ofStored stored: [UInt8]) -> [UInt8]? {
         guard stored.starts(with: Self.storedPrefix), stored.count <= Self.maximumNameLength,
-            let sealed = Base64URL.decode(stored[Self.storedPrefix.count...]), sealed.count > Self.tagSize,
+            let sealed = Base64.url.decode(stored[Self.storedPrefix.count...]), sealed.count > Self.tagSize,
             let inner = try? cipher.open(sealed, associatedData: Self.nameContext)
         else { return nil }
         let name = Self.userPrefix + inner
@@ -113,6 +114,6 @@ package struct AttributeCodec: Sendable {
     /// Returns true if a name without `user.` can be that of an attribute, on its own or in a pack.
     static func isStorable<Name: Collection<UInt8>>(inner: Name) -> Bool {
         !inner.isEmpty && !inner.contains(0) && !inner.starts(with: reservedPrefix)
-            && storedPrefix.count + Base64URL.encodedCount(inner.count + tagSize) <= maximumNameLength
+            && storedPrefix.count + Base64.url.encodedCount(inner.count + tagSize) <= maximumNameLength
     }
 }

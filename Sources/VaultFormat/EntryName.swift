@@ -1,3 +1,4 @@
+internal import LinuxSystem
 import VaultCrypto
 
 /// Names as the backing directory holds them (FileFormat, Names).
@@ -51,7 +52,7 @@ package enum EntryName {
         let blob = try cryptography("name") { [padded] () throws(CryptoError) in
             try keys.nameCipher.seal(padded, associatedData: associatedData)
         }
-        guard blob.count > maximumShortBlob else { return Encoded(entry: Base64URL.encode(blob), sidecarBlob: nil) }
+        guard blob.count > maximumShortBlob else { return Encoded(entry: Base64.url.encode(blob), sidecarBlob: nil) }
         let entry = try cryptography("name") { () throws(CryptoError) in try longEntry(of: blob) }
         return Encoded(entry: entry, sidecarBlob: blob)
     }
@@ -62,7 +63,7 @@ package enum EntryName {
         let blob: [UInt8]
         switch kind(of: entry) {
         case .name:
-            guard entry.count <= maximumLength, let decoded = Base64URL.decode(entry) else { return nil }
+            guard entry.count <= maximumLength, let decoded = Base64.url.decode(entry) else { return nil }
             blob = decoded
         case .longName:
             guard let sidecarBlob, sidecarBlob.count > maximumShortBlob, sidecarBlob.count <= maximumBlob,
@@ -107,6 +108,6 @@ package enum EntryName {
     private static func paddedSize(_ size: Int) -> Int { (size + paddingUnit - 1) & ~(paddingUnit - 1) }
 
     private static func longEntry(of blob: [UInt8]) throws(CryptoError) -> [UInt8] {
-        Base64URL.encode(try Sha256.digest(blob), after: longPrefix)
+        Base64.url.encode(try Sha256.digest(blob), after: longPrefix)
     }
 }

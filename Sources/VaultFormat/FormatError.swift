@@ -58,9 +58,3 @@ func cryptography<R>(
         throw FormatError(error, subject: subject())
     }
 }
-
-/// Bytes from a file as a message may show them: at most 40, anything but printable ASCII as `?`.
-func shown(_ bytes: some Collection<UInt8>) -> String {
-    let text = bytes.prefix(40).map { (0x20..<0x7F).contains($0) ? Character(UnicodeScalar($0)) : "?" }
-    return String(text) + (bytes.count > 40 ? "…" : "")
-}

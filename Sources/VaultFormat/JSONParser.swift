@@ -1,3 +1,5 @@
+internal import LinuxSystem
+
 /// A strict reader of the JSON that `vaultfs.json` is (FileFormat, vaultfs.json), and `view.json`.
 ///
 /// Our own, because libraries take what must be refused: duplicate keys (and then disagree on which one counts), `1.0` and

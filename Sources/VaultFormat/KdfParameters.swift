@@ -1,3 +1,4 @@
+internal import LinuxSystem
 import VaultCrypto
 
 /// What kind of secret a slot takes.
@@ -86,7 +87,7 @@ package enum KdfParameters: Sendable, Equatable {
     }
 
     /// The salt in base64url.
-    static func text(_ bytes: [UInt8]) -> String { String(decoding: Base64URL.encode(bytes), as: UTF8.self) }
+    static func text(_ bytes: [UInt8]) -> String { String(decoding: Base64.url.encode(bytes), as: UTF8.self) }
 
     /// The 64-byte key-encryption key.
     func keyEncryptionKey(from secret: SlotSecret) throws(FormatError) -> SecretBytes {

@@ -1,3 +1,4 @@
+internal import LinuxSystem
 package import VaultCrypto
 
 /// Symbolic link targets as the backing link holds them (FileFormat, Symbolic links).
@@ -23,7 +24,7 @@ package enum LinkTarget {
             let nonce = try SecureRandom.bytes(count: nonceSize)
             return nonce + (try linkCipher.seal(target, associatedData: [context, nonce]))
         }
-        return Base64URL.encode(blob, after: [digit(of: protectionClass)])
+        return Base64.url.encode(blob, after: [digit(of: protectionClass)])
     }
 
     /// The class a stored target names, which chooses the cipher for `decode`; nil if it names none.
@@ -37,7 +38,7 @@ package enum LinkTarget {
         guard protectionClass(ofStored: stored) != nil else {
             throw FormatError(.malformed, "link target: no protection class")
         }
-        guard let blob = Base64URL.decode(stored.dropFirst()) else {
+        guard let blob = Base64.url.decode(stored.dropFirst()) else {
             throw FormatError(.malformed, "link target: not canonical base64url")
         }
         guard blob.count > overhead, blob.count <= overhead + maximumLength else {
@@ -54,7 +55,7 @@ package enum LinkTarget {
 
     /// The target's length (`st_size`) for a stored form of `count` bytes: ⌊3·(count−1)/4⌋ − 32; needs no key.
     package static func length(ofStoredLength count: Int) -> Int {
-        count > 1 ? max(0, Base64URL.decodedCount(count - 1) - overhead) : 0
+        count > 1 ? max(0, Base64.url.decodedCount(count - 1) - overhead) : 0
     }
 
     private static func digit(of protectionClass: ProtectionClass) -> UInt8 {

@@ -1,3 +1,4 @@
+internal import LinuxSystem
 package import VaultCrypto
 
 /// A recovery key as people keep it (FileFormat, Secrets): 64 hexadecimal digits in groups of 8 joined by `-`, and a

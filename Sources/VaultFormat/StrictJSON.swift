@@ -1,3 +1,5 @@
+internal import LinuxSystem
+
 /// A value in the strict JSON of `vaultfs.json` and `view.json`. Strings are UTF-8 bytes: `String` would compare by canonical
 /// equivalence, under which two different keys can be equal.
 package enum StrictJSON: Equatable {
@@ -65,7 +67,7 @@ package struct JSONMembers {
 
     /// Exactly `count` bytes in canonical base64url.
     mutating func takeBytes(_ key: String, count: Int) throws(FormatError) -> [UInt8] {
-        guard let bytes = Base64URL.decode(try takeString(key)), bytes.count == count else {
+        guard let bytes = Base64.url.decode(try takeString(key)), bytes.count == count else {
             throw FormatError(.malformed, "\(place): \(key) is not \(count) bytes in base64url")
         }
         return bytes

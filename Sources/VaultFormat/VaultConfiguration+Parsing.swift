@@ -1,3 +1,5 @@
+internal import LinuxSystem
+
 extension VaultConfiguration {
     private static let place = "vaultfs.json"
 

@@ -1,3 +1,5 @@
+internal import LinuxSystem
+
 extension VaultConfiguration {
     /// The bytes of `vaultfs.json`: indented for people, and ending in LF. `parse` gives the same value back.
     package func serialized() -> [UInt8] {

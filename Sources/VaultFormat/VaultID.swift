@@ -1,4 +1,5 @@
-import VaultCrypto
+internal import LinuxSystem
+internal import VaultCrypto
 
 /// The random identity of a vault: 16 bytes, the salt of every key derived in it (FileFormat, vaultfs.json).
 package struct VaultID: Hashable, Sendable {
@@ -18,14 +19,7 @@ package struct VaultID: Hashable, Sendable {
 
     /// Reads exactly 32 lower-case digits; nil for anything else (one identity has one spelling: it is in the head lines).
     package init?(hex text: [UInt8]) {
-        guard text.count == 2 * Self.size else { return nil }
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(Self.size)
-        for index in stride(from: 0, to: text.count, by: 2) {
-            guard let high = Hexadecimal.value(of: text[index]), let low = Hexadecimal.value(of: text[index + 1])
-            else { return nil }
-            bytes.append(high << 4 | low)
-        }
+        guard let bytes = Hexadecimal.decode(text), bytes.count == Self.size else { return nil }
         self.bytes = bytes
         guard Array(hex.utf8) == text else { return nil }
     }

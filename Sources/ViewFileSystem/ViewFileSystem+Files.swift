@@ -57,7 +57,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         let path = path(of: node)
         do throws(ViewError) {
             let plan = try source.plan(for: path, file, status)
-            let stamp = SourceStamp(status)
+            let stamp = FileStamp(status)
             if let open = node.reopen(stamp, plan) {
                 return .opened(handle(open.file, node, open.token, open.caching))
             }

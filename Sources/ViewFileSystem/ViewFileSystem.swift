@@ -46,7 +46,7 @@ package final class ViewFileSystem: Sendable {
         fileProblems = ViewProblems(logger: logger)
         quickOpens = DeferredOpens(gate: gate, keys: source.keys, mostThreads: 4)
         commandOpens = DeferredOpens(gate: gate, keys: source.keys, mostThreads: 32)
-        nodes = NodeTable(root: ViewNode(key: NodeKey(try source.root.status()), kind: S_IFDIR))
+        nodes = NodeTable(root: ViewNode(key: FileIdentity(try source.root.status()), kind: S_IFDIR))
         try source.scan()
     }
 
@@ -83,7 +83,7 @@ package final class ViewFileSystem: Sendable {
             try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK)
         }
         let status = try descriptor.status()
-        guard NodeKey(status) == node.key else { throw .system(.staleNFSFileHandle) }
+        guard FileIdentity(status) == node.key else { throw .system(.staleNFSFileHandle) }
         return (SourceFile(descriptor, size: UInt64(max(0, status.st_size))), status)
     }
 
@@ -135,13 +135,13 @@ package final class ViewFileSystem: Sendable {
     }
 
     private func length(of node: ViewNode, _ status: stat) -> UInt64? {
-        let stamp = SourceStamp(status)
+        let stamp = FileStamp(status)
         // What playlists say of a file that is not open may have changed.
         if let known = node.known, known.stamp == stamp, source.format.layout != .hls || node.openFile != nil {
             return known.length
         }
         if let length = source.knownLength(status, path: { path(of: node) }) { return length }
-        guard let (file, status) = try? openSource(node), SourceStamp(status) == stamp else { return nil }
+        guard let (file, status) = try? openSource(node), FileStamp(status) == stamp else { return nil }
         guard let plan = try? source.plan(for: path(of: node), file, status),
             let keys = availableKeys(plan), let content = try? plan.open(file, keys: keys)
         else { return nil }
@@ -159,13 +159,13 @@ package final class ViewFileSystem: Sendable {
         return keys
     }
 
-    private func remember(_ length: UInt64, _ stamp: SourceStamp, _ plan: FilePlan, of node: ViewNode) {
+    private func remember(_ length: UInt64, _ stamp: FileStamp, _ plan: FilePlan, of node: ViewNode) {
         let token = tokenOfContent(of: node, stamp, plan)
         node.remember(.init(stamp: stamp, plan: plan, token: token, length: length))
     }
 
     /// What is cached of a file is of use for as long as it is the same, read in the same way.
-    func tokenOfContent(of node: ViewNode, _ stamp: SourceStamp, _ plan: FilePlan) -> UInt64 {
+    func tokenOfContent(of node: ViewNode, _ stamp: FileStamp, _ plan: FilePlan) -> UInt64 {
         if let known = node.known, known.stamp == stamp, known.plan.isSame(as: plan) { return known.token }
         return makeToken()
     }

@@ -1,5 +1,6 @@
 internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
 internal import ViewFormats
 
@@ -9,7 +10,7 @@ final class ViewNode: TableNode, @unchecked Sendable {
 
     /// What was found of a file's content last.
     struct Known {
-        var stamp: SourceStamp
+        var stamp: FileStamp
         var plan: FilePlan
         /// Of what is cached of it.
         var token: UInt64
@@ -35,7 +36,7 @@ final class ViewNode: TableNode, @unchecked Sendable {
     /// The size that the kernel was told last.
     let toldSize = Mutex<Int64?>(nil)
 
-    required init(key: NodeKey, kind: mode_t) {
+    required init(key: FileIdentity, kind: mode_t) {
         super.init(key: key, kind: kind)
     }
 
@@ -50,7 +51,7 @@ final class ViewNode: TableNode, @unchecked Sendable {
     }
 
     /// One handle more of the file that is open, if it is still that, and has its keys.
-    func reopen(_ stamp: SourceStamp, _ plan: FilePlan) -> (file: ViewFile, token: UInt64, caching: PageCaching)? {
+    func reopen(_ stamp: FileStamp, _ plan: FilePlan) -> (file: ViewFile, token: UInt64, caching: PageCaching)? {
         content.withLock { content in
             guard let file = content.file, file.hasKeys, let known = content.known, known.stamp == stamp,
                 known.plan.isSame(as: plan)
@@ -82,29 +83,5 @@ final class ViewNode: TableNode, @unchecked Sendable {
             content.handles -= 1
             if content.handles == 0 { content.file = nil }
         }
-    }
-}
-
-/// What tells that a source file's content is no longer what it was: whoever writes to a file changes its times.
-struct SourceStamp: Equatable, Sendable {
-    private let size: Int64
-    private let modified: Time
-    private let changed: Time
-
-    /// Of CLOCK_REALTIME.
-    private struct Time: Equatable {
-        let seconds: Int
-        let nanoseconds: Int
-
-        init(_ time: timespec) {
-            seconds = time.tv_sec
-            nanoseconds = time.tv_nsec
-        }
-    }
-
-    init(_ status: stat) {
-        size = Int64(status.st_size)
-        modified = Time(status.st_mtim)
-        changed = Time(status.st_ctim)
     }
 }

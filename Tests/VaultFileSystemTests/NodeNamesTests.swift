@@ -6,8 +6,8 @@ import Testing
 
 /// The list of a node's names: the one told last first, none twice.
 @Suite struct NodeNamesTests {
-    private let parent = TableNode(key: NodeKey(stat()), kind: S_IFDIR)
-    private let other = TableNode(key: NodeKey(stat()), kind: S_IFDIR)
+    private let parent = TableNode(key: FileIdentity(stat()), kind: S_IFDIR)
+    private let other = TableNode(key: FileIdentity(stat()), kind: S_IFDIR)
 
     private func expect(_ names: NodeNames, _ shown: String) {
         let all = names.all.map { ($0.parent === parent ? "" : "other/") + String(decoding: $0.entry, as: UTF8.self) }

@@ -1,3 +1,4 @@
+import LinuxSystem
 import TestSupport
 import Testing
 import VaultCrypto
@@ -29,7 +30,7 @@ import VaultFormat
             #expect(EntryName.decode(ascii("vaultfs.long.") + bytes, sidecarBlob: bytes, keys: directory) == nil)
             _ = bytes.withUnsafeBytes { JournalSlot.parse($0, chunkSize: 4096) }
             _ = EntryName.kind(of: bytes)
-            _ = Base64URL.decode(bytes)
+            _ = Base64.url.decode(bytes)
         }
     }
 
@@ -39,7 +40,7 @@ import VaultFormat
         let directory = try vault.directory()
         let cipher = try vault.linkCipher()
         for size in 0..<300 {
-            let bytes = Base64URL.encode(generator.bytes(size))
+            let bytes = Base64.url.encode(generator.bytes(size))
             #expect(EntryName.decode(bytes, sidecarBlob: nil, keys: directory) == nil)
             #expect(throws: FormatError.self) { try LinkTarget.decode(ascii("1") + bytes, linkCipher: cipher) }
         }

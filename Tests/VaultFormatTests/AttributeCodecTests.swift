@@ -1,3 +1,4 @@
+import LinuxSystem
 import Testing
 import VaultCrypto
 import VaultFormat
@@ -30,7 +31,7 @@ import VaultFormat
     func specification() throws {
         let cipher = try SivCipher(key: key)
         let name = try cipher.seal(ascii("comment"), associatedData: [ascii("name")])
-        #expect(try codec.storedName(of: ascii("user.comment")) == ascii("user.vaultfs.") + Base64URL.encode(name))
+        #expect(try codec.storedName(of: ascii("user.comment")) == ascii("user.vaultfs.") + Base64.url.encode(name))
         let value = try cipher.seal([0] + ascii("text"), associatedData: [ascii("value"), ascii("comment")])
         #expect(try codec.seal(value: ascii("text"), name: ascii("user.comment")) == value)
     }
@@ -49,7 +50,7 @@ import VaultFormat
         let cipher = try SivCipher(key: key)
         for name in ["vaultfs.class", "a\0b"] {
             let sealed = try cipher.seal(ascii(name), associatedData: [ascii("name")])
-            #expect(codec.name(ofStored: ascii("user.vaultfs.") + Base64URL.encode(sealed)) == nil)
+            #expect(codec.name(ofStored: ascii("user.vaultfs.") + Base64.url.encode(sealed)) == nil)
         }
     }
 

@@ -1,3 +1,4 @@
+import LinuxSystem
 import Testing
 import VaultCrypto
 import VaultFormat
@@ -20,7 +21,7 @@ import VaultFormat
     }
 
     private func longEntry(_ blob: [UInt8]) throws -> [UInt8] {
-        ascii("vaultfs.long.") + Base64URL.encode(try Sha256.digest(blob))
+        ascii("vaultfs.long.") + Base64.url.encode(try Sha256.digest(blob))
     }
 
     @Test("Names-2: every length has the entry of the table and comes back")
@@ -31,7 +32,7 @@ import VaultFormat
             let padded = name + [UInt8](repeating: 0, count: (16 - length % 16) % 16)
             let blob = try seal(padded)
             if length <= 160 {
-                #expect(encoded.entry == Base64URL.encode(blob) && encoded.sidecarBlob == nil)
+                #expect(encoded.entry == Base64.url.encode(blob) && encoded.sidecarBlob == nil)
                 #expect(EntryName.kind(of: encoded.entry) == .name)
             } else {
                 #expect(try encoded.entry == longEntry(blob) && encoded.sidecarBlob == blob)
@@ -79,7 +80,7 @@ import VaultFormat
         let names = [ascii("."), ascii(".."), ascii("a/b"), [0x61, 0, 0x62], [0, 0x61], []]
         for name in names {
             let padded = Array((name + blank).prefix(16))
-            #expect(EntryName.decode(Base64URL.encode(try seal(padded)), sidecarBlob: nil, keys: keys) == nil)
+            #expect(EntryName.decode(Base64.url.encode(try seal(padded)), sidecarBlob: nil, keys: keys) == nil)
         }
         let long = try seal([UInt8](repeating: 0x61, count: 256))
         #expect(EntryName.decode(try longEntry(long), sidecarBlob: long, keys: keys) == nil)
@@ -90,7 +91,7 @@ import VaultFormat
     @Test("Names-3: other padding is refused, under a valid SIV", arguments: [1, 8, 15, 17, 32, 48])
     func padding(size: Int) throws {
         let padded = Array((ascii("a") + [UInt8](repeating: 0, count: 64)).prefix(size))
-        #expect(EntryName.decode(Base64URL.encode(try seal(padded)), sidecarBlob: nil, keys: keys) == nil)
+        #expect(EntryName.decode(Base64.url.encode(try seal(padded)), sidecarBlob: nil, keys: keys) == nil)
     }
 
     @Test("Names-3: another spelling of the same blob is refused")
@@ -109,8 +110,8 @@ import VaultFormat
         let short = try seal(ascii("short name, 16 b"))
         #expect(EntryName.decode(try longEntry(short), sidecarBlob: short, keys: keys) == nil)
         let long = try #require(try EntryName.encode([UInt8](repeating: 0x61, count: 161), keys: keys).sidecarBlob)
-        #expect(EntryName.decode(Base64URL.encode(long), sidecarBlob: nil, keys: keys) == nil)
-        #expect(EntryName.decode(Base64URL.encode(long), sidecarBlob: long, keys: keys) == nil)
+        #expect(EntryName.decode(Base64.url.encode(long), sidecarBlob: nil, keys: keys) == nil)
+        #expect(EntryName.decode(Base64.url.encode(long), sidecarBlob: long, keys: keys) == nil)
     }
 
     @Test("Names-3: every bit of an entry flipped, and every truncation, does not authenticate")

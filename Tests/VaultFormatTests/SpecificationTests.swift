@@ -1,4 +1,5 @@
 import Foundation
+import LinuxSystem
 import Testing
 import VaultCrypto
 import VaultFormat
@@ -36,10 +37,10 @@ import VaultFormat
         #expect(try codec.open(value: stored, name: ascii("user.a")) == [])
         let tagOfNothing = [UInt8](repeating: 0, count: 16)
         #expect(throws: FormatError.self) { try codec.open(value: tagOfNothing, name: ascii("user.a")) }
-        #expect(codec.name(ofStored: ascii("user.vaultfs.") + Base64URL.encode(tagOfNothing)) == nil)
+        #expect(codec.name(ofStored: ascii("user.vaultfs.") + Base64.url.encode(tagOfNothing)) == nil)
         let directory = try TestVault().directory()
-        #expect(EntryName.decode(Base64URL.encode(tagOfNothing), sidecarBlob: nil, keys: directory) == nil)
-        let link = ascii("1") + Base64URL.encode(tagOfNothing + tagOfNothing)
+        #expect(EntryName.decode(Base64.url.encode(tagOfNothing), sidecarBlob: nil, keys: directory) == nil)
+        let link = ascii("1") + Base64.url.encode(tagOfNothing + tagOfNothing)
         let cipher = try TestVault().linkCipher()
         #expect(throws: FormatError.self) { try LinkTarget.decode(link, linkCipher: cipher) }
     }

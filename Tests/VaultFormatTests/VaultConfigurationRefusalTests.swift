@@ -1,3 +1,4 @@
+import LinuxSystem
 import Testing
 import VaultFormat
 
@@ -204,9 +205,9 @@ import VaultFormat
     @Test("Values-5, Conventions-1: byte strings have their sizes, in canonical base64url")
     func byteStrings() throws {
         for (key, count) in [("salt", 32), ("sealed", 48), ("mac", 32)] {
-            let good = text(Base64URL.encode([UInt8](repeating: 0xFF, count: count)))
-            let short = text(Base64URL.encode([UInt8](repeating: 0xFF, count: count - 1)))
-            let long = text(Base64URL.encode([UInt8](repeating: 0xFF, count: count + 1)))
+            let good = text(Base64.url.encode([UInt8](repeating: 0xFF, count: count)))
+            let short = text(Base64.url.encode([UInt8](repeating: 0xFF, count: count - 1)))
+            let long = text(Base64.url.encode([UInt8](repeating: 0xFF, count: count + 1)))
             for wrong in [
                 short, long, good + "=", good + "\\n", "", good.dropLast() + "/",
                 count == 32 ? good.dropLast() + "9" : "A",

@@ -1,3 +1,4 @@
+import LinuxSystem
 import Testing
 import VaultCrypto
 import VaultFormat
@@ -45,7 +46,7 @@ import VaultFormat
         let opened = try SivCipher(key: kek).openSecret(slot.sealed, associatedData: [ascii(head + line)])
         #expect(opened.revealed == test.masterKey.revealed)
 
-        let b64u = { (bytes: [UInt8]) in text(Base64URL.encode(bytes)) }
+        let b64u = { (bytes: [UInt8]) in text(Base64.url.encode(bytes)) }
         var message = head + "generation 1\n"
         for slot in test.configuration.slots {
             let (expires, label) = (slot.expires ?? "-", slot.label.isEmpty ? "-" : "dXNiIHN0aWNr")

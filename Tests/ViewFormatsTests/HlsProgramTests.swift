@@ -1,4 +1,5 @@
 import Foundation
+import LinuxSystem
 import TestSupport
 import Testing
 import ViewFormats
@@ -42,7 +43,7 @@ import ViewFormats
     private func segment(_ source: HlsSource, _ name: String) throws -> HlsSegment {
         let status = try source.status(name)
         let content = source.index.content(
-            of: HlsFileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8))
+            of: FileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8))
         guard case .segment(let segment) = content else { throw TestFailure("\(name): \(content)") }
         return segment
     }

@@ -40,8 +40,8 @@ final class HlsSource: Sendable {
         try Command(["sh", "-ec", command]).run(in: path)
     }
 
-    func identity(_ name: String) throws -> HlsFileIdentity {
-        HlsFileIdentity(try status(name))
+    func identity(_ name: String) throws -> FileIdentity {
+        FileIdentity(try status(name))
     }
 
     func status(_ name: String) throws -> stat {
@@ -53,7 +53,7 @@ final class HlsSource: Sendable {
     /// What a file is, in words.
     func content(_ name: String) throws -> String {
         let status = try status(name)
-        let content = index.content(of: HlsFileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8))
+        let content = index.content(of: FileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8))
         switch content {
         case .plain: return "plain"
         case .playlist(let size): return "playlist \(size.map { "\($0)" } ?? "?")"

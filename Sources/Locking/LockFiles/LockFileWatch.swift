@@ -1,3 +1,4 @@
+internal import LinuxSystem
 internal import Synchronization
 package import SystemPackage
 
@@ -22,7 +23,7 @@ package final class LockFileWatch: Sendable {
     private let onChange: @Sendable (Report) -> Void
     private let system: WatchSystem
     private let waker: WatchWaker
-    private let thread = Mutex<WatchThread?>(nil)
+    private let thread = Mutex<BackgroundThread?>(nil)
 
     /// - Parameter onChange: called on the watch's thread, first with what there is at the start, then whenever that
     ///   changes. Nothing is looked at while it runs; it must not call `stop`.
@@ -36,7 +37,7 @@ package final class LockFileWatch: Sendable {
     init(
         files: [LockFile], system: WatchSystem, onChange: @escaping @Sendable (Report) -> Void
     ) throws(LockFileError) {
-        do throws(Errno) { waker = try WatchWaker() } catch { throw .watch(error) }
+        do throws(StoreError) { waker = try WatchWaker() } catch { throw .watch(error.errno) }
         (self.files, self.system, self.onChange) = (files, system, onChange)
     }
 
@@ -48,14 +49,14 @@ package final class LockFileWatch: Sendable {
     /// - Throws: `watch`.
     package func start() throws(LockFileError) {
         let (files, system, waker, onChange) = (files, system, waker, onChange)
-        do throws(Errno) {
-            let started = try WatchThread {
+        do throws(StoreError) {
+            let started = try BackgroundThread(blocksSignals: true) {
                 var loop = WatchLoop(files: files, system: system, waker: waker, onChange: onChange)
                 loop.run()
             }
             thread.withLock { $0 = started }
         } catch {
-            throw .watch(error)
+            throw .watch(error.errno)
         }
     }
 

@@ -1,44 +1,31 @@
-internal import CLinux
-internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
 
-/// What the watch's thread is asked from outside, with an eventfd(2) that wakes it. Any thread.
+/// The requests to the watch's thread. Any thread.
 final class WatchWaker: Sendable {
-    let fd: Int32
+    private let waker: Waker
     private let isStopping = Atomic(false)
     private let isRefreshing = Atomic(false)
 
-    init() throws(Errno) {
-        let fd = linux_eventfd()
-        guard fd >= 0 else { throw Errno(rawValue: errno) }
-        self.fd = fd
+    init() throws(StoreError) {
+        waker = try Waker()
     }
 
-    deinit {
-        close(fd)
-    }
+    var fd: Int32 { waker.fd }
 
     func refresh() {
         isRefreshing.store(true, ordering: .releasing)
-        wake()
+        waker.wake()
     }
 
     func stop() {
         isStopping.store(true, ordering: .releasing)
-        wake()
+        waker.wake()
     }
 
-    private func wake() {
-        // Fails only when the counter is full, and the thread awake anyway.
-        var one: UInt64 = 1
-        write(fd, &one, 8)
-    }
-
-    /// Takes what was asked since the last time.
+    /// Takes the requests made since the last call.
     func take() -> (isStopping: Bool, isRefreshing: Bool) {
-        var count: UInt64 = 0
-        read(fd, &count, 8)
+        waker.clear()
         return (
             isStopping.load(ordering: .acquiring), isRefreshing.exchange(false, ordering: .acquiring)
         )

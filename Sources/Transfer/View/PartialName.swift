@@ -1,4 +1,4 @@
-internal import Glibc
+internal import LinuxSystem
 internal import VaultCrypto
 
 /// What a file at the destination is called until it is whole: `.vaultfs-export-FILE-CONTENT`, both 16 hexadecimal digits
@@ -29,7 +29,6 @@ struct PartialName: Equatable {
     var bytes: [UInt8] { Self.prefix + file + [UInt8(ascii: "-")] + content }
 
     private static func digest(_ bytes: [UInt8]) throws(CryptoError) -> [UInt8] {
-        let hex = Array("0123456789abcdef".utf8)
-        return try Sha256.digest(bytes).prefix(digits / 2).flatMap { [hex[Int($0 >> 4)], hex[Int($0 & 15)]] }
+        Array(Hexadecimal.encode(try Sha256.digest(bytes).prefix(digits / 2)).utf8)
     }
 }

@@ -8,19 +8,6 @@ internal import VaultFormat
 /// A file that another machine may be writing (`Store.followsWriter`): what is known of it is looked at again, and what
 /// does not verify is read again, since a record is not written in one piece over a network.
 extension EncryptedFile {
-    /// What stat(2) tells of a file's content.
-    struct Stamp: Equatable {
-        private let size: off_t
-        private let (modified, changed): (Int, Int)
-        private let (modifiedNanoseconds, changedNanoseconds): (Int, Int)
-
-        init(_ status: stat) {
-            size = status.st_size
-            (modified, modifiedNanoseconds) = (status.st_mtim.tv_sec, status.st_mtim.tv_nsec)
-            (changed, changedNanoseconds) = (status.st_ctim.tv_sec, status.st_ctim.tv_nsec)
-        }
-    }
-
     /// Milliseconds for which a look is believed.
     package static let checkInterval = 1000
     /// Milliseconds before each further try at what does not verify.
@@ -81,7 +68,7 @@ extension EncryptedFile {
     /// The same, of what fstat(2) has just told.
     package func follow(_ status: stat, isAgain: Bool = false) throws(StoreError) {
         guard store.followsWriter else { return }
-        let stamp = Stamp(status)
+        let stamp = FileStamp(status)
         try writing.withLock { (state) throws(StoreError) in
             if state.stamp == stamp && !isAgain { return }
             let header: FileHeader

@@ -21,7 +21,7 @@ package final class EncryptedFile: Sendable {
         /// Unsealed when opened: the last record may be a torn one.
         var lastRecordIsUnproven: Bool
         /// Of the backing file when `header` was read; nil where nobody else writes it.
-        var stamp: Stamp?
+        var stamp: FileStamp?
     }
 
     /// Names this open file in the block cache.

@@ -9,7 +9,7 @@ struct RekeyWorker {
     let shared: Rekeyer.Shared
     let objects: RekeyObjects
     /// What may be replaced though it has several names: the others are outside of the vault.
-    let alone: Set<Verifier.FileIdentity>
+    let alone: Set<FileIdentity>
 
     /// Whatever fails is counted, or ends the work of all.
     func rekey(_ object: RekeyWalk.Object, _ workspace: Workspace) {
@@ -51,7 +51,7 @@ struct RekeyWorker {
     }
 
     private func isAlone(_ object: RekeyWalk.Object) -> Bool {
-        object.status.st_nlink == 1 || alone.contains(Verifier.FileIdentity(object.status))
+        object.status.st_nlink == 1 || alone.contains(FileIdentity(object.status))
     }
 
     private func place(_ temporary: [UInt8], _ object: RekeyWalk.Object) throws(StoreError) {

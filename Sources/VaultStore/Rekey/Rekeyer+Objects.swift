@@ -9,9 +9,9 @@ extension Rekeyer {
     /// Files and symbolic links of the previous epoch that have several names.
     struct Links {
         /// The paths of those that have several in the vault, by what they are on disk.
-        var sets: [Verifier.FileIdentity: [[[UInt8]]]] = [:]
+        var sets: [FileIdentity: [[[UInt8]]]] = [:]
         /// Those that have one in the vault.
-        var alone: Set<Verifier.FileIdentity> = []
+        var alone: Set<FileIdentity> = []
     }
 
     /// The names of one that were seen, and how many there are.
@@ -29,7 +29,7 @@ extension Rekeyer {
     /// Removes what operations cut short have left, and finds out what there is to do.
     func lookAround() throws(StoreError) -> Links {
         var survey = RekeySurvey()
-        var seen: [Verifier.FileIdentity: SeenNames] = [:]
+        var seen: [FileIdentity: SeenNames] = [:]
         try walk(
             enter: { [self] (place) throws(StoreError) in
                 try shared.check()
@@ -48,7 +48,7 @@ extension Rekeyer {
                     survey.bytes += UInt64(max(0, min(object.status.st_size, object.status.st_blocks * 512)))
                 }
                 if object.status.st_nlink > 1 {
-                    let identity = Verifier.FileIdentity(object.status)
+                    let identity = FileIdentity(object.status)
                     seen[identity, default: SeenNames()].paths.append(object.path)
                     seen[identity]?.count = Int(object.status.st_nlink)
                 }
@@ -59,7 +59,7 @@ extension Rekeyer {
 
     /// Where something could not be looked at, a name may be there that must not be parted from the others: what has names
     /// that were not seen is left for the next run.
-    private func links(_ seen: [Verifier.FileIdentity: SeenNames]) -> Links {
+    private func links(_ seen: [FileIdentity: SeenNames]) -> Links {
         let sawAll = totals.problems == 0
         var links = Links()
         for (identity, names) in seen {

@@ -79,7 +79,7 @@ extension Verifier {
                 EntryName.sidecar(of: object.entry), of: directory.descriptor, limit: Self.largestSidecar)
             let digest: [UInt8]
             do { digest = try Sha256.digest(blob) } catch { throw StoreError(error) }
-            if Array("vaultfs.long.".utf8) + Base64URL.encode(digest) == object.entry { return blob }
+            if Array("vaultfs.long.".utf8) + Base64.url.encode(digest) == object.entry { return blob }
             report(.damaged, object, "sidecar does not belong to this name", remedy: remedy)
         } catch .system(.noSuchFileOrDirectory) {
             report(.missing, object, "sidecar is missing: the name cannot be read", remedy: remedy)

@@ -16,17 +16,6 @@ package final class Verifier {
     /// Files with several names that are remembered, so that each is read once; beyond, they are read again.
     private static let rememberedFiles = 1 << 16
 
-    /// Device and inode.
-    struct FileIdentity: Hashable {
-        var device: UInt64
-        var inode: UInt64
-
-        init(_ status: stat) {
-            device = UInt64(status.st_dev)
-            inode = UInt64(status.st_ino)
-        }
-    }
-
     let keyRing: KeyRing
     let layout: ChunkLayout
     let workspace: Workspace

@@ -14,7 +14,7 @@ struct VerifierFrame {
     }
 
     let object: VerifierObject
-    let identity: Verifier.FileIdentity
+    let identity: FileIdentity
     /// Where in the directory reading goes on.
     var offset: Int64 = 0
     var open: Open?

@@ -95,7 +95,7 @@ package struct FilePlan: Sendable {
         do throws(StoreError) {
             let file = try tree.file(needed.path)
             let status = try file.status()
-            guard HlsFileIdentity(status) == needed.identity else { throw .system(.staleNFSFileHandle) }
+            guard FileIdentity(status) == needed.identity else { throw .system(.staleNFSFileHandle) }
             source = SourceFile(file, size: UInt64(max(0, status.st_size)))
         } catch {
             throw .store(error)

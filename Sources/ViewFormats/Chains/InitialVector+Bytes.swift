@@ -1,5 +1,7 @@
+internal import LinuxSystem
+
 extension InitialVector {
-    /// The vector of exactly 16 bytes; nil for another number.
+    /// The vector of exactly 16 bytes. Nil for another number.
     package init?(_ bytes: UnsafeRawBufferPointer) {
         guard bytes.count == 16 else { return nil }
         high = UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 0, as: UInt64.self))
@@ -13,10 +15,5 @@ extension InitialVector {
     }
 
     /// 32 digits.
-    package var hexadecimal: String {
-        [high, low].map { number in
-            let digits = String(number, radix: 16)
-            return String(repeating: "0", count: 16 - digits.count) + digits
-        }.joined()
-    }
+    package var hexadecimal: String { Hexadecimal.encode(high) + Hexadecimal.encode(low) }
 }

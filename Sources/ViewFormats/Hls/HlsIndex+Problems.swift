@@ -1,3 +1,4 @@
+internal import LinuxSystem
 internal import Synchronization
 
 extension HlsIndex {

@@ -30,7 +30,7 @@ extension HlsIndex {
     /// As `scan`, from one directory; those in it that are known are not read again.
     private func scanIfChanged(_ path: [UInt8]) -> Bool {
         guard let directory = try? tree.directory(path), let status = try? directory.status(),
-            state.withLock({ $0.directories[path] }) != HlsStamp(status)
+            state.withLock({ $0.directories[path] }) != FileStamp(status)
         else { return false }
         return (try? scan(from: path, again: false)) != nil
     }
@@ -54,7 +54,7 @@ extension HlsIndex {
     ) throws(StoreError) {
         let directory = try tree.directory(path)
         // Taken before its entries, so that what changes meanwhile is seen the next time.
-        let stamp = HlsStamp(try directory.status())
+        let stamp = FileStamp(try directory.status())
         var reader = DirectoryReader(directory)
         while let entry = try reader.next() {
             let inside = path.isEmpty ? entry.name : path + [UInt8(ascii: "/")] + entry.name

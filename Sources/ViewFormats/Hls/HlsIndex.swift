@@ -31,11 +31,11 @@ package final class HlsIndex: Sendable {
     ///   - size: bytes of the file.
     ///   - path: relative to the source. The file may have come there since its playlist was read, or be another one
     ///     that has the inode number of a segment which is gone: then the playlist is read again.
-    package func content(of identity: HlsFileIdentity, size: UInt64, path: [UInt8]) -> HlsContent {
+    package func content(of identity: FileIdentity, size: UInt64, path: [UInt8]) -> HlsContent {
         switch state.withLock({ $0.knowledge(of: identity, at: path) }) {
         case .sure: break
         case .place(let place, let playlists):
-            if let status = try? tree.place(place).status(), HlsFileIdentity(status) == identity { break }
+            if let status = try? tree.place(place).status(), FileIdentity(status) == identity { break }
             for playlist in playlists { _ = try? read(playlist) }
         case .named(let playlist):
             _ = try? read(playlist)
@@ -47,7 +47,7 @@ package final class HlsIndex: Sendable {
     }
 
     /// Looks again at what may be behind an answer that nobody would like to have wrongly. True where something has changed.
-    private func mayBeOutdated(_ content: HlsContent, _ identity: HlsFileIdentity, _ path: [UInt8]) -> Bool {
+    private func mayBeOutdated(_ content: HlsContent, _ identity: FileIdentity, _ path: [UInt8]) -> Bool {
         switch content {
         // A new playlist, or one that came here with its directory, may say how the file is encrypted.
         case .plain: return scanIfChanged(above: path)
@@ -62,7 +62,7 @@ package final class HlsIndex: Sendable {
     }
 
     /// The path under which a playlist was read, of which the file may have others: what it refers to is relative to that one.
-    package func playlistPath(of identity: HlsFileIdentity) -> [UInt8]? {
+    package func playlistPath(of identity: FileIdentity) -> [UInt8]? {
         state.withLock { $0.playlistFiles[identity]?.path }
     }
 
@@ -70,7 +70,7 @@ package final class HlsIndex: Sendable {
     /// playlist's name is looked up; what is no longer there is forgotten.
     package func refresh(_ path: [UInt8]) {
         let known = state.withLock { $0.playlists[path]?.record.stamp }
-        if let known, let file = try? tree.place(path), let status = try? file.status(), HlsStamp(status) == known {
+        if let known, let file = try? tree.place(path), let status = try? file.status(), FileStamp(status) == known {
             return
         }
         _ = try? read(path)
@@ -91,7 +91,7 @@ package final class HlsIndex: Sendable {
         if let error = record.error { throw error }
         guard let playlist = reading.playlist else { return nil }
         var needed: [HlsPlaylistContent.Needed] = []
-        var positions: [HlsFileIdentity: Int] = [:]
+        var positions: [FileIdentity: Int] = [:]
         var numbers = [Int?](repeating: nil, count: playlist.references.count)
         state.withLock { state in
             for (number, (reference, target)) in zip(playlist.references, reading.targets).enumerated() {

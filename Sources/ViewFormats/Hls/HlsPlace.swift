@@ -1,3 +1,5 @@
+internal import LinuxSystem
+
 /// A line of a playlist, as messages name it.
 struct HlsPlace: CustomStringConvertible {
     var path: [UInt8]

@@ -1,8 +1,10 @@
+package import LinuxSystem
+
 /// A playlist that was just read, on the way to what the mount shows.
 package struct HlsPlaylistContent: Sendable {
     /// A file whose plaintext the text has offsets of.
     package struct Needed: Sendable {
-        package let identity: HlsFileIdentity
+        package let identity: FileIdentity
         /// For `HlsTree.file`; what it opens may by then be another file.
         package let path: [UInt8]
         package let segment: HlsSegment

@@ -1,14 +1,16 @@
+internal import LinuxSystem
+
 /// What was read of one playlist, whatever its file has become since. Never changes.
 final class HlsPlaylistRecord: Sendable {
     let path: [UInt8]
-    let stamp: HlsStamp
+    let stamp: FileStamp
     /// Nil: it is no playlist.
     let kind: Playlist.Kind?
     let fault: PlaylistError?
     /// Bytes of what the mount shows, where no byte range in it changes.
     let sizeWithoutKeys: UInt64
 
-    init(path: [UInt8], stamp: HlsStamp, playlist: Playlist?, fault: PlaylistError?) {
+    init(path: [UInt8], stamp: FileStamp, playlist: Playlist?, fault: PlaylistError?) {
         self.path = path
         self.stamp = stamp
         self.fault = fault

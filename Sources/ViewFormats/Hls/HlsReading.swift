@@ -10,7 +10,7 @@ struct HlsReading {
 
     /// A file of the tree that the playlist refers to.
     struct Target {
-        var identity: HlsFileIdentity
+        var identity: FileIdentity
         var path: [UInt8]
         var size: UInt64
     }
@@ -29,7 +29,7 @@ struct HlsReading {
     init(_ path: [UInt8], in tree: HlsTree) throws(StoreError) {
         let file = try tree.file(path)
         // Taken before the text, so that what changes meanwhile is seen the next time.
-        let stamp = HlsStamp(try file.status())
+        let stamp = FileStamp(try file.status())
         guard let text = try file.readToEnd(limit: Playlist.maximumSize) else {
             let fault = PlaylistError(line: 0, text: "a playlist of more than \(Playlist.maximumSize >> 20) MiB")
             self.init(HlsPlaylistRecord(path: path, stamp: stamp, playlist: nil, fault: fault), nil, tree)
@@ -92,7 +92,7 @@ struct HlsReading {
             do throws(StoreError) {
                 let status = try tree.place(path).status()
                 guard status.st_mode & S_IFMT == S_IFREG else { throw .damaged("no regular file") }
-                return Target(identity: HlsFileIdentity(status), path: path, size: UInt64(max(status.st_size, 0)))
+                return Target(identity: FileIdentity(status), path: path, size: UInt64(max(status.st_size, 0)))
             } catch {
                 // The first is what it means by the book.
                 if reason.isEmpty { reason = Self.text(error) }

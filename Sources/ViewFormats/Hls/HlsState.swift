@@ -11,11 +11,11 @@ struct HlsState {
         let record: HlsPlaylistRecord
         let problems: [HlsProblem]
         /// The files that it claims something of.
-        let files: [HlsFileIdentity]
+        let files: [FileIdentity]
         /// Files that its text has byte ranges of.
-        let ranged: Set<HlsFileIdentity>
+        let ranged: Set<FileIdentity>
         /// Of master playlists: which files it refers to.
-        let playlists: [(line: Int, identity: HlsFileIdentity)]
+        let playlists: [(line: Int, identity: FileIdentity)]
         let names: Set<Int>
         let claimCount: Int
     }
@@ -34,14 +34,14 @@ struct HlsState {
 
     /// By path.
     private(set) var playlists: [[UInt8]: Entry] = [:]
-    private(set) var playlistFiles: [HlsFileIdentity: HlsPlaylistRecord] = [:]
-    private(set) var files: [HlsFileIdentity: File] = [:]
+    private(set) var playlistFiles: [FileIdentity: HlsPlaylistRecord] = [:]
+    private(set) var files: [FileIdentity: File] = [:]
     /// Paths of segments, hashed, with the path of a playlist that names them.
     private var names: [Int: [UInt8]] = [:]
     private let maximumClaims: Int
     private var claimCount = 0
     /// Directories whose playlists have been read, by path.
-    private(set) var directories: [[UInt8]: HlsStamp] = [:]
+    private(set) var directories: [[UInt8]: FileStamp] = [:]
     /// Playlists and directories that cannot be read.
     private(set) var unreadable: [[UInt8]: String] = [:]
 
@@ -55,7 +55,7 @@ struct HlsState {
     mutating func replace(with reading: HlsReading) -> HlsPlaylistRecord {
         remove(reading.record.path)
         var record = reading.record
-        var counted = (files: [HlsFileIdentity](), claims: 0)
+        var counted = (files: [FileIdentity](), claims: 0)
         var problems = reading.problems
         if reading.maximumClaimCount <= maximumClaims - claimCount {
             counted = addClaims(of: reading)
@@ -80,8 +80,8 @@ struct HlsState {
         return record
     }
 
-    private mutating func addClaims(of reading: HlsReading) -> (files: [HlsFileIdentity], claims: Int) {
-        var identities: Set<HlsFileIdentity> = []
+    private mutating func addClaims(of reading: HlsReading) -> (files: [FileIdentity], claims: Int) {
+        var identities: Set<FileIdentity> = []
         var count = 0
         reading.forEachClaim { target, claim in
             count += 1
@@ -104,7 +104,7 @@ struct HlsState {
         unreadable[path] = HlsReading.text(error)
     }
 
-    mutating func noteDirectory(_ path: [UInt8], _ stamp: HlsStamp) {
+    mutating func noteDirectory(_ path: [UInt8], _ stamp: FileStamp) {
         unreadable[path] = nil
         guard directories[path] != nil || directories.count < Self.maximumDirectories else { return }
         directories[path] = stamp
@@ -137,7 +137,7 @@ struct HlsState {
     }
 
     /// A path that no playlist is to be asked for again, until one that names it is read: nothing came of it.
-    mutating func forget(name path: [UInt8], of identity: HlsFileIdentity) {
+    mutating func forget(name path: [UInt8], of identity: FileIdentity) {
         guard playlistFiles[identity] == nil, files[identity] == nil else { return }
         names[HlsURI.normalized(path).hashValue] = nil
     }
@@ -153,7 +153,7 @@ struct HlsState {
         case named(playlist: [UInt8])
     }
 
-    func knowledge(of identity: HlsFileIdentity, at path: [UInt8]) -> Knowledge {
+    func knowledge(of identity: FileIdentity, at path: [UInt8]) -> Knowledge {
         if let record = playlistFiles[identity] {
             return record.path == path ? .sure : .place(record.path, playlists: [record.path])
         }
@@ -165,11 +165,11 @@ struct HlsState {
     }
 
     /// The playlists that say something of a file.
-    func playlists(naming identity: HlsFileIdentity) -> Set<[UInt8]> {
+    func playlists(naming identity: FileIdentity) -> Set<[UInt8]> {
         Set(files[identity]?.claims.map(\.playlist.path) ?? [])
     }
 
-    mutating func content(of identity: HlsFileIdentity, size: UInt64) -> HlsContent {
+    mutating func content(of identity: FileIdentity, size: UInt64) -> HlsContent {
         if let record = playlistFiles[identity] {
             if let error = record.error { return .failed(error) }
             let ranged = playlists[record.path]?.ranged ?? []
@@ -189,7 +189,7 @@ struct HlsState {
     }
 
     /// How a file is encrypted that a playlist has byte ranges of.
-    mutating func segment(of identity: HlsFileIdentity) -> HlsSegment? {
+    mutating func segment(of identity: FileIdentity) -> HlsSegment? {
         guard playlistFiles[identity] == nil, let size = files[identity]?.size,
             case .segment(let segment) = content(of: identity, size: size)
         else { return nil }

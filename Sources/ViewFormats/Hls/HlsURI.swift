@@ -1,3 +1,4 @@
+internal import LinuxSystem
 internal import VaultFormat
 
 /// Where in the tree a playlist's URI leads (RFC 8216, 4.1; RFC 3986).

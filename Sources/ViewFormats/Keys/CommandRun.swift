@@ -89,7 +89,7 @@ package struct CommandRun {
     /// Reads what it writes until it ends by itself or has to be ended: then its process group is killed. When this
     /// returns the child is reaped, or will be as soon as the kernel lets it go.
     package func finish(
-        within limit: Duration, stopSignal: Descriptor, _ report: inout Report
+        within limit: Duration, stopSignal: Waker, _ report: inout Report
     ) throws(StoreError) -> End {
         let (seconds, attoseconds) = limit.components
         let deadline = monotonicMilliseconds() + Int(seconds) * 1000 + Int(attoseconds / 1_000_000_000_000_000)
@@ -108,9 +108,10 @@ package struct CommandRun {
 
     /// Returns nil when the child has ended and what it wrote is read. Does not wait for the pipes' ends: a process that
     /// it left behind may keep them open.
-    private func follow(until deadline: Int, stopSignal: Descriptor, _ report: inout Report) throws(StoreError) -> End?
-    {
-        var polled = [childEnd, stopSignal, output, errors].map { pollfd(fd: $0.fd, events: Int16(POLLIN), revents: 0) }
+    private func follow(until deadline: Int, stopSignal: Waker, _ report: inout Report) throws(StoreError) -> End? {
+        var polled = [childEnd.fd, stopSignal.fd, output.fd, errors.fd].map {
+            pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
+        }
         while true {
             let left = deadline - monotonicMilliseconds()
             guard left > 0 else { return .tooLong }

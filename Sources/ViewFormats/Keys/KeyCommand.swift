@@ -20,8 +20,8 @@ package final class KeyCommand: Sendable {
 
     private struct Cancellation {
         var isCancelled = false
-        /// An eventfd that becomes readable, and stays so, when those who run now are to end.
-        var signal: Descriptor?
+        /// Woken, and never cleared, to end the commands that run now.
+        var signal: Waker?
     }
 
     /// How much of the errors of a command that failed is logged.
@@ -72,9 +72,7 @@ package final class KeyCommand: Sendable {
             defer { state.signal = nil }
             return state.signal
         }
-        guard let signal else { return }
-        var one: UInt64 = 1
-        write(signal.fd, &one, 8)
+        signal?.wake()
     }
 
     /// Lets new ones run again.
@@ -89,14 +87,15 @@ package final class KeyCommand: Sendable {
     }
 
     /// Nil where none may run.
-    private func stopSignal() throws(StoreError) -> Descriptor? {
-        let result = cancellation.withLock { state -> Result<Descriptor?, StoreError> in
+    private func stopSignal() throws(StoreError) -> Waker? {
+        let result = cancellation.withLock { state -> Result<Waker?, StoreError> in
             if state.isCancelled { return .success(nil) }
             if let signal = state.signal { return .success(signal) }
-            let fd = linux_eventfd()
-            guard fd >= 0 else { return .failure(.system(currentErrno())) }
-            state.signal = Descriptor(owning: fd)
-            return .success(state.signal)
+            return Result { () throws(StoreError) in
+                let signal = try Waker()
+                state.signal = signal
+                return signal
+            }
         }
         return try result.get()
     }

@@ -1,3 +1,4 @@
+internal import LinuxSystem
 package import VaultCrypto
 
 /// A key that was found, and the initial vector where that comes with it (`openssl enc` derives both).

@@ -1,3 +1,4 @@
+internal import LinuxSystem
 internal import VaultFormat
 
 /// The URIs of `EXT-X-KEY` (RFC 8216, 4.3.2.4; RFC 3986), as far as a local key file is looked for.

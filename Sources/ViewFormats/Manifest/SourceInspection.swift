@@ -1,4 +1,5 @@
 internal import Glibc
+internal import LinuxSystem
 internal import VaultCrypto
 
 /// What a file is, as far as can be told without a key.

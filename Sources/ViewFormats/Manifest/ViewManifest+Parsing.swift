@@ -1,3 +1,4 @@
+internal import LinuxSystem
 internal import VaultFormat
 
 extension ViewManifest {
@@ -101,12 +102,8 @@ extension InitialVector {
     package init?(hexadecimal text: [UInt8]) {
         var digits = text[...]
         if digits.starts(with: "0x".utf8) || digits.starts(with: "0X".utf8) { digits.removeFirst(2) }
-        guard digits.count == 32 else { return nil }
-        var halves: [UInt64] = [0, 0]
-        for (index, digit) in digits.enumerated() {
-            guard let value = Hexadecimal.value(of: digit) else { return nil }
-            halves[index / 16] = halves[index / 16] << 4 | UInt64(value)
-        }
-        self.init(high: halves[0], low: halves[1])
+        guard let bytes = Hexadecimal.decode(digits) else { return nil }
+        guard let vector = bytes.withUnsafeBytes({ InitialVector($0) }) else { return nil }
+        self = vector
     }
 }

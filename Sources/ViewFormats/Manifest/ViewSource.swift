@@ -59,7 +59,7 @@ package final class ViewSource: Sendable {
     package func knownLength(_ status: stat, path: () -> [UInt8]) -> UInt64? {
         guard let index else { return nil }
         let size = UInt64(max(0, status.st_size))
-        switch index.content(of: HlsFileIdentity(status), size: size, path: path()) {
+        switch index.content(of: FileIdentity(status), size: size, path: path()) {
         case .plain, .failed: return size
         case .playlist(let size): return size
         case .segment: return nil
@@ -105,7 +105,7 @@ package final class ViewSource: Sendable {
     }
 
     private func hlsPlan(for path: [UInt8], _ status: stat, _ index: HlsIndex) throws(ViewError) -> FilePlan {
-        let (identity, size) = (HlsFileIdentity(status), UInt64(max(0, status.st_size)))
+        let (identity, size) = (FileIdentity(status), UInt64(max(0, status.st_size)))
         if HlsIndex.isPlaylistName(path), let plan = try playlistPlan(for: path, readAs: path, index) { return plan }
         switch index.content(of: identity, size: size, path: path) {
         case .playlist:

@@ -1,3 +1,5 @@
+internal import LinuxSystem
+
 extension PlaylistParser {
     /// An `EXT-X-KEY`.
     mutating func key(_ line: Int, _ value: Range<Int>) {

@@ -1,3 +1,4 @@
+internal import LinuxSystem
 internal import VaultFormat
 
 /// The values of a playlist's tags, from their digits.

@@ -4,6 +4,7 @@ internal import FileSystem
 internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
+internal import SystemPackage
 internal import VaultStore
 
 /// `vaultfs events [MOUNTPOINT]`
@@ -45,16 +46,14 @@ struct EventsCommand: ParsableCommand {
 
     /// At once, past the buffer of stdout. False when nobody reads.
     private func write(_ event: ControlEvent, line: Data?) throws(CommandFailure) -> Bool {
-        var rest = Array(json ? line ?? Data(event.line) : Data(Self.text(event).utf8))[...]
-        rest.append(UInt8(ascii: "\n"))
-        while !rest.isEmpty {
-            let count = rest.withUnsafeBytes { Glibc.write(STDOUT_FILENO, $0.baseAddress, $0.count) }
-            if count < 0 {
-                if errno == EINTR { continue }
-                if errno == EPIPE { return false }
-                throw CommandFailure(.failure, "cannot write: \(currentErrno())")
-            }
-            rest = rest.dropFirst(count)
+        do throws(StoreError) {
+            try writeAll(
+                (json ? line.map(Array.init) ?? [UInt8](event.line) : Array(Self.text(event).utf8)) + [
+                    UInt8(ascii: "\n")
+                ], to: STDOUT_FILENO)
+        } catch {
+            if error.errno == .brokenPipe { return false }
+            throw CommandFailure(.failure, "cannot write: \(error.errno)")
         }
         return true
     }

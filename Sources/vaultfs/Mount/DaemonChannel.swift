@@ -57,9 +57,8 @@ struct DaemonChannel {
     private func receive(_ buffer: UnsafeMutableRawBufferPointer) -> Bool {
         var done = 0
         while done < buffer.count {
-            let count = read(descriptor, buffer.baseAddress.map { $0 + done }, buffer.count - done)
-            if count < 0 && errno == EINTR { continue }
-            guard count > 0 else { return false }
+            let count = try? retrying { read(descriptor, buffer.baseAddress.map { $0 + done }, buffer.count - done) }
+            guard let count, count > 0 else { return false }
             done += count
         }
         return true
@@ -83,9 +82,7 @@ struct DaemonChannel {
         var bytes: [UInt8] = []
         var piece = [UInt8](repeating: 0, count: 4096)
         while bytes.last != UInt8(ascii: "\n") {
-            let count = read(descriptor, &piece, piece.count)
-            if count < 0 && errno == EINTR { continue }
-            guard count > 0 else { return nil }
+            guard let count = try? retrying({ read(descriptor, &piece, piece.count) }), count > 0 else { return nil }
             bytes += piece[..<count]
         }
         guard let line = try? JSONDecoder().decode(OutcomeLine.self, from: Data(bytes)) else { return nil }

@@ -2,6 +2,7 @@ internal import Control
 internal import FileSystem
 internal import FoundationEssentials
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 

@@ -1,6 +1,7 @@
 internal import CLinux
 internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 

@@ -80,7 +80,9 @@ enum Mountpoint {
 
     /// Neither may lie in the other: the source would be read through its own mount.
     private static func checkNesting(_ path: FilePath, _ source: Source) throws(CommandFailure) {
-        guard let own = Identity(path: path), let root = Identity(descriptor: source.descriptor) else {
+        guard let own = identity({ status in path.withPlatformString { stat($0, &status) } }),
+            let root = identity({ fstat(source.descriptor, &$0) })
+        else {
             throw CommandFailure(.mountpoint, "cannot look at \(path.shown): \(currentErrno())")
         }
         if ancestors(of: AT_FDCWD, path).contains(root) {
@@ -93,31 +95,19 @@ enum Mountpoint {
         }
     }
 
-    /// What a directory is, whatever it is called.
-    private struct Identity: Hashable {
-        let device: UInt64
-        let inode: UInt64
-
-        init?(descriptor: Int32) {
-            var status = stat()
-            guard fstat(descriptor, &status) == 0 else { return nil }
-            (device, inode) = (UInt64(status.st_dev), UInt64(status.st_ino))
-        }
-
-        init?(path: FilePath) {
-            var status = stat()
-            guard path.withPlatformString({ stat($0, &status) }) == 0 else { return nil }
-            (device, inode) = (UInt64(status.st_dev), UInt64(status.st_ino))
-        }
+    /// The identity that a successful call of stat(2) or fstat(2) gives, or nil.
+    private static func identity(_ call: (inout stat) -> Int32) -> FileIdentity? {
+        var status = stat()
+        return call(&status) == 0 ? FileIdentity(status) : nil
     }
 
     /// The directory itself and every one above it, by `..`: as far as they can be opened.
-    private static func ancestors(of directory: Int32, _ path: FilePath) -> Set<Identity> {
+    private static func ancestors(of directory: Int32, _ path: FilePath) -> Set<FileIdentity> {
         let flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC
-        var identities: Set<Identity> = []
+        var identities: Set<FileIdentity> = []
         var current = path.withPlatformString { openat(directory, $0, flags) }
         while current >= 0 {
-            guard let identity = Identity(descriptor: current), identities.insert(identity).inserted else { break }
+            guard let identity = identity({ fstat(current, &$0) }), identities.insert(identity).inserted else { break }
             let parent = openat(current, "..", flags)
             close(current)
             current = parent

@@ -47,7 +47,7 @@ struct KeyProvider: Sendable {
     }
 
     /// The same in a daemon: without a terminal, and with an end.
-    private func secret(ahead vault: FilePath, until stop: Descriptor) throws(CommandFailure) -> SlotSecret {
+    private func secret(ahead vault: FilePath, until stop: Waker) throws(CommandFailure) -> SlotSecret {
         let configuration: VaultConfiguration
         do throws(VaultError) { configuration = try VaultDirectory.open(vault).configuration } catch {
             throw CommandFailure(error)
@@ -70,7 +70,7 @@ struct KeyProvider: Sendable {
     }
 
     private func run(
-        _ request: Descriptor, until stop: Descriptor, into text: WipedBytes
+        _ request: Descriptor, until stop: Waker, into text: WipedBytes
     ) throws(StoreError) -> CommandRun.End {
         let run = try CommandRun(command: command, input: request)
         let errors = WipedBytes(capacity: CommandRun.errorSize)
@@ -98,7 +98,7 @@ struct KeyProvider: Sendable {
         switch answer {
         case .secret(let secret): return secret
         case .refused(let reason):
-            throw CommandFailure(.wrongSecret, "the --provider command refused: \(EscapedText.escaped(reason))")
+            throw CommandFailure(.wrongSecret, "the --provider command refused: \(reason.escapedForTerminal)")
         }
     }
 

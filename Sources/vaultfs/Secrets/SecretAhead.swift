@@ -12,7 +12,7 @@ internal import VaultStore
 /// Any thread.
 final class SecretAhead: Sendable {
     /// Ended by the descriptor becoming readable.
-    typealias Asking = @Sendable (_ stop: Descriptor) throws(CommandFailure) -> SlotSecret
+    typealias Asking = @Sendable (_ stop: Waker) throws(CommandFailure) -> SlotSecret
     typealias Taking = @Sendable (SlotSecret) -> Void
 
     private struct State {
@@ -23,14 +23,14 @@ final class SecretAhead: Sendable {
 
     private let asking: Asking
     private let logger: Logger
-    private let stopSignal: Descriptor
+    private let stopSignal: Waker
     private let state = Monitor(State())
     private let thread = Mutex<BackgroundThread?>(nil)
 
     /// - Throws: what eventfd(2) or pthread_create(3) do.
     init(_ asking: @escaping Asking, logger: Logger) throws(StoreError) {
         (self.asking, self.logger) = (asking, logger)
-        stopSignal = Descriptor(owning: try retrying { linux_eventfd() })
+        stopSignal = try Waker()
         let made = try BackgroundThread { [self] in run() }
         thread.withLock { $0 = made }
     }
@@ -46,8 +46,7 @@ final class SecretAhead: Sendable {
     /// Ends what asks now. Returns when it has ended, but does not wait for a store that does not answer.
     func stop() {
         state.update { $0.isStopping = true }
-        var one: UInt64 = 1
-        write(stopSignal.fd, &one, 8)
+        stopSignal.wake()
         let asking = thread.withLock { $0.take() }
         _ = withinTime(milliseconds: Self.patience) { asking?.join() }
     }

@@ -23,7 +23,7 @@ struct SlotReport: Encodable {
 
     /// `passphrase 'at home', made 2026-11-20T12:00:00Z, scrypt N=2^17 r=8 p=1`
     var text: String {
-        let label = label.isEmpty ? "" : " '\(EscapedText.escaped(label))'"
+        let label = label.isEmpty ? "" : " '\(label.escapedForTerminal)'"
         let expires = expires.map { ", expires \($0)" } ?? ""
         let window = window.map { ", " + $0.text } ?? ""
         return "\(kind)\(label), made \(created)\(expires)\(window), \(keyDerivation)"

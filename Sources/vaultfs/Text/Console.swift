@@ -16,24 +16,14 @@ enum Console {
 
     /// Bytes as they are, on stderr. What cannot be written is lost: there is nobody to tell.
     static func writeToStandardError(_ text: String) {
-        try? writeAll(text, to: STDERR_FILENO)
+        try? writeAll(Array(text.utf8), to: STDERR_FILENO)
     }
 
     /// Text on stdout, behind what was printed. Unlike `print` it says where that fails.
     static func write(_ text: String) throws(CommandFailure) {
         fflush(nil)
-        do throws(Errno) { try writeAll(text, to: STDOUT_FILENO) } catch {
-            throw CommandFailure(.failure, "cannot write to standard output: \(error)")
-        }
-    }
-
-    private static func writeAll(_ text: String, to descriptor: Int32) throws(Errno) {
-        var rest = Array(text.utf8)[...]
-        while !rest.isEmpty {
-            let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-            if count < 0 && errno == EINTR { continue }
-            guard count > 0 else { throw currentErrno() }
-            rest = rest.dropFirst(count)
+        do throws(StoreError) { try writeAll(Array(text.utf8), to: STDOUT_FILENO) } catch {
+            throw CommandFailure(.failure, "cannot write to standard output: \(error.errno)")
         }
     }
 
@@ -55,7 +45,7 @@ enum Console {
 
     /// Text that another process sent, which is not to drive the terminal: control characters as `?`.
     static func shown(_ text: String) -> String {
-        FilePath(text).shown
+        text.withoutControlCharacters
     }
 
     /// A label and a value, aligned.

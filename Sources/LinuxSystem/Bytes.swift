@@ -9,7 +9,7 @@ extension Array where Element == UInt8 {
         }
     }
 
-    /// The array's bytes, to be changed.
+    /// The array's bytes, mutable, with typed throws.
     @inlinable
     package mutating func withMutableBytes<Result, Failure: Error>(
         _ body: (UnsafeMutableRawBufferPointer) throws(Failure) -> Result
@@ -18,4 +18,16 @@ extension Array where Element == UInt8 {
             try body(UnsafeMutableRawBufferPointer(buffer))
         }
     }
+}
+
+/// Calls `body` with a buffer on the stack. The standard library's function lacks typed throws.
+@inlinable
+package func withUnsafeTemporaryBytes<Result, Failure: Error>(
+    _ count: Int, _ body: (UnsafeMutableRawBufferPointer) throws(Failure) -> Result
+) throws(Failure) -> Result {
+    let outcome = withUnsafeTemporaryAllocation(byteCount: count, alignment: 16) {
+        (buffer) -> Swift.Result<Result, Failure> in
+        do throws(Failure) { return .success(try body(buffer)) } catch { return .failure(error) }
+    }
+    return try outcome.get()
 }

@@ -4,13 +4,19 @@ package enum Hexadecimal {
 
     /// Two lower-case digits for each byte.
     package static func encode(_ bytes: some Collection<UInt8>) -> String {
-        var text: [UInt8] = []
-        text.reserveCapacity(bytes.count * 2)
-        for byte in bytes {
-            text.append(digits[Int(byte >> 4)])
-            text.append(digits[Int(byte & 15)])
-        }
-        return String(decoding: text, as: UTF8.self)
+        String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
+    }
+
+    /// The number's 16 lower-case digits.
+    package static func encode(_ number: UInt64) -> String {
+        withUnsafeBytes(of: number.bigEndian) { encode($0) }
+    }
+
+    /// The bytes that pairs of digits in either case spell, or nil.
+    package static func decode(_ text: some Collection<UInt8>) -> [UInt8]? {
+        let values = text.compactMap(value)
+        guard values.count == text.count, values.count % 2 == 0 else { return nil }
+        return stride(from: 0, to: values.count, by: 2).map { values[$0] << 4 | values[$0 + 1] }
     }
 
     /// The value of one digit in either case, or nil.
