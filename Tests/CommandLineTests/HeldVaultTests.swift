@@ -35,8 +35,8 @@ import Testing
         // Were it read, that would be what fails.
         let unread = ["--passfile", place.file("absent")]
         let expected =
-            "vaultfs: \(place.vault) is in use by process 4711 on elsewhere: end that there, as by 'vaultfs unmount'; where "
-            + "elsewhere has died, try again when the store has let go of its lock\n"
+            "vaultfs: \(place.vault) is in use by process 4711 on elsewhere: end it there, for example with 'vaultfs "
+            + "unmount'. If elsewhere has died, try again when the store has released its lock\n"
         for arguments in [
             ["rekey", "--yes", place.vault], ["verify", "--repair", "--yes", place.vault],
             ["export", place.vault, place.file("out")], ["import", place.directory.path, place.vault],

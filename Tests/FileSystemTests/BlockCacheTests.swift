@@ -54,12 +54,12 @@ import Testing
         insert(0, seen: changes.value)
         #expect(cache.contains(file: 1, chunk: 0))
         let before = changes.value
-        changes.beginChange()
-        insert(1, seen: before)
-        // Read while the writer is at work: what was read may be old although nothing has moved since.
-        insert(2, seen: changes.value)
-        let during = changes.value
-        changes.endChange()
+        let during = changes.during {
+            insert(1, seen: before)
+            // Data that was read while the writer is at work may be old, although the counter has not changed since.
+            insert(2, seen: changes.value)
+            return changes.value
+        }
         insert(3, seen: before)
         insert(4, seen: during)
         for chunk in 1...4 as ClosedRange<UInt64> { #expect(!cache.contains(file: 1, chunk: chunk), "\(chunk)") }

@@ -1,20 +1,19 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
+/// Access to objects whose mode denies it to their owner, which is this process's user.
 extension Descriptor {
-    /// chmod(2) of what an O_PATH descriptor has pinned, which fchmod(2) does not take: by the kernel's own link to it, which
-    /// is no path on disk.
+    /// chmod(2) of an object that an O_PATH descriptor has pinned. fchmod(2) does not take such a descriptor, so this
+    /// uses the kernel's own link to it, which is no path on disk.
     /// - Throws: `ELOOP` for a symbolic link, which has no mode.
     func changePinnedMode(to mode: mode_t) throws(StoreError) {
         guard try status().st_mode & S_IFMT != S_IFLNK else { throw .system(.tooManySymbolicLinkLevels) }
         try retrying { chmod("/proc/self/fd/\(fd)", mode) }
     }
 
-    /// Gives the owner, who asks, every permission on the directory that this O_PATH descriptor has pinned, where he has denied
-    /// himself any.
-    /// - Returns: the mode before; nil where it was not changed.
+    /// Gives the owner every permission on the directory that this O_PATH descriptor has pinned.
+    /// - Returns: the mode before. Nil if it was not changed.
     func openToOwner() throws(StoreError) -> mode_t? {
         let before = try status()
         guard before.denies(0o700) else { return nil }
@@ -22,13 +21,13 @@ extension Descriptor {
         return before.st_mode & 0o7777
     }
 
-    /// Opens what this O_PATH descriptor has pinned for reading; where the owner, who asks, has denied it to himself, he is
-    /// given it for a moment.
+    /// Opens the object that this O_PATH descriptor has pinned for reading. If its mode denies that to its owner,
+    /// changes the mode for a moment.
     func reopenedForReading() throws(StoreError) -> Descriptor {
         try reopened(flags: O_RDONLY | O_NONBLOCK, giving: 0o400)
     }
 
-    /// The same for writing too. While no one else works on it.
+    /// The same for reading and writing. Not while another process works on it.
     func reopenedForWriting() throws(StoreError) -> Descriptor {
         try reopened(flags: O_RDWR | O_NONBLOCK, giving: 0o600)
     }
@@ -40,14 +39,14 @@ extension Descriptor {
             let before = try status()
             guard before.st_uid == geteuid() else { throw .system(.permissionDenied) }
             try changePinnedMode(to: before.st_mode & 0o7777 | mode)
-            // Best effort: a mode that is not put back is the owner's alone.
+            // Best effort: a mode that stays changed gives access to the owner only.
             defer { try? changePinnedMode(to: before.st_mode & 0o7777) }
             return try reopened(flags: flags)
         }
     }
 
-    /// Calls `body` while the owner, who asks, may read what this descriptor has open: for an attribute getxattr(2) looks at
-    /// the mode again.
+    /// Calls `body` while the owner may read the object that this descriptor has open, because getxattr(2) checks the
+    /// mode again.
     func whileReadable<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         let before = try status()
         guard before.denies(0o400) else { return try body() }
@@ -59,7 +58,7 @@ extension Descriptor {
 }
 
 extension stat {
-    /// Whether the owner, who asks and is not root, has not given himself all of these.
+    /// True if this process's user is the owner, is not root, and lacks any of these permissions.
     func denies(_ mode: mode_t) -> Bool {
         st_mode & mode != mode && geteuid() != 0 && st_uid == geteuid()
     }

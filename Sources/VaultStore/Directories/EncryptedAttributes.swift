@@ -1,11 +1,10 @@
 internal import CLinux
-internal import FileSystem
 package import LinuxSystem
 internal import SystemPackage
 package import VaultFormat
 
 /// The `user.*` attributes of one file or directory, each stored on its own or in the object's pack. Only one thread
-/// at a time uses those of an object.
+/// at a time may use those of an object.
 ///
 /// A value on its own takes precedence over one of the same name in the pack. So a move in either direction is two
 /// calls, and a kill between them changes nothing.
@@ -29,8 +28,8 @@ package struct EncryptedAttributes {
     /// Returns a value by its full plaintext name, like getxattr(2). Throws `ENODATA`.
     package mutating func value(of name: [UInt8]) throws(StoreError) -> [UInt8] {
         do throws(StoreError) {
-            let sealed = try stored.value(of: try storedName(of: name))
-            return try decoding { () throws(FormatError) in try codec.open(value: sealed, name: name) }
+            let encrypted = try stored.value(of: try storedName(of: name))
+            return try StoreError.ofFormat { () throws(FormatError) in try codec.open(value: encrypted, name: name) }
         } catch .system(.noData) {
             guard let value = try pack()?[name] else { throw .system(.noData) }
             return value
@@ -63,7 +62,7 @@ package struct EncryptedAttributes {
     package mutating func set(_ name: [UInt8], _ value: [UInt8], flags: Int32) throws(StoreError) {
         var change = AttributeChange(
             name: name, value: value, storedName: try storedName(of: name),
-            sealed: try decoding { () throws(FormatError) in try codec.seal(value: value, name: name) })
+            encrypted: try StoreError.ofFormat { () throws(FormatError) in try codec.seal(value: value, name: name) })
         if try stored.contains(change.storedName) {
             if flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
             change.isAlone = true
@@ -72,7 +71,7 @@ package struct EncryptedAttributes {
         do throws(StoreError) { pack = try change.isAlone ? nil : self.pack() } catch .damaged(let reason) {
             // The damaged pack may hold this name. The pack stays as it is, and a new attribute is stored beside it.
             if flags & linux_XATTR_REPLACE != 0 { throw .damaged(reason) }
-            return try stored.set(change.storedName, change.sealed, flags: 0)
+            return try stored.set(change.storedName, change.encrypted, flags: 0)
         }
         let isPacked = pack?[name] != nil
         if isPacked, flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
@@ -111,7 +110,7 @@ package struct EncryptedAttributes {
         let name: [UInt8]
         let value: [UInt8]
         let storedName: [UInt8]
-        let sealed: [UInt8]
+        let encrypted: [UInt8]
         /// True if the attribute is stored on its own already.
         var isAlone = false
     }
@@ -119,7 +118,7 @@ package struct EncryptedAttributes {
     /// Stores an attribute where it already is. A new one is stored on its own. It goes into the pack instead if
     /// there is a pack, or if there are several attributes already.
     private mutating func place(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
-        if change.isAlone { return try stored.set(change.storedName, change.sealed, flags: linux_XATTR_REPLACE) }
+        if change.isAlone { return try stored.set(change.storedName, change.encrypted, flags: linux_XATTR_REPLACE) }
         let isAmongFew = pack == nil ? try ownNames().count < Self.aloneLimit : false
         if isAmongFew {
             if try Self.finds(room: { () throws(StoreError) in try placeAlone(change, pack) }) { return }
@@ -137,7 +136,7 @@ package struct EncryptedAttributes {
     }
 
     private mutating func placeAlone(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
-        try stored.set(change.storedName, change.sealed, flags: linux_XATTR_CREATE)
+        try stored.set(change.storedName, change.encrypted, flags: linux_XATTR_CREATE)
         guard var pack, pack[change.name] != nil else { return }
         // This makes the pack smaller. The value on its own counts, even if this fails.
         pack[change.name] = nil
@@ -169,10 +168,10 @@ package struct EncryptedAttributes {
     private func candidates(besides change: AttributeChange) throws(StoreError) -> [AttributeChange] {
         var found: [AttributeChange] = []
         for storedName in try ownNames() where storedName != change.storedName {
-            let sealed = try stored.value(of: storedName)
-            guard let name = codec.name(ofStored: storedName), let value = try? codec.open(value: sealed, name: name)
+            let encrypted = try stored.value(of: storedName)
+            guard let name = codec.name(ofStored: storedName), let value = try? codec.open(value: encrypted, name: name)
             else { continue }
-            found.append(AttributeChange(name: name, value: value, storedName: storedName, sealed: sealed))
+            found.append(AttributeChange(name: name, value: value, storedName: storedName, encrypted: encrypted))
         }
         return found.sorted { $0.name.count + $0.value.count < $1.name.count + $1.value.count }
     }
@@ -195,23 +194,23 @@ package struct EncryptedAttributes {
     /// Returns the pack, or nil if there is none. Throws `.damaged`.
     private mutating func pack() throws(StoreError) -> AttributePack? {
         guard mayHavePack else { return nil }
-        let sealed: [UInt8]
-        do throws(StoreError) { sealed = try stored.value(of: AttributeCodec.packName) } catch .system(.noData) {
+        let encrypted: [UInt8]
+        do throws(StoreError) { encrypted = try stored.value(of: AttributeCodec.packName) } catch .system(.noData) {
             mayHavePack = false
             return nil
         }
-        return try decoding { () throws(FormatError) in try codec.open(pack: sealed) }
+        return try StoreError.ofFormat { () throws(FormatError) in try codec.open(pack: encrypted) }
     }
 
     /// Replaces the pack in one call. Also throws `ENOSPC` if the pack would be larger than a stored attribute can
     /// be.
     private mutating func write(_ pack: AttributePack) throws(StoreError) {
         if pack.isEmpty { return try stored.remove(AttributeCodec.packName) }
-        guard let sealed = try decoding({ () throws(FormatError) in try codec.seal(pack: pack) }) else {
+        guard let encrypted = try StoreError.ofFormat({ () throws(FormatError) in try codec.seal(pack: pack) }) else {
             throw .system(.noSpace)
         }
         mayHavePack = true
-        try stored.set(AttributeCodec.packName, sealed, flags: 0)
+        try stored.set(AttributeCodec.packName, encrypted, flags: 0)
     }
 
     /// The stored names of the attributes on their own.
@@ -221,9 +220,5 @@ package struct EncryptedAttributes {
 
     private func storedName(of name: [UInt8]) throws(StoreError) -> [UInt8] {
         do throws(FormatError) { return try codec.storedName(of: name) } catch { throw .system(.outOfRange) }
-    }
-
-    private func decoding<Result>(_ body: () throws(FormatError) -> Result) throws(StoreError) -> Result {
-        do throws(FormatError) { return try body() } catch { throw StoreError(error) }
     }
 }

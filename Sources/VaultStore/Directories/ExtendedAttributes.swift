@@ -1,14 +1,10 @@
 internal import CLinux
-internal import FileSystem
-internal import Glibc
 package import LinuxSystem
-internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
 
-/// The extended attributes of one pinned inode, by the kernel's own link to its descriptor: the *xattr calls take no
-/// O_PATH descriptor. Any thread.
+/// The extended attributes of one pinned inode, by the kernel's own link to its descriptor, because the *xattr calls
+/// take no O_PATH descriptor. Any thread.
 package struct ExtendedAttributes {
     private static let largestValue = 64 << 10  // XATTR_SIZE_MAX and XATTR_LIST_MAX, limits.h
     private let descriptor: Descriptor
@@ -44,15 +40,14 @@ package struct ExtendedAttributes {
             .split(separator: 0).map { Array($0) }
     }
 
-    /// What a call that takes a buffer and its size gives, in an array no larger: nearly always there is nothing, or little.
+    /// Calls `call`, which takes a buffer and its size, first for the size of the result, which is nearly always small.
     private static func read(_ call: (UnsafeMutableRawPointer?, Int) -> Int) throws(StoreError) -> [UInt8] {
         let size = try retrying { call(nil, 0) }
         if size == 0 { return [] }
         do throws(StoreError) {
             return try fill(size, call)
-        } catch {
-            // It has grown meanwhile.
-            guard error == .system(.outOfRange) else { throw error }
+        } catch .system(.outOfRange) {
+            // The result grew between the two calls.
             return try fill(largestValue, call)
         }
     }

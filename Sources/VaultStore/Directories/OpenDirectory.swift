@@ -1,26 +1,23 @@
-internal import CLinux
-internal import FileSystem
 package import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 package import VaultFormat
 
-/// One directory of the vault: its descriptor and the keys its names are encrypted with. Any thread; the kernel lets
-/// only one request at a time change a directory, so what is done here in steps is not interleaved.
+/// One directory of the vault: its descriptor and the keys of its names. Any thread. The kernel lets only one request
+/// at a time change a directory, so operations of several steps are not interleaved.
 package final class OpenDirectory: Sendable {
     static let recordEntry = Array("vaultfs.dir".utf8)
 
-    /// O_PATH: needs no read permission, and holds the directory whatever becomes of its name.
+    /// O_PATH: needs no read permission, and stays valid when the directory is renamed or removed.
     package let descriptor: Descriptor
     package let keys: DirectoryKeys
-    /// Of its record, when it was opened.
+    /// The epoch of the record when the directory was opened.
     let epoch: UInt8
-    /// Shared with all that have the directory open.
+    /// Shared by all openings of the directory.
     let sharedClass: DirectoryClass
     package let store: Store
-    /// CLOCK_MONOTONIC in milliseconds.
+    /// Milliseconds of CLOCK_MONOTONIC.
     package let openedAt = monotonicMilliseconds()
     let wasSwept = Atomic<Bool>(false)
 
@@ -37,20 +34,14 @@ package final class OpenDirectory: Sendable {
     /// Authenticates the directory's record and derives its keys.
     /// - Parameters:
     ///   - descriptor: of a directory, O_PATH.
-    ///   - sharedClass: the class as others that have this directory open see it; brought up to date.
-    /// - Throws: `.damaged` where `vaultfs.dir` is missing or does not authenticate.
+    ///   - sharedClass: the object of other openings of this directory. It is updated.
+    /// - Throws: `.damaged` if `vaultfs.dir` is missing or does not authenticate.
     package static func open(
         _ descriptor: Descriptor, isRoot: Bool, in store: Store, class sharedClass: DirectoryClass = DirectoryClass()
     ) throws(StoreError) -> OpenDirectory {
         var epoch: UInt8 = 0
         let keys = try sharedClass.update { () throws(StoreError) -> (ProtectionClass, DirectoryKeys) in
-            let record: DirectoryRecord
-            let bytes = try readRecord(of: descriptor).bytes
-            do throws(FormatError) {
-                record = try DirectoryRecord.parse(bytes, epochs: store.keyRing.epochs)
-            } catch {
-                throw StoreError(error)
-            }
+            let record = try store.keyRing.parseRecord(try readRecord(of: descriptor).bytes)
             guard record.isRoot == isRoot else {
                 throw .damaged("vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
             }
@@ -60,23 +51,34 @@ package final class OpenDirectory: Sendable {
         return OpenDirectory(descriptor: descriptor, keys: keys, epoch: epoch, sharedClass: sharedClass, store: store)
     }
 
-    /// The directory's record, authenticated.
-    /// - Throws: `.damaged`; `.locked` where its class's key is forgotten.
-    static func record(of directory: Descriptor, _ keyRing: KeyRing) throws(StoreError) -> DirectoryRecord {
-        let bytes = try readRecord(of: directory).bytes
-        let record: DirectoryRecord
-        do throws(FormatError) { record = try DirectoryRecord.parse(bytes, epochs: keyRing.epochs) } catch {
-            throw StoreError(error)
+    /// Derives the keys that `keys.forget` has wiped again, from the record on disk. Does nothing if they are present.
+    /// - Throws: `.locked` while the class key is forgotten; `.damaged`.
+    package func restoreKeys() throws(StoreError) {
+        // Other openings of the directory may share the keys.
+        try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
+            guard keys.isForgotten else { return (protectionClass, ()) }
+            let record = try store.keyRing.parseRecord(try Self.readRecord(of: descriptor).bytes)
+            let cipher = try store.keyRing.classCipher(record.protectionClass, epoch: record.epoch)
+            try StoreError.ofFormat { () throws(FormatError) in
+                try record.restore(keys, classCipher: cipher, vault: store.keyRing.vault)
+            }
+            return (record.protectionClass, ())
         }
+    }
+
+    /// Returns the directory's record, authenticated.
+    /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten.
+    static func record(of directory: Descriptor, _ keyRing: KeyRing) throws(StoreError) -> DirectoryRecord {
+        let record = try keyRing.parseRecord(try readRecord(of: directory).bytes)
         _ = try record.openKeys(keyRing)
         return record
     }
 
-    /// The record's 64 bytes, and what stat(2) gives of it.
+    /// Returns the record's 64 bytes and its stat(2).
     static func readRecord(of directory: Descriptor) throws(StoreError) -> (bytes: [UInt8], status: stat) {
         let file: Descriptor
-        do {
-            // O_NONBLOCK: somebody may have put a fifo there.
+        do throws(StoreError) {
+            // O_NONBLOCK, because opening a FIFO would wait.
             file = try Descriptor(at: directory.fd, recordEntry, flags: O_RDONLY | O_NONBLOCK)
         } catch .system(.noSuchFileOrDirectory) {
             throw .damaged("vaultfs.dir: missing")
@@ -87,17 +89,14 @@ package final class OpenDirectory: Sendable {
         guard status.st_mode & S_IFMT == S_IFREG, status.st_size == off_t(DirectoryRecord.size) else {
             throw .damaged("vaultfs.dir: not a regular file of \(DirectoryRecord.size) bytes")
         }
-        var bytes = [UInt8](repeating: 0, count: DirectoryRecord.size)
-        let count = try bytes.withMutableBytes { (buffer) throws(StoreError) -> Int in
-            try file.read(at: 0, into: buffer)
-        }
-        guard count == bytes.count else { throw .damaged("vaultfs.dir: cut short") }
+        let bytes = try file.read(at: 0, count: DirectoryRecord.size)
+        guard bytes.count == DirectoryRecord.size else { throw .damaged("vaultfs.dir: cut short") }
         return (bytes, status)
     }
 
-    /// The same directory, opened for reading: for a listing, with a place of its own.
+    /// Opens the same directory for a listing, with a position of its own.
     package func reopenedForListing() throws(StoreError) -> OpenDirectory {
-        let readable = try Descriptor(at: descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+        let readable = try descriptor.openedForReading()
         store.accessTimes.prepare(directory: readable)
         return OpenDirectory(descriptor: readable, keys: keys, epoch: epoch, sharedClass: sharedClass, store: store)
     }
@@ -114,10 +113,10 @@ package final class OpenDirectory: Sendable {
         try descriptor.status(of: entry)
     }
 
-    /// What a long name's sidecar holds; nil where there is none to be read.
+    /// The content of a long name's sidecar. Nil if it cannot be read.
     package func sidecarBlob(of entry: [UInt8]) -> [UInt8]? { descriptor.sidecarBlob(of: entry) }
 
-    /// The plaintext target of a symbolic link in the directory `directory`.
+    /// The plaintext target of a symbolic link in `directory`.
     package static func linkTarget(
         at directory: Descriptor, _ entry: [UInt8], in store: Store
     ) throws(StoreError) -> [UInt8] {
@@ -125,26 +124,41 @@ package final class OpenDirectory: Sendable {
     }
 }
 
-extension Descriptor {
-    /// What a long name's sidecar holds; nil where there is none to be read.
-    func sidecarBlob(of entry: [UInt8]) -> [UInt8]? {
-        do throws(StoreError) { return try readSidecar(of: entry) } catch { return nil }
-    }
+extension OpenDirectory {
+    /// The class whose key wraps the directory secret. New entries get this class.
+    package var protectionClass: ProtectionClass { sharedClass.value }
 
-    /// What a long name's sidecar holds; nil where there is none.
-    func readSidecar(of entry: [UInt8]) throws(StoreError) -> [UInt8]? {
-        let file: Descriptor
+    /// Wraps the directory secret under another class's key. A new record replaces the old one, durably. Names, the
+    /// root's flag, the record's owner and mode, and the directory's times stay. Writes nothing if the directory has
+    /// that class.
+    /// - Throws: `EROFS`; `.damaged` if the record does not authenticate. Also throws if the new record is in place but
+    ///   cannot be made durable, or the times cannot be restored. Then the directory has the new class.
+    package func changeClass(to newClass: ProtectionClass) throws(StoreError) {
+        try store.admitChange()
+        // Read again, because the secret is not kept in memory.
+        let (bytes, status) = try Self.readRecord(of: descriptor)
+        let record = try store.keyRing.parseRecord(bytes)
+        if record.protectionClass == newClass { return }
+        let oldCipher = try store.keyRing.classCipher(record.protectionClass, epoch: record.epoch)
+        let newCipher = try store.keyRing.classCipher(newClass, epoch: record.epoch)
+        let rewrapped = try StoreError.ofFormat { () throws(FormatError) in
+            try record.rewrapped(as: newClass, from: oldCipher, to: newCipher)
+        }
+        // Before any change, because a directory that denies reading to its owner cannot be synced.
+        let directory = try descriptor.openedForReading()
+        let before = try directory.status()
+        let temporary = try temporaryEntry()
         do throws(StoreError) {
-            file = try Descriptor(at: fd, EntryName.sidecar(of: entry), flags: O_RDONLY | O_NONBLOCK)
-        } catch .system(.noSuchFileOrDirectory) {
-            return nil
+            try descriptor.makeFile(temporary, of: rewrapped, like: status)
+            try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
+                try rename(temporary, in: descriptor.fd, as: Self.recordEntry, flags: 0)
+                return (newClass, ())
+            }
+        } catch {
+            descriptor.removeQuietly(temporary)
+            throw error
         }
-        // The longest name gives 272 bytes; whatever is longer does not authenticate.
-        var bytes = [UInt8](repeating: 0, count: 512)
-        let count = try bytes.withMutableBytes { (buffer) throws(StoreError) -> Int in
-            try file.read(at: 0, into: buffer)
-        }
-        bytes.removeLast(bytes.count - count)
-        return bytes
+        try retrying { futimens(directory.fd, [before.st_atim, before.st_mtim]) }
+        try directory.synchronize(dataOnly: false)
     }
 }

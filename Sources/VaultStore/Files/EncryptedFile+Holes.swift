@@ -4,7 +4,6 @@ internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {
@@ -16,11 +15,11 @@ extension EncryptedFile {
         }
     }
 
-    /// fallocate(2) with ZERO_RANGE: reads as zeros and has its space; the file may grow.
+    /// fallocate(2) with ZERO_RANGE: the range reads as zeros and has its space. The file may grow.
     package func zeroRange(_ range: Range<UInt64>, keepsSize: Bool, workspace: Workspace) throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
-            // First what may fail for want of space; punching gives the space back, so once more after it.
+            // First, because it may fail for lack of space. Punching frees the space, so reserve it again.
             try reserve(&state, writer, range, keepsSize: true, workspace)
             try punch(&state, writer, range.clamped(to: 0..<length), workspace)
             try reserve(&state, writer, range, keepsSize: keepsSize, workspace)
@@ -48,14 +47,15 @@ extension EncryptedFile {
         if !keepsSize && range.upperBound > length { try extend(&state, writer, to: range.upperBound, workspace) }
     }
 
-    /// Zeros of the parts of chunks at both ends, holes for the chunks between. The caller holds the write lock.
+    /// Writes zeros to the parts of chunks at both ends and makes holes of the chunks between. The caller holds the write
+    /// lock.
     private func punch(
         _ state: inout WriteState, _ writer: Descriptor, _ range: Range<UInt64>, _ workspace: Workspace
     ) throws(StoreError) {
         guard !range.isEmpty else { return }
         let chunkSize = UInt64(layout.chunkSize)
         let firstWhole = (range.lowerBound + chunkSize - 1) / chunkSize
-        // A hole to the very end takes the shorter last record too.
+        // A hole up to the end includes the shorter last record.
         let endWhole = range.upperBound == length ? layout.chunkCount(ofLength: length) : range.upperBound / chunkSize
         guard firstWhole < endWhole else { return try writeZeros(&state, writer, range, workspace) }
         if range.lowerBound < firstWhole * chunkSize {
@@ -64,19 +64,18 @@ extension EncryptedFile {
         if endWhole * chunkSize < range.upperBound {
             try writeZeros(&state, writer, (endWhole * chunkSize)..<range.upperBound, workspace)
         }
-        try beSparse(&state, writer)
+        try markSparse(&state, writer)
         let start = layout.recordOffset(ofChunk: firstWhole)
         let end = min(layout.recordOffset(ofChunk: endWhole), layout.backingSize(ofPlaintextLength: length))
-        changes.beginChange()
-        defer { changes.endChange() }
-        try retrying {
-            linux_fallocate(
-                writer.fd, linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(end - start))
+        try changes.during { () throws(StoreError) in
+            try retrying {
+                linux_fallocate(
+                    writer.fd, linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(end - start))
+            }
+            for (address, _) in store.journal.retainedSlots(of: fileID)
+            where firstWhole..<endWhole ~= address.chunk { store.journal.forget(address) }
+            store.cache.removeAll(file: token, from: firstWhole)
         }
-        for (address, _) in store.journal.retainedSlots(of: fileID) where address.chunk >= firstWhole {
-            if address.chunk < endWhole { store.journal.forget(address) }
-        }
-        store.cache.removeAll(file: token, from: firstWhole)
     }
 
     /// Finds data or a hole, like lseek(2) with SEEK_DATA or SEEK_HOLE. Returns nil for ENXIO. Holes are reported in
@@ -109,11 +108,11 @@ extension EncryptedFile {
         let count = layout.chunkCount(ofLength: length)
         let missing = try firstMissingChunk(length)
         while chunk < count {
-            // What is not there is no hole: to read it is an error, or the journal has it.
+            // A missing record is not a hole. The journal has it, or reading it is an error.
             if chunk >= missing { return toHole ? length : max(plaintextOffset, chunk * chunkSize) }
             let start = layout.recordOffset(ofChunk: chunk)
             let end = min(start + UInt64(layout.recordSize), layout.backingSize(ofPlaintextLength: length))
-            // The next data at or after this record; a record with none is a hole.
+            // The next data at or after this record. A record without data is a hole.
             let data = try offset(start, linux_SEEK_DATA) ?? .max
             if data >= end {
                 if toHole { return max(plaintextOffset, chunk * chunkSize) }
@@ -126,7 +125,7 @@ extension EncryptedFile {
                 continue
             }
             if !toHole { return max(plaintextOffset, chunk * chunkSize) }
-            // Data goes on up to the next hole of the backing file: no record before it is a hole.
+            // No record before the next hole of the backing file is a hole.
             guard let hole = try offset(max(start, data), linux_SEEK_HOLE), hole >= end else {
                 chunk += 1
                 continue
@@ -136,7 +135,7 @@ extension EncryptedFile {
         return toHole ? length : nil
     }
 
-    /// The first chunk of which the backing file, which may be shorter than the length says, does not hold everything.
+    /// The first chunk that is not completely in the backing file, which may be too short for the length.
     private func firstMissingChunk(_ length: UInt64) throws(StoreError) -> UInt64 {
         let stored = UInt64(clamping: try reader.status().st_size)
         if stored >= layout.backingSize(ofPlaintextLength: length) { return .max }
@@ -144,7 +143,7 @@ extension EncryptedFile {
             / UInt64(layout.recordSize)
     }
 
-    /// lseek(2) of the backing file; nil where it is ENXIO.
+    /// lseek(2) of the backing file. Nil for ENXIO.
     func offset(_ from: UInt64, _ whence: Int32) throws(StoreError) -> UInt64? {
         let found = lseek(reader.fd, off_t(from), whence)
         if found >= 0 { return UInt64(found) }

@@ -1,4 +1,3 @@
-internal import CLinux
 internal import FileSystem
 internal import Glibc
 package import LinuxSystem
@@ -8,11 +7,11 @@ internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {
-    /// A gap of this many bytes past the end becomes a hole; a smaller one is written as encrypted zeros.
+    /// A gap of at least this many bytes past the end becomes a hole. A smaller one is written as encrypted zeros.
     private static let smallestHole: UInt64 = 1 << 20
-    /// What leaves room for the records' overhead in a 64-bit file size.
+    /// Leaves room for the records' overhead in a 64-bit file size.
     static let largestLength = UInt64(Int64.max) / 2
-    /// The unit in which the kernel copies what is written.
+    /// The unit in which the kernel copies written data.
     static let pageSize: UInt64 = 4096
     private static let zeros = [UInt8](repeating: 0, count: 128 << 10)
 
@@ -21,20 +20,18 @@ extension EncryptedFile {
         guard newLength <= Self.largestLength else { throw .system(.fileTooLarge) }
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
-            if newLength == 0 {
-                try removeContent(&state, writer)
-            } else if newLength > length {
+            if newLength > length {
                 try extend(&state, writer, to: newLength, workspace)
-            } else if newLength < length {
+            } else if newLength < length || newLength == 0 {
                 try shrink(&state, writer, to: newLength, workspace)
             } else {
-                // POSIX: the times move even so.
+                // POSIX: the times change even then.
                 try writer.truncate(to: layout.backingSize(ofPlaintextLength: length))
             }
         }
     }
 
-    /// Cuts the file to nothing, with its length and chunks as they may be.
+    /// Truncates the file to nothing, whatever its length and chunks are.
     func removeContent() throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
@@ -42,27 +39,25 @@ extension EncryptedFile {
         }
     }
 
-    /// The header says "unsealed" before the chunks go, so that a daemon killed in between leaves an empty file and
-    /// never one without a header, and a full disk cannot take the header away.
+    /// Unseals the header before the chunks are removed. A daemon killed in between leaves an empty file and never one
+    /// without a header, and a full disk cannot destroy the header.
     private func removeContent(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
-        let wasSparse = state.header.isSparse
         try unseal(&state, writer)
-        changes.beginChange()
-        defer { changes.endChange() }
-        try writer.truncate(to: UInt64(ChunkLayout.headerSize))
-        for (address, _) in store.journal.retainedSlots(of: fileID) { store.journal.forget(address) }
-        setLength(&state, 0)
-        state.lastRecordIsUnproven = false
-        store.cache.removeAll(file: token)
-        if wasSparse {
-            // With no chunks left there are no holes: zeroed chunks are errors again.
-            state.header.isSparse = false
-            try writeHeader(&state, writer)
-            isSparse.store(false, ordering: .releasing)
+        try changes.during { () throws(StoreError) in
+            try writer.truncate(to: UInt64(ChunkLayout.headerSize))
+            for (address, _) in store.journal.retainedSlots(of: fileID) { store.journal.forget(address) }
+            setLength(&state, 0)
+            state.lastRecordIsUnproven = false
+            store.cache.removeAll(file: token)
+            if state.header.isSparse {
+                // Without chunks there are no holes. From now on a zeroed chunk is an error again.
+                try writeHeader(&state, writer) { $0.isSparse = false }
+                isSparse.store(false, ordering: .releasing)
+            }
         }
     }
 
-    /// Grows the file with zeros. The caller holds the write lock.
+    /// Extends the file with zeros. The caller holds the write lock.
     func extend(
         _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ workspace: Workspace
     ) throws(StoreError) {
@@ -70,19 +65,19 @@ extension EncryptedFile {
         guard newLength - oldLength >= Self.smallestHole else {
             return try writeZeros(&state, writer, oldLength..<newLength, workspace)
         }
-        try beSparse(&state, writer)
+        try markSparse(&state, writer)
         try unseal(&state, writer)
         let chunkSize = UInt64(layout.chunkSize)
         let chunkEnd = (oldLength + chunkSize - 1) / chunkSize * chunkSize
-        // The last record has to become a whole one, with its zeros encrypted, before records can follow it.
+        // The last record must become a whole one, with its zeros encrypted, before records can follow it.
         try writeZeros(&state, writer, oldLength..<chunkEnd, workspace)
         do throws(StoreError) {
-            changes.beginChange()
-            defer { changes.endChange() }
-            // A torn fragment behind the last record must not become part of the hole.
-            try writer.truncate(to: layout.backingSize(ofPlaintextLength: length))
-            try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
-            setLength(&state, newLength)
+            try changes.during { () throws(StoreError) in
+                // A torn fragment behind the last record must not become part of the hole.
+                try writer.truncate(to: layout.backingSize(ofPlaintextLength: length))
+                try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
+                setLength(&state, newLength)
+            }
         } catch {
             if length > oldLength { try? shrink(&state, writer, to: oldLength, workspace) }
             throw error
@@ -97,36 +92,34 @@ extension EncryptedFile {
         var position = range.lowerBound
         while position < range.upperBound {
             let count = Int(min(UInt64(Self.zeros.count), range.upperBound - position))
-            do {
+            do throws(StoreError) {
                 position += UInt64(
                     try Self.zeros.withBytes { (zeros) throws(StoreError) -> Int in
-                        try writeChunks(
-                            &state, writer, UnsafeRawBufferPointer(rebasing: zeros[..<count]), at: position, workspace)
+                        try writeChunks(&state, writer, zeros.slice(..<count), at: position, workspace)
                     })
             } catch {
-                // All or nothing: a file that could not be grown keeps its length.
+                // All or nothing: a file that could not be extended keeps its length.
                 if length > oldLength { try? shrink(&state, writer, to: oldLength, workspace) }
                 throw error
             }
         }
     }
 
-    /// Cuts the file to a length that is not zero.
+    /// Cuts the file to a shorter length.
     func shrink(
         _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ workspace: Workspace
     ) throws(StoreError) {
         if newLength == 0 { return try removeContent(&state, writer) }
-        let chunkSize = UInt64(layout.chunkSize)
-        let last = newLength / chunkSize
-        let n = Int(newLength % chunkSize)
+        let last = newLength / UInt64(layout.chunkSize)
+        let n = Int(newLength % UInt64(layout.chunkSize))
         var shortened: UnsafeRawBufferPointer?
         if n > 0, try !isHole(last, state.header.isSparse, workspace) {
-            let piece = UnsafeMutableRawBufferPointer(rebasing: workspace.assembly[..<n])
+            let piece = workspace.assembly.slice(..<n)
             try readChunk(last, into: piece, workspace)
             shortened = UnsafeRawBufferPointer(piece)
         }
         if state.header.isSealed {
-            // Else a power cut could leave the sealed header over the shorter file: damage, to a reader.
+            // Else a power cut could leave the sealed header with the shorter file, which readers take for damage.
             try unseal(&state, writer)
             try writer.synchronize(dataOnly: true)
         }
@@ -141,50 +134,52 @@ extension EncryptedFile {
         var slots: UInt64 = 0
         var record: UnsafeRawBufferPointer?
         if let shortened {
-            let sealed = try seal(shortened, first: last, chunks: 1, workspace)
+            let encrypted = try encrypt(shortened, first: last, chunks: 1, workspace)
             slots = try store.journal.write(
-                fileID: fileID, firstChunk: last, records: sealed, recordSize: sealed.count, count: 1)
-            record = sealed
+                fileID: fileID, firstChunk: last, records: encrypted, recordSize: encrypted.count, count: 1)
+            record = encrypted
         }
-        changes.beginChange()
-        defer { changes.endChange() }
-        do {
-            if let record { try writer.write(record, at: layout.recordOffset(ofChunk: last)) }
-            try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
-        } catch {
-            if let record {
-                store.journal.keep(
-                    slots, fileID: fileID, firstChunk: last, recordSize: record.count, totalSize: record.count)
-                setLength(&state, newLength)
-                store.cache.removeAll(file: token, from: last)
+        try changes.during { () throws(StoreError) in
+            do throws(StoreError) {
+                if let record { try writer.write(record, at: layout.recordOffset(ofChunk: last)) }
+                try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
+            } catch {
+                if let record {
+                    store.journal.keep(
+                        slots, fileID: fileID, firstChunk: last, recordSize: record.count, totalSize: record.count)
+                    setLength(&state, newLength)
+                    store.cache.removeAll(file: token, from: last)
+                }
+                throw error
             }
-            throw error
+            store.journal.release(slots)
+            for (address, _) in store.journal.retainedSlots(of: fileID) where address.chunk >= last {
+                // Records that were cut off, or have just been put in place.
+                store.journal.forget(address)
+            }
+            noteCut(&state, to: newLength, last)
         }
-        store.journal.release(slots)
-        for (address, _) in store.journal.retainedSlots(of: fileID) where address.chunk >= last {
-            // Records that are gone, or have just been put in place.
-            store.journal.forget(address)
-        }
+    }
+
+    private func noteCut(_ state: inout WriteState, to newLength: UInt64, _ last: UInt64) {
         setLength(&state, newLength)
         state.lastRecordIsUnproven = false
         store.cache.removeAll(file: token, from: last)
     }
 
-    /// True where the chunk's record is all zero in a sparse file: then it can be cut as it is.
+    /// True if the file is sparse and the chunk's record is all zero. Such a record can be cut without a new one.
     func isHole(_ chunk: UInt64, _ isSparse: Bool, _ workspace: Workspace) throws(StoreError) -> Bool {
         guard isSparse else { return false }
         let n = layout.plaintextSize(ofChunk: chunk, length: length)
-        let record = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<(n + ChunkLayout.recordOverhead)])
-        let had = try reader.read(at: layout.recordOffset(ofChunk: chunk), into: record)
-        return had == record.count && record.allSatisfy { $0 == 0 }
+        return try readRecord(chunk, size: n, workspace)?.allSatisfy { $0 == 0 } ?? false
     }
 
-    /// Ends a file before a record that a killed daemon was appending: else nothing could be appended to it again.
+    /// Cuts off a last record that a killed daemon was appending. Else nothing could be appended to the file again.
     ///
-    /// SIGKILL stops a write between pages, so the file ends at one, its header is unsealed, and its last record does
-    /// not verify and is not in the journal: no byte of that record was acknowledged. (Somebody who makes a file look so
-    /// has cut it at a chunk boundary, which an unsealed file cannot show in any case.) Any other last record that does
-    /// not verify stays an error. Returns true where the file has been cut.
+    /// SIGKILL stops a write between pages. So the file ends at a page, its header is unsealed, and its last record does
+    /// not verify and is not in the journal. No byte of that record was acknowledged. (A person who makes a file look
+    /// so has cut it at a chunk boundary, which an unsealed file cannot show in any case.) Any other last record that
+    /// does not verify stays an error. Returns true if the file was cut.
     package func cutTornAppend() throws(StoreError) -> Bool {
         try writing.withLock { (state) throws(StoreError) -> Bool in
             guard state.lastRecordIsUnproven, !state.header.isSealed, length > 0 else { return false }
@@ -195,17 +190,15 @@ extension EncryptedFile {
                 return false
             }
             guard UInt64(clamping: try writer.status().st_size) % Self.pageSize == 0 else { return false }
-            changes.beginChange()
-            defer { changes.endChange() }
-            try writer.truncate(to: layout.recordOffset(ofChunk: last))
-            setLength(&state, layout.plaintextOffset(ofChunk: last))
-            state.lastRecordIsUnproven = false
-            store.cache.removeAll(file: token, from: last)
+            try changes.during { () throws(StoreError) in
+                try writer.truncate(to: layout.recordOffset(ofChunk: last))
+                noteCut(&state, to: layout.plaintextOffset(ofChunk: last), last)
+            }
             return true
         }
     }
 
-    /// Cuts a file that is longer than its sealed header says back to what is vouched for.
+    /// Cuts a file that is longer than its sealed header says back to the sealed length.
     func cutBack(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
         let workspace = try Workspace(layout: layout)
         let sealedLength = state.header.length
@@ -213,8 +206,8 @@ extension EncryptedFile {
         let n = Int(sealedLength % UInt64(layout.chunkSize))
         var shortened: UnsafeRawBufferPointer?
         if n > 0, try !isHole(last, state.header.isSparse, workspace), try !endsAsSealed(last, n, workspace) {
-            let piece = UnsafeMutableRawBufferPointer(rebasing: workspace.assembly[..<n])
-            // Where it does not verify there is nothing to keep; reading it stays an error.
+            let piece = workspace.assembly.slice(..<n)
+            // A record that does not verify is not replaced. Reading it stays an error.
             do throws(StoreError) {
                 try readChunk(last, into: piece, workspace)
                 shortened = UnsafeRawBufferPointer(piece)
@@ -224,16 +217,9 @@ extension EncryptedFile {
         currentAuthenticLength.store(.max, ordering: .releasing)
     }
 
-    /// True where the record is on disk as the last one of the sealed length.
+    /// True if the record on disk is the last one of the sealed length.
     private func endsAsSealed(_ chunk: UInt64, _ n: Int, _ workspace: Workspace) throws(StoreError) -> Bool {
-        let record = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<(n + ChunkLayout.recordOverhead)])
-        guard try reader.read(at: layout.recordOffset(ofChunk: chunk), into: record) == record.count else {
-            return false
-        }
-        do {
-            return try workspace.cipher.open(
-                UnsafeRawBufferPointer(record), firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys.chunk,
-                into: UnsafeMutableRawBufferPointer(rebasing: workspace.edge[..<n])) == 1
-        } catch { throw StoreError(error) }
+        guard let record = try readRecord(chunk, size: n, workspace) else { return false }
+        return try decrypt(record, first: chunk, into: workspace.edge.slice(..<n), workspace.cipher) == 1
     }
 }

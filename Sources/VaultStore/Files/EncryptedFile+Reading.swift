@@ -1,20 +1,17 @@
-internal import CLinux
 internal import FileSystem
-internal import Glibc
 package import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {
-    /// Requests of more chunks than this stream by the block cache: they would only push out what random reads use.
+    /// Requests of more chunks than this bypass the block cache, where they would only replace what random reads use.
     private static let largestCachedRun = 16
-    /// How often a record that does not verify is read again while writers are at work, before they are held off.
-    private static let patience = 3
+    /// Number of times that a record is read again while writers are at work, before writers are locked out.
+    private static let maximumRetries = 3
 
-    /// Reads plaintext; returns the bytes read, fewer than asked for only at the end of the file.
-    /// - Throws: `.damaged` where a chunk of the range does not verify.
+    /// Reads plaintext. Returns the number of bytes read, which is less than asked for only at the end of the file.
+    /// - Throws: `.damaged` if a chunk of the range does not verify.
     package func read(
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
     ) throws(StoreError) -> Int {
@@ -23,26 +20,26 @@ extension EncryptedFile {
             : try readKnown(at: plaintextOffset, into: buffer, workspace: workspace)
     }
 
-    /// Reads by the length that is known.
+    /// Reads by the known length.
     func readKnown(
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
     ) throws(StoreError) -> Int {
         let length = self.length
-        let vouched = currentAuthenticLength.load(ordering: .acquiring)
+        let authentic = authenticLength
         guard plaintextOffset < length, buffer.count > 0 else { return 0 }
-        if plaintextOffset >= vouched {
-            throw damaged("length: sealed at \(vouched) bytes, read at \(plaintextOffset)")
+        if plaintextOffset >= authentic {
+            throw damaged("length: sealed at \(authentic) bytes, read at \(plaintextOffset)")
         }
-        let count = Int(min(UInt64(buffer.count), min(length, vouched) - plaintextOffset))
-        let wanted = UnsafeMutableRawBufferPointer(rebasing: buffer[..<count])
+        let count = Int(min(UInt64(buffer.count), min(length, authentic) - plaintextOffset))
+        let wanted = buffer.slice(..<count)
         let chunkSize = UInt64(layout.chunkSize)
         let chunks = Int((plaintextOffset + UInt64(count) - 1) / chunkSize - plaintextOffset / chunkSize) + 1
-        // What another machine writes is read anew each time.
+        // Data that another machine writes is read again each time.
         let isCached = chunks <= Self.largestCachedRun && !store.followsWriter
         var done = 0
         while done < count {
             let offset = plaintextOffset + UInt64(done)
-            let rest = UnsafeMutableRawBufferPointer(rebasing: wanted[done...])
+            let rest = wanted.slice(done...)
             if isCached, let hit = readFromCache(at: offset, into: rest) {
                 done += hit
             } else {
@@ -55,7 +52,7 @@ extension EncryptedFile {
         return count
     }
 
-    /// What the block cache has of the chunk at this offset, as far as it is wanted.
+    /// Copies the wanted part of the chunk at this offset from the block cache. Nil if it is not there.
     private func readFromCache(at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer) -> Int? {
         let chunkSize = layout.chunkSize
         let start = Int(plaintextOffset % UInt64(chunkSize))
@@ -69,8 +66,8 @@ extension EncryptedFile {
         return count
     }
 
-    /// Reads a run of adjacent chunks that are not cached with one pread(2), at most one batch; returns how many of
-    /// the wanted bytes it has filled.
+    /// Reads a run of adjacent chunks that are not cached with one pread(2), at most one batch. Returns the number of
+    /// bytes read.
     private func readRun(
         at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, isCached: Bool, workspace: Workspace
     ) throws(StoreError) -> Int {
@@ -83,28 +80,29 @@ extension EncryptedFile {
         { run += 1 }
         let skipped = Int(plaintextOffset - first * chunkSize)
         let count = min(run * Int(chunkSize) - skipped, wanted.count)
-        let destination = UnsafeMutableRawBufferPointer(rebasing: wanted[..<count])
+        let destination = wanted.slice(..<count)
         if isCached { store.counters.cacheMisses.count(run) }
-        for _ in 0..<Self.patience {
+        for _ in 0..<Self.maximumRetries {
             let seen = changes.value
             if try openRun(first, run, skipped, destination, isCached ? seen : nil, workspace) { return count }
-            // A writer at work explains it; nobody at work, and it is damage.
+            // Without a writer at work, it is damage.
             if changes.value == seen && !ChangeCounter.isChanging(seen) { break }
         }
         return try writing.withLock { (_) throws(StoreError) -> Int in
             guard plaintextOffset < length else { return 0 }
             let left = Int(min(UInt64(count), length - plaintextOffset))
-            let destination = UnsafeMutableRawBufferPointer(rebasing: destination[..<left])
             let run = Int((plaintextOffset + UInt64(left) - 1) / chunkSize - first) + 1
-            guard try openRun(first, run, skipped, destination, isCached ? changes.value : nil, workspace) else {
+            let seen = isCached ? changes.value : nil
+            guard try openRun(first, run, skipped, destination.slice(..<left), seen, workspace) else {
                 throw damaged("chunk \(first): the file ends early")
             }
             return left
         }
     }
 
-    /// One try at a run. False where a record did not verify or the file ended, and a writer may be why.
-    /// - Parameter seen: the change counter when the try began, to fill the cache; nil keeps out of it.
+    /// Tries once to read a run. Returns false if a record did not verify or the file ended, and a writer may be the
+    /// cause.
+    /// - Parameter seen: the change counter when the try began, to fill the cache. Nil bypasses it.
     private func openRun(
         _ first: UInt64, _ run: Int, _ skipped: Int, _ destination: UnsafeMutableRawBufferPointer, _ seen: UInt64?,
         _ workspace: Workspace
@@ -114,59 +112,54 @@ extension EncryptedFile {
         let lastSize = layout.plaintextSize(ofChunk: first + UInt64(run - 1), length: length)
         guard lastSize > 0, skipped + destination.count <= (run - 1) * layout.chunkSize + lastSize else { return false }
         let size = (run - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
-        let records = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<size])
-        let had = try store.counters.storeTime.time { () throws(StoreError) in
+        let records = workspace.records.slice(..<size)
+        let stored = try store.counters.storeTime.time { () throws(StoreError) in
             try reader.read(at: layout.recordOffset(ofChunk: first), into: records)
         }
-        store.counters.ciphertextBytesRead.count(had)
-        if had < size {
+        store.counters.ciphertextBytesRead.count(stored)
+        if stored < size {
             if changes.value != started || ChangeCounter.isChanging(started) { return false }
-            fillMissing(records, from: had)
+            fillMissing(records, from: stored)
         }
         var position = 0
         var chunk = first
         var recordStart = 0
         while position < destination.count {
             let from = chunk == first ? skipped : 0
-            let whole = wholeChunks(from: from, left: destination.count - position)
+            let whole = from == 0 ? (destination.count - position) / layout.chunkSize : 0
             if whole > 0 {
-                let into = UnsafeMutableRawBufferPointer(
-                    rebasing: destination[position..<(position + whole * layout.chunkSize)])
-                let part = UnsafeRawBufferPointer(
-                    rebasing: records[recordStart..<(recordStart + whole * layout.recordSize)])
+                let into = destination.slice(position..<(position + whole * layout.chunkSize))
+                let recordEnd = recordStart + whole * layout.recordSize
+                let part = UnsafeRawBufferPointer(records.slice(recordStart..<recordEnd))
                 guard try open(part, first: chunk, into: into, started: started, workspace) else { return false }
                 if let seen { remember(chunk, UnsafeRawBufferPointer(into), seen) }
                 position += into.count
                 chunk += UInt64(whole)
-                recordStart += part.count
+                recordStart = recordEnd
             } else {
                 // Only a part of this chunk is wanted, or it is the file's last and shorter.
                 let n = layout.plaintextSize(ofChunk: chunk, length: length)
-                let edge = UnsafeMutableRawBufferPointer(rebasing: workspace.edge[..<n])
-                let part = UnsafeRawBufferPointer(
-                    rebasing: records[recordStart..<(recordStart + n + ChunkLayout.recordOverhead)])
+                let edge = workspace.edge.slice(..<n)
+                let recordEnd = recordStart + n + ChunkLayout.recordOverhead
+                let part = UnsafeRawBufferPointer(records.slice(recordStart..<recordEnd))
                 let wanted = min(n - from, destination.count - position)
                 guard wanted > 0 else { return false }
                 guard try open(part, first: chunk, into: edge, started: started, workspace) else { return false }
                 if let seen { remember(chunk, UnsafeRawBufferPointer(edge), seen) }
-                UnsafeMutableRawBufferPointer(rebasing: destination[position..<(position + wanted)])
-                    .copyMemory(from: UnsafeRawBufferPointer(rebasing: edge[from..<(from + wanted)]))
+                destination.slice(position..<(position + wanted))
+                    .copyMemory(from: UnsafeRawBufferPointer(edge.slice(from..<(from + wanted))))
                 position += wanted
                 chunk += 1
-                recordStart += part.count
+                recordStart = recordEnd
             }
         }
         return true
     }
 
-    /// The file ends early: what is missing must neither verify nor pass for a hole. The journal may have it, where a
-    /// slot that could not be put in place sets the end.
-    func fillMissing(_ records: UnsafeMutableRawBufferPointer, from had: Int) {
-        UnsafeMutableRawBufferPointer(rebasing: records[had...]).initializeMemory(as: UInt8.self, repeating: 0xFF)
-    }
-
-    private func wholeChunks(from: Int, left: Int) -> Int {
-        from == 0 ? left / layout.chunkSize : 0
+    /// Fills records that the file is too short for, so that they neither verify nor pass for a hole. The journal may
+    /// have such a record.
+    func fillMissing(_ records: UnsafeMutableRawBufferPointer, from start: Int) {
+        records.slice(start...).fill(with: 0xFF)
     }
 
     private func remember(_ first: UInt64, _ plaintext: UnsafeRawBufferPointer, _ seen: UInt64) {
@@ -175,15 +168,14 @@ extension EncryptedFile {
         while start < plaintext.count {
             let end = min(start + layout.chunkSize, plaintext.count)
             store.cache.insert(
-                file: token, chunk: chunk, UnsafeRawBufferPointer(rebasing: plaintext[start..<end]), seen: seen,
-                changes: changes)
+                file: token, chunk: chunk, plaintext.slice(start..<end), seen: seen, changes: changes)
             start = end
             chunk += 1
         }
     }
 
-    /// Verifies and decrypts contiguous records; what does not verify is a hole, in the journal, being written right
-    /// now (false), or damaged.
+    /// Verifies and decrypts adjacent records. A record that does not verify is a hole, is in the journal, is being
+    /// written right now, or is damaged. Returns false if a writer is at work.
     func open(
         _ records: UnsafeRawBufferPointer, first: UInt64, into plaintext: UnsafeMutableRawBufferPointer,
         started: UInt64, _ workspace: Workspace
@@ -194,23 +186,18 @@ extension EncryptedFile {
         var recordStart = 0
         var start = 0
         while start < plaintext.count {
-            let rest = UnsafeMutableRawBufferPointer(rebasing: plaintext[start...])
-            let good: Int
-            do {
-                good = try store.counters.cryptoTime.time { () throws(CryptoError) in
-                    try workspace.cipher.open(
-                        UnsafeRawBufferPointer(rebasing: records[recordStart...]), firstChunkIndex: chunk,
-                        chunkSize: layout.chunkSize, keys: keys.chunk, into: rest)
-                }
-            } catch { throw StoreError(error) }
+            let good = try store.counters.cryptoTime.time { () throws(StoreError) in
+                try decrypt(
+                    records.slice(recordStart...), first: chunk, into: plaintext.slice(start...), workspace.cipher)
+            }
             chunk += UInt64(good)
             recordStart += good * layout.recordSize
             start += good * layout.chunkSize
             guard start < plaintext.count else { break }
             let end = min(start + layout.chunkSize, plaintext.count)
-            let piece = UnsafeMutableRawBufferPointer(rebasing: plaintext[start..<end])
+            let piece = plaintext.slice(start..<end)
             let recordEnd = recordStart + piece.count + ChunkLayout.recordOverhead
-            let record = UnsafeRawBufferPointer(rebasing: records[recordStart..<recordEnd])
+            let record = records.slice(recordStart..<recordEnd)
             guard try substitute(for: record, chunk: chunk, into: piece, started: started, workspace) else {
                 return false
             }
@@ -221,47 +208,62 @@ extension EncryptedFile {
         return true
     }
 
-    /// Fills in for a record that does not verify.
+    /// Decrypts adjacent records. Returns the number of chunks before the first that does not verify.
+    @inline(__always)
+    func decrypt(
+        _ records: UnsafeRawBufferPointer, first: UInt64, into plaintext: UnsafeMutableRawBufferPointer,
+        _ cipher: ChunkCipher
+    ) throws(StoreError) -> Int {
+        do throws(CryptoError) {
+            return try cipher.open(
+                records, firstChunkIndex: first, chunkSize: layout.chunkSize, keys: keys.chunk, into: plaintext)
+        } catch { throw StoreError(error) }
+    }
+
+    /// Reads the record of a chunk with `size` bytes of plaintext. Nil if the file ends before the record does.
+    func readRecord(_ chunk: UInt64, size: Int, _ workspace: Workspace) throws(StoreError) -> UnsafeRawBufferPointer? {
+        let record = workspace.records.slice(..<(size + ChunkLayout.recordOverhead))
+        let stored = try reader.read(at: layout.recordOffset(ofChunk: chunk), into: record)
+        return stored == record.count ? UnsafeRawBufferPointer(record) : nil
+    }
+
+    /// Finds the plaintext of a record that does not verify elsewhere. Returns false if a writer is at work.
     private func substitute(
         for record: UnsafeRawBufferPointer, chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, started: UInt64,
         _ workspace: Workspace
     ) throws(StoreError) -> Bool {
         if isSparse.load(ordering: .acquiring), record.allSatisfy({ $0 == 0 }) {
-            piece.initializeMemory(as: UInt8.self, repeating: 0)
+            piece.fill(with: 0)
             return true
         }
+        // Under the write lock nobody else is at work, and `started` is the current value.
         let now = changes.value
-        if now != started || ChangeCounter.isChanging(now) {
-            // Under the write lock (then `started` is what it is now) nobody is at work, whatever the count says.
-            return false
-        }
+        if now != started || ChangeCounter.isChanging(now) { return false }
         if try openFromJournal(chunk: chunk, into: piece, workspace) { return true }
         if try openAsSealed(record, chunk: chunk, into: piece, workspace) { return true }
         throw damaged("chunk \(chunk): tag does not verify")
     }
 
-    /// The last chunk that a sealed header vouches for, where bytes were put behind it and it is no longer laid out as
-    /// the last: its record is still there, and its tag tells.
+    /// Decrypts the last chunk of the sealed length in a file that is longer. Its record is shorter than the layout of
+    /// the longer file says, but it is still there.
     private func openAsSealed(
         _ record: UnsafeRawBufferPointer, chunk: UInt64, into piece: UnsafeMutableRawBufferPointer,
         _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        let vouched = currentAuthenticLength.load(ordering: .acquiring)
-        guard vouched < length, vouched / UInt64(layout.chunkSize) == chunk else { return false }
-        let n = Int(vouched % UInt64(layout.chunkSize))
+        let authentic = authenticLength
+        guard authentic < length, authentic / UInt64(layout.chunkSize) == chunk else { return false }
+        let n = Int(authentic % UInt64(layout.chunkSize))
         guard n > 0, n <= piece.count else { return false }
-        do {
-            let opened = try workspace.cipher.open(
-                UnsafeRawBufferPointer(rebasing: record[..<(n + ChunkLayout.recordOverhead)]), firstChunkIndex: chunk,
-                chunkSize: layout.chunkSize, keys: keys.chunk,
-                into: UnsafeMutableRawBufferPointer(rebasing: piece[..<n]))
-            // Past `n` nothing is given out: reads end at the vouched length.
-            UnsafeMutableRawBufferPointer(rebasing: piece[n...]).initializeMemory(as: UInt8.self, repeating: 0)
-            return opened == 1
-        } catch { throw StoreError(error) }
+        let isWhole =
+            try decrypt(
+                record.slice(..<(n + ChunkLayout.recordOverhead)), first: chunk, into: piece.slice(..<n),
+                workspace.cipher) == 1
+        // Reads end at the sealed length, so the rest is never returned.
+        piece.slice(n...).fill(with: 0)
+        return isWhole
     }
 
-    /// Counts and describes damage.
+    /// Counts damage and returns its error.
     func damaged(_ reason: String) -> StoreError {
         if !store.followsWriter { store.counters.damagedReads.count() }
         return .damaged(reason)

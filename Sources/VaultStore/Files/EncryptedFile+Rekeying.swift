@@ -1,24 +1,19 @@
-internal import CLinux
-internal import FileSystem
-internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {
-    /// Copies all that this file holds into an empty file with keys of its own, holes as holes. The copy is sealed, and the
-    /// caller makes it durable before it gets a name.
-    /// - Parameter onBytes: called with the size of each piece; what it throws ends the copy.
-    /// - Throws: `.damaged` where anything of it does not verify.
+    /// Copies the whole content into an empty file with keys of its own. Holes stay holes. The copy is sealed. The caller
+    /// makes it durable before it gets a name.
+    /// - Parameter onBytes: called with the size of each piece. If it throws, the copy ends.
+    /// - Throws: `.damaged` if any chunk does not verify.
     func copyContents(
         to copy: EncryptedFile, _ workspace: Workspace, onBytes: (UInt64) throws(StoreError) -> Void
     ) throws(StoreError) {
         if isSparse.load(ordering: .acquiring) {
             try copy.writing.withLock { (state) throws(StoreError) in
                 let writer = try copy.writer(&state)
-                try copy.beSparse(&state, writer)
+                try copy.markSparse(&state, writer)
             }
         }
         var offset: UInt64 = 0
@@ -39,7 +34,7 @@ extension EncryptedFile {
         var offset = range.lowerBound
         while offset < range.upperBound {
             let size = Int(min(UInt64(workspace.reply.count), range.upperBound - offset))
-            let piece = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[..<size])
+            let piece = workspace.reply.slice(..<size)
             guard try read(at: offset, into: piece, workspace: workspace) == size else {
                 throw damaged("it ends before its length")
             }
@@ -49,7 +44,7 @@ extension EncryptedFile {
         }
     }
 
-    /// Chunks whose records are zeros stay holes, also where the store does not tell of them.
+    /// Chunks whose records are zeros stay holes, even if the store does not report them as holes.
     private func copyPiece(
         _ piece: UnsafeRawBufferPointer, at offset: UInt64, to copy: EncryptedFile, _ workspace: Workspace
     ) throws(StoreError) {
@@ -62,24 +57,24 @@ extension EncryptedFile {
             if piece[position..<end].allSatisfy({ $0 == 0 }),
                 try isHole(chunk, isSparse.load(ordering: .acquiring), workspace)
             {
-                try copy.append(UnsafeRawBufferPointer(rebasing: piece[start..<position]), workspace)
+                try copy.append(piece.slice(start..<position), workspace)
                 try copy.skip(to: offset + UInt64(end))
                 start = end
             }
             position = end
         }
-        try copy.append(UnsafeRawBufferPointer(rebasing: piece[start...]), workspace)
+        try copy.append(piece.slice(start...), workspace)
     }
 
-    /// Behind its end, which is that of a chunk.
+    /// Appends to a file that ends with a whole chunk.
     private func append(_ bytes: UnsafeRawBufferPointer, _ workspace: Workspace) throws(StoreError) {
         var done = 0
         while done < bytes.count {
-            done += try write(UnsafeRawBufferPointer(rebasing: bytes[done...]), at: length, workspace: workspace)
+            done += try write(bytes.slice(done...), at: length, workspace: workspace)
         }
     }
 
-    /// A hole from its end, which is that of a chunk, to `newLength`.
+    /// Extends a file that ends with a whole chunk by a hole up to `newLength`.
     private func skip(to newLength: UInt64) throws(StoreError) {
         guard newLength > length else { return }
         try writing.withLock { (state) throws(StoreError) in
@@ -88,13 +83,14 @@ extension EncryptedFile {
         }
     }
 
-    /// Seals a file that nobody can see yet.
+    /// Seals a file that has no name yet.
     private func sealNew() throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
-            state.header.isSealed = true
-            state.header.length = length
-            try writeHeader(&state, writer)
+            try writeHeader(&state, writer) {
+                $0.isSealed = true
+                $0.length = length
+            }
         }
     }
 }

@@ -1,19 +1,15 @@
-internal import CLinux
-internal import FileSystem
-internal import Glibc
 internal import LinuxSystem
+internal import SwiftGlibc
 internal import Synchronization
-internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {
-    /// Puts right what can be without losing anything that authenticates, durably and keeping the times: records that
-    /// are in the journal, the end of the file, and the header's length. Chunks that do not verify stay as they are.
+    /// Repairs a file without losing anything that authenticates, durably and keeping the times. It puts records from
+    /// the journal in place and corrects the end of the file and the header's length. Chunks that do not verify stay.
     ///
-    /// Each step is one that opening for writing or sealing does too, so that a kill leaves a state they know.
-    /// - Parameter descriptor: of the backing file, open for reading; nobody else has it open.
-    /// - Throws: `.damaged` for a header that does not authenticate; `.system`.
+    /// Opening for writing and sealing take the same steps, so that they can deal with the state that a kill leaves.
+    /// - Parameter descriptor: of the backing file, open for reading. Nobody else has it open.
+    /// - Throws: `.damaged` if the header does not authenticate; `.system`.
     static func repair(_ descriptor: Descriptor, in store: Store) throws(StoreError) {
         let before = try descriptor.status()
         let file = try openAnyLength(descriptor, in: store)
@@ -27,34 +23,38 @@ extension EncryptedFile {
         try file.synchronize(dataOnly: false)
     }
 
-    /// Copies what verifies behind a sealed length to a file of `lost+found`: a header that is older than the data, put
-    /// back by somebody or by a disk, is sealed at a length that was. Before anything that opens the file may cut it.
+    /// Copies data that verifies behind a sealed length to a file in `lost+found`. A header that is older than the data,
+    /// restored by a person or by a disk, has a former length. Called before anything that opens the file can cut it.
     static func keepTail(
         of descriptor: Descriptor, in store: Store, _ lostAndFound: () throws(StoreError) -> LostAndFound
     ) throws(StoreError) {
-        let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)
-        let length = store.layout.plaintextLength(ofBackingSize: backingSize)
-        guard header.isSealed && length > header.length else { return }
-        let file = EncryptedFile(
-            store: store, reader: descriptor, writer: nil, header: header, keys: keys, length: length)
+        let file = try openAsIs(descriptor, in: store)
+        let header = file.writing.withLock { $0.header }
+        guard header.isSealed && file.length > header.length else { return }
         let tail = try FileTail(of: file, from: header.length)
-        guard try tail.isThere() else { return }
+        guard try tail.exists() else { return }
         let digits = String(header.fileID, radix: 16)
         let name = String(repeating: "0", count: 16 - digits.count) + digits + ".tail"
         try lostAndFound().makeFile(Array(name.utf8)) { (copy) throws(StoreError) in try tail.copy(to: copy) }
     }
 
-    /// Opens a file that may be shorter than its sealed header says: then the header is made to vouch for what is left.
-    private static func openAnyLength(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
+    /// Opens a file without any check of its length.
+    private static func openAsIs(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
         let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)
+        return EncryptedFile(
+            store: store, reader: descriptor, writer: nil, header: header, keys: keys,
+            length: store.layout.plaintextLength(ofBackingSize: backingSize))
+    }
+
+    /// Opens a file that may be shorter than its sealed header says. Such a file is sealed at the length that is left.
+    private static func openAnyLength(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
         let layout = store.layout
-        let length = layout.plaintextLength(ofBackingSize: backingSize)
-        guard header.isSealed && length < header.length else { return try open(descriptor, in: store) }
-        let rest = EncryptedFile(
-            store: store, reader: descriptor, writer: nil, header: header, keys: keys, length: length)
-        // Where the journal has the record that the cut went through, that is not lost. A later one would leave a gap before
-        // it, and in a sparse file a gap reads as zeros.
-        try rest.recoverFromJournal(through: layout.chunkIndex(ofPlaintextOffset: length))
+        let rest = try openAsIs(descriptor, in: store)
+        let header = rest.writing.withLock { $0.header }
+        guard header.isSealed && rest.length < header.length else { return try open(descriptor, in: store) }
+        // The journal may have the record in which the file was cut. A later record would leave a gap before it, and in
+        // a sparse file a gap reads as zeros.
+        try rest.recoverFromJournal(through: layout.chunkIndex(ofPlaintextOffset: rest.length))
         let left = layout.plaintextLength(ofBackingSize: UInt64(clamping: try descriptor.status().st_size))
         if left < header.length { try rest.sealRest(left) }
         return try open(descriptor, in: store)
@@ -63,14 +63,13 @@ extension EncryptedFile {
     private func sealRest(_ length: UInt64) throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state, evenIfClosed: true)
-            // The size it vouches for is on disk before the header is.
+            // The file's size must be on disk before the header that authenticates it.
             try writer.synchronize(dataOnly: false)
-            state.header.length = length
-            try writeHeader(&state, writer)
+            try writeHeader(&state, writer) { $0.length = length }
         }
     }
 
-    /// Cuts off what lies behind the last record and has no room for plaintext.
+    /// Cuts off bytes behind the last record that are too few for another.
     private func cutRest(_ writer: Descriptor) throws(StoreError) {
         try writing.withLock { (_) throws(StoreError) in
             let end = layout.backingSize(ofPlaintextLength: length)

@@ -1,54 +1,47 @@
-internal import CLinux
 internal import FileSystem
 internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {
-    /// What `seal` compares with: moves with every change of length.
+    /// Number of changes of length, for `seal` to compare with.
     var lengthMark: UInt64 { writing.withLock { $0.lengthChanges } }
 
-    /// True while somebody else than the sealer holds the file: it will be closed once more. Kept by the handles.
+    /// True while a handle has the file open. It will be closed once more then.
     var isBusy: Bool { openHandles.load(ordering: .acquiring) > 0 }
 
-    /// True where it was opened for writing and its header does not vouch for its length.
+    /// True if the file was opened for writing and is not sealed.
     package var needsSeal: Bool { writing.withLock { $0.writer != nil && !$0.header.isSealed } }
 
-    /// Whether the header vouches for the length, which it does only of what is durable.
+    /// True if the header authenticates the length. It does so only for durable data.
     package var isSealed: Bool { writing.withLock { $0.header.isSealed } }
 
-    /// Vouches for the length in the header, keeping the times. Returns false where the length has changed since
-    /// `mark` was taken, or where a torn last record must not be vouched for.
-    /// - Parameter isDurable: chunks and size are on disk already (syncfs); else they are put there first.
+    /// Writes the length to the header and keeps the times. Returns false if the length has changed since `mark` was
+    /// taken, or if the last record is torn.
+    /// - Parameter isDurable: chunks and size are on disk already (syncfs). Else they are synced first.
     func seal(ifStill mark: UInt64, isDurable: Bool) throws(StoreError) -> Bool {
         if !isDurable { try synchronize(dataOnly: true) }
         return try writing.withLock { (state) throws(StoreError) -> Bool in
             guard let writer = state.writer, !state.header.isSealed else { return true }
-            // What could not be sealed before a lock wiped its keys stays unsealed, which reads as well.
+            // A file that could not be sealed before a lock wiped its keys stays unsealed. It can be read all the same.
             guard hasKeys else { return true }
             guard state.lengthChanges == mark else { return false }
             try store.admitChange()
-            // Before the last record is read: that too moves atime.
+            // Before the last record is read, because that changes atime.
             let before = try writer.status()
             if state.lastRecordIsUnproven {
                 guard try lastRecordVerifies(state.header.isSparse) else { return true }
                 state.lastRecordIsUnproven = false
             }
-            // A file without a name is gone when it is closed.
+            // A file without a name ceases to exist when it is closed.
             if before.st_nlink == 0 { return true }
             let capability = Self.capability(of: writer)
-            state.header.isSealed = true
-            state.header.length = length
-            try unseen(writer, before) { () throws(StoreError) in
-                do throws(StoreError) {
-                    try writeHeader(&state, writer)
-                } catch {
-                    state.header.isSealed = false
-                    state.header.length = 0
-                    throw error
+            try hiding(writer, before) { () throws(StoreError) in
+                try writeHeader(&state, writer) {
+                    $0.isSealed = true
+                    $0.length = length
                 }
                 try Self.restore(writer, before, capability)
             }
@@ -57,29 +50,31 @@ extension EncryptedFile {
         }
     }
 
-    /// Writes the header and puts back what that moves, while whoever shows attributes shows those of before.
-    func unseen(
+    /// Runs `body`, which writes the header and restores the attributes that this changes. Programs see the attributes
+    /// of before until it is done.
+    func hiding(
         _ writer: Descriptor, _ before: stat, _ body: () throws(StoreError) -> Void
     ) throws(StoreError) {
-        let told = onSealing.withLock { $0 }
-        told?(before, nil)
-        defer { told?(before, (try? writer.status()) ?? before) }
+        let notify = onSealing.withLock { $0 }
+        notify?(before, nil)
+        defer { notify?(before, (try? writer.status()) ?? before) }
         try body()
     }
 
-    /// The file capability that a write of the header takes away. What cannot be executed may have one already: an import gives
-    /// the mode last.
+    /// The file capability, which a write of the header removes. A file that cannot be executed may have one too,
+    /// because an import sets the mode last.
     static func capability(of writer: Descriptor) -> [UInt8]? {
         try? ExtendedAttributes(writer).value(of: Self.capabilityName)
     }
 
-    /// Changes the backing file's mode, owner, times or attributes while no seal is at work, which would put the old ones back.
+    /// Runs `body`, which changes the backing file's mode, owner, times or attributes, while no seal is at work. A seal
+    /// would restore the old ones.
     package func excludingSeals<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         try writing.withLock { (_) throws(StoreError) -> Result in try body() }
     }
 
-    /// A header written is a file written, to the store: its times move, and the set-id bits (for an ordinary user's
-    /// daemon) and file capabilities go, as after a program's write(2). They are put back; ctime cannot be.
+    /// Restores the attributes that a write of the header changes: times, set-id bits (for an ordinary user's daemon)
+    /// and the file capability. ctime cannot be restored.
     static func restore(_ writer: Descriptor, _ before: stat, _ capability: [UInt8]?) throws(StoreError) {
         if before.st_mode & (S_ISUID | S_ISGID) != 0 { try retrying { fchmod(writer.fd, before.st_mode & 0o7777) } }
         if let capability { try ExtendedAttributes(writer).set(Self.capabilityName, capability, flags: 0) }
@@ -89,53 +84,45 @@ extension EncryptedFile {
 
     private static let capabilityName = Array("security.capability".utf8)
 
-    /// Whether the last record is whole. What cannot be read is not told: only what was read and is damaged is false, for a
-    /// caller cuts it off.
+    /// Returns false only if the last record was read and is damaged, because callers cut it off then.
+    /// - Throws: if it cannot be read.
     func lastRecordVerifies(_ isSparse: Bool) throws(StoreError) -> Bool {
         guard length > 0 else { return true }
         let workspace = try Workspace(layout: layout)
         let last = layout.chunkIndex(ofPlaintextOffset: length - 1)
         let n = layout.plaintextSize(ofChunk: last, length: length)
-        let piece = UnsafeMutableRawBufferPointer(rebasing: workspace.assembly[..<n])
         do throws(StoreError) {
-            try readChunk(last, into: piece, workspace)
+            try readChunk(last, into: workspace.assembly.slice(..<n), workspace)
             return true
         } catch .damaged { return false }
     }
 
-    /// Clears the sealed flag before the length changes. The caller holds the write lock.
+    /// Clears the sealed flag, before the length changes. The caller holds the write lock.
     func unseal(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
         guard state.header.isSealed else { return }
-        let before = state.header
-        state.header.isSealed = false
-        state.header.length = 0
-        do {
-            try writeHeader(&state, writer)
-        } catch {
-            state.header = before
-            throw error
+        try writeHeader(&state, writer) {
+            $0.isSealed = false
+            $0.length = 0
         }
         currentAuthenticLength.store(.max, ordering: .releasing)
     }
 
-    /// Sets the sparse flag before a hole is made. The caller holds the write lock.
-    func beSparse(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
+    /// Sets the sparse flag, before a hole is made. The caller holds the write lock.
+    func markSparse(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
         guard !state.header.isSparse else { return }
-        state.header.isSparse = true
-        do {
-            try writeHeader(&state, writer)
-        } catch {
-            state.header.isSparse = false
-            throw error
-        }
+        try writeHeader(&state, writer) { $0.isSparse = true }
         isSparse.store(true, ordering: .releasing)
     }
 
-    /// Writes the header as it is in `state`, with its counter moved on: 128 bytes of one page, old or new.
-    func writeHeader(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
+    /// Writes the header with a change and the next counter: 128 bytes of one page, old or new. If that fails, the
+    /// header in memory does not change, except for its counter.
+    func writeHeader(
+        _ state: inout WriteState, _ writer: Descriptor, _ change: (inout FileHeader) -> Void
+    ) throws(StoreError) {
         state.header.sealCounter += 1
-        let bytes: [UInt8]
-        do { bytes = try state.header.serialized(keys: keys) } catch { throw StoreError(error) }
-        try bytes.withBytes { (bytes) throws(StoreError) in try writer.write(bytes, at: 0) }
+        var header = state.header
+        change(&header)
+        try writer.write(try StoreError.ofFormat { () throws(FormatError) in try header.serialized(keys: keys) }, at: 0)
+        state.header = header
     }
 }

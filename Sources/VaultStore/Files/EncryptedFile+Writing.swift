@@ -8,13 +8,13 @@ internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {
-    /// Writes plaintext; returns the bytes written, fewer than given only where the store took no more.
-    /// Every chunk is old or new whatever happens: a record is replaced only after its new bytes are in the journal.
+    /// Writes plaintext. Returns the number of bytes written, which is less than given only if the store took no more.
+    /// After a crash every chunk is either old or new: a record is replaced only after its new bytes are in the journal.
     package func write(
         _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, workspace: Workspace
     ) throws(StoreError) -> Int {
         let (end, overflow) = plaintextOffset.addingReportingOverflow(UInt64(data.count))
-        // The backing file's offsets have to fit off_t.
+        // The backing file's offsets must fit off_t.
         guard !overflow, end <= Self.largestLength else { throw .system(.fileTooLarge) }
         return try writing.withLock { (state) throws(StoreError) -> Int in
             let writer = try writer(&state)
@@ -23,7 +23,7 @@ extension EncryptedFile {
             do throws(StoreError) {
                 return try writeChunks(&state, writer, data, at: plaintextOffset, workspace)
             } catch {
-                // Nothing was written: the gap before it goes again.
+                // Nothing was written, so the gap before it is removed again.
                 if plaintextOffset > oldLength { try? shrink(&state, writer, to: oldLength, workspace) }
                 throw error
             }
@@ -38,10 +38,9 @@ extension EncryptedFile {
         if plaintextOffset + UInt64(data.count) > length { try unseal(&state, writer) }
         var done = 0
         while done < data.count {
-            do {
+            do throws(StoreError) {
                 done += try writeBatch(
-                    &state, writer, UnsafeRawBufferPointer(rebasing: data[done...]), at: plaintextOffset + UInt64(done),
-                    workspace)
+                    &state, writer, data.slice(done...), at: plaintextOffset + UInt64(done), workspace)
             } catch {
                 if done > 0 { return done }
                 throw error
@@ -50,7 +49,7 @@ extension EncryptedFile {
         return done
     }
 
-    /// Writes the leading part of `data` that lies in one batch of chunks; returns its size.
+    /// Writes the leading part of `data` that lies in one batch of chunks. Returns its size.
     private func writeBatch(
         _ state: inout WriteState, _ writer: Descriptor, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64,
         _ workspace: Workspace
@@ -58,7 +57,7 @@ extension EncryptedFile {
         let chunkSize = UInt64(layout.chunkSize)
         let oldLength = length
         let first = plaintextOffset / chunkSize
-        // Only records that are there already need slots.
+        // Only existing records need slots.
         let isReplacing = first < layout.chunkCount(ofLength: oldLength)
         let limit = isReplacing ? min(workspace.batchChunks, try store.journal.batchLimit()) : workspace.batchChunks
         let regionStart = first * chunkSize
@@ -66,45 +65,41 @@ extension EncryptedFile {
         let chunks = Int((dataEnd - 1) / chunkSize - first) + 1
         let newLength = max(oldLength, dataEnd)
         let regionEnd = min(regionStart + UInt64(chunks) * chunkSize, newLength)
-        let count = Int(dataEnd - plaintextOffset)
-        let given = UnsafeRawBufferPointer(rebasing: data[..<count])
+        let given = data.slice(..<Int(dataEnd - plaintextOffset))
 
         let isWhole = plaintextOffset == regionStart && dataEnd == regionEnd
-        let plaintext: UnsafeRawBufferPointer
-        if isWhole {
-            plaintext = given
-        } else {
-            plaintext = try assemble(
+        let plaintext =
+            isWhole
+            ? given
+            : try assemble(
                 given, at: plaintextOffset, region: regionStart..<regionEnd, oldLength: oldLength, workspace)
-        }
-        let records = try seal(plaintext, first: first, chunks: chunks, workspace)
+        let records = try encrypt(plaintext, first: first, chunks: chunks, workspace)
         let existing = Int(min(UInt64(chunks), max(first, layout.chunkCount(ofLength: oldLength)) - first))
-        try store.counters.storeTime.time { () throws(StoreError) in
-            try replace(
-                &state, writer, records, first: first, existing: existing, newLength: newLength)
-        }
-        for chunk in 0..<chunks {
-            let start = chunk * layout.chunkSize
-            let part = UnsafeRawBufferPointer(
-                rebasing: plaintext[start..<min(start + layout.chunkSize, plaintext.count)])
-            if isWhole {
-                store.cache.remove(file: token, chunk: first + UInt64(chunk))
-            } else {
-                store.cache.update(file: token, chunk: first + UInt64(chunk), part)
+        let slots = try journal(&state, writer, records, first: first, existing: existing)
+        try changes.during { () throws(StoreError) in
+            try put(&state, writer, records, first: first, existing: existing, slots: slots, newLength: newLength)
+            for index in 0..<chunks {
+                let chunk = first + UInt64(index)
+                if isWhole {
+                    store.cache.remove(file: token, chunk: chunk)
+                } else {
+                    let start = index * layout.chunkSize
+                    let end = min(start + layout.chunkSize, plaintext.count)
+                    store.cache.update(file: token, chunk: chunk, plaintext.slice(start..<end))
+                }
             }
         }
-        changes.endChange()
-        return count
+        return given.count
     }
 
-    /// The batch's plaintext where the data covers its first or last chunk only in part: the rest as it is on disk.
+    /// Puts together the batch's plaintext if the data covers its first or last chunk only in part. The rest is read
+    /// from disk.
     private func assemble(
         _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, region: Range<UInt64>, oldLength: UInt64,
         _ workspace: Workspace
     ) throws(StoreError) -> UnsafeRawBufferPointer {
         let chunkSize = UInt64(layout.chunkSize)
-        let size = Int(region.upperBound - region.lowerBound)
-        let assembled = UnsafeMutableRawBufferPointer(rebasing: workspace.assembly[..<size])
+        let assembled = workspace.assembly.slice(..<Int(region.upperBound - region.lowerBound))
         let dataEnd = plaintextOffset + UInt64(data.count)
         let first = region.lowerBound / chunkSize
         let last = (region.upperBound - 1) / chunkSize
@@ -115,25 +110,21 @@ extension EncryptedFile {
             try loadChunk(last, into: assembled, at: Int((last - first) * chunkSize), workspace)
         }
         let start = Int(plaintextOffset - region.lowerBound)
-        UnsafeMutableRawBufferPointer(rebasing: assembled[start..<(start + data.count)]).copyMemory(from: data)
+        assembled.slice(start..<(start + data.count)).copyMemory(from: data)
         return UnsafeRawBufferPointer(assembled)
     }
 
-    /// Fills a chunk's place in the assembly with what the file has of it, and zeros.
+    /// Fills a chunk's part of the assembly with the file's content and zeros behind it.
     private func loadChunk(
         _ chunk: UInt64, into assembled: UnsafeMutableRawBufferPointer, at start: Int, _ workspace: Workspace
     ) throws(StoreError) {
-        let place = UnsafeMutableRawBufferPointer(
-            rebasing: assembled[start..<min(start + layout.chunkSize, assembled.count)])
-        let had = layout.plaintextSize(ofChunk: chunk, length: length)
-        let filled = min(had, place.count)
-        if filled > 0 {
-            try readChunk(chunk, into: UnsafeMutableRawBufferPointer(rebasing: place[..<filled]), workspace)
-        }
-        UnsafeMutableRawBufferPointer(rebasing: place[filled...]).initializeMemory(as: UInt8.self, repeating: 0)
+        let part = assembled.slice(start..<min(start + layout.chunkSize, assembled.count))
+        let filled = min(layout.plaintextSize(ofChunk: chunk, length: length), part.count)
+        if filled > 0 { try readChunk(chunk, into: part.slice(..<filled), workspace) }
+        part.slice(filled...).fill(with: 0)
     }
 
-    /// The first bytes of one chunk. The caller holds the write lock.
+    /// Reads the first bytes of one chunk. The caller holds the write lock.
     func readChunk(
         _ chunk: UInt64, into plaintext: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) {
@@ -144,27 +135,24 @@ extension EncryptedFile {
         }
         store.counters.cacheMisses.count()
         let n = layout.plaintextSize(ofChunk: chunk, length: length)
-        let record = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<(n + ChunkLayout.recordOverhead)])
-        let had = try store.counters.storeTime.time { () throws(StoreError) in
+        let record = workspace.records.slice(..<(n + ChunkLayout.recordOverhead))
+        let stored = try store.counters.storeTime.time { () throws(StoreError) in
             try reader.read(at: layout.recordOffset(ofChunk: chunk), into: record)
         }
-        store.counters.ciphertextBytesRead.count(had)
-        if had < record.count { fillMissing(record, from: had) }
-        let edge = UnsafeMutableRawBufferPointer(rebasing: workspace.edge[..<n])
-        guard
-            try open(
-                UnsafeRawBufferPointer(record), first: chunk, into: edge, started: changes.value, workspace)
+        store.counters.ciphertextBytesRead.count(stored)
+        if stored < record.count { fillMissing(record, from: stored) }
+        let edge = workspace.edge.slice(..<n)
+        guard try open(UnsafeRawBufferPointer(record), first: chunk, into: edge, started: changes.value, workspace)
         else { throw damaged("chunk \(chunk): tag does not verify") }
-        plaintext.copyMemory(from: UnsafeRawBufferPointer(rebasing: edge[..<plaintext.count]))
+        plaintext.copyMemory(from: UnsafeRawBufferPointer(edge.slice(..<plaintext.count)))
     }
 
     /// Encrypts a batch into the workspace.
-    func seal(
+    func encrypt(
         _ plaintext: UnsafeRawBufferPointer, first: UInt64, chunks: Int, _ workspace: Workspace
     ) throws(StoreError) -> UnsafeRawBufferPointer {
-        let size = plaintext.count + chunks * ChunkLayout.recordOverhead
-        let records = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<size])
-        do {
+        let records = workspace.records.slice(..<(plaintext.count + chunks * ChunkLayout.recordOverhead))
+        do throws(CryptoError) {
             try store.counters.cryptoTime.time { () throws(CryptoError) in
                 try workspace.cipher.seal(
                     plaintext, firstChunkIndex: first, chunkSize: layout.chunkSize, keys: keys.chunk, into: records)
@@ -173,81 +161,66 @@ extension EncryptedFile {
         return UnsafeRawBufferPointer(records)
     }
 
-    /// Puts records in place, through the journal where they replace others, and sets the new length. On success the
-    /// change is left open (`changes` odd): the caller brings the cache up to date and ends it.
-    private func replace(
-        _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64,
-        existing: Int, newLength: UInt64
-    ) throws(StoreError) {
-        let start = layout.recordOffset(ofChunk: first)
-        let oldLength = length
-        let oldEnd = layout.backingSize(ofPlaintextLength: oldLength)
-        let replacing = UnsafeRawBufferPointer(rebasing: records[..<min(records.count, existing * layout.recordSize)])
-        var slots: UInt64 = 0
-        if existing > 0 {
-            if state.header.isSparse { try allocate(writer, start: start, count: replacing.count) }
-            slots = try store.journal.write(
+    /// Writes the first `existing` records of a batch, which replace others, to the journal. Returns their slots.
+    private func journal(
+        _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64, existing: Int
+    ) throws(StoreError) -> UInt64 {
+        if existing == 0 { return 0 }
+        let replacing = records.slice(..<min(records.count, existing * layout.recordSize))
+        return try store.counters.storeTime.time { () throws(StoreError) in
+            if state.header.isSparse {
+                try allocate(writer, start: layout.recordOffset(ofChunk: first), count: replacing.count)
+            }
+            return try store.journal.write(
                 fileID: fileID, firstChunk: first, records: replacing, recordSize: layout.recordSize, count: existing)
         }
-        changes.beginChange()
-        do {
-            try growFirst(writer, records, start: start, oldEnd: oldEnd, replaced: replacing.count)
-        } catch {
-            // What was there is untouched: only bytes past its end were written, and they go again.
-            _ = try? writer.truncate(to: oldEnd)
-            store.journal.release(slots)
-            changes.endChange()
-            throw error
-        }
-        setLength(&state, newLength)
-        do {
-            try putInPlace(writer, records, start: start, oldEnd: oldEnd, replaced: replacing.count)
-        } catch {
-            store.journal.keep(
-                slots, fileID: fileID, firstChunk: first, recordSize: layout.recordSize, totalSize: replacing.count)
-            for chunk in 0..<UInt64(max(existing, 1)) { store.cache.remove(file: token, chunk: first + chunk) }
-            changes.endChange()
-            throw error
-        }
-        store.counters.ciphertextBytesWritten.count(records.count)
-        store.journal.release(slots)
     }
 
-    /// Where the batch needs new space: writes first all of the new records, and what of the replaced ones lies past the
-    /// file's last allocated block, so that a full disk is met before anything that is there is touched.
-    private func growFirst(
-        _ writer: Descriptor, _ records: UnsafeRawBufferPointer, start: UInt64, oldEnd: UInt64, replaced: Int
+    /// Puts a batch's records in place, sets the new length and frees the slots.
+    private func put(
+        _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64,
+        existing: Int, slots: UInt64, newLength: UInt64
     ) throws(StoreError) {
-        let from = inPlaceSize(start: start, oldEnd: oldEnd, replaced: replaced)
-        if from < records.count {
-            try writer.write(UnsafeRawBufferPointer(rebasing: records[from...]), at: start + UInt64(from))
-        }
-    }
-
-    /// The rest, in place, where there is space for it.
-    private func putInPlace(
-        _ writer: Descriptor, _ records: UnsafeRawBufferPointer, start: UInt64, oldEnd: UInt64, replaced: Int
-    ) throws(StoreError) {
-        let size = inPlaceSize(start: start, oldEnd: oldEnd, replaced: replaced)
-        if size > 0 { try writer.write(UnsafeRawBufferPointer(rebasing: records[..<size]), at: start) }
-    }
-
-    /// How much of a batch goes where space is allocated. Never a part of a record that is new: it is not in the
-    /// journal, and a daemon killed between the two writes must not leave half of it.
-    private func inPlaceSize(start: UInt64, oldEnd: UInt64, replaced: Int) -> Int {
+        let start = layout.recordOffset(ofChunk: first)
+        let oldEnd = layout.backingSize(ofPlaintextLength: length)
+        let replaced = min(records.count, existing * layout.recordSize)
+        // The part whose space is allocated. Never a part of a new record, which is not in the journal: a daemon killed
+        // between the two writes must not leave half of it.
         let allocatedEnd = (oldEnd + store.blockSize - 1) / store.blockSize * store.blockSize
-        return allocatedEnd <= start ? 0 : Int(min(allocatedEnd - start, UInt64(replaced)))
+        let inPlace = allocatedEnd <= start ? 0 : Int(min(allocatedEnd - start, UInt64(replaced)))
+        try store.counters.storeTime.time { () throws(StoreError) in
+            do throws(StoreError) {
+                // First the part that needs new space, so that a full disk is noticed before existing records change.
+                if inPlace < records.count { try writer.write(records.slice(inPlace...), at: start + UInt64(inPlace)) }
+            } catch {
+                // Only bytes past the old end were written. They are removed again.
+                _ = try? writer.truncate(to: oldEnd)
+                store.journal.release(slots)
+                throw error
+            }
+            setLength(&state, newLength)
+            do throws(StoreError) {
+                if inPlace > 0 { try writer.write(records.slice(..<inPlace), at: start) }
+            } catch {
+                store.journal.keep(
+                    slots, fileID: fileID, firstChunk: first, recordSize: layout.recordSize, totalSize: replaced)
+                for chunk in 0..<UInt64(max(existing, 1)) { store.cache.remove(file: token, chunk: first + chunk) }
+                throw error
+            }
+            store.counters.ciphertextBytesWritten.count(records.count)
+            store.journal.release(slots)
+        }
     }
 
-    /// Makes sure that records which are holes now have space (KEEP_SIZE: the length is not touched).
+    /// Makes sure that records which are holes now have space. KEEP_SIZE: the length stays.
     private func allocate(_ writer: Descriptor, start: UInt64, count: Int) throws(StoreError) {
         if linux_fallocate(writer.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(count)) == 0 { return }
         let error = currentErrno()
-        // A store without fallocate(2) has no way to promise space; the journal then keeps the chunk whole.
+        // A store without fallocate(2) cannot promise space. The journal then keeps the chunk whole.
         if error == .noSpace || error == .init(rawValue: EDQUOT) { throw .system(error) }
     }
 
-    /// Notes a new length. The caller holds the write lock.
+    /// Sets a new length. The caller holds the write lock.
     func setLength(_ state: inout WriteState, _ newLength: UInt64) {
         if newLength == length { return }
         currentLength.store(newLength, ordering: .releasing)

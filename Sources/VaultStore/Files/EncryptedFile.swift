@@ -1,30 +1,28 @@
-internal import CLinux
 internal import FileSystem
 package import Glibc
 package import LinuxSystem
 package import Synchronization
-internal import SystemPackage
 internal import VaultCrypto
 package import VaultFormat
 
-/// One open file of a vault: plaintext offsets in, ciphertext on disk. All that have it open share it.
+/// One open file of a vault: plaintext offsets in, ciphertext on disk. All handles of the file share it.
 ///
-/// Reads take no lock: a record that does not verify while a writer was at work is read again. Whatever changes chunks,
+/// Reads take no lock. A record that does not verify while a writer was at work is read again. Every change of chunks,
 /// length or header holds `writing`, which is taken before any lock of the journal, the cache or the sealer.
 package final class EncryptedFile: Sendable {
     struct WriteState {
         var header: FileHeader
-        /// The descriptor that can write, once somebody needed it.
+        /// The descriptor for writing. Opened for the first writer.
         var writer: Descriptor?
-        /// Moves with every change of length, so that a seal knows whether what it synced is still all there is.
+        /// Counts the changes of length, so that a seal notices one since it synced the data.
         var lengthChanges: UInt64 = 0
-        /// Unsealed when opened: the last record may be a torn one.
+        /// Unsealed when opened: the last record may be torn.
         var lastRecordIsUnproven: Bool
-        /// Of the backing file when `header` was read; nil where nobody else writes it.
+        /// Of the backing file when `header` was read. Nil if no other process writes it.
         var stamp: FileStamp?
     }
 
-    /// Names this open file in the block cache.
+    /// The file's name in the block cache.
     let token: UInt64
     package let fileID: UInt64
     package let keys: FileKeys
@@ -34,20 +32,20 @@ package final class EncryptedFile: Sendable {
     let writing: Mutex<WriteState>
     /// The plaintext length by the backing size.
     let currentLength: Atomic<UInt64>
-    /// How much of it a sealed header vouches for; `.max` where it vouches for all there is.
+    /// As `authenticLength`.
     let currentAuthenticLength: Atomic<UInt64>
-    /// The header's class, for whoever does not write.
+    /// The header's class, for readers.
     let currentClass: Atomic<ProtectionClass>
     /// The header's sparse flag, for readers: an all-zero record reads as zeros.
     let isSparse: Atomic<Bool>
-    /// CLOCK_MONOTONIC in milliseconds of the last look at what another machine has made of it.
+    /// Time of the last check for changes by another machine, in milliseconds of CLOCK_MONOTONIC.
     let lastCheck = Atomic<Int>(0)
-    /// How many handles of programs hold the file; the sealer's hold does not count.
+    /// Number of open handles of programs. The sealer's reference is not counted.
     package let openHandles = Atomic<Int>(0)
-    /// How often written data could not be made durable.
+    /// Number of times that written data could not be made durable.
     package let failedSynchronizations = Atomic<Int>(0)
-    /// Told before the header is written for our own sake, with what stat(2) gives of the backing file: programs are to see
-    /// that until it is told, again with what it gives then, that the times have been put back.
+    /// Called around a write of the header that programs must not notice: before it with the backing file's stat(2),
+    /// which programs must see until the second call, and after it, when the times are restored, with the new one.
     package let onSealing = Mutex<(@Sendable (_ before: stat, _ after: stat?) -> Void)?>(nil)
 
     var layout: ChunkLayout { store.layout }
@@ -55,12 +53,12 @@ package final class EncryptedFile: Sendable {
     /// The plaintext length in bytes.
     package var length: UInt64 { currentLength.load(ordering: .acquiring) }
 
-    /// True where the backing file is longer than its sealed header says: reads past that are errors, and must not be
-    /// made up by the kernel's page cache.
-    package var hasUnsealedTail: Bool { currentAuthenticLength.load(ordering: .acquiring) < length }
-
     /// The length in a sealed header if the backing file is longer, else `.max`. Reads past it are errors.
     package var authenticLength: UInt64 { currentAuthenticLength.load(ordering: .acquiring) }
+
+    /// True if the backing file is longer than its sealed header says. The kernel's page cache must not fill in the
+    /// rest with zeros.
+    package var hasUnsealedTail: Bool { authenticLength < length }
 
     init(
         store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64,
@@ -73,13 +71,13 @@ package final class EncryptedFile: Sendable {
         fileID = header.fileID
         currentClass = Atomic(header.protectionClass)
         currentLength = Atomic(length)
-        currentAuthenticLength = Atomic(header.isSealed && header.length < length ? header.length : .max)
+        currentAuthenticLength = Atomic(header.authenticLength(of: length))
         isSparse = Atomic(header.isSparse)
         writing = Mutex(WriteState(header: header, writer: writer, lastRecordIsUnproven: !header.isSealed && !isNew))
     }
 
     deinit {
-        // Without a name it is gone now, and while it was open its slots may have been its records.
+        // A file without a name no longer exists. While it was open, its slots may have been its records.
         if !store.isReadOnly, store.journal.isHoldingRecords, let status = try? reader.status(), status.st_nlink == 0 {
             store.forgetSlots(of: fileID)
         }
@@ -87,28 +85,25 @@ package final class EncryptedFile: Sendable {
 
     /// Opens a backing file: authenticates its header and checks the sealed length.
     /// - Parameter descriptor: of a regular file, open for reading.
-    /// - Throws: `.damaged` for a header that does not authenticate, a file under 128 bytes, one shorter than sealed.
+    /// - Throws: `.damaged` if the header does not authenticate, or if the file is under 128 bytes or shorter than sealed.
     package static func open(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
-        try retryingDamage(in: store, reader: descriptor) { () throws(StoreError) in try openOnce(descriptor, in: store)
-        }
-    }
-
-    private static func openOnce(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
-        let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)
-        var length = store.layout.plaintextLength(ofBackingSize: backingSize)
-        if header.isSealed && length < header.length {
-            guard store.readsCutFiles else {
-                throw .damaged("sealed at \(header.length) bytes, \(length) are there")
+        try retryingDamage(in: store, reader: descriptor) { () throws(StoreError) in
+            let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)
+            var length = store.layout.plaintextLength(ofBackingSize: backingSize)
+            if header.isSealed && length < header.length {
+                guard store.readsCutFiles else {
+                    throw .damaged("sealed at \(header.length) bytes, \(length) are there")
+                }
+                length = header.length
             }
-            length = header.length
+            let file = EncryptedFile(
+                store: store, reader: descriptor, writer: nil, header: header, keys: keys, length: length)
+            try file.recoverFromJournal()
+            return file
         }
-        let file = EncryptedFile(
-            store: store, reader: descriptor, writer: nil, header: header, keys: keys, length: length)
-        try file.recoverFromJournal()
-        return file
     }
 
-    /// Opens a backing file only to cut it to nothing: its length may be anything, its header too.
+    /// Opens a backing file and truncates it to nothing. Its length may be anything, and so may a header under 128 bytes.
     /// - Parameter descriptor: open for reading and writing.
     package static func openTruncated(
         _ descriptor: Descriptor, class parentClass: ProtectionClass, in store: Store
@@ -125,7 +120,7 @@ package final class EncryptedFile: Sendable {
             return try create(in: descriptor, class: parentClass, store: store)
         }
         let made = try completion.excludingOthers { () throws(StoreError) -> EncryptedFile? in
-            // Another thread may have completed the file meanwhile.
+            // Another thread may have completed the file since.
             guard try descriptor.status().st_size < off_t(ChunkLayout.headerSize) else { return nil }
             return try create(in: descriptor, class: parentClass, store: store)
         }
@@ -137,24 +132,14 @@ package final class EncryptedFile: Sendable {
     package static func create(
         in descriptor: Descriptor, class protectionClass: ProtectionClass, store: Store
     ) throws(StoreError) -> EncryptedFile {
-        do {
-            let cipher = try store.keyRing.classCipher(protectionClass)
-            let made = try FileHeader.make(
-                protectionClass, epoch: store.keyRing.epochs.current, classCipher: cipher, vault: store.keyRing.vault)
-            let bytes = try made.header.serialized(keys: made.keys)
-            try bytes.withBytes { (bytes) throws(StoreError) in try descriptor.write(bytes, at: 0) }
-            return EncryptedFile(
-                store: store, reader: descriptor, writer: descriptor, header: made.header, keys: made.keys, length: 0,
-                isNew: true)
-        } catch let error as FormatError {
-            throw StoreError(error)
-        } catch let error as StoreError {
-            throw error
-        } catch {
-            preconditionFailure("internal error: untyped error")
-        }
+        let (header, keys) = try store.keyRing.makeHeader(protectionClass)
+        let bytes = try StoreError.ofFormat { () throws(FormatError) in try header.serialized(keys: keys) }
+        try descriptor.write(bytes, at: 0)
+        return EncryptedFile(
+            store: store, reader: descriptor, writer: descriptor, header: header, keys: keys, length: 0, isNew: true)
     }
 
+    /// Reads and authenticates the header. Also returns the backing size.
     static func readHeader(
         of descriptor: Descriptor, keyRing: KeyRing
     ) throws(StoreError) -> (FileHeader, FileKeys, UInt64) {
@@ -166,70 +151,120 @@ package final class EncryptedFile: Sendable {
         let (header, keys) = try withUnsafeTemporaryBytes(ChunkLayout.headerSize) {
             (bytes) throws(StoreError) -> (FileHeader, FileKeys) in
             guard try descriptor.read(at: 0, into: bytes) == bytes.count else { throw .damaged("header: cut short") }
-            return try parseHeader(UnsafeRawBufferPointer(bytes), keyRing: keyRing)
+            return try keyRing.openHeader(UnsafeRawBufferPointer(bytes))
         }
         return (header, keys, UInt64(status.st_size))
     }
 
-    /// The file id as the header spells it, authentic or not: 8 bytes at 8, little-endian (FileFormat.md, "The header").
+    /// The file id in the header, not authenticated: 8 bytes at 8, little-endian (FileFormat, File header).
     static func unprovenFileID(of descriptor: Descriptor) throws(StoreError) -> UInt64 {
         try start(of: descriptor)[8...].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
     }
 
-    /// The header's first 16 bytes as they are; zeros where there are fewer.
+    /// The header's first 16 bytes, not authenticated. Filled up with zeros if the file is shorter.
     static func start(of descriptor: Descriptor) throws(StoreError) -> [UInt8] {
-        var start = [UInt8](repeating: 0, count: 16)
-        _ = try start.withMutableBytes { (bytes) throws(StoreError) in try descriptor.read(at: 0, into: bytes) }
-        return start
+        let start = try descriptor.read(at: 0, count: 16)
+        return start + [UInt8](repeating: 0, count: 16 - start.count)
     }
 
-    /// A header's 128 bytes, authenticated.
-    static func parseHeader(
-        _ bytes: UnsafeRawBufferPointer, keyRing: KeyRing
-    ) throws(StoreError) -> (FileHeader, FileKeys) {
-        let header: FileHeader
-        do throws(FormatError) { header = try FileHeader.parse(bytes, epochs: keyRing.epochs) } catch {
-            throw StoreError(error)
-        }
-        let cipher = try keyRing.classCipher(header.protectionClass, epoch: header.epoch)
-        do throws(FormatError) {
-            return (header, try header.openKeys(classCipher: cipher, vault: keyRing.vault))
-        } catch {
-            throw StoreError(error)
-        }
-    }
-
-    /// Makes sure that there is a descriptor to write with.
+    /// Makes sure that there is a descriptor for writing.
     /// - Parameter evenIfClosed: as for `writer`.
     package func prepareForWriting(evenIfClosed: Bool = false) throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in _ = try writer(&state, evenIfClosed: evenIfClosed) }
     }
 
-    /// The descriptor that can write. The first writer of a file that is longer than sealed cuts it back.
-    /// - Parameter evenIfClosed: also where its owner, who asks, has denied it to himself: no program will write with it.
+    /// The descriptor for writing. The first writer of a file that is longer than sealed cuts it back.
+    /// - Parameter evenIfClosed: also if the mode denies writing to its owner, this process's user. No program writes
+    ///   with the descriptor.
     func writer(_ state: inout WriteState, evenIfClosed: Bool = false) throws(StoreError) -> Descriptor {
         try store.admitChange()
         if let writer = state.writer { return writer }
         let writer = evenIfClosed ? try reader.reopenedForWriting() : try reader.reopened(flags: O_RDWR)
-        // Before anything can be written behind what the header vouches for, also by the next who asks.
+        // Before anything can be written behind the sealed length. If this fails, the next caller tries again.
         if hasUnsealedTail { try cutBack(&state, writer) }
         state.writer = writer
         return writer
     }
 
-    /// The descriptor that can write, if anybody wrote, else the one that can read: for metadata.
+    /// The descriptor for writing if there is one, else the one for reading. For metadata.
     package var anyDescriptor: Descriptor {
         writing.withLock { $0.writer } ?? reader
     }
 
-    /// fsync(2) or fdatasync(2) of the backing file: what was written before is durable.
+    /// fsync(2) or fdatasync(2) of the backing file: earlier writes are durable.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
         do throws(StoreError) {
             try anyDescriptor.synchronize(dataOnly: dataOnly)
         } catch {
-            // The store tells one descriptor once, fsync(2); all who have the file open are to hear of it.
+            // fsync(2) reports an error only once for a descriptor. All handles of the file must report it.
             failedSynchronizations.add(1, ordering: .acquiringAndReleasing)
             throw error
         }
     }
+}
+
+/// Keys and the protection class.
+extension EncryptedFile {
+    /// False from `forgetKeys` until `restoreKeys`.
+    package var hasKeys: Bool { !keys.isForgotten }
+
+    /// Wipes the keys of a file that stays open. Waits for a writer or a seal at work.
+    package func forgetKeys() {
+        writing.withLock { _ in keys.forget() }
+    }
+
+    /// Derives the keys again from the header on disk. Its secret is the same as before, or does not authenticate.
+    /// - Throws: `.locked` while the class key is forgotten; `.damaged`.
+    package func restoreKeys() throws(StoreError) {
+        try writing.withLock { (_) throws(StoreError) in
+            if hasKeys { return }
+            let (header, fresh, _) = try Self.readHeader(of: reader, keyRing: store.keyRing)
+            guard header.fileID == fileID else { throw .damaged("header: of another file") }
+            keys.refill(from: fresh)
+        }
+    }
+
+    /// The class whose key wraps the file secret.
+    package var protectionClass: ProtectionClass { currentClass.load(ordering: .acquiring) }
+
+    /// Wraps the file secret under another class's key with one write of the header, durable on return. Chunks, seal
+    /// and times stay (FileFormat, File header). Writes nothing if the file has that class.
+    /// - Throws: `EROFS`; `.damaged` if the class key does not open the wrap. Also throws if the new header cannot be
+    ///   made durable. Then the file has the new class.
+    package func changeClass(to newClass: ProtectionClass) throws(StoreError) {
+        try store.admitChange()
+        let isChanged = try writing.withLock { (state) throws(StoreError) -> Bool in
+            if state.header.protectionClass == newClass { return false }
+            // Not `writer`: the file is not opened for writing, so it must be neither cut back nor sealed.
+            let writer = if let writer = state.writer { writer } else { try reader.reopened(flags: O_RDWR) }
+            let before = try writer.status()
+            let capability = Self.capability(of: writer)
+            let rewrapped = try rewrapped(state.header, as: newClass)
+            try hiding(writer, before) { () throws(StoreError) in
+                try writeHeader(&state, writer) { header in
+                    let counter = header.sealCounter
+                    header = rewrapped
+                    header.sealCounter = counter
+                }
+                currentClass.store(newClass, ordering: .releasing)
+                try Self.restore(writer, before, capability)
+            }
+            return true
+        }
+        // Not under the lock, so that programs can write.
+        if isChanged { try synchronize(dataOnly: true) }
+    }
+
+    private func rewrapped(_ header: FileHeader, as newClass: ProtectionClass) throws(StoreError) -> FileHeader {
+        let oldCipher = try store.keyRing.classCipher(header.protectionClass, epoch: header.epoch)
+        let newCipher = try store.keyRing.classCipher(newClass, epoch: header.epoch)
+        return try StoreError.ofFormat { () throws(FormatError) in
+            try header.rewrapped(as: newClass, from: oldCipher, to: newCipher, keys: keys)
+        }
+    }
+}
+
+extension FileHeader {
+    /// As `EncryptedFile.authenticLength`, for a file of `length` bytes of plaintext.
+    func authenticLength(of length: UInt64) -> UInt64 { isSealed && self.length < length ? self.length : .max }
 }

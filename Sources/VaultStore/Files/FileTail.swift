@@ -1,12 +1,10 @@
 internal import CLinux
-internal import FileSystem
-internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// What a file holds from some offset on, as far as it verifies, whatever its header says of its length. One thread's.
+/// The chunks of a file behind some offset that verify, whatever length its header has. For one thread.
 final class FileTail {
     private let file: EncryptedFile
     /// Plaintext offset.
@@ -29,11 +27,11 @@ final class FileTail {
         self.start = start
         reading = try Workspace(layout: file.layout)
         writing = try Workspace(layout: file.layout)
-        block = UnsafeMutableRawBufferPointer(rebasing: reading.reply[..<file.layout.chunkSize])
+        block = reading.reply.slice(..<file.layout.chunkSize)
     }
 
-    /// True where anything of it verifies.
-    func isThere() throws(StoreError) -> Bool {
+    /// True if any of it verifies.
+    func exists() throws(StoreError) -> Bool {
         var chunk = firstChunk
         while let found = try next(from: chunk) {
             if layout.plaintextOffset(ofChunk: found.chunk) + UInt64(found.size) > start { return true }
@@ -42,11 +40,11 @@ final class FileTail {
         return false
     }
 
-    /// Writes it into an empty file, from its beginning on; what does not verify becomes zeros.
+    /// Writes it to an empty file, from its beginning on. Chunks that do not verify become zeros.
     func copy(to copy: EncryptedFile) throws(StoreError) {
         var chunk = firstChunk
         while let found = try next(from: chunk) {
-            // Chunks of the copy begin inside chunks of the file: whole ones are written, so nothing is written twice.
+            // Chunks of the copy begin inside chunks of the file. Whole ones are written, so that none is written twice.
             if found.chunk > firstChunk {
                 try put(0..<min(skipped, found.size), in: found.chunk - 1, at: layout.chunkSize - skipped, copy)
             }
@@ -64,11 +62,10 @@ final class FileTail {
             try flush(layout.chunkSize, to: copy)
             blockChunk = chunk
             filled = 0
-            block.initializeMemory(as: UInt8.self, repeating: 0)
+            block.fill(with: 0)
         }
         filled = position + range.count
-        UnsafeMutableRawBufferPointer(rebasing: block[position..<filled])
-            .copyMemory(from: UnsafeRawBufferPointer(rebasing: reading.edge[range]))
+        block.slice(position..<filled).copyMemory(from: UnsafeRawBufferPointer(reading.edge.slice(range)))
     }
 
     private func flush(_ count: Int, to copy: EncryptedFile) throws(StoreError) {
@@ -76,12 +73,12 @@ final class FileTail {
         let offset = layout.plaintextOffset(ofChunk: blockChunk - firstChunk)
         var done = 0
         while done < count {
-            done += try copy.write(
-                UnsafeRawBufferPointer(rebasing: block[done..<count]), at: offset + UInt64(done), workspace: writing)
+            let piece = UnsafeRawBufferPointer(block.slice(done..<count))
+            done += try copy.write(piece, at: offset + UInt64(done), workspace: writing)
         }
     }
 
-    /// The next chunk that verifies, read.
+    /// Reads the next chunk that verifies.
     private func next(from chunk: UInt64) throws(StoreError) -> (chunk: UInt64, size: Int)? {
         var chunk = chunk
         let end = layout.chunkCount(ofLength: file.length)
@@ -94,7 +91,7 @@ final class FileTail {
         return nil
     }
 
-    /// The first chunk after this one of which the store holds anything: holes may be as large as a file can be.
+    /// The first chunk after this one that has data in the store. A hole may be as large as a file can be.
     private func nextData(after chunk: UInt64) throws(StoreError) -> UInt64? {
         do throws(StoreError) {
             let data = try file.offset(layout.recordOffset(ofChunk: chunk + 1), linux_SEEK_DATA)
@@ -105,16 +102,11 @@ final class FileTail {
     }
 
     private func read(_ chunk: UInt64, _ size: Int) throws(StoreError) -> Bool {
-        let record = UnsafeMutableRawBufferPointer(
-            rebasing: reading.records[..<(size + ChunkLayout.recordOverhead)])
-        let piece = UnsafeMutableRawBufferPointer(rebasing: reading.edge[..<size])
-        if try file.reader.read(at: layout.recordOffset(ofChunk: chunk), into: record) == record.count {
-            do {
-                let opened = try reading.cipher.open(
-                    UnsafeRawBufferPointer(record), firstChunkIndex: chunk, chunkSize: layout.chunkSize,
-                    keys: file.keys.chunk, into: piece)
-                if opened == 1 { return true }
-            } catch { throw StoreError(error) }
+        let piece = reading.edge.slice(..<size)
+        if let record = try file.readRecord(chunk, size: size, reading),
+            try file.decrypt(record, first: chunk, into: piece, reading.cipher) == 1
+        {
+            return true
         }
         return try file.openFromJournal(chunk: chunk, into: piece, reading)
     }

@@ -1,20 +1,16 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
-internal import VaultCrypto
-internal import VaultFormat
 
-/// Seals files that were written, late and many at once: their data is made durable first (FileFormat.md, "Sealing").
-/// A thread of its own that sleeps without a timer while nothing waits. Any thread may call.
+/// Seals files that were written, with a delay and many at once, after their data is durable (FileFormat, Sealing). Runs
+/// on a thread of its own, which sleeps without a timer while no file waits. Any thread may call.
 package final class HeaderSealer: Sendable {
     private struct Waiting {
         var file: EncryptedFile
-        /// How often it has been added: a round lets go only of what it has seen.
+        /// Number of times that the file was added. A round releases a file only if it has seen all of them.
         var additions = 1
-        var whenLetGo: @Sendable () -> Void
+        var onRelease: @Sendable () -> Void
     }
 
     private struct State {
@@ -23,9 +19,9 @@ package final class HeaderSealer: Sendable {
         var isStopping = false
     }
 
-    /// Seconds from the first file that waits to the round that seals it.
+    /// Seconds from the first waiting file to the round that seals it.
     private static let delay = 30
-    /// Up to so many files are synced one by one; beyond, the whole store is.
+    /// Maximum number of files that are synced one by one. For more files, the whole store is synced.
     private static let fewFiles = 16
 
     private let state = Monitor(State())
@@ -33,7 +29,7 @@ package final class HeaderSealer: Sendable {
     private let round = Mutex<Void>(())
     private let root: Descriptor
     private let usesSyncfs: Bool
-    /// How many files may wait: each keeps its descriptors.
+    /// Number of waiting files at which a round begins early, because each keeps its descriptors.
     private let limit: Int
 
     init(root: Descriptor, usesSyncfs: Bool) {
@@ -44,17 +40,18 @@ package final class HeaderSealer: Sendable {
         limit = known ? max(8, min(1024, Int(clamping: files.rlim_cur) / 8)) : 8
     }
 
-    /// A file that was open for writing has been closed unsealed. Where files are closed faster than the sealer's thread
-    /// seals them, the caller does a round itself: their descriptors are not to run out.
-    /// - Parameter whenLetGo: called once, when the sealer holds the file no longer: until then whoever opens the file
-    ///   has to use this object. Not called, and false returned, where the file waits already.
+    /// Adds a file that was written and closed unsealed. If files are closed faster than the sealer's thread seals them,
+    /// the caller does a round itself, so that descriptors do not run out.
+    /// - Parameter onRelease: called once, when the sealer releases the file. Until then every opening of the file must
+    ///   use this object. Not called if the file waits already.
+    /// - Returns: false if the file waits already.
     @discardableResult
-    package func add(_ file: EncryptedFile, whenLetGo: @escaping @Sendable () -> Void = {}) -> Bool {
-        // Files are closed often, and the thread wakes for the first and when it is to work.
-        let (isNew, isToWake, isTooMany) = state.access { state in
+    package func add(_ file: EncryptedFile, onRelease: @escaping @Sendable () -> Void = {}) -> Bool {
+        // Files are closed often. The thread is woken only for the first one and when the limit is reached.
+        let (isNew, mustWake, isTooMany) = state.access { state in
             let isNew = state.pending[file.token] == nil
             if isNew {
-                state.pending[file.token] = Waiting(file: file, whenLetGo: whenLetGo)
+                state.pending[file.token] = Waiting(file: file, onRelease: onRelease)
             } else {
                 state.pending[file.token]?.additions += 1
             }
@@ -62,17 +59,17 @@ package final class HeaderSealer: Sendable {
             if isFirst { state.oldest = monotonicDeadline(in: Self.delay) }
             return (isNew, isFirst || state.pending.count >= limit, state.pending.count >= 2 * limit)
         }
-        if isToWake { state.update { _ in } }
+        if mustWake { state.update { _ in } }
         if isTooMany { sealAll() }
         return isNew
     }
 
-    /// The file's last name is gone: let go of it, so that its space is freed.
+    /// Releases a file whose last name was removed, so that its space is freed.
     package func forget(_ file: EncryptedFile) {
-        state.access { $0.pending.removeValue(forKey: file.token) }?.whenLetGo()
+        state.access { $0.pending.removeValue(forKey: file.token) }?.onRelease()
     }
 
-    /// The thread's body: rounds until `stop`.
+    /// The thread's body. Returns after `stop`.
     package func run() {
         while true {
             let deadline: timespec? = state.wait { state -> timespec?? in
@@ -89,12 +86,12 @@ package final class HeaderSealer: Sendable {
         }
     }
 
-    /// Ends `run`; what waits is left to `sealAll`.
+    /// Ends `run`. Files that still wait are left for `sealAll`.
     package func stop() {
         state.update { $0.isStopping = true }
     }
 
-    /// Seals every file that waits, now; returns when that is done.
+    /// Seals every waiting file.
     package func sealAll() {
         round.withLock { _ in
             let waiting = state.update { state -> [Waiting] in
@@ -105,15 +102,15 @@ package final class HeaderSealer: Sendable {
             var together = usesSyncfs && waiting.count > Self.fewFiles
             let marks = waiting.map { $0.file.lengthMark }
             if together && linux_syncfs(root.fd) != 0 {
-                // Which files it concerns is not known: each is to tell for itself.
+                // It is unknown which files failed, so each is synced on its own.
                 together = false
             }
             for (seen, mark) in zip(waiting, marks) {
-                // One that cannot be sealed is let go of too: it is read as well without.
+                // A file that cannot be sealed is released too. It can be read unsealed.
                 let isDone = (try? seen.file.seal(ifStill: mark, isDurable: together)) ?? true
-                // One that is open comes back when it is closed; one that grew meanwhile waits for the next round.
+                // A file that is open is added again when it is closed. One that has grown waits for the next round.
                 guard isDone || seen.file.isBusy else { continue }
-                letGo(of: seen)
+                release(seen)
             }
             state.update { state in
                 if !state.pending.isEmpty && state.oldest == nil { state.oldest = monotonicDeadline(in: Self.delay) }
@@ -122,12 +119,12 @@ package final class HeaderSealer: Sendable {
         }
     }
 
-    private func letGo(of seen: Waiting) {
+    private func release(_ seen: Waiting) {
         let token = seen.file.token
-        let gone = state.access { state -> Waiting? in
+        let released = state.access { state -> Waiting? in
             guard state.pending[token]?.additions == seen.additions else { return nil }
             return state.pending.removeValue(forKey: token)
         }
-        gone?.whenLetGo()
+        released?.onRelease()
     }
 }

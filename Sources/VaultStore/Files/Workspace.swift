@@ -1,35 +1,33 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 package import LinuxSystem
-internal import Synchronization
 internal import SystemPackage
 package import VaultCrypto
 package import VaultFormat
 
-/// One thread's buffers and cipher contexts, made once, so that a request allocates nothing. Not for sharing.
+/// The buffers and cipher contexts of one thread. They are made once, so that a request allocates nothing.
 package final class Workspace {
-    /// How many bytes of plaintext are encrypted or decrypted at a time: their ciphertext stays in the L2 cache.
+    /// Bytes of plaintext that are encrypted or decrypted at a time. Their ciphertext stays in the L2 cache.
     private static let batchSize = 128 << 10
-    /// The largest read or write that FUSE passes on.
+    /// The size of the largest read or write that FUSE passes on.
     package static let replySize = 1 << 20
 
     package let cipher: ChunkCipher
-    /// How many chunks one batch holds, at least one.
+    /// Number of chunks in one batch, at least 1.
     let batchChunks: Int
     /// Chunk records of one batch.
     let records: UnsafeMutableRawBufferPointer
-    /// Plaintext of one batch that is being put together.
+    /// Plaintext of one batch, while it is put together.
     let assembly: UnsafeMutableRawBufferPointer
     /// Plaintext of one chunk of which only a part is wanted.
     let edge: UnsafeMutableRawBufferPointer
-    /// Plaintext to be handed to the kernel.
+    /// Plaintext for the kernel.
     package let reply: UnsafeMutableRawBufferPointer
     private let memory: UnsafeMutableRawPointer
     private let memorySize: Int
 
     package init(layout: ChunkLayout) throws(StoreError) {
-        do { cipher = try ChunkCipher() } catch { throw StoreError(error) }
+        cipher = try StoreError.ofCrypto { () throws(CryptoError) in try ChunkCipher() }
         let chunkSize = layout.chunkSize
         batchChunks = max(1, Self.batchSize / chunkSize)
         let recordsSize = batchChunks * layout.recordSize
@@ -46,7 +44,7 @@ package final class Workspace {
             start: memory + Self.replySize + assemblySize + chunkSize, count: recordsSize)
     }
 
-    /// Zeroes the buffers and forgets the keys last used. By its own thread, between requests.
+    /// Zeroes the buffers and forgets the keys last used. Called by its own thread, between requests.
     package func wipe() {
         memset(memory, 0, memorySize)
         cipher.forgetKeys()

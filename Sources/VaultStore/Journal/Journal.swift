@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
@@ -7,9 +6,9 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// `vaultfs.journal`: where a record's new bytes lie while they replace the old ones in place (FileFormat.md,
-/// "The journal"). Written with pwrite(2) everywhere: a write to the page cache outlives the daemon as a mapping does,
-/// and someone who cuts the file short cannot kill us with SIGBUS. Any thread.
+/// `vaultfs.journal`: holds the new bytes of records while they replace the old ones in place (FileFormat, The journal).
+/// Written with pwrite(2). Like a mapping, the page cache outlives the daemon, but a file that somebody cuts short
+/// cannot kill the daemon with SIGBUS. Any thread.
 package final class Journal: Sendable {
     /// One chunk of one file.
     struct Address: Hashable {
@@ -17,7 +16,7 @@ package final class Journal: Sendable {
         var chunk: UInt64
     }
 
-    /// A slot that held a record at mount, or that holds the only good copy of one.
+    /// A slot that had a record at mount, or that has the only good copy of one.
     struct Retained {
         var slot: Int
         var recordSize: Int
@@ -25,15 +24,15 @@ package final class Journal: Sendable {
 
     static let entry = Array("vaultfs.journal".utf8)
     let descriptor: Descriptor?
-    /// Why there is something and it is not read.
+    /// The reason why an existing journal is not read.
     private let fault: String?
     private let isReadOnly: Bool
     private let chunkSize: Int
     private let pool = SlotPool()
     let retained = Mutex<[Address: [Retained]]>([:])
-    /// Told, once, when a write was refused for want of slots.
+    /// Called once, when a write was refused because no slot was free.
     let onExhausted = Mutex<(@Sendable (String) -> Void)?>(nil)
-    /// Spares every open file a look at the table, which is empty but after a crash.
+    /// Saves a look at the table, which is empty except after a crash.
     private let hasRetained = Atomic<Bool>(false)
 
     var slotSize: Int { JournalSlot.size(chunkSize: chunkSize) }
@@ -44,10 +43,10 @@ package final class Journal: Sendable {
         (descriptor, fault, isReadOnly) = (nil, nil, true)
     }
 
-    /// Opens the journal in the vault's root, makes and preallocates it where it may be written, and notes the slots
-    /// that are in use. What has its name and is no file is not opened: who only reads goes on without a journal.
-    /// - Throws: `.damaged` for that, where it may be written.
-    init(root: Int32, chunkSize: Int, isReadOnly: Bool) throws(StoreError) {
+    /// Opens the journal in the vault's root and notes the slots in use. A writer also makes and preallocates it.
+    /// Anything of its name that is not a regular file is not opened. A reader then continues without a journal.
+    /// - Throws: `.damaged` in that case, for a writer.
+    init(root: Descriptor, chunkSize: Int, isReadOnly: Bool) throws(StoreError) {
         self.chunkSize = chunkSize
         self.isReadOnly = isReadOnly
         do throws(StoreError) {
@@ -60,19 +59,12 @@ package final class Journal: Sendable {
         }
         guard let descriptor else { return }
         let size = JournalSlot.journalSize(chunkSize: chunkSize)
-        if !isReadOnly { try giveToOwner(of: root, descriptor, try descriptor.status()) }
+        // A journal made by root's mount must not lock out the vault's owner.
+        if !isReadOnly { try descriptor.giveToOwner(of: root) }
         if !isReadOnly && linux_fallocate(descriptor.fd, 0, 0, Int64(size)) != 0 {
-            // Not to be had here (full, or a store without fallocate): slots are then allocated as they are written.
+            // The store is full, or has no fallocate(2). Slots are then allocated when they are written.
         }
         try findSlotsInUse(descriptor)
-    }
-
-    /// A journal that root's mount has made must not keep the vault's owner out.
-    private func giveToOwner(of root: Int32, _ opened: Descriptor, _ status: stat) throws(StoreError) {
-        var directory = stat()
-        try retrying { fstat(root, &directory) }
-        guard geteuid() == 0, status.st_uid != directory.st_uid || status.st_gid != directory.st_gid else { return }
-        try retrying { fchown(opened.fd, directory.st_uid, directory.st_gid) }
     }
 
     private func findSlotsInUse(_ descriptor: Descriptor) throws(StoreError) {
@@ -87,8 +79,7 @@ package final class Journal: Sendable {
     }
 
     private func remember(_ address: Address, slot: Int, recordSize: Int) {
-        // There can be two for one record: the daemon died while it wrote the newer, before it freed the older. Which of
-        // them counts, their tags tell.
+        // One record can have two slots, if the daemon died while it wrote the newer one. Their tags show which is valid.
         pool.retain(1 << UInt64(slot))
         retained.withLock { table in
             table[address, default: []].append(Retained(slot: slot, recordSize: recordSize))
@@ -96,7 +87,7 @@ package final class Journal: Sendable {
         }
     }
 
-    /// How many records one batch may replace.
+    /// Maximum number of records that one batch may replace.
     func batchLimit() throws(StoreError) -> Int {
         let reach = pool.reach
         guard reach > 0 else { throw exhausted() }
@@ -104,32 +95,32 @@ package final class Journal: Sendable {
     }
 
     private func exhausted() -> StoreError {
-        let said = problem ?? "vaultfs.journal: too many of its slots hold records"
-        // Once is enough: programs try again.
-        onExhausted.withLock { $0.take() }?(said)
-        return .damaged(said)
+        let text = problem ?? "vaultfs.journal: too many of its slots hold records"
+        // Only once, because programs try again.
+        onExhausted.withLock { $0.take() }?(text)
+        return .damaged(text)
     }
 
-    /// What keeps the journal from doing its work, for people; nil where nothing does.
+    /// The reason why the journal does not work, as text for the user. Nil if it does.
     var problem: String? {
         if let fault { return fault }
-        // Who only reads, reads them there.
+        // A reader reads the records from their slots.
         guard isHoldingRecords, !isReadOnly else { return nil }
         let count = JournalSlot.count - pool.reach
         return "vaultfs.journal: \(count) of \(JournalSlot.count) slots hold records that could not be put in place"
             + (count == JournalSlot.count ? ", and nothing can be overwritten" : "")
-            + "; unmount, and 'vaultfs verify --repair' frees them"
+            + "; unmount, then 'vaultfs verify --repair' frees them"
     }
 
-    /// Puts the new records of consecutive chunks into slots; returns the slots taken, in the chunks' order by number.
-    /// - Parameter records: `count` contiguous records, all but the last of `recordSize` bytes.
+    /// Writes the new records of consecutive chunks to slots. Returns the slots, which are in the chunks' order by number.
+    /// - Parameter records: `count` adjacent records, all of `recordSize` bytes except for the last.
     func write(
         fileID: UInt64, firstChunk: UInt64, records: UnsafeRawBufferPointer, recordSize: Int, count: Int
     ) throws(StoreError) -> UInt64 {
         guard let descriptor else { throw .system(.readOnlyFileSystem) }
         let slots = pool.take(count)
         if slots.nonzeroBitCount < count {
-            // Slots were retained since `batchLimit`: never wait for more while holding some.
+            // Slots were retained since `batchLimit`. Do not wait for others while some are taken.
             pool.put(slots)
             throw exhausted()
         }
@@ -153,7 +144,7 @@ package final class Journal: Sendable {
         while left != 0 {
             let slot = left.trailingZeroBitCount
             let end = min(start + recordSize, records.count)
-            let record = UnsafeRawBufferPointer(rebasing: records[start..<end])
+            let record = records.slice(start..<end)
             try Self.writeSlot(
                 descriptor, at: UInt64(slot * slotSize), fileID: fileID, chunk: chunk, record: record)
             left &= left - 1
@@ -162,7 +153,7 @@ package final class Journal: Sendable {
         }
     }
 
-    /// File id, chunk, size and record in one pwritev(2).
+    /// Writes file id, chunk, size and record with one pwritev(2).
     private static func writeSlot(
         _ descriptor: Descriptor, at offset: UInt64, fileID: UInt64, chunk: UInt64, record: UnsafeRawBufferPointer
     ) throws(StoreError) {
@@ -178,11 +169,11 @@ package final class Journal: Sendable {
                 }
             }
         }
-        // A slot cut short does not verify, so nothing relies on it; but then the record must not be touched.
+        // A slot that was cut short does not verify, so nothing relies on it. The record must not be replaced then.
         guard written == JournalSlot.recordOffset + record.count else { throw .system(.noSpace) }
     }
 
-    /// Zeroes the slots' file ids and gives them back: their records are in place.
+    /// Zeroes the slots' file ids and frees them, because their records are in place.
     func release(_ slots: UInt64) {
         var left = slots
         while left != 0 {
@@ -195,11 +186,11 @@ package final class Journal: Sendable {
     private func clear(slot: Int) {
         guard let descriptor else { return }
         var zero: UInt64 = 0
-        // Best effort: a slot left behind by an I/O error verifies as its record does, and is ignored.
+        // Best effort: a slot left by an I/O error verifies like its record, and is ignored.
         _ = pwrite(descriptor.fd, &zero, MemoryLayout<UInt64>.size, off_t(slot * slotSize))
     }
 
-    /// Keeps the slots: the records could not be put in place, so the slots are the records.
+    /// Retains the slots of records that could not be put in place. The slots are the records from now on.
     func keep(
         _ slots: UInt64, fileID: UInt64, firstChunk: UInt64, recordSize: Int, totalSize: Int
     ) {
@@ -216,7 +207,7 @@ package final class Journal: Sendable {
         }
     }
 
-    /// A newer slot holds these chunks now: the older ones must go before the record is touched, lest both verify.
+    /// Frees older slots of chunks that have a newer one, before the record is replaced. Else both would verify.
     private func supersede(fileID: UInt64, firstChunk: UInt64, count: Int) {
         for chunk in firstChunk..<(firstChunk + UInt64(count)) {
             forget(Address(fileID: fileID, chunk: chunk))
@@ -233,14 +224,11 @@ package final class Journal: Sendable {
         if let found { release(found.reduce(0) { $0 | 1 << UInt64($1.slot) }) }
     }
 
-    /// A retained slot as it is on disk; nil where it is not retained.
+    /// The content of a retained slot. Nil if it is not retained.
     func contents(ofRetained slot: Int) throws(StoreError) -> [UInt8]? {
         guard let descriptor, let found = retainedSlot(slot) else { return nil }
-        var bytes = [UInt8](repeating: 0, count: JournalSlot.recordOffset + found.slot.recordSize)
-        let count = try bytes.withMutableBytes { (buffer) throws(StoreError) -> Int in
-            try descriptor.read(at: UInt64(slot * slotSize), into: buffer)
-        }
-        return Array(bytes[..<count])
+        return try descriptor.read(
+            at: UInt64(slot * slotSize), count: JournalSlot.recordOffset + found.slot.recordSize)
     }
 
     /// Frees one retained slot.
@@ -263,7 +251,7 @@ package final class Journal: Sendable {
         }
     }
 
-    /// The retained slots of one file, by chunk; a chunk's by number.
+    /// The retained slots of one file, in the order of chunks and slot numbers.
     func retainedSlots(of fileID: UInt64) -> [(address: Address, slots: [Retained])] {
         guard hasRetained.load(ordering: .acquiring) else { return [] }
         let found = retained.withLock { table in
@@ -272,25 +260,80 @@ package final class Journal: Sendable {
         return found.sorted { $0.address.chunk < $1.address.chunk }
     }
 
-    /// The files that slots are retained for.
+    /// The files with retained slots.
     var retainedFiles: Set<UInt64> { Set(retained.withLock { $0.keys.map(\.fileID) }) }
 
-    /// Frees the slots of a file that is gone.
+    /// Frees the slots of a file that no longer exists.
     func forget(file fileID: UInt64) {
         for (address, _) in retainedSlots(of: fileID) { forget(address) }
     }
 
-    /// True while some slot holds a record that may be needed.
+    /// True while a slot has a record that may be needed.
     var isHoldingRecords: Bool { hasRetained.load(ordering: .acquiring) }
 
-    /// Reads a retained record; nil where the slot has been cut short.
+    /// Reads a retained record. Nil if the slot has been cut short.
     func record(in slot: Retained) throws(StoreError) -> [UInt8]? {
         guard let descriptor else { return nil }
-        var bytes = [UInt8](repeating: 0, count: slot.recordSize)
-        let offset = UInt64(slot.slot * slotSize + JournalSlot.recordOffset)
-        let count = try bytes.withMutableBytes { (buffer) throws(StoreError) -> Int in
-            try descriptor.read(at: offset, into: buffer)
+        let bytes = try descriptor.read(
+            at: UInt64(slot.slot * slotSize + JournalSlot.recordOffset), count: slot.recordSize)
+        return bytes.count == slot.recordSize ? bytes : nil
+    }
+
+    /// Zeroes every slot that is not retained, durably. A freed slot loses only its file id and keeps the ciphertext.
+    /// Called while nobody else writes. Does nothing to a journal that is read-only.
+    func wipeFreeSlots() throws(StoreError) {
+        guard let descriptor else { return }
+        let kept = retained.withLock { Set($0.values.joined().map(\.slot)) }
+        for slot in 0..<JournalSlot.count where !kept.contains(slot) {
+            let offset = UInt64(slot * slotSize)
+            let bytes = try descriptor.read(at: offset, count: slotSize)
+            // A hole stays one, because there may be no space for it.
+            guard bytes.contains(where: { $0 != 0 }) else { continue }
+            try descriptor.write([UInt8](repeating: 0, count: bytes.count), at: offset)
         }
-        return count == slot.recordSize ? bytes : nil
+        try descriptor.synchronize(dataOnly: true)
+    }
+}
+
+extension Journal {
+    /// Opens the file for reading. Nil if it is absent.
+    private static func openToRead(_ root: Descriptor) throws(StoreError) -> Descriptor? {
+        do throws(StoreError) {
+            // Pin it first, because opening a device can have effects, and opening a FIFO waits.
+            let pin = try Descriptor(at: root.fd, entry, flags: linux_O_PATH)
+            let status = try pin.status()
+            if status.st_mode & S_IFMT != S_IFREG, let fault = fault(of: status) {
+                throw StoreError.damaged("vaultfs.journal is \(fault), and is not used")
+            }
+            return try pin.reopened(flags: O_RDONLY)
+        } catch .system(.noSuchFileOrDirectory) {
+            return nil
+        }
+    }
+
+    private static func openToWrite(_ root: Descriptor) throws(StoreError) -> Descriptor {
+        do throws(StoreError) {
+            let pin = try Descriptor(at: root.fd, entry, flags: linux_O_PATH)
+            if let fault = fault(of: try pin.status()) {
+                throw StoreError.damaged(
+                    "vaultfs.journal is \(fault), so the vault is not written: 'vaultfs verify --repair' corrects that; "
+                        + "until then it can be mounted with -o ro")
+            }
+            return try pin.reopened(flags: O_RDWR)
+        } catch .system(.noSuchFileOrDirectory) {
+            return try Descriptor(at: root.fd, entry, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+        }
+    }
+
+    /// The reason why a file of the journal's name cannot be used. Nil for a regular file with one name.
+    static func fault(of status: stat) -> String? {
+        switch status.st_mode & S_IFMT {
+        case S_IFREG: status.st_nlink == 1 ? nil : "a file with \(status.st_nlink) names"
+        case S_IFDIR: "a directory"
+        case S_IFLNK: "a symbolic link"
+        case S_IFIFO: "a fifo"
+        case S_IFSOCK: "a socket"
+        default: "a device"
+        }
     }
 }

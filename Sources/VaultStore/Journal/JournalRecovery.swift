@@ -1,14 +1,9 @@
-internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
-internal import Synchronization
-internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
-/// After a crash, before the mount is served: finds the files that the journal holds records of, puts those in place,
-/// and frees the slots of files that are gone. Only a journal with slots in use makes it walk the tree.
+/// Runs after a crash, before the mount is served. Finds the files that the journal has records of, puts these in place,
+/// and frees the slots of files that no longer exist. Walks the tree only if slots are in use.
 package struct JournalRecovery {
     private let store: Store
     private var wanted: Set<UInt64>
@@ -19,12 +14,12 @@ package struct JournalRecovery {
         wanted = store.journal.retainedFiles
     }
 
-    /// Best effort: what cannot be reached now keeps its slot until it is opened.
+    /// Best effort: a file that cannot be reached now keeps its slots until it is opened.
     package static func run(in store: Store) {
         guard store.journal.isHoldingRecords, !store.isReadOnly else { return }
         var recovery = JournalRecovery(store)
         recovery.walk()
-        // A walk that missed a directory proves nothing.
+        // After a walk that missed a directory, a file that was not found may still exist.
         guard recovery.isComplete else { return }
         for fileID in recovery.wanted { store.forgetSlots(of: fileID) }
     }
@@ -53,11 +48,11 @@ package struct JournalRecovery {
     private mutating func recover(_ descriptor: Descriptor) throws(StoreError) {
         let fileID = try EncryptedFile.unprovenFileID(of: descriptor)
         guard wanted.contains(fileID) else { return }
-        // It is not gone. Where it cannot be opened or written its slots are needed on.
+        // It exists. If it cannot be opened or written, its slots are still needed.
         wanted.remove(fileID)
         let file = try EncryptedFile.open(descriptor, in: store)
-        // Now or not at all: once the mount is served the file may be opened again, and a seal by this object, which
-        // knows nothing of that, would vouch for a length that is no more.
+        // Only now: once the mount is served, the file may be opened again and change its length, and a seal by this
+        // object would write the old length.
         if file.needsSeal { _ = try? file.seal(ifStill: file.lengthMark, isDurable: false) }
     }
 }

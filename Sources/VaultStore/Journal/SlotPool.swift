@@ -1,7 +1,6 @@
-internal import FileSystem
 internal import LinuxSystem
 
-/// Which of the journal's 64 slots are free; waits for some when none are. Slots are bits. Any thread.
+/// The free slots of the journal's 64, as bits. Any thread.
 final class SlotPool: Sendable {
     private struct State {
         var free: UInt64 = .max
@@ -11,11 +10,11 @@ final class SlotPool: Sendable {
 
     private let state = Monitor(State())
 
-    /// How many slots a batch can hope for: all but those retained.
+    /// Number of slots that are not retained. A batch can get as many.
     var reach: Int { state.access { $0.reach } }
 
-    /// Takes `count` slots, next to one another where there is such a run; waits for them. Fewer only when so many
-    /// are retained that `count` cannot be had.
+    /// Takes `count` slots and waits for them. They are adjacent if there is such a run. Takes fewer only if so many
+    /// slots are retained that there can never be `count`.
     func take(_ count: Int) -> UInt64 {
         state.wait { state in
             let wanted = min(count, state.reach)

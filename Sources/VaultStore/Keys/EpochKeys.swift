@@ -1,8 +1,7 @@
 internal import VaultCrypto
 internal import VaultFormat
 
-/// The ciphers of one key epoch: for each protection class, the one that wraps its secrets and the one of its links. Any
-/// thread.
+/// The ciphers of one key epoch: for each protection class, one that wraps its secrets and one for its links. Any thread.
 struct EpochKeys: Sendable {
     let epoch: UInt8
     private let vault: VaultID
@@ -10,7 +9,7 @@ struct EpochKeys: Sendable {
     private let classCiphers: [SivCipher]
     private let linkCiphers: [SivCipher]
 
-    /// Derives them from the epoch's master key (FileFormat, Keys).
+    /// Derives the ciphers from the epoch's master key (FileFormat, Keys).
     init(epoch: UInt8, masterKey: SecretBytes, vault: VaultID) throws(FormatError) {
         self.epoch = epoch
         self.vault = vault
@@ -45,28 +44,26 @@ struct EpochKeys: Sendable {
     /// Derives the keys of these classes again.
     func restore(_ classes: [ProtectionClass], masterKey: SecretBytes) throws(FormatError) {
         for protectionClass in classes {
-            try Self.rekey(
-                classCipher(protectionClass),
-                KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass))
-            try Self.rekey(
-                linkCipher(protectionClass), KeyDerivation.linkKey(master: masterKey, vault: vault, protectionClass))
-        }
-    }
-
-    private static func rekey(_ cipher: SivCipher, _ key: SecretBytes) throws(FormatError) {
-        do throws(CryptoError) {
-            try cipher.rekey(key)
-        } catch {
-            throw FormatError(.cryptography, "cannot set up AES-SIV: \(error)")
+            let classKey = try KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass)
+            let linkKey = try KeyDerivation.linkKey(master: masterKey, vault: vault, protectionClass)
+            try SivCipher.settingUp { () throws(CryptoError) in
+                try classCipher(protectionClass).rekey(classKey)
+                try linkCipher(protectionClass).rekey(linkKey)
+            }
         }
     }
 }
 
 extension SivCipher {
+    /// A cipher under `key`.
     static func under(_ key: SecretBytes) throws(FormatError) -> SivCipher {
-        do throws(CryptoError) {
-            return try SivCipher(key: key)
-        } catch {
+        try settingUp { () throws(CryptoError) in try SivCipher(key: key) }
+    }
+
+    fileprivate static func settingUp<Result>(
+        _ body: () throws(CryptoError) -> Result
+    ) throws(FormatError) -> Result {
+        do throws(CryptoError) { return try body() } catch {
             throw FormatError(.cryptography, "cannot set up AES-SIV: \(error)")
         }
     }

@@ -1,12 +1,10 @@
-internal import FileSystem
-internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 
-/// Whether a vault that is read beside its writer is still of the key epochs that were there when it was opened. Names that
-/// were rekeyed since do not authenticate, and must not be taken for none. Any thread.
+/// Detects that a vault was rekeyed, while it is read beside its writer. Names that were rekeyed since the vault was opened
+/// do not authenticate, and must not be taken for missing. Any thread.
 package final class EpochWatch: Sendable {
     private struct State {
         var problem: String?
@@ -17,26 +15,28 @@ package final class EpochWatch: Sendable {
     private let epochs: KeyEpochs
     private let state = Mutex(State())
 
+    /// - Parameter epochs: of the vault when it was opened.
     init(root: Descriptor, epochs: KeyEpochs) {
         self.root = root
         self.epochs = epochs
     }
 
-    /// For people; nil where nothing is wrong.
+    /// Text for the user. Nil if there is no problem.
     var problem: String? { state.withLock { $0.problem } }
 
-    /// After names of `directory` were read, or not found: makes sure that they were looked for with its keys. In this
-    /// order: a step of a rekey replaces the record last, and takes `vaultfs.rekey` away after that.
-    /// - Throws: `ESTALE` where the vault, or the directory, was rekeyed since it was opened; `EIO` while a step is half done.
+    /// Checks, after names of `directory` were read or not found, that its keys were the right ones. A step of a rekey
+    /// replaces the record last, and removes `vaultfs.rekey` after that. The checks must be in the same order.
+    /// - Throws: `ESTALE` if the vault or the directory was rekeyed since it was opened; `EIO` while a step is incomplete.
     package func check(_ directory: OpenDirectory, isRoot: Bool) throws(StoreError) {
         if state.withLock({ $0.isRekeyed }) { throw .system(.staleNFSFileHandle) }
-        // Of another master key, so its MAC tells nothing here; whoever forges it could as well take the vault away.
+        // A new master key signs the file, so the MAC cannot be checked here. Somebody who can forge the file could as
+        // well remove the vault.
         if let now = try? VaultDirectory.readConfiguration(of: root, path: "").epochs, now != epochs {
             throw rekeyed()
         }
         if epochs.previous != nil, try RekeyIntentFile.isThere(in: root) {
             state.withLock {
-                $0.problem = "a step of a rekey is half done, and nothing can be listed before it is finished"
+                $0.problem = "a step of a rekey is incomplete, and nothing can be listed before it is finished"
             }
             throw .system(.ioError)
         }

@@ -1,36 +1,33 @@
-internal import FileSystem
 package import LinuxSystem
 internal import Synchronization
 package import VaultCrypto
 package import VaultFormat
 
-/// The keys of a vault: for each protection class, the cipher that wraps its secrets and the one of its links; of two key
-/// epochs while a rekey is unfinished.
-///
-/// The master key is used to derive them and not kept. Any thread.
+/// The keys of a vault, derived from its master key, which is not kept. While a rekey is unfinished, it has the keys of
+/// two epochs. A lock wipes keys, and an unlock restores them. Any thread.
 package final class KeyRing: Sendable {
     package let vault: VaultID
     package let layout: ChunkLayout
-    /// What the vault's objects may be of; what is made is of the current one.
+    /// The epochs that the vault's objects may have. New objects get the current one.
     package let epochs: KeyEpochs
     private let current: EpochKeys
     private let previous: EpochKeys?
-    /// Of `vaultfs.rekey`, where there may be one.
+    /// Of `vaultfs.rekey`. Nil if there can be none.
     let intentCipher: SivCipher?
-    /// The key of the MAC of `vaultfs.json`, with which a mount sees that its slot was renewed, and notes the time in a play
-    /// window. Forgotten with the others.
+    /// The key of the MAC of `vaultfs.json`. With it a mount notices that its slot was renewed, and notes the time in a
+    /// play window. Wiped with the others.
     package let configurationKey: SecretBytes
-    /// What the master key is known by: a value that only a key of this vault gives.
+    /// Identifies the master key.
     private let fingerprint: [UInt8]
-    /// What the previous master key is opened from again after a lock: it depends on nothing that may change meanwhile.
+    /// For deriving the previous epoch's keys again after a lock. It cannot change in the meantime.
     private let configuration: VaultConfiguration
-    /// True from before the keys that must not outlive a lock are wiped until they are all back.
+    /// True from before the keys that a lock wipes are wiped until all of them are restored.
     private let isForgetting = Atomic<Bool>(false)
-    /// The same of the others, which are wiped when the right to open the vault has ended.
+    /// The same for the other keys, which are wiped when the right to open the vault has ended.
     private let isForgettingAll = Atomic<Bool>(false)
 
     /// Derives the keys of the vault of `configuration` (FileFormat, Keys).
-    /// - Throws: `format`, when libcrypto fails, and where the key of the previous epoch does not authenticate.
+    /// - Throws: `format`, if libcrypto fails, or if the key of the previous epoch does not authenticate.
     package init(masterKey: SecretBytes, configuration: VaultConfiguration) throws(VaultError) {
         vault = configuration.vault
         layout = ChunkLayout(chunkSize: configuration.chunkSize)
@@ -55,15 +52,15 @@ package final class KeyRing: Sendable {
         }
     }
 
-    /// The cipher that wraps file and directory secrets of the class in what is made now.
-    /// - Throws: `.locked` where its key is forgotten.
+    /// The cipher that wraps the secrets of new files and directories of a class.
+    /// - Throws: `.locked` if its key is forgotten.
     package func classCipher(_ protectionClass: ProtectionClass) throws(StoreError) -> SivCipher {
         try checkPresent(protectionClass)
         return current.classCipher(protectionClass)
     }
 
-    /// The cipher that wraps file and directory secrets of the class in what is of `epoch`.
-    /// - Throws: `.locked` where its key is forgotten; `.damaged` for an epoch that the vault has not.
+    /// The cipher that wraps the secrets of files and directories of a class and an epoch.
+    /// - Throws: `.locked` if its key is forgotten; `.damaged` if the vault does not have the epoch.
     package func classCipher(_ protectionClass: ProtectionClass, epoch: UInt8) throws(StoreError) -> SivCipher {
         try checkPresent(protectionClass)
         if epoch == current.epoch { return current.classCipher(protectionClass) }
@@ -71,15 +68,14 @@ package final class KeyRing: Sendable {
         return previous.classCipher(protectionClass)
     }
 
-    /// The cipher of the symbolic links of the class that are made now.
-    /// - Throws: `.locked` where its key is forgotten.
+    /// The cipher of new symbolic links of a class.
+    /// - Throws: `.locked` if its key is forgotten.
     package func linkCipher(_ protectionClass: ProtectionClass) throws(StoreError) -> SivCipher {
         try checkPresent(protectionClass)
         return current.linkCipher(protectionClass)
     }
 
-    /// The target of a symbolic link as it is stored, and whether it is of the current epoch: it carries none, and
-    /// authenticates under one of the keys.
+    /// Decrypts a stored link target. A link carries no epoch: it is of the epoch whose key authenticates it.
     /// - Throws: `.locked`; `.damaged`.
     package func linkTarget(
         ofStored stored: [UInt8]
@@ -99,43 +95,43 @@ package final class KeyRing: Sendable {
         }
     }
 
-    /// The classes whose keys are here.
+    /// The classes whose keys are present.
     package var presentClasses: [ProtectionClass] {
         ProtectionClass.allCases.filter(isPresent)
     }
 
-    /// From now on no request gets a key that is about to be wiped. Those that have one already are to be waited for
-    /// before `forget`.
+    /// From now on, no request gets a key that will be wiped. The caller waits for requests that have one before it calls
+    /// `forget`.
     /// - Parameter everything: also the keys that outlive a lock.
     package func beginForgetting(everything: Bool = false) {
         isForgetting.store(true, ordering: .sequentiallyConsistent)
         if everything { isForgettingAll.store(true, ordering: .sequentiallyConsistent) }
     }
 
-    /// Wipes the keys that `beginForgetting` was for. Nobody uses them any more.
+    /// Wipes the keys chosen by `beginForgetting`, which no request uses any more.
     package func forget() {
         configurationKey.forget()
-        // Whoever opened the vault for writing has finished what it was for.
+        // Only opening the vault for writing needs it, and that is done.
         intentCipher?.forget()
-        let gone = absentClasses
-        current.forget(gone)
-        previous?.forget(gone)
+        let absent = absentClasses
+        current.forget(absent)
+        previous?.forget(absent)
     }
 
-    /// Derives the wiped keys again. Then requests get them again.
-    /// - Throws: `format`, also where the master key is not the one of before: somebody may have put another
-    ///   `vaultfs.json` in place, to have what is written from now on encrypted under a key of his.
+    /// Derives the wiped keys again. From then on requests get them.
+    /// - Throws: `format`, also if the master key differs from the one before. Somebody may have replaced `vaultfs.json`,
+    ///   so that new files would be encrypted under their key.
     package func restore(masterKey: SecretBytes) throws(VaultError) {
         do throws(FormatError) {
             guard try Self.fingerprint(masterKey, of: vault) == fingerprint else {
                 throw FormatError(.doesNotAuthenticate, "the slot holds the key of another vault")
             }
             configurationKey.refill(from: try KeyDerivation.configurationKey(master: masterKey, vault: vault))
-            let gone = absentClasses
-            try current.restore(gone, masterKey: masterKey)
+            let absent = absentClasses
+            try current.restore(absent, masterKey: masterKey)
             if let previous, let previousKey = try configuration.previousMasterKey(masterKey: masterKey) {
                 defer { previousKey.forget() }
-                try previous.restore(gone, masterKey: previousKey)
+                try previous.restore(absent, masterKey: previousKey)
             }
         } catch {
             throw .format(error)
@@ -144,8 +140,8 @@ package final class KeyRing: Sendable {
         isForgettingAll.store(false, ordering: .sequentiallyConsistent)
     }
 
-    /// The vault's id sealed with a key that follows from the master key. AES-SIV is deterministic: equal keys seal equally,
-    /// and what is sealed tells nothing of them.
+    /// The vault's id encrypted with a key derived from the master key. AES-SIV is deterministic: equal keys give equal
+    /// ciphertext, which reveals nothing of them.
     private static func fingerprint(_ masterKey: SecretBytes, of vault: VaultID) throws(FormatError) -> [UInt8] {
         let cipher = try SivCipher.under(KeyDerivation.classKey(master: masterKey, vault: vault, .none))
         do throws(CryptoError) {
@@ -169,6 +165,6 @@ package final class KeyRing: Sendable {
 }
 
 extension ProtectionClass {
-    /// Whether a lock that forgets leaves the class's key.
+    /// True if a lock with the policy `forget` keeps the class's key.
     package var outlivesLock: Bool { self == .untilFirstUnlock || self == .none }
 }

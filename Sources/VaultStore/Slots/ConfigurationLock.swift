@@ -1,20 +1,23 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// The right to replace `vaultfs.json`: an flock on the file, which one process has at a time. It goes with the last copy.
+/// The right to replace `vaultfs.json`: an flock on the file, which one process has at a time. It lasts until the last
+/// copy of this value is released.
 ///
-/// Not the flock on the root directory: a mount holds that one, and slots are changed while the vault is mounted.
+/// It is not the flock on the root directory, because a mount has that one, and slots are changed while the vault is
+/// mounted.
 struct ConfigurationLock {
+    private static let entry = Array(VaultDirectory.configurationEntry.utf8)
+
     private let root: Descriptor
     private let file: Descriptor
     /// fstat(2) of the file.
     let status: stat
 
-    /// Waits up to `wait` for another process that replaces the file. Since that gives the name to another inode, the lock
-    /// counts only where the name leads to the inode that was locked; else it is taken again, on the new one.
-    /// - Throws: `inUse`; `system`, also where the file may not be written; `damaged` where it is no regular file.
+    /// Waits up to `wait` for another process that replaces the file. Such a replacement gives the name to another
+    /// inode. The lock is then taken again, on the new one.
+    /// - Throws: `inUse`; `system`, also if the file may not be written; `damaged` if it is not a regular file.
     static func take(_ vault: VaultDirectory, wait: Duration) throws(VaultError) -> ConfigurationLock {
         let path = vault.path.appending(VaultDirectory.configurationEntry)
         let deadline = ContinuousClock.now + wait
@@ -33,16 +36,15 @@ struct ConfigurationLock {
         }
     }
 
-    /// Opens the file for writing, because NFS locks exclusively only what is open for that.
+    /// Opens the file for writing, because NFS gives exclusive locks only on such descriptors.
     private init(root: Descriptor) throws(StoreError) {
         self.root = root
-        file = try Descriptor(
-            at: root.fd, Array(VaultDirectory.configurationEntry.utf8), flags: O_RDWR | O_NONBLOCK | O_NOCTTY)
+        file = try Descriptor(at: root.fd, Self.entry, flags: O_RDWR | O_NONBLOCK | O_NOCTTY)
         status = try file.status()
     }
 
-    /// Gives the file that is to take its place its extended attributes, as far as the file system lets it: that a slot goes is worth
-    /// more. But not without an access control list, by which others than the mode says may be kept out.
+    /// Copies the extended attributes to the replacement, best effort, because removing a slot is more important. An
+    /// access control list must be copied: it may deny access that the mode gives.
     func copyAttributes(to other: Descriptor) throws(StoreError) {
         let (from, to) = (ExtendedAttributes(file), ExtendedAttributes(other))
         let names: [[UInt8]]
@@ -56,15 +58,14 @@ struct ConfigurationLock {
         }
     }
 
-    /// Whether the name still leads to the file that is locked. What takes no lock, such as a sync client, may change that.
+    /// True if the name still leads to the locked file. A program that takes no lock, such as a sync client, may change
+    /// that.
     func isCurrent() throws(StoreError) -> Bool {
-        let named: stat
         do throws(StoreError) {
-            named = try root.status(of: Array(VaultDirectory.configurationEntry.utf8))
-        } catch {
-            if error == .system(.noSuchFileOrDirectory) { return false }
-            throw error
+            let named = try root.status(of: Self.entry)
+            return named.st_dev == status.st_dev && named.st_ino == status.st_ino
+        } catch .system(.noSuchFileOrDirectory) {
+            return false
         }
-        return named.st_dev == status.st_dev && named.st_ino == status.st_ino
     }
 }

@@ -1,33 +1,31 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
-/// Puts a new `vaultfs.json` in the place of the old one (FileFormat, Store-16 and Store-21), which is there, whole, until the
-/// new one is, whole and durable. Where it fails, or a signal ends the process, the old one stays.
+/// Replaces `vaultfs.json` (FileFormat, Store-16 and Store-21). The old file stays in place until the new one is complete
+/// and durable. If the replacement fails, or a signal ends the process, the old file stays.
 struct ConfigurationReplacement {
     enum Step: CaseIterable, Sendable {
         case write, readBack, rename, synchronize
     }
 
-    /// Of the temporary names: of those that a mount sweeps, and of no other.
+    /// The prefix of temporary names. A mount sweeps them, and no other file has it.
     static let prefix = "vaultfs.tmp.json-"
-    /// How often it is written anew because a mount that sweeps what others left has removed the temporary file.
+    /// Maximum number of times that the file is written again because a mount has swept the temporary file.
     private static let maximumTries = 5
 
     let vault: VaultDirectory
     let lock: ConfigurationLock
-    /// What is replaced.
+    /// The configuration to replace.
     let base: VaultConfiguration
-    /// Called before each step; what it throws is the failure of that step. Tests look, and make steps fail.
+    /// Called before each step, for tests. If it throws, the step fails with its error.
     var before: (Step) throws(StoreError) -> Void = { _ in }
 
-    /// - Parameter onReady: called when the new file is complete and has only to get its name: what it throws leaves the
-    ///   old one.
-    /// - Throws: `system`, `damaged`; `slotRefused` where somebody without the lock has replaced the file meanwhile. Where the
-    ///   new file cannot be made durable it is in place, and this throws.
+    /// - Parameter onReady: called when the new file is complete and only has to be renamed. If it throws, the old file
+    ///   stays.
+    /// - Throws: `system`, `damaged`; `slotRefused` if a process without the lock has replaced the file. Also throws if
+    ///   the new file cannot be made durable. Then it is in place.
     func put(_ bytes: [UInt8], onReady: () throws(VaultError) -> Void) throws(VaultError) {
         sweep()
         var isReady = false
@@ -46,24 +44,21 @@ struct ConfigurationReplacement {
                 try vault.descriptor.synchronize(dataOnly: false)
             }
         }
-        throw .slotRefused("\(vault.path.shown): the new vaultfs.json is removed time and again; nothing was changed")
+        throw .slotRefused("\(vault.path.shown): the new vaultfs.json was removed repeatedly; nothing was changed")
     }
 
-    /// Removes what a replacement that was killed has left: a whole configuration, with slots that may be gone since. Whoever makes
-    /// one holds the lock. What cannot be removed stays for the next.
+    /// Removes the temporary files of replacements that were killed. Such a file is a whole configuration, with slots
+    /// that may have been removed since. Only a process with the lock makes them. Best effort.
     private func sweep() {
-        guard
-            let root = try? Descriptor(at: vault.descriptor.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        else { return }
+        guard let root = try? vault.descriptor.openedForReading() else { return }
         var reader = DirectoryReader(root)
         while let entry = try? reader.next() {
-            guard entry.name.starts(with: Array(Self.prefix.utf8)) else { continue }
-            _ = withCString(entry.name) { unlinkat(root.fd, $0, 0) }
+            if entry.name.starts(with: Array(Self.prefix.utf8)) { root.removeQuietly(entry.name) }
         }
     }
 
-    /// Makes the file under a temporary name, which it returns, and reads it back. Nil where it is gone meanwhile: whoever mounts
-    /// the vault takes it for a leftover.
+    /// Makes the file under a temporary name and reads it back. Returns the name, or nil if a mount has removed the file
+    /// as a leftover.
     private func write(_ bytes: [UInt8]) throws(VaultError) -> String? {
         try wrapping("cannot replace") { () throws(StoreError) in
             let temporary = try Self.prefix + VaultDirectory.randomDigits()
@@ -90,9 +85,9 @@ struct ConfigurationReplacement {
         }
     }
 
-    /// False where the temporary file is gone.
+    /// Returns false if the temporary file was removed.
     private func rename(_ temporary: String) throws(VaultError) -> Bool {
-        // Who takes no lock may have put another file there, or written in this one.
+        // A process without the lock may have replaced the file, or written to it.
         let isCurrent = try wrapping("cannot look at", lock.isCurrent)
         guard isCurrent, try vault.reread().configuration == base else {
             throw .slotRefused("\(vault.path.shown): somebody else has replaced vaultfs.json; nothing was changed")
@@ -103,9 +98,8 @@ struct ConfigurationReplacement {
             do throws(StoreError) {
                 try retrying { renameat(root, temporary, root, VaultDirectory.configurationEntry) }
                 return true
-            } catch {
-                if error == .system(.noSuchFileOrDirectory) { return false }
-                throw error
+            } catch .system(.noSuchFileOrDirectory) {
+                return false
             }
         }
     }
@@ -114,18 +108,5 @@ struct ConfigurationReplacement {
         _ operation: String, _ body: () throws(StoreError) -> Result
     ) throws(VaultError) -> Result {
         try VaultError.wrapping(operation, vault.path.appending(VaultDirectory.configurationEntry), body)
-    }
-}
-
-extension VaultDirectory {
-    /// A name for a file that is to be renamed: `vaultfs.tmp.` and 64 random bits.
-    static func temporaryEntry() throws(StoreError) -> String { "vaultfs.tmp." + (try randomDigits()) }
-
-    fileprivate static func randomDigits() throws(StoreError) -> String {
-        do throws(CryptoError) {
-            return String(try SecureRandom.integer(), radix: 16)
-        } catch {
-            throw StoreError(error)
-        }
     }
 }

@@ -1,16 +1,13 @@
-internal import FileSystem
 internal import LinuxSystem
-internal import SystemPackage
 package import VaultCrypto
 package import VaultFormat
 
-/// Changes the slots of a vault, mounted or not, whose master key is known. Of two at once, in this process or in two, one
-/// waits: neither change is lost. Any thread.
+/// Changes the slots of a vault, mounted or not. Needs the master key. If two processes or threads change slots at the same
+/// time, one waits, so that no change is lost. Any thread.
 package struct SlotEditor {
-    /// What was taken away, and what is left.
     package struct Removal: Sendable {
         package let removed: [KeySlot]
-        /// Empty where nothing can ever open the vault again.
+        /// Empty if nothing can open the vault any more.
         package let remaining: [KeySlot]
     }
 
@@ -18,7 +15,7 @@ package struct SlotEditor {
     private let masterKey: SecretBytes
     private let wait: Duration
 
-    /// - Parameter wait: how long to wait for another process that changes slots; it may derive a key meanwhile.
+    /// - Parameter wait: how long to wait for another process that changes slots. It may take the time to derive a key.
     package init(_ vault: VaultDirectory, masterKey: SecretBytes, wait: Duration = .seconds(60)) {
         self.vault = vault
         self.masterKey = masterKey
@@ -26,7 +23,7 @@ package struct SlotEditor {
     }
 
     /// Adds a slot. Takes as long as two key derivations.
-    /// - Parameter onReady: called with the slot when it has only to be put in place; what it throws leaves all as it was.
+    /// - Parameter onReady: called with the slot when it only has to be put in place. If it throws, nothing changes.
     /// - Throws: `inUse`, `slotRefused`, `damaged`, `newerVersion`, `system`, `format`.
     @discardableResult
     package func add(
@@ -37,12 +34,12 @@ package struct SlotEditor {
         }
     }
 
-    /// Puts a new slot in the place of `slot`, with its id. One file has both the end of the old slot and the new one, so at
-    /// every moment one of the two opens the vault.
+    /// Replaces `slot` by a new slot with its id. Both happen with one replacement of the file, so one of the two slots
+    /// opens the vault at any time.
     /// - Parameters:
-    ///   - isForced: also where it takes the last slot that does not expire.
+    ///   - isForced: also if it is the last slot that does not expire, and the new one does.
     ///   - onReady: as for `add`.
-    /// - Throws: as `add`; `slotRefused` where `slot` is no longer as it is given, and where only `isForced` would do.
+    /// - Throws: as `add`; `slotRefused` if `slot` has changed since, or if the change needs `isForced`.
     @discardableResult
     package func change(
         _ slot: KeySlot, to request: SlotRequest, isForced: Bool,
@@ -59,7 +56,7 @@ package struct SlotEditor {
         }
     }
 
-    /// Gives `slot` another window, or takes it away; the slot's secret is not needed.
+    /// Gives `slot` another window, or none. Does not need the slot's secret.
     /// - Parameter isForced: as for `change`.
     /// - Throws: as `change`.
     package func change(
@@ -88,7 +85,7 @@ package struct SlotEditor {
         }
     }
 
-    /// Refuses to give the last slot that has no end one.
+    /// Throws if the change would give an end to the last slot without one.
     private static func checkEndlessSlot(
         beside slot: KeySlot, in configuration: VaultConfiguration, expires: String?, hasWindow: Bool
     ) throws(FormatError) {
@@ -98,14 +95,14 @@ package struct SlotEditor {
         let when = hasWindow || others.contains { $0.window != nil } ? "then" : "after \(last)"
         throw FormatError(
             .invalidValue,
-            "not changed: every slot would expire, and \(when) nothing opens the vault; --force changes it all the same"
+            "not changed: every slot would expire, and \(when) nothing opens the vault; --force changes it anyway"
         )
     }
 
-    /// Takes slots away.
-    /// - Parameter isForced: also where no slot is left that opens the vault for ever, or none that does now. For the last slot of all one is put that
-    ///   nothing opens: the format has no vault without slots.
-    /// - Throws: as `add`; `slotRefused` for an id that no slot has, and where only `isForced` would do.
+    /// Removes slots.
+    /// - Parameter isForced: also if no slot is left that opens the vault for ever, or none that opens it now. The last
+    ///   slot is replaced by one that nothing opens, because the format has no vault without slots.
+    /// - Throws: as `add`; `slotRefused` for an id that no slot has, or if the removal needs `isForced`.
     @discardableResult
     package func remove(_ ids: Set<Int>, isForced: Bool) throws(VaultError) -> Removal {
         var removal = Removal(removed: [], remaining: [])
@@ -129,7 +126,7 @@ package struct SlotEditor {
         }
         let remaining = current.slots.filter { !ids.contains($0.id) }
         let now = UtcTime.secondsSinceEpoch()
-        // A slot with an end can make none without.
+        // The secret of a slot with an end cannot make one without.
         let hadEndless = current.slots.contains { !$0.isLimited }
         guard isForced || remaining.contains(where: { hadEndless ? !$0.isLimited : !$0.isExpired(at: now) }) else {
             let isEndless = hadEndless && !remaining.isEmpty
@@ -139,7 +136,7 @@ package struct SlotEditor {
                 : remaining.isEmpty ? "the last slot" : "the last slot that has not expired"
             let then = isEndless ? " once the others have expired" : ""
             throw .slotRefused(
-                "not removed: without \(what) the vault can never be opened again\(then); --force removes it all the same"
+                "not removed: without \(what) the vault can never be opened again\(then); --force removes it anyway"
             )
         }
         return Removal(removed: current.slots.filter { ids.contains($0.id) }, remaining: remaining)
@@ -163,7 +160,7 @@ package struct SlotEditor {
     ) throws(VaultError) -> SlotChange {
         let lock = try ConfigurationLock.take(vault, wait: wait)
         defer { withExtendedLifetime(lock) {} }
-        // Only now nobody else replaces it.
+        // Read under the lock.
         let current = try vault.reread()
         try current.authenticate(masterKey: masterKey)
         let change = try change(current.configuration)

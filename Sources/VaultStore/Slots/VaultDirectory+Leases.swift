@@ -1,11 +1,10 @@
-internal import FileSystem
 internal import LinuxSystem
 internal import SystemPackage
 package import VaultCrypto
 package import VaultFormat
 
 extension VaultDirectory {
-    /// The configuration as it is now, authenticated by a mount's configuration key.
+    /// Reads the configuration again and authenticates it with a mount's configuration key.
     /// - Throws: `damaged`, `newerVersion`, `system`.
     package func reread(configurationKey: SecretBytes) throws(VaultError) -> VaultConfiguration {
         let current = try reread().configuration
@@ -15,12 +14,12 @@ extension VaultDirectory {
         return current
     }
 
-    /// Notes in the window of a slot what time it is; one that was not started starts. Where somebody has noted a later time,
-    /// or the slot has no window, nothing is written.
+    /// Notes the time in the window of a slot. A window that was not started starts. Writes nothing if a later time is
+    /// noted already, or if the slot has no window.
     /// - Parameters:
     ///   - time: `YYYY-MM-DDThh:mm:ssZ`.
     ///   - wait: for another process that changes slots.
-    /// - Returns: the configuration as it is then.
+    /// - Returns: the configuration after that.
     /// - Throws: `inUse`, `slotRefused`, `damaged`, `newerVersion`, `system`, `format`.
     @discardableResult
     package func noteTime(
@@ -28,11 +27,11 @@ extension VaultDirectory {
     ) throws(VaultError) -> VaultConfiguration {
         guard !isOnReadOnlyStore else {
             throw .slotRefused(
-                "slot \(id) has a play window, and \(path.shown) is read-only: when it started cannot be noted")
+                "slot \(id) has a play window, and \(path.shown) is read-only: its start cannot be noted")
         }
         let lock = try ConfigurationLock.take(self, wait: wait)
         defer { withExtendedLifetime(lock) {} }
-        // Only now nobody else replaces it.
+        // Read under the lock.
         let current = try reread(configurationKey: configurationKey)
         guard let window = current.slot(id)?.window?.seeing(time) else { return current }
         let (bytes, changed) = try SlotEditor.wrapping { () throws(FormatError) in
@@ -42,11 +41,10 @@ extension VaultDirectory {
         try ConfigurationReplacement(vault: self, lock: lock, base: current).put(bytes) {}
         return changed
     }
-}
 
-extension VaultDirectory {
+    /// Checks that a slot may be used.
     /// - Parameter now: seconds since 1970-01-01T00:00:00Z.
-    /// - Throws: `slotExpired`, `clockSetBack` where the slot may not be used.
+    /// - Throws: `slotExpired`, `clockSetBack`.
     package func checkLease(of slot: KeySlot, at now: Int64) throws(VaultError) {
         switch Lease(slot, at: now) {
         case .valid, .starts: break

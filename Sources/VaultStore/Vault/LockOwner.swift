@@ -1,14 +1,13 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 package import SystemPackage
 
-/// The process that has a vault locked.
+/// The process that holds a lock, for messages.
 package struct LockOwner: Equatable, Sendable, CustomStringConvertible {
     package let processID: Int32
-    /// The program's name (`/proc/PID/comm`), nil where it cannot be read.
+    /// The program's name (`/proc/PID/comm`). Nil if unknown.
     package let command: String?
-    /// The machine's name where it is another, or may be; nil where the process is one that this machine's commands reach.
+    /// The machine's name. Nil for a process that commands on this machine can reach.
     package let host: String?
 
     package init(processID: Int32, command: String?, host: String? = nil) {
@@ -17,18 +16,18 @@ package struct LockOwner: Equatable, Sendable, CustomStringConvertible {
         self.host = host
     }
 
-    /// As a note on the store says; nil where its process has ended.
-    init?(_ note: WriterRecord) {
-        switch note.isOfLivingOther {
-        case true?: self.init(processID: note.processID)
+    /// The process that a writer record names. Nil if it has ended.
+    init?(_ record: WriterRecord) {
+        switch record.isOfLivingOther {
+        case true?: self.init(processID: record.processID)
         case false?: return nil
-        case nil: self.init(processID: note.processID, command: nil, host: note.host)
+        case nil: self.init(processID: record.processID, command: nil, host: record.host)
         }
     }
 
-    /// A process that this one sees.
+    /// A process that this one can see.
     private init(processID: Int32) {
-        let command = Self.text(of: "/proc/\(processID)/comm").filter { !$0.isNewline }
+        let command = Self.text(of: "\(processID)/comm").filter { !$0.isNewline }
         self.init(processID: processID, command: command.isEmpty ? nil : command)
     }
 
@@ -36,63 +35,57 @@ package struct LockOwner: Equatable, Sendable, CustomStringConvertible {
         "process \(processID)" + (command.map { " (\($0))" } ?? "") + (host.map { " on \($0)" } ?? "")
     }
 
-    /// Who holds an flock on the open directory `descriptor`, from `/proc/locks`; nil where nobody does, or where the
-    /// holder is outside this process-id namespace. Any thread.
+    /// Finds the process that holds an flock on an open file or directory, in `/proc/locks`. Nil if none does, or if
+    /// it is outside this process-id namespace. Any thread.
     package static func find(descriptor: FileDescriptor) -> LockOwner? {
         var status = stat()
         guard fstat(descriptor.rawValue, &status) == 0 else { return nil }
         let devices = superblockDevices(of: descriptor, status: status)
-        let lines = text(of: "/proc/locks").split(separator: "\n")
-        guard
-            let processID = lines.lazy.compactMap({ holder(line: $0, devices: devices, inode: UInt64(status.st_ino)) })
-                .first
-        else { return nil }
-        return LockOwner(processID: processID)
+        return text(of: "locks").split(separator: "\n").lazy
+            .compactMap { processID(ofLine: $0, devices: devices, inode: UInt64(status.st_ino)) }
+            .first.map { LockOwner(processID: $0) }
     }
 
     /// The process id of one line of `/proc/locks`, if it is an flock held on the inode
-    /// (proc_locks(5): `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`; a waiter's line has `->` after the number).
-    private static func holder(line: Substring, devices: Set<String>, inode: UInt64) -> Int32? {
+    /// (proc_locks(5): `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`). A waiter's line has `->` after the number.
+    private static func processID(ofLine line: Substring, devices: Set<String>, inode: UInt64) -> Int32? {
         let fields = line.split(separator: " ")
         guard fields.count >= 6, fields[1] == "FLOCK", let processID = Int32(fields[4]), processID > 0 else {
             return nil
         }
-        let place = fields[5].split(separator: ":")
-        guard place.count == 3, UInt64(place[2]) == inode, devices.contains("\(place[0]):\(place[1])") else {
+        let file = fields[5].split(separator: ":")
+        guard file.count == 3, UInt64(file[2]) == inode, devices.contains("\(file[0]):\(file[1])") else {
             return nil
         }
         return processID
     }
 
-    /// How `/proc/locks` may spell the directory's device: by stat(2), and, because that differs on btrfs and overlayfs,
-    /// by the superblock that mountinfo names for the descriptor's mount.
+    /// The names that `/proc/locks` may use for a file's device. They are the device of stat(2) and the superblock's
+    /// device in mountinfo, because the two differ on btrfs and overlayfs.
     private static func superblockDevices(of descriptor: FileDescriptor, status: stat) -> Set<String> {
         let device = UInt64(status.st_dev)
         let major = (device >> 8) & 0xFFF | (device >> 32) & ~0xFFF
         let minor = device & 0xFF | (device >> 12) & ~0xFF
-        var devices: Set = [spelled(major: major, minor: minor)]
-        let mountLine = text(of: "/proc/self/fdinfo/\(descriptor.rawValue)").split(separator: "\n")
+        var devices: Set = [name(major: major, minor: minor)]
+        let mountLine = text(of: "self/fdinfo/\(descriptor.rawValue)").split(separator: "\n")
             .first { $0.hasPrefix("mnt_id:") }
         guard let mount = mountLine?.split(whereSeparator: \.isWhitespace).last else { return devices }
-        for line in text(of: "/proc/self/mountinfo").split(separator: "\n") {
+        for line in text(of: "self/mountinfo").split(separator: "\n") {
             let fields = line.split(separator: " ", maxSplits: 3)
             guard fields.count == 4, fields[0] == mount else { continue }
             let numbers = fields[2].split(separator: ":").compactMap { UInt64($0) }
-            if numbers.count == 2 { devices.insert(spelled(major: numbers[0], minor: numbers[1])) }
+            if numbers.count == 2 { devices.insert(name(major: numbers[0], minor: numbers[1])) }
         }
         return devices
     }
 
     /// `%02x:%02x`, as fs/locks.c prints it.
-    private static func spelled(major: UInt64, minor: UInt64) -> String {
+    private static func name(major: UInt64, minor: UInt64) -> String {
         [major, minor].map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined(separator: ":")
     }
 
+    /// A file of /proc as text. Empty if it cannot be read: then the owner stays unnamed.
     private static func text(of path: String) -> String {
-        // Only for a message: where /proc cannot be read, the holder stays unnamed.
-        guard let fd = try? retrying({ open(path, O_RDONLY | O_CLOEXEC) }),
-            let bytes = try? Descriptor(owning: fd).readToEnd(limit: 1 << 24)
-        else { return "" }
-        return String(decoding: bytes, as: UTF8.self)
+        String(decoding: procFile(path, limit: 1 << 24) ?? [], as: UTF8.self)
     }
 }

@@ -4,10 +4,9 @@ internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 package import SystemPackage
-internal import VaultCrypto
 package import VaultFormat
 
-/// The backing store of one mounted vault: its root, its keys, and what all of its files share. Any thread.
+/// The backing store of one mounted vault: its root, its keys, and everything that its files share. Any thread.
 package final class Store: Sendable {
     package let root: Descriptor
     package let keyRing: KeyRing
@@ -15,30 +14,30 @@ package final class Store: Sendable {
     package let cache: BlockCache
     package let counters = Counters()
     package let isReadOnly: Bool
-    /// Another machine may be writing: what is read of the store is believed for a second at most. Read-only.
+    /// Another machine may be writing the vault. What was read stays valid for at most a second. Read-only.
     package let followsWriter: Bool
-    /// A file shorter than it was sealed can be opened all the same: what is missing does not verify.
+    /// A file that is shorter than its sealed length can be opened. The missing chunks do not verify.
     package let readsCutFiles: Bool
     package let accessTimes: AccessTimes
-    /// Of a store that follows a writer.
+    /// Nil unless the store follows a writer.
     package let epochWatch: EpochWatch?
     let journal: Journal
     private let writerLock: WriterLock?
     /// Completes the remains of an unclean end. Nil unless this store writes after one.
     package let completion: Completion?
     package let sealer: HeaderSealer
-    /// The store's allocation unit in bytes: within it, a file grows without needing space.
+    /// The store's allocation unit in bytes. A file grows inside it without new space.
     let blockSize: UInt64
-    /// syncfs(2) of a FUSE file system may come back here or do nothing.
+    /// syncfs(2) of a FUSE file system may call back into this process, or do nothing.
     let isOnFuse: Bool
-    /// The first characters of this mount's temporary names; another's are left over from a crash.
+    /// The beginning of this mount's temporary names. Names with another beginning are left over from a crash.
     let temporaryPrefix: String
     private let nextToken = Atomic<UInt64>(1)
 
     /// - Parameters:
-    ///   - root: the vault's root directory, opened for reading; this store takes a descriptor of its own.
+    ///   - root: the vault's root directory, open for reading. The store duplicates it.
     ///   - cacheSize: bytes for the block cache.
-    ///   - hold: of the vault that was locked: it is claimed, if this store writes.
+    ///   - writerLock: of the locked vault. It is claimed if this store writes.
     package init(
         root: FileDescriptor, keyRing: KeyRing, cacheSize: Int, isReadOnly: Bool, readsCutFiles: Bool = false,
         followsWriter: Bool = false, accessTimes: AccessTimes = AccessTimes(), writerLock: WriterLock? = nil
@@ -61,8 +60,7 @@ package final class Store: Sendable {
         var space = statvfs()
         try retrying { fstatvfs(copy, &space) }
         blockSize = min(4096, max(512, UInt64(space.f_bsize)))
-        isOnFuse = linux_filesystem_type(copy) == 0x6573_5546  // FUSE_SUPER_MAGIC, statfs(2)
-        do { temporaryPrefix = String(try SecureRandom.integer(), radix: 16) } catch { throw StoreError(error) }
+        temporaryPrefix = try VaultDirectory.randomDigits()
         if isReadOnly {
             if try RekeyIntentFile.isThere(in: self.root),
                 let notes = try RekeyNotes(root: self.root, keyRing: keyRing, admit: {}),
@@ -77,24 +75,26 @@ package final class Store: Sendable {
         journal =
             followsWriter
             ? Journal(emptyWithChunkSize: layout.chunkSize)
-            : try Journal(root: copy, chunkSize: layout.chunkSize, isReadOnly: isReadOnly)
+            : try Journal(root: self.root, chunkSize: layout.chunkSize, isReadOnly: isReadOnly)
+        isOnFuse = linux_filesystem_type(copy) == 0x6573_5546  // FUSE_SUPER_MAGIC, statfs(2)
         sealer = HeaderSealer(root: self.root, usesSyncfs: !isOnFuse)
     }
 
-    /// True while the journal holds records that may be the good copy (after a crash).
+    /// True while the journal has records that may be the only good copy, after a crash.
     package var hasJournaledRecords: Bool { journal.isHoldingRecords }
 
-    /// What does not work of the store, for people, a line each.
+    /// The parts of the store that do not work, one line of text each.
     package var problems: [String] { [journal.problem, epochWatch?.problem].compactMap(\.self) }
 
-    /// Tells `log` what does not work, and what will not work later.
+    /// Logs the problems of now, and later ones when they happen.
     package func reportProblems(to log: @escaping @Sendable (String) -> Void) {
         for problem in problems { log(problem) }
         journal.onExhausted.withLock { $0 = log }
         completion?.onCompleted.withLock { $0 = log }
     }
 
-    /// Frees the journal's slots of a file whose last name is gone. Not while it is open: its slots may be its records.
+    /// Frees the journal's slots of a file whose last name was removed. Not while the file is open: its slots may be its
+    /// records.
     package func forgetSlots(of descriptor: Descriptor) {
         guard let status = try? descriptor.status(), status.st_nlink == 0,
             let fileID = try? EncryptedFile.readHeader(of: descriptor, keyRing: keyRing).0.fileID
@@ -102,28 +102,29 @@ package final class Store: Sendable {
         forgetSlots(of: fileID)
     }
 
-    /// Frees the journal's slots of a file that is gone. Not once another has the vault: they are its slots then.
+    /// Frees the journal's slots of a file that no longer exists. Does nothing once another process has the vault,
+    /// because the slots are that process's then.
     func forgetSlots(of fileID: UInt64) {
         guard journal.isHoldingRecords, (try? admitChange()) != nil else { return }
         journal.forget(file: fileID)
     }
 
-    /// Before anything is changed.
-    /// - Throws: `EROFS`; `EIO` where another has taken the vault over, and after `releaseWriterLock`.
+    /// Must be called before anything is changed.
+    /// - Throws: `EROFS`; `EIO` if another process has taken the vault, and after `releaseWriterLock`.
     package func admitChange() throws(StoreError) {
         if isReadOnly { throw .system(.readOnlyFileSystem) }
         try writerLock?.verify()
     }
 
-    /// Nothing will be changed any more.
+    /// Ends all changes: `admitChange` throws from now on.
     package func releaseWriterLock() { writerLock?.release() }
 
-    /// The journal with what it holds: of another machine's writer, at this moment.
+    /// The journal with its current records. For a store that follows a writer, it is read from disk.
     func journalForReading() throws(StoreError) -> Journal {
-        followsWriter ? try Journal(root: root.fd, chunkSize: layout.chunkSize, isReadOnly: true) : journal
+        followsWriter ? try Journal(root: root, chunkSize: layout.chunkSize, isReadOnly: true) : journal
     }
 
-    /// A number for an open file that no other has had.
+    /// A number that no other open file has had.
     func makeToken() -> UInt64 {
         nextToken.add(1, ordering: .relaxed).oldValue
     }

@@ -1,29 +1,30 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 package import SystemPackage
 internal import VaultCrypto
 package import VaultFormat
 
-/// Makes a new vault: a directory with `vaultfs.dir`, then `vaultfs.json`, which is what makes it one.
+/// Makes a new vault: a directory with `vaultfs.dir`, then `vaultfs.json`, which makes it a vault.
 package enum VaultCreation {
-    private static let directoryRecordEntry = "vaultfs.dir"
+    private static let recordEntry = String(decoding: OpenDirectory.recordEntry, as: UTF8.self)
+    private static let lockEntry = String(decoding: WriterLock.entry, as: UTF8.self)
 
-    /// Says early, before a passphrase is asked for, whether `create` would be refused at `path`.
+    /// Checks early, before a passphrase is asked for, if `create` would be refused at `path`.
     /// - Throws: as `create`.
     package static func check(at path: FilePath) throws(VaultError) {
         do throws(VaultError) {
             _ = try findRemains(in: VaultDirectory.openDirectory(path), path: path)
         } catch {
             guard case .notFound = error else { throw error }
-            // Its parent has to be there.
+            // Its parent must exist.
             _ = try VaultDirectory.openDirectory(parent(of: path))
         }
     }
 
-    /// Makes a vault at `path`, a directory that is empty but for what one that was killed has left, or is made here with
-    /// mode 0700. What was made is removed when it fails. Takes as long as the slots' key derivations.
-    /// - Parameter onReady: called when the vault has only to be written; what it throws is thrown on, and no vault made.
+    /// Makes a vault at `path`. The directory is made with mode 0700 if it is absent. Else it must be empty, except for
+    /// the remains of an `init` that was killed. On failure, everything that was made is removed. Takes as long as the
+    /// slots' key derivations.
+    /// - Parameter onReady: called when the vault only has to be written. If it throws, no vault is made.
     /// - Throws: `notFound` (the parent), `notADirectory`, `notEmpty`, `vaultExists`, `inUse`, `system`, `format`.
     @discardableResult
     package static func create(
@@ -38,49 +39,41 @@ package enum VaultCreation {
             try lock(root, path: path)
             _ = try findRemains(in: root, path: path)
             try onReady(configuration)
-            let hold = try takeHold(of: root, path: path)
-            defer { hold?.release() }
+            let writerLock = try takeWriterLock(of: root, path: path)
+            defer { writerLock?.release() }
             let remains = try findRemains(in: root, path: path)
             try VaultError.wrapping("cannot write", path) { () throws(StoreError) in
-                try Self.remove(remains, from: root)
+                for entry in remains where entry != WriterLock.entry { try root.remove(entry) }
             }
             try fill(root, path: path, record: record, configuration: configuration)
         } catch {
             if isMade { _ = path.withPlatformString { rmdir($0) } }
             throw error
         }
-        if isMade { try synchronize(parent(of: path)) }
+        if isMade {
+            let parent = try VaultDirectory.openDirectory(parent(of: path))
+            try VaultError.wrapping("cannot write", path) { () throws(StoreError) in
+                try parent.synchronize(dataOnly: false)
+            }
+        }
         return configuration
     }
 
-    /// fsync(2) of a directory.
-    private static func synchronize(_ path: FilePath) throws(VaultError) {
-        let directory = try VaultDirectory.openDirectory(path)
-        try VaultError.wrapping("cannot write", path) { () throws(StoreError) in
-            try directory.synchronize(dataOnly: false)
-        }
-    }
-
-    /// `vaultfs.dir` of the root and the configuration, under a new master key that nobody keeps.
+    /// The root's `vaultfs.dir` and the configuration, under a new master key that is not kept.
     private static func makeContents(
         chunkSize: Int, slots: [SlotRequest]
     ) throws(VaultError) -> (record: [UInt8], configuration: VaultConfiguration) {
-        let masterKey: SecretBytes
-        do throws(CryptoError) {
-            masterKey = try SecretBytes.random(count: KeyDerivation.secretSize)
-        } catch {
-            throw .format(FormatError(.cryptography, "cannot draw a master key: \(error)"))
-        }
         do throws(FormatError) {
+            let masterKey: SecretBytes
+            do throws(CryptoError) {
+                masterKey = try SecretBytes.random(count: KeyDerivation.secretSize)
+            } catch {
+                throw FormatError(.cryptography, "cannot draw a master key: \(error)")
+            }
             let configuration = try VaultConfiguration.make(
                 chunkSize: chunkSize, masterKey: masterKey, slots: slots, created: UtcTime.now())
-            let classKey = try KeyDerivation.classKey(master: masterKey, vault: configuration.vault, .complete)
-            let cipher: SivCipher
-            do throws(CryptoError) {
-                cipher = try SivCipher(key: classKey)
-            } catch {
-                throw FormatError(.cryptography, "cannot set up AES-SIV: \(error)")
-            }
+            let cipher = try SivCipher.under(
+                KeyDerivation.classKey(master: masterKey, vault: configuration.vault, .complete))
             let record = try DirectoryRecord.make(
                 .complete, isRoot: true, classCipher: cipher, vault: configuration.vault)
             return (record.bytes, configuration)
@@ -89,7 +82,7 @@ package enum VaultCreation {
         }
     }
 
-    /// mkdir(2); false where the directory was there.
+    /// mkdir(2). Returns false if the directory exists.
     private static func makeDirectory(_ path: FilePath) throws(VaultError) -> Bool {
         do throws(StoreError) {
             try retrying { path.withPlatformString { mkdir($0, 0o700) } }
@@ -100,24 +93,24 @@ package enum VaultCreation {
         }
     }
 
-    /// So that of two 'init' at once, one finds the directory taken.
+    /// Takes the flock on the directory, so that only one of two concurrent `init` goes on.
     private static func lock(_ root: Descriptor, path: FilePath) throws(VaultError) {
         do throws(StoreError) {
-            try retrying { flock(root.fd, LOCK_EX | LOCK_NB) }
+            try root.lockWhole(LOCK_EX, wait: .zero)
         } catch {
             guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
             throw .inUse(path, LockOwner.find(descriptor: FileDescriptor(rawValue: root.fd)))
         }
     }
 
-    /// So that another machine's does not take what is made here for what one has left that was killed; and so that a
-    /// reader, too, has something to lock.
-    private static func takeHold(of root: Descriptor, path: FilePath) throws(VaultError) -> WriterLock? {
+    /// Takes the writer lock, so that an `init` on another machine does not take the files made here for the remains of
+    /// one that was killed. It also makes `vaultfs.lock`, which readers lock.
+    private static func takeWriterLock(of root: Descriptor, path: FilePath) throws(VaultError) -> WriterLock? {
         do throws(StoreError) {
             return try WriterLock.take(root: root, .exclusive, wait: .zero)
         } catch {
             guard error == .system(.wouldBlock) else {
-                throw .system(error.errno, "cannot write", path.appending("vaultfs.lock"))
+                throw .system(error.errno, "cannot write", path.appending(lockEntry))
             }
             throw .inUse(path, WriterLock.record(in: root).flatMap(LockOwner.init))
         }
@@ -126,9 +119,7 @@ package enum VaultCreation {
     private static func fill(
         _ root: Descriptor, path: FilePath, record: [UInt8], configuration: VaultConfiguration
     ) throws(VaultError) {
-        let files = [
-            (directoryRecordEntry, record), (VaultDirectory.configurationEntry, configuration.serialized()),
-        ]
+        let files = [(recordEntry, record), (VaultDirectory.configurationEntry, configuration.serialized())]
         do throws(VaultError) {
             for (entry, contents) in files {
                 try VaultError.wrapping("cannot write", path.appending(entry)) { () throws(StoreError) in
@@ -136,12 +127,23 @@ package enum VaultCreation {
                 }
             }
         } catch {
-            for entry in files.map(\.0) + ["vaultfs.lock"] { unlinkat(root.fd, entry, 0) }
+            for entry in files.map(\.0) + [lockEntry] { unlinkat(root.fd, entry, 0) }
             throw error
         }
     }
 
-    /// What was left by one that was killed.
+    private static func parent(of path: FilePath) -> FilePath {
+        let parent = path.removingLastComponent()
+        return parent.isEmpty ? "." : parent
+    }
+}
+
+/// The remains of an `init` that was killed before it made `vaultfs.json`.
+extension VaultCreation {
+    /// The beginning of every `vaultfs.json`.
+    private static let configurationBeginning = Array("{\n  \"format\": \"vaultfs\",\n  \"version\": 1,\n".utf8)
+
+    /// Returns the entries that are remains. Empty if the directory is.
     private static func findRemains(in directory: Descriptor, path: FilePath) throws(VaultError) -> [[UInt8]] {
         let remains = try VaultError.wrapping("cannot read", path) { () throws(StoreError) in
             try Self.remains(in: directory)
@@ -151,8 +153,47 @@ package enum VaultCreation {
         throw isVault ? .vaultExists(path) : .notEmpty(path)
     }
 
-    private static func parent(of path: FilePath) -> FilePath {
-        let parent = path.removingLastComponent()
-        return parent.isEmpty ? "." : parent
+    /// Returns nil if there is anything else, so that no part of a former vault is taken for remains.
+    private static func remains(in directory: Descriptor) throws(StoreError) -> [[UInt8]]? {
+        var reader = DirectoryReader(try directory.openedForReading())
+        var found: [[UInt8]] = []
+        while let entry = try reader.next() {
+            guard isRemains(entry.name, in: directory) else { return nil }
+            found.append(entry.name)
+        }
+        // The lock file is made first.
+        return found.isEmpty || found.contains(WriterLock.entry) ? found : nil
+    }
+
+    private static func isRemains(_ entry: [UInt8], in directory: Descriptor) -> Bool {
+        // Check the type first, because opening a device can have effects.
+        guard [.temporary, .reserved].contains(EntryName.kind(of: entry)),
+            let status = try? directory.status(of: entry),
+            status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1, status.st_size <= JSONParser.maximumSize,
+            let file = try? Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK),
+            let bytes = try? file.readToEnd(limit: JSONParser.maximumSize)
+        else { return false }
+        switch entry {
+        // A writer of a vault writes to this file first.
+        case WriterLock.entry: return bytes.isEmpty
+        case OpenDirectory.recordEntry: return (try? DirectoryRecord.parse(bytes))?.isRoot == true
+        default: return isTemporary(entry) && isBeginning(bytes)
+        }
+    }
+
+    /// Returns true for `vaultfs.tmp.` and up to 64 random bits. A replacement of a `vaultfs.json` has another name.
+    private static func isTemporary(_ entry: [UInt8]) -> Bool {
+        let digits = entry.dropFirst(EntryName.temporary("").count)
+        return entry.starts(with: EntryName.temporary("")) && (1...16).contains(digits.count)
+            && digits.allSatisfy(Array("0123456789abcdef".utf8).contains)
+    }
+
+    /// Returns true for any part from the beginning of a root's `vaultfs.dir` or of a `vaultfs.json`.
+    private static func isBeginning(_ bytes: [UInt8]) -> Bool {
+        func agrees(with beginning: [UInt8]) -> Bool {
+            zip(bytes, beginning).allSatisfy { $0 == $1 }
+        }
+        return agrees(with: configurationBeginning)
+            || bytes.count <= DirectoryRecord.size && agrees(with: DirectoryRecord.magic)
     }
 }

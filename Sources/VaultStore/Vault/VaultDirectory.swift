@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
@@ -9,8 +8,7 @@ package import VaultFormat
 
 /// An open vault without keys: its root directory and the parsed, not yet authenticated `vaultfs.json`.
 ///
-/// Keep it as long as `root` is used: it closes the descriptor, and with it the flock, when the last reference goes.
-/// Any thread.
+/// Keep it while `root` is used. The last reference closes the descriptor, and with it drops the flock. Any thread.
 package final class VaultDirectory: Sendable {
     /// How a process shares the vault with others.
     package enum Sharing: Sendable {
@@ -24,20 +22,20 @@ package final class VaultDirectory: Sendable {
     package static let configurationEntry = "vaultfs.json"
     package let path: FilePath
     package let configuration: VaultConfiguration
-    /// True where the backing store refuses every write (mounted read-only).
+    /// True if the backing store is mounted read-only.
     package let isOnReadOnlyStore: Bool
     /// The root directory.
     let descriptor: Descriptor
-    private let heldLock: Mutex<WriterLock?>
+    private let takenLock: Mutex<WriterLock?>
 
-    /// What keeps other machines out, while the vault is locked.
-    package var writerLock: WriterLock? { heldLock.withLock { $0 } }
+    /// The lock that other machines see, while the vault is locked.
+    package var writerLock: WriterLock? { takenLock.withLock { $0 } }
 
     /// The root directory's descriptor, open for reading.
     package var root: FileDescriptor { FileDescriptor(rawValue: descriptor.fd) }
 
     private init(path: FilePath, descriptor: Descriptor, writerLock: WriterLock? = nil) throws(VaultError) {
-        heldLock = Mutex(writerLock)
+        takenLock = Mutex(writerLock)
         self.path = path
         self.descriptor = descriptor
         configuration = try Self.readConfiguration(of: descriptor, path: path)
@@ -48,19 +46,20 @@ package final class VaultDirectory: Sendable {
         isOnReadOnlyStore = space.f_flag & UInt(ST_RDONLY) != 0
     }
 
-    /// Opens the vault at `path` (a link to a directory is followed; nothing in it is).
+    /// Opens the vault at `path`. A link to a directory is followed, links inside it are not.
     /// - Throws: `notFound`, `notADirectory`, `notAVault`, `damaged`, `newerVersion`, `system`.
     package static func open(_ path: FilePath) throws(VaultError) -> VaultDirectory {
         try VaultDirectory(path: path, descriptor: openDirectory(path))
     }
 
-    /// The same vault with its configuration read again, on the same descriptor: once locked, nobody else writes it.
+    /// Reads the configuration again and returns the same vault with it, on the same descriptor. Once the vault is
+    /// locked, no other process writes it.
     /// - Throws: as `open`.
     package func reread() throws(VaultError) -> VaultDirectory {
         try VaultDirectory(path: path, descriptor: descriptor, writerLock: writerLock)
     }
 
-    /// open(2) of a directory that a person named.
+    /// open(2) of a directory at a path from a person.
     static func openDirectory(_ path: FilePath) throws(VaultError) -> Descriptor {
         do throws(StoreError) {
             let fd = try retrying {
@@ -71,8 +70,7 @@ package final class VaultDirectory: Sendable {
             switch error {
             case .system(.noSuchFileOrDirectory): throw .notFound(path)
             case .system(.notDirectory): throw .notADirectory(path)
-            case .system(let errno): throw .system(errno, "cannot open", path)
-            case .damaged(let reason), .crypto(let reason): throw .damaged(path, reason)
+            default: throw VaultError(error, "cannot open", path)
             }
         }
     }
@@ -83,7 +81,7 @@ package final class VaultDirectory: Sendable {
         let file = path.appending(configurationEntry)
         let bytes: [UInt8]?
         do throws(StoreError) {
-            // O_NONBLOCK: a FIFO put there must not hang us.
+            // O_NONBLOCK, because opening a FIFO would wait.
             let descriptor = try Descriptor(
                 at: root.fd, Array(configurationEntry.utf8), flags: O_RDONLY | O_NONBLOCK)
             guard try descriptor.status().st_mode & S_IFMT == S_IFREG else {
@@ -93,14 +91,13 @@ package final class VaultDirectory: Sendable {
         } catch {
             switch error {
             case .system(.noSuchFileOrDirectory):
-                // With an encrypted tree, it is a vault that lost it: making another there would help nobody.
+                // With an encrypted tree, this is a vault that lost the file. Advice to make a new vault would be wrong.
                 guard (try? Descriptor(at: root.fd, OpenDirectory.recordEntry, flags: linux_O_PATH)) == nil else {
                     throw .damaged(file, "it is missing, and without it nothing opens the vault: put a copy of it back")
                 }
                 throw .notAVault(path)
             case .system(.tooManySymbolicLinkLevels): throw .damaged(file, "a symbolic link, which is not followed")
-            case .system(let errno): throw .system(errno, "cannot read", file)
-            case .damaged(let reason), .crypto(let reason): throw .damaged(file, reason)
+            default: throw VaultError(error, "cannot read", file)
             }
         }
         guard let bytes else { throw .damaged(file, "over \(JSONParser.maximumSize) bytes") }
@@ -110,14 +107,22 @@ package final class VaultDirectory: Sendable {
             throw VaultError(error, configuration: file)
         }
     }
+
+    /// A name for a file that will be renamed: `vaultfs.tmp.` and 64 random bits.
+    static func temporaryEntry() throws(StoreError) -> String { "vaultfs.tmp." + (try randomDigits()) }
+
+    /// 64 random bits as hexadecimal digits.
+    static func randomDigits() throws(StoreError) -> String {
+        String(try StoreError.ofCrypto { () throws(CryptoError) -> UInt64 in try SecureRandom.integer() }, radix: 16)
+    }
 }
 
 extension VaultDirectory {
-    /// Takes the flock on the root directory, and the lock that other machines see (`WriterLock`); they last until the
-    /// descriptors (and every duplicate) are closed.
+    /// Takes the flock on the root directory and the writer lock. Both last until their descriptors and all duplicates
+    /// are closed.
     ///
-    /// Tries again for up to `wait`, because a daemon that is shutting down holds them until all is flushed.
-    /// - Throws: `inUse`, naming the holder where the kernel or its note tells; `system`.
+    /// Retries for up to `wait`, because a daemon that shuts down keeps them until everything is flushed.
+    /// - Throws: `inUse`, with the owner if the kernel or the writer record names it; `system`.
     package func lock(_ sharing: Sharing = .exclusive, wait: Duration) throws(VaultError) {
         try lock(sharing, wait: wait, isRemote: nil)
     }
@@ -135,36 +140,35 @@ extension VaultDirectory {
         do throws(StoreError) {
             let taken = try WriterLock.take(
                 root: descriptor, sharing, wait: deadline - .now, isRemote: isRemote)
-            heldLock.withLock { $0 = taken }
+            takenLock.withLock { $0 = taken }
         } catch {
             releaseLock()
             throw refusal(error)
         }
     }
 
-    /// Says, to other machines, that this process writes from now on (`WriterLock`); before the first change. Once is enough.
-    /// - Throws: `inUse` where another has taken the vault over since it was locked; `system`.
+    /// Writes the record of this process into the lock file, before the first change. Once is enough.
+    /// - Throws: `inUse` if another process has taken the vault since it was locked; `system`.
     package func claim() throws(VaultError) {
         do throws(StoreError) { try writerLock?.claim() } catch { throw refusal(error) }
     }
 
-    /// Of a hold that could not be had.
     private func refusal(_ error: StoreError) -> VaultError {
         error == .system(.wouldBlock)
-            ? .inUse(path, notedHolder) : .system(error.errno, "cannot lock vaultfs.lock in", path)
+            ? .inUse(path, recordedOwner) : .system(error.errno, "cannot lock vaultfs.lock in", path)
     }
 
-    private var notedHolder: LockOwner? { WriterLock.record(in: descriptor).flatMap(LockOwner.init) }
+    private var recordedOwner: LockOwner? { WriterLock.record(in: descriptor).flatMap(LockOwner.init) }
 
-    /// Who has the vault: by its flock, or, by another path to it or on another machine, by the file that others see. Nil where
-    /// nobody has, or nothing tells who.
-    package func findHolder() -> LockOwner? {
-        if let holder = LockOwner.find(descriptor: root) { return holder }
+    /// Finds the process that has the vault, by its flock, or by the writer record if it uses another path or runs on
+    /// another machine. Nil if there is none, or if it is unknown.
+    package func findLockOwner() -> LockOwner? {
+        if let owner = LockOwner.find(descriptor: root) { return owner }
         do throws(StoreError) {
             _ = try WriterLock.take(root: descriptor, .shared, wait: .zero)
             return nil
         } catch {
-            return error == .system(.wouldBlock) ? notedHolder : nil
+            return error == .system(.wouldBlock) ? recordedOwner : nil
         }
     }
 
@@ -175,22 +179,22 @@ extension VaultDirectory {
     /// Notes that all of these files are completed.
     package func noteCompletion() { writerLock?.noteCompletion() }
 
-    /// Nothing will be changed any more, and all is durable: the next machine need not wait.
+    /// Removes the writer record, after the last change and when everything is durable.
     package func releaseWriterLock() { writerLock?.release() }
 
-    /// Gives the locks back, for a vault that was locked only to see whether it can be.
+    /// Drops both locks, for a vault that was locked only to see if it can be.
     package func releaseLock() {
-        heldLock.withLock { $0 = nil }
+        takenLock.withLock { $0 = nil }
         flock(descriptor.fd, LOCK_UN)
     }
 
     /// The master key, if `secret` opens a slot. Takes as long as the slots' key derivations.
-    /// - Throws: `noSlot`, `wrongSecret`, `slotExpired`, `clockSetBack`; `damaged` where the MAC does not verify.
+    /// - Throws: `noSlot`, `wrongSecret`, `slotExpired`, `clockSetBack`; `damaged` if the MAC does not verify.
     package func unlock(with secret: SlotSecret) throws(VaultError) -> SecretBytes {
         try openSlot(with: secret).masterKey
     }
 
-    /// The same, and which slot it was. A play window that was not started stays so.
+    /// The same, with the slot. Does not start a play window.
     /// - Parameters:
     ///   - now: seconds since 1970-01-01T00:00:00Z.
     ///   - choice: the slots to try.
@@ -222,17 +226,5 @@ extension VaultDirectory {
         guard configuration.authenticates(masterKey: masterKey) else {
             throw .damaged(path.appending(Self.configurationEntry), "mac does not verify")
         }
-    }
-}
-
-extension VaultError {
-    /// What a format error in `vaultfs.json`, at `file`, means for the vault.
-    fileprivate init(_ error: FormatError, configuration file: FilePath) {
-        self =
-            switch error.kind {
-            case .newerVersion: .newerVersion(file, error.reason)
-            case .malformed, .doesNotAuthenticate: .damaged(file, error.reason)
-            case .tooLong, .invalidValue, .tooCostly, .cryptography, .keyForgotten: .format(error)
-            }
     }
 }

@@ -1,21 +1,21 @@
-internal import FileSystem
 internal import LinuxSystem
 package import SystemPackage
 package import VaultFormat
 
-/// Why a vault as a whole could not be opened, locked, unlocked or made. Its description is the one line a person sees.
+/// The reason why a vault as a whole could not be opened, locked, unlocked, made or changed. Its description is the
+/// message for the user.
 package enum VaultError: Error, Equatable, Sendable {
-    /// There is nothing at the path.
+    /// Nothing exists at the path.
     case notFound(FilePath)
     /// The path is something other than a directory.
     case notADirectory(FilePath)
     /// A directory without `vaultfs.json`.
     case notAVault(FilePath)
-    /// `vaultfs.json` is not as the format says, or its MAC does not verify; the reason.
+    /// `vaultfs.json` is malformed, or its MAC does not verify. The text is the reason.
     case damaged(FilePath, String)
-    /// A newer vaultfs wrote `vaultfs.json`; what is new.
+    /// A newer vaultfs wrote `vaultfs.json`. The text names what is new.
     case newerVersion(FilePath, String)
-    /// Another process holds the vault; nil where the kernel does not tell which.
+    /// Another process has the vault locked. Nil if it is unknown which.
     case inUse(FilePath, LockOwner?)
     /// The secret opens no slot of its kind.
     case wrongSecret(FilePath, SlotKind)
@@ -26,21 +26,21 @@ package enum VaultError: Error, Equatable, Sendable {
     case tooCostly(FilePath, String)
     /// No slot has this id and takes such a secret.
     case noSuchSlot(FilePath, id: Int, SlotKind)
-    /// The secret is right, but its slot is past its date.
+    /// The secret is right, but its slot has expired.
     case slotExpired(FilePath, id: Int, expires: String)
     /// The secret is right, but its slot expires, and the clock is before a time that the slot has seen.
     case clockSetBack(FilePath, id: Int, clock: String, seen: String)
-    /// A change of slots that is not made; why.
+    /// A change of slots was refused. The text is the reason.
     case slotRefused(String)
-    /// A rekey was killed in the middle of a step, which has to be finished before anything can be read.
+    /// A rekey was killed in the middle of a step. The step must be finished before anything can be read.
     case halfRekeyed(FilePath)
-    /// A vault is to be made where there are files already.
+    /// The directory for a new vault has files in it.
     case notEmpty(FilePath)
-    /// A vault is to be made where there is one.
+    /// The directory for a new vault is a vault already.
     case vaultExists(FilePath)
-    /// A system call failed; what was being done, as a phrase such as "cannot open".
+    /// A system call failed. The text names the operation, such as "cannot open".
     case system(Errno, String, FilePath)
-    /// libcrypto failed, or a parameter is out of bounds; the reason.
+    /// libcrypto failed, or a parameter is out of bounds.
     case format(FormatError)
 }
 
@@ -52,12 +52,12 @@ extension VaultError: CustomStringConvertible {
         case .notAVault(let path): "not a vault: no vaultfs.json in \(path.shown); make one with 'vaultfs init'"
         case .damaged(let path, let reason): "\(path.shown): damaged: \(reason)"
         case .newerVersion(let path, let what): "\(path.shown): made by a newer vaultfs: \(what)"
-        case .inUse(let path, let holder):
-            if let holder, let host = holder.host {
-                "\(path.shown) is in use by \(holder): end that there, as by 'vaultfs unmount'; where \(host) has died, try "
-                    + "again when the store has let go of its lock"
-            } else if let holder {
-                "\(path.shown) is in use by \(holder)"
+        case .inUse(let path, let owner):
+            if let owner, let host = owner.host {
+                "\(path.shown) is in use by \(owner): end it there, for example with 'vaultfs unmount'. If \(host) has "
+                    + "died, try again when the store has released its lock"
+            } else if let owner {
+                "\(path.shown) is in use by \(owner)"
             } else {
                 "\(path.shown) is in use by another process, here or on another machine"
             }
@@ -75,16 +75,16 @@ extension VaultError: CustomStringConvertible {
             "\(path.shown): slot \(id) does not exist or takes no "
                 + "\(kind == .recovery ? "recovery key" : kind.rawValue); 'vaultfs slot list' shows the slots"
         case .slotExpired(let path, let id, let expires):
-            "\(path.shown): slot \(id) expired at \(expires): renew it with the secret of another, by 'vaultfs slot change'"
+            "\(path.shown): slot \(id) expired at \(expires): renew it with 'vaultfs slot change' and another slot's secret"
         case .clockSetBack(let path, let id, let clock, let seen):
-            "\(path.shown): slot \(id) expires, and the clock was set back: it says \(clock), the slot has seen \(seen); set "
-                + "it right, or have the slot changed with another's secret"
+            "\(path.shown): slot \(id) expires, and the clock was set back: it shows \(clock), the slot has seen \(seen). "
+                + "Correct the clock, or change the slot with another slot's secret"
         case .slotRefused(let reason): reason
         case .halfRekeyed(let path):
-            "\(path.shown): a rekey was killed in the middle of a step: run 'vaultfs rekey' to go on with it, or mount it "
-                + "for writing"
+            "\(path.shown): a rekey was killed in the middle of a step: run 'vaultfs rekey' to continue it, or mount the "
+                + "vault for writing"
         case .notEmpty(let path): "directory is not empty: \(path.shown)"
-        case .vaultExists(let path): "there is a vault already: \(path.shown)"
+        case .vaultExists(let path): "a vault already exists: \(path.shown)"
         case .system(let errno, let operation, let path): "\(operation) \(path.shown): \(errno)"
         case .format(let error): error.reason
         }
@@ -92,18 +92,29 @@ extension VaultError: CustomStringConvertible {
 }
 
 extension VaultError {
-    /// Runs `body`, turning the error of a system call into a `VaultError` about `path`.
+    /// The error of a call on the store, about `path`.
+    init(_ error: StoreError, _ operation: String, _ path: FilePath) {
+        switch error {
+        case .system(let errno): self = .system(errno, operation, path)
+        case .damaged(let reason), .crypto(let reason): self = .damaged(path, reason)
+        }
+    }
+
+    /// A format error in `vaultfs.json`, which is at `file`.
+    init(_ error: FormatError, configuration file: FilePath) {
+        self =
+            switch error.kind {
+            case .newerVersion: .newerVersion(file, error.reason)
+            case .malformed, .doesNotAuthenticate: .damaged(file, error.reason)
+            case .tooLong, .invalidValue, .tooCostly, .cryptography, .keyForgotten: .format(error)
+            }
+    }
+
+    /// Runs `body` and throws its error as a `VaultError` about `path`.
     @discardableResult
     static func wrapping<Result>(
         _ operation: String, _ path: FilePath, _ body: () throws(StoreError) -> Result
     ) throws(VaultError) -> Result {
-        do throws(StoreError) {
-            return try body()
-        } catch {
-            switch error {
-            case .system(let errno): throw .system(errno, operation, path)
-            case .damaged(let reason), .crypto(let reason): throw .damaged(path, reason)
-            }
-        }
+        do throws(StoreError) { return try body() } catch { throw VaultError(error, operation, path) }
     }
 }

@@ -1,51 +1,50 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 package import LinuxSystem
 package import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 
-/// What keeps other machines, and other mounts of the store, out of a vault: a lock on `vaultfs.lock`, and a note in it of
-/// who has it (FileFormat, The lock file). Any thread.
+/// The right to write a vault, which keeps out other machines and other mounts of the same store: a lock on
+/// `vaultfs.lock`, and a record in that file of the process that has it (FileFormat, The lock file). Any thread.
 ///
-/// The flock on the root directory is this machine's alone: NFS and FUSE pass locks of files on, of directories none. An
-/// open file description's lock (fcntl(2), F_OFD_SETLK), because it is of one kind with those that an NFS server takes for
-/// its clients, and an flock is not.
+/// The flock on the root directory works on this machine only: NFS and FUSE forward locks on files, but not on
+/// directories. The lock is an open file description lock (fcntl(2), F_OFD_SETLK), because an NFS server takes locks of
+/// that kind for its clients, and flocks do not conflict with them.
 package final class WriterLock: Sendable {
     struct State {
-        /// Nil where it could not be opened again.
+        /// Nil if the file could not be opened again.
         var file: Descriptor?
         /// Written by `claim`.
-        var note: WriterRecord?
+        var record: WriterRecord?
         var isLost = false
         /// True if a former writer did not end properly, and its remains are not completed yet.
         var followsUncleanEnd = false
     }
 
     static let entry = Array("vaultfs.lock".utf8)
-    /// Milliseconds for which a look at the lock is believed.
-    private static let trust = 2000
-    /// A last look that is too old at any time.
-    private static let never = -trust
-    /// Milliseconds after which a former holder on another machine has looked again, and found that it is none.
-    private static let formerCheckInterval = 5000
+    /// Milliseconds for which a check of the lock stays valid.
+    private static let checkInterval = 2000
+    /// A time of the last check that is always too old.
+    private static let never = -checkInterval
+    /// Milliseconds after which a former writer on another machine has checked its lock again and found that it lost it.
+    private static let formerWriterTimeout = 5000
+    private static let retryMicroseconds: UInt32 = 100_000
 
-    /// In the file while nobody writes the vault.
-    private static let nobody = Array("\n".utf8)
-    /// Content of the file after a writer that ended properly, but did not complete the remains of an earlier unclean
+    /// The file's content while nobody writes the vault.
+    private static let noWriter = Array("\n".utf8)
+    /// The file's content after a writer that ended properly, but did not complete the remains of an earlier unclean
     /// end.
     private static let incomplete = Array("incomplete\n".utf8)
-    /// That the name leads to another file than the one that is locked.
+    /// The name leads to another file than the locked one.
     private static let moved = StoreError.system(.staleNFSFileHandle)
 
     private let root: Descriptor
-    /// Whether the store is a network's, so that a holder on another machine may not have seen our lock.
+    /// True if the store is on a network. A former writer on another machine may then not have seen our lock.
     private let isRemote: Bool
     let state: Mutex<State>
-    /// CLOCK_BOOTTIME of the last look in milliseconds: a machine that slept has to look.
+    /// Time of the last check, in milliseconds of CLOCK_BOOTTIME, so that a machine that slept checks again.
     let lastCheck = Atomic<Int>(never)
-    /// Told once, when the vault has got another holder.
+    /// Called once, when another process has taken the vault.
     package let onLoss = Mutex<(@Sendable () -> Void)?>(nil)
 
     private init(root: Descriptor, file: Descriptor, isRemote: Bool) {
@@ -54,68 +53,75 @@ package final class WriterLock: Sendable {
         state = Mutex(State(file: file))
     }
 
-    /// Takes the lock, tried again for up to `wait`.
-    /// - Returns: nil where there is nothing to lock: for a reader no file, for anybody a local store without locks.
-    /// - Throws: `EAGAIN` where another holds it all the while.
-    /// - Parameter isRemote: nil: as the store says.
+    /// Takes the lock. Retries for up to `wait`.
+    /// - Parameter isRemote: nil to ask the store.
+    /// - Returns: nil if there is nothing to lock: a reader found no file, or a local store has no locks.
+    /// - Throws: `EAGAIN` if another process keeps it for all of `wait`.
     static func take(
         root: Descriptor, _ sharing: VaultDirectory.Sharing, wait: Duration, isRemote: Bool? = nil
     ) throws(StoreError) -> WriterLock? {
-        let isRemote = isRemote ?? NetworkStore.contains(root.fd)
+        let isRemote = isRemote ?? isOnNetwork(root)
         let deadline = ContinuousClock.now + wait
         while true {
-            // Opened each time: the name may lead elsewhere by now.
+            // Opened each time, because the name may lead to another file by now.
             guard let file = try open(root, sharing) else { return nil }
             do throws(StoreError) {
                 try lock(file, sharing == .exclusive ? F_WRLCK : F_RDLCK)
             } catch {
-                // A store that several machines write to has to have locks.
+                // A writer needs locks on a store that several machines can write.
                 if error != .system(.wouldBlock), isRemote && sharing == .exclusive { throw error }
                 if error != .system(.wouldBlock) { return nil }
                 guard ContinuousClock.now < deadline else { throw error }
-                usleep(100_000)
+                usleep(retryMicroseconds)
                 continue
             }
             if try isFree(file, root: root) { return WriterLock(root: root, file: file, isRemote: isRemote) }
             guard ContinuousClock.now < deadline else { throw .system(.wouldBlock) }
-            usleep(100_000)
+            usleep(retryMicroseconds)
         }
     }
 
-    /// Whether what we have locked is what others lock, and no process of this machine has the vault by another mount of the
-    /// store, which may pass on no locks: FUSE keeps them to itself.
+    /// True if the store's locks are kept by another machine, or may be, so that a lock can be lost while it is held.
+    private static func isOnNetwork(_ root: Descriptor) -> Bool {
+        // statfs(2): NFS, FUSE (GlusterFS, sshfs, …), SMB, SMB2, CephFS, 9p, AFS, Lustre, GFS2, OCFS2.
+        let types: Set<UInt64> = [
+            0x6969, 0x6573_5546, 0xFF53_4D42, 0xFE53_4D42, 0x00C3_6400, 0x0102_1997, 0x5346_414F, 0x0BD0_0BD0,
+            0x0116_1970, 0x7461_636F,
+        ]
+        return types.contains(linux_filesystem_type(root.fd))
+    }
+
+    /// Returns true if the locked file is the one that other processes lock, and its record names no other living
+    /// process of this machine. Such a process may use another mount of the store: FUSE may not forward locks.
     private static func isFree(_ file: Descriptor, root: Descriptor) throws(StoreError) -> Bool {
         do throws(StoreError) {
-            return try readNote(inPlaceOf: file, root: root)?.isOfLivingOther != true
+            return try WriterRecord(parsing: read(inPlaceOf: file, root: root))?.isOfLivingOther != true
         } catch {
             if error == .system(.noSuchFileOrDirectory) || error == moved { return false }
             throw error
         }
     }
 
-    /// - Returns: nil for a reader where there is no file, as in a vault that an older version made and nobody has written.
+    /// Opens the file. A writer also makes it.
+    /// - Returns: nil if a reader finds no file.
     private static func open(_ root: Descriptor, _ sharing: VaultDirectory.Sharing) throws(StoreError) -> Descriptor? {
-        guard sharing == .exclusive else {
-            do throws(StoreError) {
-                return try regular(Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK))
-            } catch .system(.noSuchFileOrDirectory) { return nil }
-        }
-        return try makeFile(in: root)
+        if sharing == .exclusive { return try makeFile(in: root) }
+        do throws(StoreError) {
+            return try openExisting(root, flags: O_RDONLY)
+        } catch .system(.noSuchFileOrDirectory) { return nil }
     }
 
-    /// Opens the file for writing, and makes it where it is absent.
+    /// Opens the file for writing. Makes it if it is absent.
     @discardableResult
     static func makeFile(in root: Descriptor) throws(StoreError) -> Descriptor {
-        let file = try regular(Descriptor(at: root.fd, entry, flags: O_RDWR | O_CREAT | O_NONBLOCK, mode: 0o644))
-        let (status, owner) = (try file.status(), try root.status())
-        // What root's mount has made must not keep the vault's owner out.
-        if geteuid() == 0, status.st_uid != owner.st_uid || status.st_gid != owner.st_gid {
-            try retrying { fchown(file.fd, owner.st_uid, owner.st_gid) }
-        }
+        let file = try openExisting(root, flags: O_RDWR | O_CREAT)
+        // A file made by root's mount must not lock out the vault's owner.
+        try file.giveToOwner(of: root)
         return file
     }
 
-    private static func regular(_ file: Descriptor) throws(StoreError) -> Descriptor {
+    private static func openExisting(_ root: Descriptor, flags: Int32) throws(StoreError) -> Descriptor {
+        let file = try Descriptor(at: root.fd, entry, flags: flags | O_NONBLOCK, mode: 0o644)
         let status = try file.status()
         guard status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1 else {
             throw .damaged("vaultfs.lock is not a regular file with one name")
@@ -131,14 +137,14 @@ package final class WriterLock: Sendable {
         }
     }
 
-    /// Closing alone does not do: a child that another thread has just forked has the descriptor, and so the lock, until its
-    /// exec(2).
+    /// Unlocks and closes the file. Closing it is not enough: a child that another thread has just forked has the
+    /// descriptor, and with it the lock, until its exec(2).
     private static func drop(_ file: inout Descriptor?) {
         if let file { _ = linux_lock_whole(file.fd, F_UNLCK) }
         file = nil
     }
 
-    /// Whose note is there, for a message.
+    /// The record in the file. Nil if there is none.
     static func record(in root: Descriptor) -> WriterRecord? {
         content(in: root).flatMap { WriterRecord(parsing: $0) }
     }
@@ -148,20 +154,16 @@ package final class WriterLock: Sendable {
     }
 
     /// Returns true if the last writer did not end properly, or if an earlier one did not and its remains were not
-    /// completed since. Means nothing while a writer has the vault, because that writer's note is in the file.
+    /// completed since. Means nothing while a writer has the vault, because that writer's record is in the file.
     static func isUnclean(_ root: Descriptor) -> Bool { content(in: root).map { isUnclean($0) } ?? false }
 
     /// Returns true unless the content is empty or a single LF. An empty file was just made. Only a writer that did
     /// not end properly leaves anything else.
-    private static func isUnclean(_ content: [UInt8]) -> Bool { !content.isEmpty && content != nobody }
+    private static func isUnclean(_ content: [UInt8]) -> Bool { !content.isEmpty && content != noWriter }
 
-    /// The note in the file that the name leads to: opened anew, because a path is all that some FUSE file systems go by.
-    /// - Throws: `moved` where it is not the one that we have locked.
-    private static func readNote(inPlaceOf file: Descriptor, root: Descriptor) throws(StoreError) -> WriterRecord? {
-        WriterRecord(parsing: try read(inPlaceOf: file, root: root))
-    }
-
-    /// Returns the bytes of that file.
+    /// Returns the content of the file that the name leads to. It is opened again, because some FUSE file systems look
+    /// only at the path.
+    /// - Throws: `moved` if that is not the locked file.
     private static func read(inPlaceOf file: Descriptor, root: Descriptor) throws(StoreError) -> [UInt8] {
         let named = try Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)
         let (status, locked) = (try named.status(), try file.status())
@@ -169,57 +171,59 @@ package final class WriterLock: Sendable {
         return try read(named)
     }
 
-    /// In place: a disk that is full has no room for a file that was emptied, and a vault on it is to be mounted so that
-    /// something can be removed.
-    private static func put(_ bytes: [UInt8], into file: Descriptor) throws(StoreError) {
-        try bytes.withBytes { (bytes) throws(StoreError) in try file.write(bytes, at: 0) }
+    private static func read(_ file: Descriptor) throws(StoreError) -> [UInt8] {
+        // The page cache may be older than the store.
+        posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED)
+        return try file.read(at: 0, count: WriterRecord.maximumSize + 1)
+    }
+
+    /// Writes the content in place. A full disk has no room for a file that was emptied first, and a vault on it must
+    /// still be mountable, so that files can be removed.
+    private static func write(_ bytes: [UInt8], to file: Descriptor) throws(StoreError) {
+        try file.write(bytes, at: 0)
         try file.truncate(to: UInt64(bytes.count))
     }
 
-    private static func read(_ file: Descriptor) throws(StoreError) -> [UInt8] {
-        // Not as the page cache remembers it.
-        posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED)
-        var bytes = [UInt8](repeating: 0, count: WriterRecord.maximumSize + 1)
-        let count = try bytes.withMutableBytes { (buffer) throws(StoreError) in try file.read(at: 0, into: buffer) }
-        return Array(bytes[..<count])
-    }
-
-    /// Says that this process writes from now on; once. Where a machine that has not answered for itself had the vault, waits
-    /// until it has found that out. The first change looks whether another has done the same at this moment.
-    /// - Throws: `EAGAIN` where another has got the lock, or is there by another way, since `take`; what the store says.
-    package func claim() throws(StoreError) { try claim(waitMilliseconds: Self.formerCheckInterval) }
+    /// Writes this process's record, once. If the record of a former writer on another machine is there, waits until
+    /// that writer has checked its lock again. The first change checks whether another process did the same at the same
+    /// time.
+    /// - Throws: `EAGAIN` if another process has taken the lock, or uses the vault another way, since `take`; the
+    ///   store's error.
+    package func claim() throws(StoreError) { try claim(waitMilliseconds: Self.formerWriterTimeout) }
 
     /// The same.
-    /// - Parameter waitMilliseconds: how long to wait for a former writer.
+    /// - Parameter waitMilliseconds: how long to wait for the former writer.
     func claim(waitMilliseconds: Int) throws(StoreError) {
         let former = try state.withLock { (state) throws(StoreError) -> WriterRecord? in
-            guard let file = state.file, state.note == nil else { return nil }
-            // A person may have been asked meanwhile, or the machine have slept.
+            guard let file = state.file, state.record == nil else { return nil }
+            // Since `take`, a person may have typed a passphrase, or the machine may have slept.
             try Self.lock(file, F_WRLCK)
             let content = try Self.read(inPlaceOf: file, root: root)
             let former = WriterRecord(parsing: content)
             if former?.isOfLivingOther == true { throw .system(.wouldBlock) }
             state.followsUncleanEnd = Self.isUnclean(content)
-            let note = try WriterRecord.own()
-            try Self.put(note.bytes, into: file)
+            let record = try WriterRecord.own()
+            try Self.write(record.bytes, to: file)
             try file.synchronize(dataOnly: false)
-            state.note = note
+            state.record = record
             return former
         }
         guard let former, former.isOfLivingOther == nil else { return }
-        // On a local store another machine's is what a crash has left; a process of another container may see our note only.
+        // On a local store, another machine's record is left over from a crash. A process of another container may see
+        // only the record, not the lock.
         if isRemote || former.isOfThisMachine { usleep(useconds_t(waitMilliseconds) * 1000) }
     }
 
-    /// Before the vault is changed: makes sure that nobody else has taken it over, by a look that is at most 2 s old. On a
-    /// local store, too: the other may have come by a FUSE mount of it. Waits for the store as the change itself would.
-    /// - Throws: `EIO` once another has, and after the release; what the store says where it does not tell.
+    /// Makes sure, before the vault is changed, that no other process has taken it. The check is at most 2 s old. Local
+    /// stores are checked too, because another process may use a FUSE mount of the same store. Waits for the store as
+    /// long as the change itself would.
+    /// - Throws: `EIO` once another process has the vault, and after `release`; the store's error if the check fails.
     package func verify() throws(StoreError) {
         let now = Self.bootMilliseconds()
-        if now - lastCheck.load(ordering: .acquiring) < Self.trust { return }
+        if now - lastCheck.load(ordering: .acquiring) < Self.checkInterval { return }
         try state.withLock { (state) throws(StoreError) in
             guard !state.isLost else { throw .system(.ioError) }
-            guard try isHeld(&state) else {
+            guard try isOwn(&state) else {
                 state.isLost = true
                 onLoss.withLock { $0 }?()
                 throw .system(.ioError)
@@ -228,53 +232,53 @@ package final class WriterLock: Sendable {
         }
     }
 
-    /// Takes the lock that we hold once more: the server says whether we can have it, and the note whether anybody else had
-    /// it meanwhile.
-    private func isHeld(_ state: inout State) throws(StoreError) -> Bool {
-        guard let note = state.note else { throw .system(.ioError) }
+    /// Takes the lock again, which a server refuses if another process has it, and compares the record, which shows if
+    /// another process had it since.
+    private func isOwn(_ state: inout State) throws(StoreError) -> Bool {
+        guard let record = state.record else { throw .system(.ioError) }
         if let file = state.file {
-            do throws(StoreError) { return try isHeld(file, by: note) } catch {}
+            do throws(StoreError) { return try isOwn(file, record) } catch {}
         }
-        // A descriptor whose lock was lost serves no more (NFS: EIO, GlusterFS: EBADFD), nor does one that the name has left.
-        // Its lock, if there is one, has to go before another's is taken.
+        // A descriptor that lost its lock is useless (NFS: EIO, GlusterFS: EBADFD), and so is one that the name no longer
+        // leads to. Drop its lock, if it has one, before another is taken.
         Self.drop(&state.file)
         do throws(StoreError) {
-            // Not made: another may have made it, written, and removed it.
-            let fresh = try Self.regular(Descriptor(at: root.fd, Self.entry, flags: O_RDWR | O_NONBLOCK))
+            // Do not make the file: another process may have made it, written, and removed it.
+            let fresh = try Self.openExisting(root, flags: O_RDWR)
             state.file = fresh
-            return try isHeld(fresh, by: note)
+            return try isOwn(fresh, record)
         } catch .system(.noSuchFileOrDirectory) { return false }
     }
 
-    private func isHeld(_ file: Descriptor, by note: WriterRecord) throws(StoreError) -> Bool {
+    private func isOwn(_ file: Descriptor, _ record: WriterRecord) throws(StoreError) -> Bool {
         do throws(StoreError) { try Self.lock(file, F_WRLCK) } catch {
             if error == .system(.wouldBlock) { return false }
             throw error
         }
-        return try Self.readNote(inPlaceOf: file, root: root) == note
+        return try WriterRecord(parsing: Self.read(inPlaceOf: file, root: root)) == record
     }
 
-    /// Whether another was found to have the vault, or the file is gone.
+    /// True once another process was found to have the vault, or the file to be gone.
     package var isLost: Bool { state.withLock { $0.isLost } }
 
     /// True if a former writer did not end properly, and its remains are not completed yet. Nil before `claim`.
-    var followsUncleanEnd: Bool? { state.withLock { $0.note == nil ? nil : $0.followsUncleanEnd } }
+    var followsUncleanEnd: Bool? { state.withLock { $0.record == nil ? nil : $0.followsUncleanEnd } }
 
     /// Notes that all remains of an unclean end are completed, durably.
     func noteCompletion() {
         state.withLock { $0.followsUncleanEnd = false }
     }
 
-    /// The vault is as whole as it gets: the next machine need not wait, once what was written here has left for the
-    /// server. Another's note stays.
+    /// Removes the record and drops the lock, after the last change. The next machine then need not wait. On a network
+    /// store the record stays unless everything has reached the server. Another process's record stays.
     package func release() {
         state.withLock { state in
-            if let note = state.note, !state.isLost, let file = state.file, (try? isHeld(file, by: note)) == true,
+            if let record = state.record, !state.isLost, let file = state.file, (try? isOwn(file, record)) == true,
                 !isRemote || linux_syncfs(root.fd) == 0
             {
-                try? Self.put(state.followsUncleanEnd ? Self.incomplete : Self.nobody, into: file)
+                try? Self.write(state.followsUncleanEnd ? Self.incomplete : Self.noWriter, to: file)
             }
-            state.note = nil
+            state.record = nil
             Self.drop(&state.file)
             lastCheck.store(Self.never, ordering: .releasing)
         }

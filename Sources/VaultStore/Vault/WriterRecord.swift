@@ -1,18 +1,15 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
-internal import SystemPackage
-internal import VaultCrypto
 
-/// Who has a vault open for writing, as `vaultfs.lock` tells others (FileFormat, The lock file): one line,
+/// The process that has a vault open for writing, as `vaultfs.lock` names it (FileFormat, The lock file). One line:
 /// `<id> <boot id> <process id> <host> <process start> <process-id namespace>`.
 struct WriterRecord: Equatable {
-    /// What is read of the file at most.
+    /// Maximum number of bytes.
     static let maximumSize = 512
 
-    /// New with every hold.
+    /// Drawn anew each time a lock is claimed.
     let id: String
-    /// The kernel's boot id: processes that share it are on one machine, between two of its starts.
+    /// The kernel's boot id. Two processes with the same boot id run on one machine, between two of its starts.
     let boot: String
     let process: ProcessIdentity
     let host: String
@@ -23,14 +20,12 @@ struct WriterRecord: Equatable {
         (self.id, self.boot, self.process, self.host) = (id, boot, process, host)
     }
 
-    /// This process's.
+    /// Returns a new record of this process.
     static func own() throws(StoreError) -> WriterRecord {
-        let id: UInt64
-        do { id = try SecureRandom.integer() } catch { throw StoreError(error) }
-        return WriterRecord(id: String(id, radix: 16), boot: ownBoot(), process: .own(), host: ownHost())
+        WriterRecord(id: try VaultDirectory.randomDigits(), boot: ownBoot(), process: .own(), host: ownHost())
     }
 
-    /// Nil where that is no note: an empty file, or anybody's bytes. The last two words may be absent.
+    /// Returns nil for an empty file and for anything else that is not a record. The last two words may be absent.
     init?(parsing bytes: [UInt8]) {
         guard bytes.count <= Self.maximumSize, bytes.last == UInt8(ascii: "\n") else { return nil }
         let words = bytes.dropLast().split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
@@ -52,8 +47,8 @@ struct WriterRecord: Equatable {
 
     var isOfThisMachine: Bool { boot == Self.ownBoot() }
 
-    /// Whether its process may still write: false for this process, which is not to keep itself out. Nil where that cannot
-    /// be told, as of another machine's.
+    /// True if another process of this machine wrote the record and still runs. False for this process, which must not
+    /// lock itself out. Nil if unknown, as for another machine's process.
     var isOfLivingOther: Bool? {
         guard isOfThisMachine else { return nil }
         return process == .own() ? false : process.isAlive
@@ -62,10 +57,8 @@ struct WriterRecord: Equatable {
     private static func isPrintable(_ byte: UInt8) -> Bool { (0x21...0x7E).contains(byte) }
 
     private static func ownBoot() -> String {
-        let fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-        let bytes = fd < 0 ? nil : try? Descriptor(owning: fd).readToEnd(limit: 64)
-        // Without /proc every machine is another.
-        return word(bytes ?? Array("\(getpid())".utf8))
+        // Without /proc, every process counts as one of another machine.
+        word(procFile("sys/kernel/random/boot_id", limit: 64) ?? Array("\(getpid())".utf8))
     }
 
     private static func ownHost() -> String {
@@ -77,9 +70,69 @@ struct WriterRecord: Equatable {
         return word(name)
     }
 
-    /// The printable part; never empty.
+    /// The printable bytes, or "-" if there are none.
     private static func word(_ bytes: [UInt8]) -> String {
         let printable = bytes.filter(isPrintable)
         return printable.isEmpty ? "-" : String(decoding: printable, as: UTF8.self)
     }
+}
+
+/// A process, told apart from a later one with the same id. Any thread.
+struct ProcessIdentity: Equatable {
+    let processID: Int32
+    /// Start time in clock ticks since the machine's start (proc_pid_stat(5), starttime). 0 if unknown.
+    let start: UInt64
+    /// Inode number of the process-id namespace (namespaces(7)). 0 if unknown.
+    let namespace: UInt64
+
+    /// This process. Its start is unknown if /proc is absent or belongs to another namespace.
+    static func own() -> ProcessIdentity {
+        let life = Life(of: "self")
+        return ProcessIdentity(
+            processID: getpid(), start: life?.processID == getpid() ? life?.start ?? 0 : 0, namespace: ownNamespace())
+    }
+
+    /// True if a process of this machine still runs. Nil if unknown.
+    var isAlive: Bool? {
+        guard start != 0, namespace != 0, namespace == Self.ownNamespace() else { return nil }
+        if kill(processID, 0) != 0, errno == ESRCH { return false }
+        // Unreadable: it has just ended, or it is hidden (proc(5), hidepid).
+        guard let life = Life(of: "\(processID)"), life.processID == processID else { return nil }
+        return life.start == start && !life.isOver
+    }
+
+    private static func ownNamespace() -> UInt64 {
+        var status = stat()
+        return stat("/proc/self/ns/pid", &status) == 0 ? UInt64(status.st_ino) : 0
+    }
+
+    /// The fields of proc_pid_stat(5) that are needed here.
+    private struct Life {
+        let processID: Int32
+        let start: UInt64
+        /// True for a zombie without other threads. A thread that is left may be in a write that does not return.
+        let isOver: Bool
+
+        init?(of process: String) {
+            guard let bytes = procFile("\(process)/stat", limit: 4096),
+                // The second field, the command, is in parentheses and may be any bytes.
+                let commandEnd = bytes.lastIndex(of: UInt8(ascii: ")"))
+            else { return nil }
+            let fields = bytes[(commandEnd + 1)...].split(separator: UInt8(ascii: " "))
+                .map { String(decoding: $0, as: UTF8.self) }
+            guard fields.count > 19,
+                let processID = Int32(String(decoding: bytes.prefix { $0 != 0x20 }, as: UTF8.self)),
+                let threads = Int(fields[17]), let start = UInt64(fields[19])
+            else { return nil }
+            self.processID = processID
+            self.start = start
+            isOver = ["Z", "X"].contains(fields[0]) && threads <= 1
+        }
+    }
+}
+
+/// The contents of a file of /proc. Nil if it cannot be read or is larger than `limit` bytes.
+func procFile(_ path: String, limit: Int) -> [UInt8]? {
+    guard let fd = try? retrying({ open("/proc/\(path)", O_RDONLY | O_CLOEXEC) }) else { return nil }
+    return try? Descriptor(owning: fd).readToEnd(limit: limit)
 }

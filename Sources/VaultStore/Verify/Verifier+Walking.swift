@@ -167,15 +167,3 @@ extension Verifier {
         return bytes
     }
 }
-
-extension DirectoryRecord {
-    /// Authenticates the record.
-    func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
-        let cipher = try keyRing.classCipher(protectionClass, epoch: epoch)
-        do throws(FormatError) {
-            return try openKeys(classCipher: cipher, vault: keyRing.vault)
-        } catch {
-            throw StoreError(error)
-        }
-    }
-}

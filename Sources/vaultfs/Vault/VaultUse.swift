@@ -14,7 +14,7 @@ enum VaultUse {
     }
 
     static func find(_ vault: VaultDirectory) -> User? {
-        vault.findHolder().map(user)
+        vault.findLockOwner().map(user)
     }
 
     private static func user(_ holder: LockOwner) -> User {
