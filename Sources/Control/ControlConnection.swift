@@ -1,5 +1,4 @@
 internal import Glibc
-internal import SystemPackage
 
 /// One client of a `ControlServer`; on the server's thread only. Never blocks.
 final class ControlConnection {

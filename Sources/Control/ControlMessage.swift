@@ -1,5 +1,4 @@
 internal import FoundationEssentials
-internal import VaultCrypto
 internal import VaultFormat
 
 /// Responses and events as lines of bytes, and the limits of the protocol (ControlSocket). Pure; takes arbitrary bytes.

@@ -1,4 +1,3 @@
-internal import Glibc
 
 /// Bytes that arrive in pieces, taken out as lines. A line may hold a secret: what was taken, and what is outgrown, is
 /// zeroed. One thread at a time.

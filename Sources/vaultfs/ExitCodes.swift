@@ -1,5 +1,4 @@
 internal import Control
-internal import FileSystem
 internal import FuseSession
 internal import LinuxSystem
 internal import VaultFormat

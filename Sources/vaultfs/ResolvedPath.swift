@@ -1,7 +1,6 @@
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 /// Paths as the kernel spells them: absolute, without links.
 enum ResolvedPath {

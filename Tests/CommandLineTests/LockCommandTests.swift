@@ -103,14 +103,6 @@ import Testing
 
 /// Which daemons there are.
 @Suite(.timeLimit(.minutes(20))) struct DaemonSearchTests {
-    @Test func `what /proc tells of a process`() {
-        #expect(DaemonSearch.effectiveUser("Name:\tx\nUid:\t1000\t1001\t1002\t1003\nGid:\t7\t7\t7\t7\n") == 1001)
-        #expect(DaemonSearch.effectiveUser("") == nil)
-        #expect(DaemonSearch.effectiveUser("Uid:\t1\n") == nil)
-        let variables = DaemonSearch.variables("A=1\0XDG_RUNTIME_DIR=/a=b c\0A=2\0nothing\0E=\0")
-        #expect(variables == ["A": "1", "XDG_RUNTIME_DIR": "/a=b c", "E": ""])
-    }
-
     @Test func `everybody's places are this user's and those of every user who has a mount`() {
         let line = "1 0 0:1 / /m rw - fuse.vaultfs v rw,user_id=4242,group_id=7\n"
         let table = MountTable(parsing: Array(line.utf8))

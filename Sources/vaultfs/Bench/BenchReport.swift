@@ -1,5 +1,3 @@
-internal import FileSystem
-internal import Histogram
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
@@ -24,20 +22,23 @@ struct BenchResult: Encodable {
     let megabytesPerSecond: Double
     let latencyMicroseconds: Latency
 
-    init(_ run: BenchRun, histogram: Histogram<UInt64>, seconds: Double) {
+    /// - Parameter times: of each read, in units of 10 ns, the shortest first.
+    init(_ run: BenchRun, times: [UInt32], seconds: Double) {
         cache = run.cache
         blockSize = run.blockSize
         jobs = run.jobs
         self.seconds = seconds
-        reads = histogram.totalCount
+        reads = UInt64(times.count)
         iops = Double(reads) / seconds
         megabytesPerSecond = iops * Double(run.blockSize) / 1e6
+        // The nearest rank: the shortest time that at least so many percent of the reads do not exceed.
         func microseconds(_ percentile: Double) -> Double {
-            Double(histogram.valueAtPercentile(percentile)) / 1000
+            let rank = Int((percentile / 100 * Double(times.count)).rounded(.up))
+            return times.isEmpty ? 0 : Double(times[max(0, rank - 1)]) / 100
         }
         latencyMicroseconds = Latency(
             p50: microseconds(50), p95: microseconds(95), p99: microseconds(99), p999: microseconds(99.9),
-            maximum: Double(histogram.maxRecorded) / 1000)
+            maximum: microseconds(100))
     }
 }
 

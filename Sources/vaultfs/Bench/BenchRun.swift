@@ -1,6 +1,4 @@
-internal import FileSystem
 internal import Glibc
-internal import Histogram
 internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
@@ -37,24 +35,25 @@ struct BenchRun {
         }
         for thread in threads { thread.join() }
         let seconds = (ContinuousClock.now - start).inSeconds
-        var histogram = BenchWorker.emptyHistogram()
+        var times: [UInt32] = []
         for worker in workers {
             let outcome = worker.outcome.withLock { $0 }
             if let error = outcome.error { throw CommandFailure(.failure, "a read failed: \(error)") }
-            histogram.add(outcome.histogram)
+            times += outcome.times
         }
-        return BenchResult(self, histogram: histogram, seconds: seconds)
+        return BenchResult(self, times: times.sorted(), seconds: seconds)
     }
 }
 
 /// One thread of a run.
 final class BenchWorker: Sendable {
     struct Outcome {
-        var histogram: Histogram<UInt64>
+        /// Of each read, in units of 10 ns, which hold 43 s.
+        var times: [UInt32] = []
         var error: Errno?
     }
 
-    let outcome = Mutex(Outcome(histogram: emptyHistogram()))
+    let outcome = Mutex(Outcome())
     private let descriptor: Int32
     private let dropsPages: Bool
     private let blockSize: Int
@@ -67,18 +66,11 @@ final class BenchWorker: Sendable {
         blockCount = run.target.size / run.blockSize
     }
 
-    /// Nanoseconds up to a minute, to three digits.
-    static func emptyHistogram() -> Histogram<UInt64> {
-        Histogram(highestTrackableValue: maximumLatency, numberOfSignificantValueDigits: .three)
-    }
-
-    private static let maximumLatency: UInt64 = 60_000_000_000
-
     func run(until end: ContinuousClock.Instant) {
         let block = UnsafeMutableRawPointer.allocate(byteCount: blockSize, alignment: 4096)
         defer { block.deallocate() }
         var random = RandomBlocks()
-        var histogram = Self.emptyHistogram()
+        var times: [UInt32] = []
         var now = ContinuousClock.now
         while now < end {
             let offset = off_t(Int(random.next() % UInt64(blockCount)) * blockSize)
@@ -93,11 +85,10 @@ final class BenchWorker: Sendable {
                 outcome.withLock { $0.error = error ?? .ioError }
                 return
             }
-            let nanoseconds = UInt64((after - now).inSeconds * 1e9)
-            histogram.record(min(nanoseconds, Self.maximumLatency))
+            times.append(UInt32(clamping: Int64((after - now).inSeconds * 1e8)))
             now = after
         }
-        outcome.withLock { $0.histogram = histogram }
+        outcome.withLock { $0.times = times }
     }
 }
 

@@ -1,6 +1,5 @@
 internal import ArgumentParser
 internal import Control
-internal import FileSystem
 internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem

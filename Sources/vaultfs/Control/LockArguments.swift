@@ -1,10 +1,8 @@
 internal import ArgumentParser
 internal import Control
-internal import FileSystem
 internal import LinuxSystem
 internal import Locking
 internal import SystemPackage
-internal import VaultFileSystem
 internal import VaultStore
 
 /// The options that say when and how a mount locks.

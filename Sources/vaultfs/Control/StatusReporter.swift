@@ -1,15 +1,11 @@
 internal import Control
 internal import FileSystem
-internal import FoundationEssentials
 internal import FuseSession
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFileSystem
-internal import VaultFormat
-internal import VaultStore
 
 /// Answers the control socket's requests for one mount. Any thread.
 struct StatusReporter: Sendable {

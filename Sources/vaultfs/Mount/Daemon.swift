@@ -1,7 +1,6 @@
 internal import CLinux
 internal import Control
 internal import FileSystem
-internal import FoundationEssentials
 internal import FuseSession
 internal import Glibc
 internal import LinuxSystem
@@ -9,8 +8,6 @@ internal import Locking
 internal import Logging
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFileSystem
-internal import VaultFormat
 internal import VaultStore
 
 /// One mount being served: what it shows, its lock, the FUSE session, the control socket, the signals.

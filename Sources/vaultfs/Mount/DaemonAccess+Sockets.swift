@@ -1,9 +1,7 @@
 internal import Control
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 /// The sockets of the mounts that a person means.
 extension DaemonAccess {

@@ -1,8 +1,6 @@
 internal import Control
-internal import FileSystem
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 /// Finds the daemon of a mountpoint that a person named.
 enum DaemonAccess {

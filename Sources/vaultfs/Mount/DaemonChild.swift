@@ -1,6 +1,5 @@
 internal import Glibc
 internal import Logging
-internal import VaultCrypto
 
 /// The background process: takes the secret from the channel, mounts, reports, serves.
 enum DaemonChild {

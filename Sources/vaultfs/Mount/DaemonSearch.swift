@@ -47,22 +47,8 @@ enum DaemonSearch {
         users.formUnion(names(in: "/tmp").compactMap { $0.hasPrefix("vaultfs-") ? UInt32($0.dropFirst(8)) : nil })
         let standard = users.sorted().flatMap { places(ofUser: $0, isSelf: false) { _ in nil } }
         var found = ownPlaces()
-        for place in standard + processPlaces() where !found.contains(place) { found.append(place) }
+        for place in standard where !found.contains(place) { found.append(place) }
         return found
-    }
-
-    /// As the daemons themselves were told, and as they see the file system: a container has a /run of its own.
-    private static func processPlaces() -> [Place] {
-        names(in: "/proc").compactMap { Int32($0) }.flatMap { processID -> [Place] in
-            let process = "/proc/\(processID)"
-            guard text(process + "/comm") == "vaultfs\n", let user = effectiveUser(text(process + "/status")) else {
-                return []
-            }
-            let environment = variables(text(process + "/environ"))
-            return places(ofUser: user, isSelf: true) { environment[$0] }.map { place in
-                Place(path: FilePath(process + "/root").appending(place.path.components), userID: user)
-            }
-        }
     }
 
     private static func places(
@@ -71,29 +57,6 @@ enum DaemonSearch {
         RuntimeDirectory.candidates(user: user, isSelf: isSelf, environment: environment).map { path in
             Place(path: path, userID: user)
         }
-    }
-
-    /// The second number of `Uid:` in /proc/PID/status (proc_pid_status(5)).
-    static func effectiveUser(_ status: String) -> UInt32? {
-        status.split(separator: "\n").first { $0.hasPrefix("Uid:") }
-            .flatMap { $0.split(whereSeparator: \.isWhitespace).dropFirst(2).first }.flatMap { UInt32($0) }
-    }
-
-    /// `NAME=value`, each ended by a NUL (proc_pid_environ(5)).
-    static func variables(_ environment: String) -> [String: String] {
-        var variables: [String: String] = [:]
-        for line in environment.split(separator: "\0") {
-            let parts = line.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-            // getenv(3) takes the first.
-            if parts.count == 2, variables[String(parts[0])] == nil { variables[String(parts[0])] = String(parts[1]) }
-        }
-        return variables
-    }
-
-    /// Nothing where it cannot be read: the process may have gone.
-    private static func text(_ path: String) -> String {
-        guard let bytes = try? SecretReader.read(path: FilePath(path), limit: 1 << 20) else { return "" }
-        return bytes.withBytes { String(decoding: $0, as: UTF8.self) }
     }
 
     private static func names(in directory: String) -> [String] {

@@ -1,8 +1,6 @@
 internal import Glibc
 internal import Locking
 internal import Synchronization
-internal import SystemPackage
-internal import VaultFileSystem
 
 /// Has a lock controller told when lock files come or go. A watch that has failed locks, and is made anew at the next unlock. Any
 /// thread.

@@ -1,12 +1,10 @@
 internal import Control
-internal import FileSystem
 internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFileSystem
 internal import VaultFormat
 internal import VaultStore
 

@@ -1,10 +1,7 @@
 internal import ArgumentParser
-internal import FileSystem
 internal import Glibc
-internal import LinuxSystem
 internal import Locking
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
 

@@ -1,16 +1,10 @@
 internal import Control
 internal import FileSystem
-internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
 internal import Logging
-internal import Synchronization
-internal import SystemPackage
-internal import VaultCrypto
-internal import VaultFileSystem
 internal import VaultFormat
-internal import VaultStore
 
 /// The lock of one mount as the daemon drives it: lock files and signals in, events out, secrets checked. Any thread.
 final class MountLock: Sendable {

@@ -1,9 +1,6 @@
 internal import FuseSession
-internal import Glibc
 internal import Locking
 internal import SystemPackage
-internal import VaultFileSystem
-internal import VaultFormat
 internal import VaultStore
 
 /// One mount to be made, with everything checked that can be without keys.

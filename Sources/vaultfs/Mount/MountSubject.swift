@@ -1,7 +1,5 @@
-internal import FileSystem
 internal import Glibc
 internal import Locking
-internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 

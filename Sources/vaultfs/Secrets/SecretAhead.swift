@@ -1,10 +1,8 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Logging
 internal import Synchronization
-internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 

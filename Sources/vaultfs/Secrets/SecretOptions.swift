@@ -1,5 +1,4 @@
 internal import ArgumentParser
-internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 

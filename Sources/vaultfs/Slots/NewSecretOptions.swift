@@ -1,6 +1,4 @@
 internal import ArgumentParser
-internal import FileSystem
-internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat

@@ -1,7 +1,6 @@
 internal import ArgumentParser
 internal import FileSystem
 internal import LinuxSystem
-internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
 

@@ -1,4 +1,3 @@
-internal import FileSystem
 internal import Glibc
 
 /// A question on the terminal that is answered with yes or no.

@@ -1,5 +1,4 @@
 internal import ArgumentParser
-internal import FileSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat

@@ -3,7 +3,6 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
-internal import ViewFileSystem
 internal import ViewFormats
 
 extension ViewArguments {

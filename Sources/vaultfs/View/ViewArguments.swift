@@ -2,8 +2,6 @@ internal import ArgumentParser
 internal import Glibc
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
-internal import ViewFileSystem
 internal import ViewFormats
 
 /// The formats of views.
