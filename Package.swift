@@ -54,7 +54,7 @@ let package = Package(
             "Transfer", "VaultFileSystem", "FileSystem", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat",
             "VaultCrypto", "CLinux", system),
         library("FuseSession", "FileSystem", "Locking", "LinuxSystem", "CFuse", "CLinux", system, logging),
-        library("Control", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
+        library("Control", "Locking", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
         program(
             "vaultfs", "FuseSession", "VaultFileSystem", "ViewFileSystem", "FileSystem", "Locking", "Transfer",
             "Control", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system,
@@ -90,9 +90,10 @@ let package = Package(
         tests(
             "FuseSessionTests", "vaultfs", "FuseSession", "FileSystem", "Locking", "VaultFileSystem", "VaultStore",
             "LinuxSystem", "VaultFormat", "CLinux", "TestSupport", system, logging),
-        tests("ControlTests", "Control", "VaultFormat", "VaultCrypto", "TestSupport", system),
+        tests("ControlTests", "Control", "Locking", "VaultFormat", "VaultCrypto", "TestSupport", system),
         tests(
-            "CommandLineTests", "vaultfs", "Control", "VaultStore", "VaultFormat", "VaultCrypto", "TestSupport",
+            "CommandLineTests", "vaultfs", "Control", "Locking", "VaultStore", "VaultFormat", "VaultCrypto",
+            "TestSupport",
             system, arguments),
         tests("MountTests", "vaultfs", "TestSupport"),
     ]

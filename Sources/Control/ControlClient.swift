@@ -3,12 +3,14 @@ internal import Glibc
 internal import SystemPackage
 internal import VaultCrypto
 
-/// A connection to one daemon's control socket. One thread at a time.
-package final class ControlClient {
-    /// The daemon's process id.
+/// A connection to a daemon's control socket. One thread at a time.
+package final class ControlClient: @unchecked Sendable {
+    // @unchecked: a thread that connects hands it over and keeps no reference.
+
+    /// The daemon's process id. 0 if this process-id namespace does not show it (unix(7), SO_PEERCRED).
     package let processID: Int32
-    /// How long a daemon may take to accept and to answer, in seconds.
-    private static let patience = 5
+    /// The longest time that a daemon may take to accept and to answer, in seconds.
+    private static let timeout = 5
 
     private let socket: Socket
     private let received = LineBuffer(maximumLineSize: ControlMessage.maximumResponseSize)
@@ -18,25 +20,25 @@ package final class ControlClient {
         processID = try socket.peer().processID
     }
 
-    /// Connects to the socket `name` of `directory`. Nil where nobody listens; a dead daemon's socket is removed.
+    /// Connects to the socket `name` of `directory`. Returns nil if nobody listens. Removes a dead daemon's socket.
     package static func connect(name: String, directory: RuntimeDirectory) -> ControlClient? {
         let inode = directory.inode(of: name)
         do throws(Errno) {
             let socket = try Socket.make(isBlocking: true)
-            try socket.setTimeout(seconds: patience)
+            try socket.setTimeout(seconds: timeout)
             try checked(
                 Socket.withAddress(of: name, in: directory.fd) { address, size in
                     Glibc.connect(socket.fd, address, size)
                 })
             return try ControlClient(socket: socket)
         } catch {
-            // A daemon's socket gets its name only when it listens: whoever refuses is dead.
+            // A socket gets its name only when it listens. One that refuses is a dead daemon's.
             if error == .connectionRefused, let inode { directory.remove(name, inode: inode) }
             return nil
         }
     }
 
-    /// Sends a request and waits for the response: up to 5 s, but as long as it takes for `lock` and `unlock`.
+    /// Sends a request and waits for the response. For `lock` and `unlock` there is no timeout, for others 5 s.
     /// - Throws: `noAnswer`, `notUnderstood`.
     package func send(_ request: ControlRequest) throws(ControlError) -> ControlResponse {
         let line: SecretBytes
@@ -48,14 +50,14 @@ package final class ControlClient {
         try send(line: line)
         switch request {
         case .lock, .unlock: try setTimeout(seconds: 0)
-        case .status, .stats, .events: try setTimeout(seconds: Self.patience)
+        case .status, .stats, .events: try setTimeout(seconds: Self.timeout)
         }
         guard let answer = try nextLine() else { throw .noAnswer("it hung up") }
         return try ControlMessage.response(line: answer, to: request)
     }
 
-    /// After `events` was answered: waits for the next event. Nil when the daemon has gone.
-    /// - Parameter output: a descriptor; when nobody reads what is written there any more, the wait ends, too, with nil.
+    /// Waits for the next event, after `events` was answered. Returns nil when the daemon has hung up.
+    /// - Parameter output: a pipe. The wait also ends, with nil, when the pipe has no reader any more.
     /// - Throws: `notUnderstood`, `noAnswer`.
     package func nextEvent(
         whileReading output: Int32? = nil
@@ -77,7 +79,7 @@ package final class ControlClient {
         }
     }
 
-    /// False when nobody reads `output` any more: poll(2) then says POLLERR for a pipe.
+    /// Returns false if the pipe `output` has no reader any more: poll(2) then reports POLLERR.
     private func waitUntilReadable(whileReading output: Int32) -> Bool {
         var descriptors = [
             pollfd(fd: socket.fd, events: Int16(POLLIN), revents: 0), pollfd(fd: output, events: 0, revents: 0),
@@ -86,11 +88,11 @@ package final class ControlClient {
         return descriptors[0].revents != 0 || descriptors[1].revents & Int16(POLLERR | POLLHUP) == 0
     }
 
-    /// Reads one piece. False at the end of the stream.
+    /// Reads one piece. Returns false at the end of the stream.
     private func receive() throws(ControlError) -> Bool {
         let count = received.fill { recv(socket.fd, $0.baseAddress, $0.count, 0) }
         if count < 0, errno != EINTR {
-            // A daemon that was killed with our request unread.
+            // The daemon was killed before it read the request.
             if errno == ECONNRESET { return false }
             throw .noAnswer(errno == EAGAIN ? "timed out" : "\(Errno(rawValue: errno))")
         }
@@ -112,7 +114,7 @@ package final class ControlClient {
         }
     }
 
-    /// 0: for ever.
+    /// - Parameter seconds: 0 for none.
     private func setTimeout(seconds: Int) throws(ControlError) {
         do throws(Errno) {
             try socket.setTimeout(seconds: seconds)
@@ -121,8 +123,8 @@ package final class ControlClient {
         }
     }
 
-    /// Waits until the daemon has closed the connection: when it has flushed everything and wiped its keys, or died.
-    /// False when `timeout` went by first. Not after a request whose response was not read.
+    /// Waits until the daemon closes the connection: it has then flushed everything and wiped its keys, or died. Returns
+    /// false after `timeout`. Every response must have been read before.
     package func waitUntilClosed(timeout: Duration) -> Bool {
         let deadline = ContinuousClock.now + timeout
         while true {

@@ -1,42 +1,41 @@
 internal import Glibc
 
-/// One client of a `ControlServer`; on the server's thread only. Never blocks.
+/// One client of a `ControlServer`. Used by the server's thread only. Never blocks.
 final class ControlConnection {
-    /// What a subscriber may leave unread, in bytes, before it is hung up on.
+    /// The number of unread bytes at which the server hangs up on a subscriber.
     static let maximumUnreadEvents = 256 << 10
 
     private enum Phase: Equatable {
-        /// Requests are read.
         case listening
-        /// The handler has a request: nothing more is read until its reply is there.
+        /// The handler has a request. The next one is read after its reply.
         case awaitingReply
-        /// The same for `events`; the events that came meanwhile are held back.
+        /// The handler has `events`. Events wait until its reply is sent.
         case subscribing(held: [UInt8])
         case subscribed
     }
 
     let number: UInt64
     let socket: Socket
-    private let patience: Duration
-    /// When the client last sent or took something.
+    private let timeout: Duration
+    /// The time at which the client last sent or took something.
     private(set) var lastActivity: ContinuousClock.Instant
     private let received = LineBuffer(maximumLineSize: ControlMessage.maximumRequestSize)
     private var unsent: [UInt8] = []
     private var phase = Phase.listening
-    /// To be hung up on when all is sent.
+    /// True if the server hangs up once everything is sent.
     private var isEnding = false
     private var owesSince: ContinuousClock.Instant?
 
-    init(number: UInt64, socket: Socket, patience: Duration, now: ContinuousClock.Instant) {
+    init(number: UInt64, socket: Socket, timeout: Duration, now: ContinuousClock.Instant) {
         self.number = number
         self.socket = socket
-        self.patience = patience
+        self.timeout = timeout
         lastActivity = now
     }
 
-    /// When to give up on the client; nil while it owes nothing: an idle connection may stay, and so may one that waits
-    /// for us.
-    var deadline: ContinuousClock.Instant? { owesSince.map { $0 + patience } }
+    /// The time at which the server hangs up. Nil while the client owes nothing: an idle connection may stay, and so may one
+    /// that waits for a reply.
+    var deadline: ContinuousClock.Instant? { owesSince.map { $0 + timeout } }
 
     var isAwaitingReply: Bool { phase == .awaitingReply }
 
@@ -47,25 +46,25 @@ final class ControlConnection {
         }
     }
 
-    /// How much of requests is held, in bytes.
+    /// Bytes of unfinished requests.
     var heldBytes: Int { received.count }
 
-    /// What to poll for, beside a client that has gone. While an answer is due or unread no more requests are read.
+    /// The events for poll(2). While an answer is due or unread, no more requests are read.
     var events: Int16 {
         if !unsent.isEmpty { return Int16(POLLOUT) }
         return phase == .listening ? Int16(POLLIN) : 0
     }
 
-    /// Moves what the socket is ready for. False: the client has gone.
-    /// - Parameter allowance: how many bytes of requests may be held after it.
+    /// Reads or writes, as poll(2) allows. Returns false if the client has hung up.
+    /// - Parameter allowance: the most bytes of requests that may be held afterwards.
     func transfer(_ ready: Int16, allowance: Int, now: ContinuousClock.Instant) -> Bool {
         lastActivity = now
         if ready & Int16(POLLIN) != 0 { return receive(allowance: allowance) }
-        // POLLHUP: both directions are closed (unix_poll of the kernel); what it has asked for goes on.
+        // POLLHUP: both directions are closed (unix_poll of the kernel). A request that was read is still carried out.
         return ready & Int16(POLLHUP | POLLERR | POLLNVAL) == 0 && flush()
     }
 
-    /// The next request that has arrived, one at a time; lines that are none are answered here.
+    /// Returns the next complete request. Answers invalid lines itself.
     func takeRequest() -> ControlRequest? {
         do throws(LineBuffer.Failure) {
             while phase == .listening, unsent.isEmpty, !isEnding,
@@ -86,12 +85,12 @@ final class ControlConnection {
         return nil
     }
 
-    /// From now on its reply is awaited.
+    /// Notes that the handler has the request.
     func await(_ request: ControlRequest) {
         if case .events = request { phase = .subscribing(held: []) } else { phase = .awaitingReply }
     }
 
-    /// The handler's reply.
+    /// Sends the handler's reply.
     func deliver(reply line: [UInt8], isRefusal: Bool) {
         unsent += line
         if case .subscribing(let held) = phase, !isRefusal {
@@ -103,7 +102,7 @@ final class ControlConnection {
         flushOrEnd()
     }
 
-    /// An event, where the client has asked for them. False: it leaves too much unread.
+    /// Sends an event to a subscriber. Returns false if too much is unread.
     func deliver(event line: [UInt8]) -> Bool {
         switch phase {
         case .listening, .awaitingReply: return true
@@ -117,16 +116,16 @@ final class ControlConnection {
         }
     }
 
-    /// Answers without a handler.
+    /// Sends an answer of the server's own.
     func answer(_ response: ControlResponse) {
         unsent += ControlMessage.line(of: response)
         flushOrEnd()
     }
 
-    /// Looks what the client owes. False: the connection is over.
+    /// Starts or stops the client's timeout. Returns false if the connection is over.
     func settle(now: ContinuousClock.Instant) -> Bool {
-        let isHalfSaid = phase == .listening && received.isHoldingPart
-        if phase != .subscribed && !unsent.isEmpty || isHalfSaid {
+        let isIncomplete = phase == .listening && received.isHoldingPart
+        if phase != .subscribed && !unsent.isEmpty || isIncomplete {
             if owesSince == nil { owesSince = now }
         } else {
             owesSince = nil
@@ -134,8 +133,8 @@ final class ControlConnection {
         return !(unsent.isEmpty && phase == .listening && isEnding)
     }
 
-    /// Reads one piece. False at the end of the stream: whatever was asked for has been answered then, since nothing is
-    /// read before.
+    /// Reads one piece. Returns false at the end of the stream. Nothing is owed then: requests are read only after the
+    /// answer to the one before.
     private func receive(allowance: Int) -> Bool {
         let count = received.fill { buffer in
             recv(socket.fd, buffer.baseAddress, buffer.count, 0)
@@ -156,7 +155,7 @@ final class ControlConnection {
         phase = .listening
     }
 
-    /// Sends what the socket takes. False when the client is gone.
+    /// Sends what the socket takes. Returns false if the client has hung up.
     private func flush() -> Bool {
         while !unsent.isEmpty {
             let count = unsent.withUnsafeBytes { send(socket.fd, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }

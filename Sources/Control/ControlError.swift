@@ -1,16 +1,16 @@
 package import SystemPackage
 
-/// Why the control socket could not be used. Its description is a line for people.
+/// The reason why the control socket could not be used. The description is a line for people.
 package enum ControlError: Error, Equatable, Sendable, CustomStringConvertible {
-    /// A system call failed; what was being done, as a phrase such as "cannot listen on", and where.
+    /// A system call failed, with a phrase such as "cannot open" and the path.
     case system(Errno, String, FilePath)
-    /// The run-time directory is not this user's alone; why.
+    /// The run-time directory is not this user's alone, and the reason.
     case unsafeDirectory(FilePath, String)
     /// No daemon answers for the mountpoint.
     case noDaemon
-    /// The daemon hung up, or did not answer in time.
+    /// The daemon hung up or did not answer in time.
     case noAnswer(String)
-    /// The other side sent something that is not a line of the protocol; what.
+    /// The other side sent something that is not a line of the protocol.
     case notUnderstood(String)
 
     package var description: String {

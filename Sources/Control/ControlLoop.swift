@@ -4,12 +4,12 @@ internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// The loop of a `ControlServer`'s thread: poll(2), without a time-out while no client owes anything.
+/// The loop of a `ControlServer`'s thread. poll(2) has no timeout while no client owes anything.
 struct ControlLoop {
     private let server: ControlServer
     private var connections: [ControlConnection] = []
     private var lastNumber: UInt64 = 0
-    /// Set while the process is out of descriptors, so that the listener, ready all the time, does not spin us.
+    /// Set while the process is out of descriptors: the listener stays ready, and the loop would spin.
     private var acceptsFrom: ContinuousClock.Instant?
 
     init(server: ControlServer) {
@@ -28,7 +28,7 @@ struct ControlLoop {
             let count = poll(&descriptors, nfds_t(descriptors.count), timeout())
             guard count >= 0 || errno == EINTR else { return }
             let now = ContinuousClock.now
-            // Clients first: connections and descriptors are in step only now.
+            // Clients first: `connections` still matches `descriptors`.
             if count > 0 { transfer(descriptors[2...], now: now) }
             if count > 0, descriptors[0].revents != 0 {
                 guard let items = server.mailbox.take() else { return }
@@ -42,7 +42,7 @@ struct ControlLoop {
         }
     }
 
-    /// Milliseconds until the next deadline, −1 (for ever) where there is none.
+    /// Milliseconds until the next deadline, or −1 for none.
     private func timeout() -> Int32 {
         guard let next = (connections.compactMap(\.deadline) + [acceptsFrom].compactMap { $0 }).min() else { return -1 }
         let left = next - ContinuousClock.now
@@ -62,7 +62,6 @@ struct ControlLoop {
         connections.removeAll { finished.contains($0.number) }
     }
 
-    /// To whoever is still there.
     private mutating func deliver(_ items: [ControlMailbox.Item]) {
         for item in items {
             switch item {
@@ -83,9 +82,9 @@ struct ControlLoop {
                 }
             }
             connection.await(request)
-            // It may have a secret, and once the handler has it a lock may be asked for.
+            // The request may contain a secret, and a lock may follow as soon as the handler has it.
             linux_scrub_thread()
-            // Before the handler looks at the state: no event after that is missed.
+            // Before the handler reads the state, so that no later event is missed.
             countSubscribers()
             let reply = ControlReply(mailbox: server.mailbox, connection: connection.number)
             server.handler(request) { reply.send($0) }
@@ -105,15 +104,15 @@ struct ControlLoop {
             return
         }
         let socket = Socket(owning: fd)
-        // accept4(2), which would do this at once, is not in Swift's Glibc.
+        // Swift's Glibc lacks accept4(2).
         guard fcntl(fd, F_SETFD, FD_CLOEXEC) == 0, fcntl(fd, F_SETFL, O_NONBLOCK) == 0 else { return }
         guard let peer = try? socket.peer(), peer.userID == geteuid() || peer.userID == 0 else { return }
         makeRoom()
         lastNumber += 1
-        connections.append(ControlConnection(number: lastNumber, socket: socket, patience: server.patience, now: now))
+        connections.append(ControlConnection(number: lastNumber, socket: socket, timeout: server.timeout, now: now))
     }
 
-    /// Cuts off whoever has been silent longest; one that waits for us only where all do.
+    /// Hangs up on the client that has been silent longest. One that waits for a reply is chosen only if all do.
     private mutating func makeRoom() {
         let others = connections.filter { !$0.isSubscriber }
         guard others.count >= ControlServer.maximumConnections else { return }

@@ -2,10 +2,10 @@ internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// What other threads hand to a server's loop: replies and events, in their order. Any thread; never blocks.
+/// Replies and events from other threads for a server's loop, in order. Any thread. Never blocks.
 final class ControlMailbox: Sendable {
     enum Item: Sendable {
-        /// To the connection of that number. `isRefusal`: nothing was begun.
+        /// For the connection of that number. `isRefusal`: the request was not done.
         case reply(connection: UInt64, line: [UInt8], isRefusal: Bool)
         case event([UInt8])
     }
@@ -20,7 +20,7 @@ final class ControlMailbox: Sendable {
     /// Readable while there are items, or after `close`.
     let waker: Waker
     private let state = Mutex(State())
-    /// So that events nobody listens to cost nothing.
+    /// The number of clients that get events. Without any, events are not encoded.
     let subscribers = Atomic<Int>(0)
 
     init() throws(Errno) {
@@ -31,7 +31,7 @@ final class ControlMailbox: Sendable {
         state.withLock { state in
             guard !state.isClosed else { return }
             if case .event(let line) = item {
-                // A loop that is not given the processor: its subscribers miss what they could not have been sent.
+                // The loop does not get the processor. Its subscribers would have too much unread anyway.
                 guard state.eventBytes <= ControlConnection.maximumUnreadEvents else { return }
                 state.eventBytes += line.count
             }
@@ -41,7 +41,7 @@ final class ControlMailbox: Sendable {
         }
     }
 
-    /// All that was posted, oldest first; nil at the end.
+    /// Takes all items, oldest first. Nil after `close`.
     func take() -> [Item]? {
         // First, so that an item posted from now on wakes the loop again.
         waker.clear()
@@ -52,14 +52,14 @@ final class ControlMailbox: Sendable {
         }
     }
 
-    /// Ends the loop. Again: nothing.
+    /// Ends the loop.
     func close() {
         state.withLock { $0.isClosed = true }
         waker.wake()
     }
 }
 
-/// The one answer to one request. Any thread. A request that nobody answers is answered when the last holder lets go.
+/// The only answer to a request. Any thread. If nothing was sent before it is released, it answers with a failure.
 final class ControlReply: Sendable {
     private let mailbox: ControlMailbox
     private let connection: UInt64
@@ -74,7 +74,7 @@ final class ControlReply: Sendable {
         send(.error(ControlFailure(.failed, "the request was given up")))
     }
 
-    /// Only the first counts.
+    /// Sends the answer. Later calls do nothing.
     func send(_ response: ControlResponse) {
         guard !isSent.exchange(true, ordering: .relaxed) else { return }
         var isRefusal = false

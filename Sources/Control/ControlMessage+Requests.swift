@@ -3,14 +3,13 @@ internal import LinuxSystem
 internal import VaultCrypto
 internal import VaultFormat
 
-/// Requests as lines. A secret in one is never in memory that is not wiped.
+/// Encodes and decodes requests, a line each. A secret lies only in memory that is wiped.
 extension ControlMessage {
     private struct RequestLine: Decodable {
         let request: String
         let secret: SecretField?
     }
 
-    /// The line of a request.
     static func line(of request: ControlRequest) throws(CryptoError) -> SecretBytes {
         guard case .unlock(let secret?) = request else {
             return Array("{\"request\":\"\(request.name)\"}\n".utf8).withUnsafeBytes { SecretBytes(copying: $0) }
@@ -28,8 +27,8 @@ extension ControlMessage {
         }
     }
 
-    /// The request in a line, or what is wrong with it: said without the decoder's own words, which can be long, are no
-    /// interface, and might quote.
+    /// Returns the request in a line, or a failure. The failure does not contain the decoder's own message, which can be long
+    /// and might quote the secret.
     static func request(line: UnsafeRawBufferPointer) -> Result<ControlRequest, ControlFailure> {
         guard let text = SecretText(line: line) else { return .failure(notARequest()) }
         guard text.withoutSecret.count <= maximumPlainRequestSize else {

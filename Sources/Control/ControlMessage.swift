@@ -1,67 +1,71 @@
 internal import FoundationEssentials
-internal import VaultFormat
+internal import Locking
 
-/// Responses and events as lines of bytes, and the limits of the protocol (ControlSocket). Pure; takes arbitrary bytes.
+/// Encodes and decodes responses and events, a line each. Pure. The input may be any bytes.
 enum ControlMessage {
     /// The longest line that a daemon reads, in bytes: a keyfile of 8 MiB in base64.
     static let maximumRequestSize = 12 << 20
-    /// The longest without the secret.
+    /// The longest line without its secret.
     static let maximumPlainRequestSize = 64 << 10
     /// The longest line that a client reads.
     static let maximumResponseSize = 1 << 20
 
-    struct ErrorLine: Codable {
+    private struct ErrorLine: Codable {
         var error: String
-        var code: String?
+        var code: ControlFailure.Code?
         var lockFiles: [String]?
         var retryAfterSeconds: Double?
     }
 
-    struct StatisticsLine: Codable {
+    private struct StatisticsLine: Codable {
         let statistics: JSONValue
     }
 
-    struct LockedLine: Codable {
-        let state: MountStatus.State
+    private struct LockedLine: Codable {
+        var state = MountStatus.State.locked
         let already: Bool
-        let receipt: JSONValue
+        let receipt: LockReceipt
     }
 
-    struct UnlockedLine: Codable {
-        let state: MountStatus.State
+    private struct UnlockedLine: Codable {
+        var state = MountStatus.State.unlocked
         let already: Bool
     }
 
-    static func line(of response: ControlResponse) -> [UInt8] {
-        switch response {
-        case .status(let status): encoded(status)
-        case .stats(let statistics): encoded(StatisticsLine(statistics: statistics))
-        case .locked(let receipt, let already): encoded(LockedLine(state: .locked, already: already, receipt: receipt))
-        case .unlocked(let already): encoded(UnlockedLine(state: .unlocked, already: already))
-        case .subscribed(let event): line(of: event)
-        case .error(let failure):
-            encoded(
-                ErrorLine(
-                    error: failure.message, code: failure.code.rawValue, lockFiles: failure.lockFiles,
-                    retryAfterSeconds: failure.retryAfterSeconds))
+    static func line(of message: some Encodable) -> [UInt8] {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        do {
+            return Array(try encoder.encode(message)) + [UInt8(ascii: "\n")]
+        } catch {
+            preconditionFailure("internal error: a control message cannot be encoded: \(error)")
         }
     }
 
-    static func fields(of response: ControlResponse) -> [String: JSONValue] {
-        (try? JSONDecoder().decode([String: JSONValue].self, from: Data(line(of: response)))) ?? [:]
+    static func encode(_ response: ControlResponse, to encoder: any Encoder) throws {
+        switch response {
+        case .status(let status): try status.encode(to: encoder)
+        case .stats(let statistics): try StatisticsLine(statistics: statistics).encode(to: encoder)
+        case .locked(let receipt, let already): try LockedLine(already: already, receipt: receipt).encode(to: encoder)
+        case .unlocked(let already): try UnlockedLine(already: already).encode(to: encoder)
+        case .subscribed(let event): try event.encode(to: encoder)
+        case .error(let failure):
+            try ErrorLine(
+                error: failure.message, code: failure.code, lockFiles: failure.lockFiles,
+                retryAfterSeconds: failure.retryAfterSeconds
+            ).encode(to: encoder)
+        }
     }
 
-    static func line(of event: ControlEvent) -> [UInt8] { encoded(event) }
-
-    /// The response in a line that answers `request`.
+    /// The response to `request` in a line.
     /// - Throws: `notUnderstood`.
     static func response(line: Data, to request: ControlRequest) throws(ControlError) -> ControlResponse {
         let decoder = JSONDecoder()
         if let error = try? decoder.decode(ErrorLine.self, from: line) {
             return .error(
                 ControlFailure(
-                    error.code.map { ControlFailure.Code(rawValue: $0) } ?? .failed, error.error,
-                    lockFiles: error.lockFiles, retryAfterSeconds: error.retryAfterSeconds))
+                    error.code ?? .failed, error.error, lockFiles: error.lockFiles,
+                    retryAfterSeconds: error.retryAfterSeconds))
         }
         do {
             switch request {
@@ -84,16 +88,6 @@ enum ControlMessage {
             return try JSONDecoder().decode(ControlEvent.self, from: line)
         } catch {
             throw .notUnderstood("\(line.count) bytes that are no event")
-        }
-    }
-
-    private static func encoded(_ value: some Encodable) -> [UInt8] {
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-        do {
-            return Array(try encoder.encode(value)) + [UInt8(ascii: "\n")]
-        } catch {
-            preconditionFailure("internal error: a control message cannot be encoded: \(error)")
         }
     }
 }

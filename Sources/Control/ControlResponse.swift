@@ -1,27 +1,27 @@
-/// What a daemon answers: one JSON object on a line.
-package enum ControlResponse: Equatable, Sendable {
+package import Locking
+
+/// A daemon's answer: one JSON object on a line.
+package enum ControlResponse: Encodable, Equatable, Sendable {
     case status(MountStatus)
     /// The counters, an object.
     case stats(JSONValue)
-    /// Answers `lock`.
-    /// - Parameters:
-    ///   - receipt: an object with at least `complete` and `unpurged` (ControlSocket, Receipt).
-    ///   - already: it was locked before; the receipt is that lock's.
-    case locked(receipt: JSONValue, already: Bool)
-    /// Answers `unlock`. `already`: it was not locked.
+    /// Answers `lock`. `already`: the mount was locked before, and the receipt is that lock's.
+    case locked(receipt: LockReceipt, already: Bool)
+    /// Answers `unlock`. `already`: the mount was not locked.
     case unlocked(already: Bool)
-    /// Answers `events`: the state now, an event named `state`.
+    /// Answers `events`: the state now, in an event named `state`.
     case subscribed(ControlEvent)
     case error(ControlFailure)
 
-    /// The fields of the line it is sent as.
-    package var fields: [String: JSONValue] { ControlMessage.fields(of: self) }
+    package func encode(to encoder: any Encoder) throws {
+        try ControlMessage.encode(self, to: encoder)
+    }
 }
 
-/// Why a request was not done.
+/// The reason why a request was not done.
 package struct ControlFailure: Error, Equatable, Sendable {
-    /// What programs go by. Stable; others may be added.
-    package struct Code: RawRepresentable, Hashable, Sendable {
+    /// The reason for programs. Stable; others may be added.
+    package struct Code: RawRepresentable, Codable, Hashable, Sendable {
         package let rawValue: String
 
         package init(rawValue: String) {
@@ -31,21 +31,21 @@ package struct ControlFailure: Error, Equatable, Sendable {
         /// The line is no request of this protocol.
         package static let notARequest = Code(rawValue: "not-a-request")
         package static let unknownRequest = Code(rawValue: "unknown-request")
-        /// The line is too long; the daemon hangs up.
+        /// The line is too long. The daemon hangs up.
         package static let requestTooLong = Code(rawValue: "request-too-long")
-        /// Too much else is under way; the daemon hangs up.
+        /// The daemon has too much else to do, and hangs up.
         package static let busy = Code(rawValue: "busy")
-        /// This daemon does not do it.
+        /// This daemon cannot do it.
         package static let notSupported = Code(rawValue: "not-supported")
-        /// `lockFiles` exist (or cannot be looked at): they keep the vault locked.
+        /// `lockFiles` keep the vault locked: they exist or cannot be examined.
         package static let lockFileExists = Code(rawValue: "lock-file-exists")
-        /// The keys were forgotten: ask again, with a secret.
+        /// The keys were forgotten: ask again with a secret.
         package static let secretNeeded = Code(rawValue: "secret-needed")
         /// The secret opens no slot.
         package static let wrongSecret = Code(rawValue: "wrong-secret")
-        /// The secret was not even tried: ask again after `retryAfterSeconds`.
+        /// The secret was not tried: ask again after `retryAfterSeconds`.
         package static let tooManyTries = Code(rawValue: "too-many-tries")
-        /// Anything else; the text says what.
+        /// Any other reason, in `message`.
         package static let failed = Code(rawValue: "failed")
     }
 

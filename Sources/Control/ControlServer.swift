@@ -3,47 +3,40 @@ internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// The control socket of one mount, in the run-time directory: one thread, which sleeps until someone calls.
+/// The control socket of one mount, served by one thread.
 ///
-/// Only the owner of the daemon and root are answered. A client that is slow, silent or sends nonsense delays nobody.
+/// It answers only the daemon's own user and root. A client that is slow, silent or sends invalid lines delays no other.
 package final class ControlServer: Sendable {
-    /// Takes a request, on the server's thread, which it must not hold up. `reply` may be called on any thread, at any
-    /// time later, also when the client has gone; only its first call counts.
+    /// Handles a request on the server's thread, and must not block. `reply` may be called on any thread at any later time.
+    /// Only its first call counts.
     package typealias Handler =
         @Sendable (ControlRequest, _ reply: @escaping @Sendable (ControlResponse) -> Void) -> Void
 
-    /// How long a line may stay incomplete, and an answer unread.
-    static let usualPatience: Duration = .seconds(5)
-    /// Of clients that are no subscribers. Beyond it, whoever has been silent longest is cut off.
+    /// The longest time that a line may stay incomplete, or an answer unread.
+    package static let clientTimeout: Duration = .seconds(5)
+    /// The most clients without subscribers. One more, and the server hangs up on the one that has been silent longest.
     static let maximumConnections = 64
-    /// Of clients that listen to events. Beyond it they are refused.
+    /// The most clients that get events. One more is refused.
     static let maximumSubscribers = 32
-    /// Bytes of incomplete requests, of all clients together.
+    /// The most bytes of incomplete requests of all clients.
     static let maximumHeldBytes = 16 << 20
 
     let directory: RuntimeDirectory
     let name: String
     let listener: Socket
     let handler: Handler
-    let patience: Duration
+    let timeout: Duration
     let mailbox: ControlMailbox
     private let thread = Mutex<BackgroundThread?>(nil)
     private let inode: ino_t
 
-    /// Binds and listens; clients wait until `start`.
+    /// Binds and listens. Clients wait until `start`.
     /// - Parameter mountpoint: an absolute path without links, as bytes.
     /// - Throws: `system`.
-    package convenience init(
-        directory: RuntimeDirectory, mountpoint: [UInt8], handler: @escaping Handler
+    package init(
+        directory: RuntimeDirectory, mountpoint: [UInt8], timeout: Duration = clientTimeout, handler: @escaping Handler
     ) throws(ControlError) {
-        try self.init(
-            directory: directory, mountpoint: mountpoint, patience: Self.usualPatience, handler: handler)
-    }
-
-    init(
-        directory: RuntimeDirectory, mountpoint: [UInt8], patience: Duration, handler: @escaping Handler
-    ) throws(ControlError) {
-        self.patience = patience
+        self.timeout = timeout
         self.directory = directory
         self.handler = handler
         name = RuntimeDirectory.socketName(mountpoint: mountpoint)
@@ -60,8 +53,8 @@ package final class ControlServer: Sendable {
         removeSocket()
     }
 
-    /// Makes the socket under a name of its own and renames it when it listens, over whatever a dead daemon left: so
-    /// nobody ever finds a socket here that refuses and has a living owner.
+    /// Makes the socket under a temporary name and renames it once it listens, over a dead daemon's socket. So a socket that
+    /// refuses connections never has a living owner.
     private static func listen(_ listener: Socket, name: String, directory: RuntimeDirectory) throws(Errno) -> ino_t {
         let temporary = "\(name).\(getpid())"
         unlinkat(directory.fd, temporary, 0)
@@ -81,7 +74,7 @@ package final class ControlServer: Sendable {
         }
     }
 
-    /// Starts answering, on a thread that has every signal blocked.
+    /// Starts the thread that answers.
     /// - Throws: `system`.
     package func start() throws(ControlError) {
         do throws(StoreError) {
@@ -95,20 +88,20 @@ package final class ControlServer: Sendable {
         }
     }
 
-    /// Sends an event to every client that has asked for events. Any thread; never blocks.
+    /// Sends an event to every subscriber. Any thread. Never blocks.
     package func broadcast(_ event: ControlEvent) {
         guard mailbox.subscribers.load(ordering: .sequentiallyConsistent) > 0 else { return }
         mailbox.post(.event(ControlMessage.line(of: event)))
     }
 
-    /// Hangs up on every client, waits for the thread to end and removes the socket. Again: nothing.
+    /// Hangs up on every client, waits for the thread to end, and removes the socket.
     package func stop() {
         mailbox.close()
         thread.withLock { $0.take() }?.join()
         removeSocket()
     }
 
-    /// Removes the socket's name: nobody finds it any more; who is connected stays so. Again: nothing.
+    /// Removes the socket's name. Clients stay connected.
     package func removeSocket() {
         directory.remove(name, inode: inode)
     }

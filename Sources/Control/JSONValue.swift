@@ -1,4 +1,6 @@
-/// Any JSON value: what the file system reports about itself, which the control socket carries and does not know.
+internal import FoundationEssentials
+
+/// Any JSON value, for the parts of an answer that a client only shows.
 package enum JSONValue: Codable, Equatable, Sendable {
     case null
     case bool(Bool)
@@ -30,6 +32,12 @@ package enum JSONValue: Codable, Equatable, Sendable {
         }
     }
 
+    /// The JSON of a value. Null if it cannot be encoded.
+    package init(encoding value: some Encodable) {
+        let encoded = try? JSONEncoder().encode(value)
+        self = encoded.flatMap { try? JSONDecoder().decode(JSONValue.self, from: $0) } ?? .null
+    }
+
     package func encode(to encoder: any Encoder) throws {
         var container = encoder.singleValueContainer()
         switch self {
@@ -42,5 +50,10 @@ package enum JSONValue: Codable, Equatable, Sendable {
         case .array(let value): try container.encode(value)
         case .object(let value): try container.encode(value)
         }
+    }
+
+    /// A field of an object.
+    package subscript(name: String) -> JSONValue? {
+        if case .object(let fields) = self { fields[name] } else { nil }
     }
 }

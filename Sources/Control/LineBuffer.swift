@@ -1,33 +1,33 @@
+internal import Glibc
 
-/// Bytes that arrive in pieces, taken out as lines. A line may hold a secret: what was taken, and what is outgrown, is
-/// zeroed. One thread at a time.
+/// Bytes that arrive in pieces and leave as lines. A line may hold a secret, so memory is zeroed once it is no longer
+/// needed. One thread at a time.
 final class LineBuffer {
     enum Failure: Error, Equatable {
-        /// More bytes without an end of line than allowed.
         case lineTooLong
     }
 
-    /// Room for the next piece, and what is kept while no long line is under way, in bytes.
+    /// Room for the next piece, and the memory kept between long lines, in bytes.
     private static let pieceSize = 16 << 10
 
     let maximumLineSize: Int
     private var storage = WipedStorage(capacity: 0)
-    /// The bytes held.
+    /// The part of `storage` in use.
     private var held = 0..<0
-    /// Bytes known to hold no end of line, so that a slow giant line is not searched again and again.
+    /// The number of held bytes that contain no LF, so that a long line is searched only once.
     private var searched = 0
 
     init(maximumLineSize: Int) {
         self.maximumLineSize = maximumLineSize
     }
 
-    /// How many bytes are held.
+    /// The number of bytes held.
     var count: Int { held.count }
 
     /// True while an incomplete line is held.
     var isHoldingPart: Bool { !held.isEmpty }
 
-    /// Lets `body` put bytes behind those there; it returns how many, or a negative number, which is handed on.
+    /// Lets `body` append bytes. Returns its result: the number of bytes, or a negative number for an error.
     func fill(_ body: (UnsafeMutableRawBufferPointer) -> Int) -> Int {
         makeRoom(Self.pieceSize)
         let count = body(UnsafeMutableRawBufferPointer(rebasing: storage.buffer[held.upperBound...]))
@@ -41,7 +41,7 @@ final class LineBuffer {
         held = held.lowerBound..<(held.upperBound + piece.count)
     }
 
-    /// Calls `body` with the next line, without its LF, and zeroes it then; nil where there is none yet.
+    /// Calls `body` with the next line, without its LF, and then zeroes it. Nil if no line is complete.
     func takeLine<Result>(_ body: (UnsafeRawBufferPointer) -> Result) throws(Failure) -> Result? {
         let unsearched = UnsafeRawBufferPointer(rebasing: storage.buffer[held].dropFirst(searched))
         guard let index = unsearched.firstIndex(of: UInt8(ascii: "\n")) else {
@@ -65,7 +65,7 @@ final class LineBuffer {
         if storage.buffer.count > Self.pieceSize { storage = WipedStorage(capacity: 0) }
     }
 
-    /// Makes room for `size` more bytes: moves those held to the front, or to twice the memory.
+    /// Makes room for `size` more bytes: moves the held bytes to the front, or doubles the memory.
     private func makeRoom(_ size: Int) {
         if storage.buffer.count - held.upperBound >= size { return }
         if held.lowerBound > 0, storage.buffer.count - held.count >= size {
@@ -76,5 +76,33 @@ final class LineBuffer {
             storage = larger
         }
         held = 0..<held.count
+    }
+}
+
+/// Memory that is zeroed before it is freed. One thread at a time.
+final class WipedStorage {
+    let buffer: UnsafeMutableRawBufferPointer
+
+    init(capacity: Int) {
+        buffer = .allocate(byteCount: capacity, alignment: 1)
+        buffer.initializeMemory(as: UInt8.self, repeating: 0)
+    }
+
+    deinit {
+        wipe(0..<buffer.count)
+        buffer.deallocate()
+    }
+
+    /// explicit_bzero(3): the compiler cannot remove it.
+    func wipe(_ range: Range<Int>) {
+        guard let base = buffer.baseAddress else { return }
+        explicit_bzero(base + range.lowerBound, range.count)
+    }
+
+    /// memmove(3) of `range` to the front.
+    func moveToFront(_ range: Range<Int>) {
+        guard let base = buffer.baseAddress else { return }
+        memmove(base, base + range.lowerBound, range.count)
+        wipe(range.count..<range.upperBound)
     }
 }

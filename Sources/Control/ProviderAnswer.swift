@@ -1,10 +1,10 @@
 internal import FoundationEssentials
 package import VaultFormat
 
-/// What a key provider answers: `{"secret":{"kind":…,"bytes":…}}`, or `{"refused":"why"}` (KeyProvider).
+/// A key provider's answer: `{"secret":{"kind":…,"bytes":…}}` or `{"refused":"why"}` (KeyProvider).
 package enum ProviderAnswer {
     case secret(SlotSecret)
-    /// In the provider's words, which may hold anything.
+    /// The provider's reason, any text.
     case refused(String)
 
     private struct Fields: Decodable {
@@ -12,7 +12,7 @@ package enum ProviderAnswer {
         let refused: String?
     }
 
-    /// - Throws: `malformed`, `invalidValue`, in words that quote nothing of it.
+    /// - Throws: `malformed`, `invalidValue`. The message quotes nothing.
     package static func parse(_ answer: [UInt8]) throws(FormatError) -> ProviderAnswer {
         let outcome = answer.withUnsafeBytes { line in
             Result { () throws(FormatError) in try parse(line) }

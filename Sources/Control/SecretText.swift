@@ -1,14 +1,17 @@
-/// JSON text with a secret's bytes cut out of it before a decoder, which copies freely, sees the rest.
+internal import VaultCrypto
+internal import VaultFormat
+
+/// JSON text without the secret's bytes. They are cut out before the decoder, which copies freely, sees the text.
 struct SecretText {
-    /// The text without the secret: an empty string is in its place.
+    /// The text with an empty string in place of the secret.
     let withoutSecret: [UInt8]
-    /// Where in the line the strings lie that are the value of a field `bytes`, without their quotes.
+    /// The positions in the line of the values of fields named `bytes`, without their quotes.
     let secrets: [Range<Int>]
 
-    /// Nil where a string does not end.
+    /// Nil if a string does not end.
     init?(line: UnsafeRawBufferPointer) {
         var ranges: [Range<Int>] = []
-        // The last string, and whether a colon came after it.
+        // The last string, and true once a colon has followed it.
         var name: Range<Int>?
         var isValue = false
         var position = 0
@@ -48,5 +51,34 @@ struct SecretText {
             }
         }
         return nil
+    }
+}
+
+/// A slot's secret as the decoder sees it, without its bytes: `{"kind":"passphrase","bytes":""}`.
+struct SecretField: Decodable {
+    let kind: String
+    let bytes: String
+
+    /// Returns the secret, with its bytes decoded from `line`.
+    /// - Throws: `malformed`. The message quotes nothing.
+    func secret(cutOutBy text: SecretText, of line: UnsafeRawBufferPointer) throws(FormatError) -> SlotSecret {
+        guard let kind = SlotKind(rawValue: kind) else {
+            throw FormatError(.malformed, "a secret's kind is passphrase, keyfile or recovery")
+        }
+        // `SecretText` does not recognise a name that is written with escapes.
+        guard text.secrets.count == 1, bytes.isEmpty else {
+            throw FormatError(.malformed, "a secret has one field 'bytes'")
+        }
+        let encoded = UnsafeRawBufferPointer(rebasing: line[text.secrets[0]])
+        let decoded: SecretBytes
+        do throws(CryptoError) {
+            guard let size = Base64.decodedSize(encoded) else { throw .invalidInput("no base64") }
+            decoded = try SecretBytes(count: size) { (target) throws(CryptoError) in
+                guard Base64.decode(encoded, into: target) else { throw .invalidInput("no base64") }
+            }
+        } catch {
+            throw FormatError(.malformed, "a secret's bytes are base64")
+        }
+        return try SlotSecret(kind: kind, bytes: decoded)
     }
 }

@@ -1,7 +1,7 @@
 internal import Glibc
 internal import SystemPackage
 
-/// Owns one socket descriptor of a Unix stream. Any thread.
+/// Owns the descriptor of a Unix stream socket. Any thread.
 final class Socket: Sendable {
     let fd: Int32
 
@@ -13,16 +13,14 @@ final class Socket: Sendable {
         close(fd)
     }
 
-    /// socket(2): a new one, close-on-exec.
+    /// Makes a socket, close-on-exec (socket(2)).
     static func make(isBlocking: Bool) throws(Errno) -> Socket {
         let flags = SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | (isBlocking ? 0 : SOCK_NONBLOCK.rawValue)
         return Socket(owning: try checked(socket(AF_UNIX, Int32(flags), 0)))
     }
 
-    /// Calls `body` with the address of `name` in the directory `directory`.
-    ///
-    /// By way of /proc/self/fd, which keeps within sun_path's 108 bytes (unix(7)) however long the directory's path is,
-    /// and cannot be led elsewhere by a rename.
+    /// Calls `body` with the address of `name` in `directory`. The path by way of /proc/self/fd fits the 108 bytes of sun_path
+    /// (unix(7)), and a rename cannot lead it elsewhere.
     static func withAddress<R>(
         of name: String, in directory: Int32, _ body: (UnsafePointer<sockaddr>, socklen_t) -> R
     ) throws(Errno) -> R {
@@ -41,16 +39,16 @@ final class Socket: Sendable {
         }
     }
 
-    /// Who is at the other end, as of connect(2) or listen(2) (SO_PEERCRED, unix(7)).
+    /// The process at the other end, as of connect(2) or listen(2) (SO_PEERCRED, unix(7)).
     func peer() throws(Errno) -> (processID: Int32, userID: UInt32) {
-        // struct ucred { pid_t pid; uid_t uid; gid_t gid; }, which Swift's Glibc does not show.
+        // struct ucred { pid_t pid; uid_t uid; gid_t gid; }: Swift's Glibc lacks it.
         var credentials: (pid_t, uid_t, gid_t) = (0, 0, 0)
         var size = socklen_t(MemoryLayout.size(ofValue: credentials))
         try checked(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size))
         return (credentials.0, credentials.1)
     }
 
-    /// Bounds how long connect(2), send(2) and recv(2) may block.
+    /// Sets the timeout of connect(2), send(2) and recv(2). 0 is none.
     func setTimeout(seconds: Int) throws(Errno) {
         var time = timeval(tv_sec: seconds, tv_usec: 0)
         let size = socklen_t(MemoryLayout<timeval>.size)
@@ -60,7 +58,7 @@ final class Socket: Sendable {
     }
 }
 
-/// The result of a call that returns −1 and sets errno.
+/// Throws errno if a system call has returned −1.
 @discardableResult
 func checked(_ result: Int32) throws(Errno) -> Int32 {
     guard result != -1 else { throw Errno(rawValue: errno) }

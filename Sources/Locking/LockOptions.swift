@@ -7,7 +7,7 @@ package enum LockPolicy: String, CaseIterable, Codable, Sendable {
 }
 
 /// When and how a mount locks.
-package struct LockOptions: Sendable {
+package struct LockOptions: Codable, Sendable {
     package var lockFiles: [LockFile]
     package var policy: LockPolicy
     /// Time that programs with files open for writing get to finish.

@@ -98,7 +98,7 @@ struct LockSequence {
     private mutating func step(_ name: String, _ body: (inout LockSequence) -> Void) {
         let begin = ContinuousClock.now
         body(&self)
-        receipt.steps.append(.init(name: name, milliseconds: Self.milliseconds(since: begin)))
+        receipt.steps?.append(.init(name: name, milliseconds: Self.milliseconds(since: begin)))
     }
 
     private mutating func dropNames() {

@@ -1,5 +1,5 @@
 /// The digests that `openssl enc -md` is used with, by the names it gives them.
-package enum OpenSSLDigest: String, CaseIterable, Sendable {
+package enum OpenSSLDigest: String, CaseIterable, Codable, Sendable {
     case md5, sha1, sha224, sha256, sha384, sha512
 
     /// The name that libcrypto fetches it by (EVP_MD_fetch(3)).

@@ -1,7 +1,7 @@
 internal import COpenSSL
 
 /// What `openssl enc` makes a key and an initial vector of, given a passphrase and a salt (openssl-enc(1)).
-package enum OpenSSLKeyDerivation: Equatable, Sendable {
+package enum OpenSSLKeyDerivation: Codable, Equatable, Sendable {
     /// EVP_BytesToKey(3) with a count of 1: `openssl enc` without `-pbkdf2` and `-iter`.
     case bytesToKey(OpenSSLDigest)
     /// PBKDF2 with HMAC (RFC 8018 section 5.2): `-pbkdf2`, which iterates 10,000 times unless told otherwise.

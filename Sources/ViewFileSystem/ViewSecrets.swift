@@ -8,7 +8,7 @@ package import ViewFormats
 
 /// What the keys of a view are made of beyond its files: a passphrase, or a key file given at mount. Any thread.
 package final class ViewSecrets: Sendable {
-    package enum Origin: Sendable {
+    package enum Origin: Codable, Sendable {
         /// Keys come from the source, the key command or `--key` alone.
         case none
         /// Read again after a lock that forgets.

@@ -5,7 +5,7 @@ internal import VaultFormat
 internal import VaultStore
 internal import ViewFormats
 
-/// The exit codes. Documented in --help and stable: scripts rely on them.
+/// The exit codes. They are documented in --help and stable.
 enum FailureCode: Int32, CaseIterable {
     case failure = 1
     case usage = 2
@@ -20,7 +20,7 @@ enum FailureCode: Int32, CaseIterable {
     case incomplete = 11
     case notKept = 12
     case notEnded = 13
-    case notTold = 14
+    case undetermined = 14
 
     var explanation: String {
         switch self {
@@ -38,7 +38,7 @@ enum FailureCode: Int32, CaseIterable {
         case .incomplete: "import, export: some files could not be copied, the others are there"
         case .notKept: "import, export: not every owner, mode, attribute or device was kept"
         case .notEnded: "unmounted, but the daemon has not ended: it waits for the store"
-        case .notTold: "verify of a mounted vault: no damage, but some of it always changed"
+        case .undetermined: "verify of a mounted vault: no damage, but some objects changed during every check"
         }
     }
 
@@ -49,7 +49,7 @@ enum FailureCode: Int32, CaseIterable {
     }
 }
 
-/// Why a command ends: one line for people (lower case, no full stop) and an exit code.
+/// A command's failure: a line for people (lower case, no full stop) and an exit code.
 struct CommandFailure: Error, Equatable {
     let code: FailureCode
     let message: String
@@ -73,7 +73,7 @@ struct CommandFailure: Error, Equatable {
         self.init(code, error.description)
     }
 
-    /// The failure that any error of the layers below is; nil for one that is not theirs.
+    /// The failure for an error of the lower layers. Nil for any other error.
     init?(any error: any Error) {
         switch error {
         case let error as CommandFailure: self = error

@@ -2,9 +2,9 @@ internal import LinuxSystem
 internal import Synchronization
 internal import VaultStore
 
-/// The same work for several items, each on a thread of its own: one that hangs delays no other.
+/// Works on several items, each on its own thread, so that one that hangs delays no other.
 enum ParallelWork {
-    /// Returns when all are done; the results in the order of the items.
+    /// Returns the results in the order of the items, once all are done.
     static func map<Item: Sendable, Result: Sendable>(
         _ items: [Item], _ body: @escaping @Sendable (Item) -> Result
     ) -> [Result] {
@@ -17,7 +17,7 @@ enum ParallelWork {
             do throws(StoreError) {
                 return try BackgroundThread(work)
             } catch {
-                // Out of threads: one after the other, then.
+                // No more threads: one item after the other.
                 work()
                 return nil
             }

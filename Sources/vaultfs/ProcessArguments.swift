@@ -1,11 +1,12 @@
 internal import ArgumentParser
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 
-/// The command line as text that loses nothing: a path may hold any bytes, `String` only UTF-8.
+/// The command line as text without loss: a path may have any bytes, a `String` only UTF-8.
 ///
-/// A byte that is not part of valid UTF-8 becomes the scalar U+10FF00 + byte, of a private use plane; so does each byte
-/// of such a scalar that stands in the arguments itself. The mapping can be undone exactly.
+/// A byte outside valid UTF-8 becomes the scalar U+10FF00 + byte, of a private use plane. So does each byte of such a scalar in
+/// the arguments. The mapping is reversible.
 enum ProcessArguments {
     private static let escapeBase: UInt32 = 0x10FF00
 
@@ -18,8 +19,7 @@ enum ProcessArguments {
         return arguments
     }
 
-    /// Whether mount(8) calls, by way of mount.fuse3(8): `vaultfs SOURCE MOUNTPOINT -o OPTIONS`, without a command, of which
-    /// none has a slash.
+    /// Returns true for a call by mount(8) and mount.fuse3(8): `vaultfs SOURCE MOUNTPOINT -o OPTIONS`. No command has a slash.
     static func isMountHelper(_ arguments: [String]) -> Bool {
         guard arguments.count >= 2, let source = arguments.first else { return false }
         return source.contains("/") && !source.hasPrefix("-")
@@ -58,7 +58,7 @@ enum ProcessArguments {
     }
 }
 
-/// A path on the command line: bytes.
+/// A path on the command line, any bytes.
 struct PathArgument: ExpressibleByArgument {
     let path: FilePath
 
@@ -85,5 +85,23 @@ extension FilePath {
     /// The path's bytes, without a NUL.
     var bytes: [UInt8] {
         withPlatformString { Array(UnsafeRawBufferPointer(start: $0, count: strlen($0))) }
+    }
+}
+
+/// Absolute paths without links, as the kernel spells them.
+enum ResolvedPath {
+    /// realpath(3).
+    static func of(_ path: FilePath) throws(Errno) -> FilePath {
+        let resolved = path.withPlatformString { realpath($0, nil) }
+        guard let resolved else { throw currentErrno() }
+        defer { free(resolved) }
+        return FilePath(platformString: resolved)
+    }
+
+    /// The same for a mountpoint, without access to the mount there, which may be dead or hang.
+    static func ofMountpoint(_ path: FilePath) throws(Errno) -> FilePath {
+        guard let name = path.lastComponent, name.kind == .regular else { return try of(path) }
+        let parent = path.removingLastComponent()
+        return try of(parent.isEmpty ? "." : parent).appending(name)
     }
 }

@@ -1,21 +1,21 @@
 internal import Glibc
 internal import LinuxSystem
+internal import Synchronization
 internal import VaultStore
 
-/// SIGTERM, SIGINT and SIGHUP, which end a daemon in good order, SIGUSR1, which locks, and SIGUSR2, which unlocks: taken
-/// by one thread with sigwait(3), so that what they cause may lock and allocate.
+/// The signals of a daemon: SIGTERM, SIGINT and SIGHUP end it in good order, SIGUSR1 locks, SIGUSR2 unlocks. One thread takes
+/// them with sigwait(3), so that their effects may lock and allocate.
 enum Signals {
     static let ending = [SIGTERM, SIGINT, SIGHUP]
     static let locking = [SIGUSR1, SIGUSR2]
 
-    /// Blocks them in the calling thread, and so in every thread it makes later.
+    /// Blocks signals in this thread and all that it makes later.
     static func block(_ numbers: [Int32]) {
         var set = Self.set(of: numbers)
         pthread_sigmask(SIG_BLOCK, &set, nil)
     }
 
-    /// Starts the thread that calls `body` with the number of each. They must be blocked.
-    /// - Throws: where there can be no thread: blocked, the signals would do nothing.
+    /// Starts the thread that calls `body` with each signal's number. The signals must be blocked.
     static func onArrival(
         of numbers: [Int32], _ body: @escaping @Sendable (Int32) -> Void
     ) throws(CommandFailure) {
@@ -30,7 +30,7 @@ enum Signals {
         }
     }
 
-    /// Ends this process as the signal would have, for whoever waits for it to see.
+    /// Ends this process by the signal, so that its parent sees the signal.
     static func end(by number: Int32) -> Never {
         signal(number, SIG_DFL)
         kill(getpid(), number)
@@ -46,5 +46,26 @@ enum Signals {
         sigemptyset(&set)
         for number in numbers { sigaddset(&set, number) }
         return set
+    }
+}
+
+/// The arrival of a signal that ends the process, for work that must stop in good order. A second signal ends it at once. Any
+/// thread.
+final class Interruption: Sendable {
+    private let number = Atomic<Int32>(0)
+
+    /// - Parameter onArrival: called once, on another thread.
+    init(_ onArrival: @escaping @Sendable () -> Void) throws(CommandFailure) {
+        Signals.block(Signals.ending)
+        try Signals.onArrival(of: Signals.ending) { [self] number in
+            guard self.number.exchange(number, ordering: .sequentiallyConsistent) == 0 else { Signals.end(by: number) }
+            onArrival()
+        }
+    }
+
+    /// The signal that arrived.
+    var signal: Int32? {
+        let number = number.load(ordering: .sequentiallyConsistent)
+        return number == 0 ? nil : number
     }
 }

@@ -1,7 +1,7 @@
 internal import ArgumentParser
 internal import Glibc
 
-/// The program: reads the command line, runs one command, and turns whatever fails into one line and an exit code.
+/// The program. Runs one command, and turns every failure into one line and an exit code.
 @main
 struct VaultFS: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -21,8 +21,8 @@ struct VaultFS: ParsableCommand {
         subcommands: [
             InitCommand.self, MountCommand.self, ViewCommand.self, UnmountCommand.self, LockCommand.self,
             UnlockCommand.self, StatusCommand.self, EventsCommand.self, ProtectCommand.self, SlotCommand.self,
-            RekeyCommand.self,
-            InfoCommand.self, BenchCommand.self, VerifyCommand.self, ImportCommand.self, ExportCommand.self,
+            RekeyCommand.self, InfoCommand.self, BenchCommand.self, VerifyCommand.self, ImportCommand.self,
+            ExportCommand.self,
         ])
 
     /// The version of this program.
@@ -30,12 +30,13 @@ struct VaultFS: ParsableCommand {
 
     static func main() {
         ProcessSetup.completeStandardDescriptors()
-        // Writing to a client or a pipe that has gone is an error to handle, not a death.
+        // Writing to a closed pipe or socket is an error to handle.
         signal(SIGPIPE, SIG_IGN)
-        // So is a file that may not grow (setrlimit(2), RLIMIT_FSIZE).
+        // So is a file over its limit (setrlimit(2), RLIMIT_FSIZE).
         signal(SIGXFSZ, SIG_IGN)
         do {
             let arguments = ProcessArguments.current()
+            if arguments.first == DaemonLaunch.argument { DaemonLaunch.serve() }
             if let unknown = unknownCommand(arguments) { throw CommandFailure(.usage, unknown) }
             var command = try parseAsRoot(arguments)
             try command.run()
@@ -44,7 +45,7 @@ struct VaultFS: ParsableCommand {
         }
     }
 
-    /// What to say of a misspelt command, which ArgumentParser calls an unexpected argument, as all that follows.
+    /// The message for a misspelt command. ArgumentParser would call it an unexpected argument.
     static func unknownCommand(_ arguments: [String]) -> String? {
         var command: any ParsableCommand.Type = Self.self
         for argument in arguments {
@@ -59,7 +60,7 @@ struct VaultFS: ParsableCommand {
         return nil
     }
 
-    /// Says why on stderr, in one line; help and version, which arrive as errors too, go to stdout.
+    /// Reports an error on stderr, in one line. Help and version are errors too, and go to stdout.
     private static func report(_ error: any Error) -> Int32 {
         if let failure = CommandFailure(any: error) {
             Console.report(failure.message)
@@ -74,14 +75,14 @@ struct VaultFS: ParsableCommand {
         return FailureCode.usage.rawValue
     }
 
-    /// ArgumentParser's message in our spelling: one line, lower case, no full stop.
+    /// Returns ArgumentParser's message as one line, in lower case, without a full stop.
     static func oneLine(_ message: String) -> String {
         let lines = message.split(whereSeparator: \.isNewline).map { line in
             line.drop { $0 == " " }
         }
         var text = lines.filter { !$0.isEmpty }.joined(separator: "; ")
         while text.last == "." { text.removeLast() }
-        // Not where the first word is a name in capitals.
+        // The first word may be a name in capitals.
         guard let first = text.first, text.dropFirst().first?.isUppercase != true else { return text }
         return first.lowercased() + text.dropFirst()
     }

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Control
 import Foundation
+import Locking
 import Synchronization
 import SystemPackage
 import TestSupport
@@ -40,7 +41,7 @@ import Testing
         let directory = try TemporaryDirectory()
         for (path, reason) in [
             (directory.path, "not mounted: \(directory.path)"), ("/proc", "not a vault: /proc is a mount of type proc"),
-            (directory.appending("none"), "cannot look at \(directory.path)/none: No such file or directory"),
+            (directory.appending("none"), "cannot examine \(directory.path)/none: No such file or directory"),
         ] {
             let result = try Self.run(command, path)
             #expect(result.exitCode == FailureCode.mountpoint.rawValue, "\(result)")
@@ -53,20 +54,20 @@ import Testing
         for code in FailureCode.allCases { #expect(help.contains("\(code.rawValue)  \(code.explanation)\n")) }
     }
 
-    @Test func `a receipt as people read it`() {
-        let receipt = ReceiptText(
-            .object([
-                "complete": .bool(true), "unpurged": .array([]), "reasons": .array([.string("command")]),
-                "policy": .string("forget"), "inodes": .integer(12), "names": .string("epoch"),
-                "cacheBytes": .integer(4096), "keysForgotten": .array([.string("complete"), .string("unless-open")]),
-                "steps": .array([
-                    .object(["name": .string("requests"), "milliseconds": .number(0.25)]),
-                    .object(["name": .string("inodes"), "milliseconds": .number(40.12345)]),
-                ]), "purgeMilliseconds": .integer(41), "ofTomorrow": .null,
-            ]))
-        #expect(receipt.unpurged.isEmpty)
+    private static func receipt(_ json: String) throws -> LockReceipt {
+        try JSONDecoder().decode(LockReceipt.self, from: Data(json.utf8))
+    }
+
+    @Test func `a receipt for people`() throws {
+        let receipt = try Self.receipt(
+            """
+            {"complete":true,"unpurged":[],"reasons":["command"],"policy":"forget","inodes":12,"names":"epoch",
+            "cacheBytes":4096,"keysForgotten":["complete","unless-open"],"steps":[{"name":"requests","milliseconds":0.25},
+            {"name":"inodes","milliseconds":40.12345}],"purgeMilliseconds":41,"ofTomorrow":null}
+            """)
+        #expect(receipt.left == nil)
         #expect(receipt.summary == "refused and purged after 41 ms")
-        #expect(ReceiptText(.object(["unpurged": .array([.string("a"), .string("b")])])).summary == "not purged: a; b")
+        #expect(try Self.receipt(#"{"complete":false,"unpurged":["a","b"]}"#).summary == "not purged: a; b")
         #expect(
             receipt.lines.map { "\($0.label): \($0.text)" } == [
                 "locked by: command", "on lock: forget",
@@ -78,15 +79,14 @@ import Testing
 
     @Test(
         arguments: [
-            (.null, ["the receipt does not say what"]), (.object([:]), ["the receipt does not say what"]),
-            (.object(["complete": .bool(false)]), ["the receipt does not say what"]),
-            (.object(["complete": .bool(true)]), []),
-            (.object(["complete": .bool(false), "unpurged": .array([.string("a\u{1B}[2J")])]), ["a?[2J"]),
-            // Whatever else it says.
-            (.object(["complete": .bool(true), "unpurged": .array([.string("a")])]), ["a"]),
-        ] as [(JSONValue, [String])])
-    func `a receipt that does not say that all is purged is a failure`(receipt: JSONValue, unpurged: [String]) {
-        #expect(ReceiptText(receipt).unpurged == unpurged)
+            (#"{"complete":false,"unpurged":[]}"#, "the receipt does not say what"),
+            (#"{"complete":true,"unpurged":[]}"#, nil),
+            (#"{"complete":false,"unpurged":["a\u001B[2J"]}"#, "a?[2J"),
+            // Even if it is complete.
+            (#"{"complete":true,"unpurged":["a"]}"#, "a"),
+        ])
+    func `a receipt that does not say that all is purged is a failure`(json: String, left: String?) throws {
+        #expect(try Self.receipt(json).left == left)
     }
 
     @Test(
@@ -103,15 +103,21 @@ import Testing
 
 /// Which daemons there are.
 @Suite(.timeLimit(.minutes(20))) struct DaemonSearchTests {
+    private static func receipt(_ mountpoint: String) -> LockReceipt {
+        var receipt = LockReceipt()
+        receipt.names = mountpoint
+        return receipt
+    }
+
     @Test func `everybody's places are this user's and those of every user who has a mount`() {
         let line = "1 0 0:1 / /m rw - fuse.vaultfs v rw,user_id=4242,group_id=7\n"
         let table = MountTable(parsing: Array(line.utf8))
         #expect(table.entries.first?.groupID == 7)
-        let places = DaemonSearch.allPlaces(table)
-        #expect(places.contains(.init(path: "/run/user/4242/vaultfs", userID: 4242)))
-        #expect(places.contains(.init(path: "/tmp/vaultfs-4242", userID: 4242)))
-        for place in DaemonSearch.ownPlaces() { #expect(places.contains(place)) }
-        #expect(Set(places).count == places.count)
+        let all = DaemonSearch.allDirectories(table)
+        #expect(all.contains(.init(path: "/run/user/4242/vaultfs", userID: 4242)))
+        #expect(all.contains(.init(path: "/tmp/vaultfs-4242", userID: 4242)))
+        for own in DaemonSearch.ownDirectories() { #expect(all.contains(own)) }
+        #expect(Set(all).count == all.count)
     }
 
     @Test func `every socket of every place is asked once, whatever one of them does`() throws {
@@ -132,7 +138,7 @@ import Testing
                             for _ in 0..<3 { others.wait() }
                             isLate.store(true, ordering: .relaxed)
                         }
-                        reply(.locked(receipt: .string(mountpoint), already: isFirst))
+                        reply(.locked(receipt: Self.receipt(mountpoint), already: isFirst))
                         others.signal()
                     }
                 }
@@ -142,17 +148,17 @@ import Testing
         defer { for server in servers { server.stop() } }
         #expect(symlink(base.string, base.string + "/again") == 0)
         let places = ["a", "b", "again/a", "none"].map { name in
-            DaemonSearch.Place(path: base.appending(name), userID: geteuid())
+            DaemonSearch.Candidate(path: base.appending(name), userID: geteuid())
         }
         // A directory that belongs to somebody else is not looked into.
-        let foreign = DaemonSearch.Place(path: base.appending("b"), userID: geteuid() + 1)
+        let foreign = DaemonSearch.Candidate(path: base.appending("b"), userID: geteuid() + 1)
         let answers = DaemonSearch.ask([foreign] + places) { socket in
             (try? socket.connect().send(.lock)) ?? .error(ControlFailure(.failed, "no answer"))
         }
         let wasLate = isLate.load(ordering: .relaxed)
         #expect(wasLate)
         #expect(answers.count == 4)
-        #expect(answers.count { $0 == .locked(receipt: .string("/1"), already: true) } == 1)
-        #expect(answers.count { $0 == .locked(receipt: .string("/2"), already: false) } == 2)
+        #expect(answers.count { $0 == .locked(receipt: Self.receipt("/1"), already: true) } == 1)
+        #expect(answers.count { $0 == .locked(receipt: Self.receipt("/2"), already: false) } == 2)
     }
 }

@@ -1,4 +1,5 @@
 import Foundation
+import Locking
 import Synchronization
 
 @testable import Control
@@ -30,16 +31,19 @@ final class HeldRequests: Sendable {
 }
 
 func state(mountpoint: String = "/mnt") -> ControlEvent {
-    .state(.unlocked, time: "2026-11-21T10:00:00Z", mountpoint: mountpoint)
+    var event = ControlEvent(.state, time: "2026-11-21T10:00:00Z", mountpoint: mountpoint)
+    event.state = .unlocked
+    return event
 }
 
 func event(_ number: Int, padding: Int = 0) -> ControlEvent {
-    ControlEvent(
-        .denied, time: "2026-11-21T10:00:00Z", mountpoint: "/mnt",
-        details: ["count": .integer(Int64(number)), "padding": .string(String(repeating: "x", count: padding))])
+    var event = ControlEvent(.denied, time: "2026-11-21T10:00:00Z", mountpoint: "/mnt")
+    event.count = UInt64(number)
+    event.reason = String(repeating: "x", count: padding)
+    return event
 }
 
-let receipt = JSONValue.object(["complete": .bool(true), "unpurged": .array([])])
+let receipt = LockReceipt()
 
 extension RawClient {
     /// The next line as an event; nil at the end of the stream.

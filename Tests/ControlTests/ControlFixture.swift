@@ -24,18 +24,18 @@ final class ControlTestDirectory: Sendable {
 
     func server(
         _ mountpoint: String = "/mnt",
-        patience: Duration = ControlServer.usualPatience,
+        timeout: Duration = ControlServer.clientTimeout,
         answer: @escaping @Sendable (ControlRequest) -> ControlResponse = { _ in .status(status()) }
     ) throws -> ControlServer {
-        try asynchronousServer(mountpoint, patience: patience) { request, reply in reply(answer(request)) }
+        try asynchronousServer(mountpoint, timeout: timeout) { request, reply in reply(answer(request)) }
     }
 
     func asynchronousServer(
-        _ mountpoint: String = "/mnt", patience: Duration = ControlServer.usualPatience,
+        _ mountpoint: String = "/mnt", timeout: Duration = ControlServer.clientTimeout,
         handler: @escaping ControlServer.Handler
     ) throws -> ControlServer {
         let server = try ControlServer(
-            directory: directory, mountpoint: Array(mountpoint.utf8), patience: patience, handler: handler)
+            directory: directory, mountpoint: Array(mountpoint.utf8), timeout: timeout, handler: handler)
         try server.start()
         return server
     }
@@ -53,10 +53,11 @@ final class ControlTestDirectory: Sendable {
 }
 
 func status(mountpoint: String = "/mnt", statistics: JSONValue? = .object(["cacheHits": .integer(7)])) -> MountStatus {
-    MountStatus(
+    var status = MountStatus(
         version: "1", pid: getpid(), vaultPath: "/vault", vaultID: "00", mountpoint: mountpoint, state: .unlocked,
-        readOnly: false, mounted: "2026-11-20T12:00:00Z", uptimeSeconds: 1, keysLocked: true, cacheLocked: true,
-        statistics: statistics)
+        readOnly: false, mounted: "2026-11-20T12:00:00Z", uptimeSeconds: 1, keysLocked: true, cacheLocked: true)
+    status.statistics = statistics
+    return status
 }
 
 /// A bare connection: blocking, with a time-out well over the server's patience.

@@ -1,4 +1,5 @@
 import Foundation
+import Locking
 import Testing
 
 @testable import Control
@@ -45,16 +46,20 @@ import Testing
         }
     }
 
-    @Test func `an event's details stand beside its own fields and cannot replace them`() throws {
-        let details: [String: JSONValue] = [
-            "event": .string("state"), "time": .null, "mountpoint": .string("/x"), "receipt": receipt,
-        ]
-        let event = ControlEvent(.didLock, time: "t", mountpoint: "/mnt", details: details)
-        let text = String(decoding: event.line, as: UTF8.self)
-        let expected =
-            "{\"event\":\"did-lock\",\"mountpoint\":\"/mnt\",\"receipt\":{\"complete\":true,\"unpurged\":[]},\"time\":\"t\"}"
-        #expect(text == expected)
+    @Test func `an event says only what it has`() throws {
+        var event = ControlEvent(.didLock, time: "t", mountpoint: "/mnt")
+        #expect(String(decoding: event.line, as: UTF8.self) == #"{"event":"did-lock","mountpoint":"/mnt","time":"t"}"#)
+        event.receipt = receipt
         #expect(try ControlMessage.event(line: Data(event.line)) == event)
+    }
+
+    @Test func `a receipt of another version has what the page promises`() throws {
+        let line = #"{"already":false,"ofTomorrow":1,"receipt":{"complete":true,"unpurged":[]},"state":"locked"}"#
+        guard case .locked(let receipt, false) = try ControlMessage.response(line: Data(line.utf8), to: .lock) else {
+            Issue.record("no receipt")
+            return
+        }
+        #expect(receipt.complete && receipt.unpurged.isEmpty && receipt.inodes == nil)
     }
 
     @Test(arguments: ["", "[]", "{}", "{\"event\":\"did-lock\"}", "{\"event\":1,\"time\":\"t\",\"mountpoint\":\"/\"}"])

@@ -50,7 +50,7 @@ import Testing
             name,
             "| \(ControlMessage.maximumRequestSize >> 20) MiB; without the secret "
                 + "\(ControlMessage.maximumPlainRequestSize >> 10) KiB |",
-            "| \(ControlServer.usualPatience.components.seconds) s, then the daemon hangs up |",
+            "| \(ControlServer.clientTimeout.components.seconds) s, then the daemon hangs up |",
             "| \(ControlServer.maximumHeldBytes >> 20) MiB |", "| \(ControlServer.maximumConnections); beyond",
             "| \(ControlServer.maximumSubscribers) more |",
             "| \(ControlConnection.maximumUnreadEvents >> 10) KiB, then the daemon hangs up |",

@@ -13,7 +13,7 @@ import Testing
 
     init() throws {
         place = try ControlTestDirectory()
-        server = try place.asynchronousServer(patience: .seconds(1), handler: requests.handler)
+        server = try place.asynchronousServer(timeout: .seconds(1), handler: requests.handler)
     }
 
     private static let events = "{\"request\":\"events\"}\n"

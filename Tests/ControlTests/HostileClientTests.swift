@@ -11,7 +11,7 @@ import Testing
     /// With more patience than any of these clients takes.
     init() throws {
         place = try ControlTestDirectory()
-        server = try place.server(patience: .seconds(60))
+        server = try place.server(timeout: .seconds(60))
     }
 
     private func expectService() throws {
@@ -97,13 +97,13 @@ import Testing
 
 /// Clients of whom the server has enough.
 @Suite struct SilentClientTests {
-    private static let patience: Duration = .seconds(1)
+    private static let timeout: Duration = .seconds(1)
     private let place: ControlTestDirectory
     private let server: ControlServer
 
     init() throws {
         place = try ControlTestDirectory()
-        server = try place.server(patience: Self.patience)
+        server = try place.server(timeout: Self.timeout)
     }
 
     private func expectService() throws {
@@ -117,7 +117,7 @@ import Testing
         try expectService()
         // Ends when the server hangs up.
         #expect(client.readLine() == nil)
-        #expect(ContinuousClock.now - start >= Self.patience - .milliseconds(100))
+        #expect(ContinuousClock.now - start >= Self.timeout - .milliseconds(100))
         server.stop()
     }
 

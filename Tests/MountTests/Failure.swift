@@ -14,7 +14,7 @@ enum Failure: Int32 {
     case notPurged = 9
     case lockFileExists = 10
     case notEnded = 13
-    case notTold = 14
+    case undetermined = 14
 }
 
 /// One line on standard error that starts `vaultfs: `, in lower case and without a full stop, and the exit code.

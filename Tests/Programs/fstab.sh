@@ -58,7 +58,7 @@ ends
 
 # What is for other file systems, or for a later vaultfs, keeps nothing from being mounted, and is told.
 mount -t fuse.vaultfs "$vault" "$mount" -o "bogus,uid=1000,passfile=$passfile,$lock" 2>"$scratch/errors"
-grep -qx "vaultfs: unknown mount option 'bogus' is left out: 'man vaultfs' lists those there are" "$scratch/errors"
+grep -qx "vaultfs: unknown mount option 'bogus' is left out: 'man vaultfs' lists the options" "$scratch/errors"
 [ "$(wc -l <"$scratch/errors")" = 2 ]
 [ "$(cat "$mount/file")" = $'content\nmore' ]
 ends
@@ -70,9 +70,9 @@ refused() {
     [ "$code" = "$1" ] || { echo "exit code $code" >&2; return 1; }
     grep -qxF "vaultfs: $3" "$scratch/errors" || { cat "$scratch/errors" >&2; return 1; }
 }
-refused 2 "onlock=forget,passfile=$passfile,$lock" "unknown mount option 'onlock': 'man vaultfs' lists those there are"
+refused 2 "onlock=forget,passfile=$passfile,$lock" "unknown mount option 'onlock': 'man vaultfs' lists the options"
 # A secret is no option, and is not repeated.
-refused 2 "passphrase=tell-nobody,$lock" "unknown mount option 'passphrase': 'man vaultfs' lists those there are"
+refused 2 "passphrase=tell-nobody,$lock" "unknown mount option 'passphrase': 'man vaultfs' lists the options"
 refused 2 "passphrase_fd=x,$lock" "mount option passphrase_fd='x' is not a number"
 refused 1 "passfile=$scratch/none,$lock" "cannot open $scratch/none: No such file or directory"
 # Others' mounts, made beside this test, are here, too.

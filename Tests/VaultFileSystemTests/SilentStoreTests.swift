@@ -77,7 +77,7 @@ import Testing
         let receipt = try setup.next()
         #expect(receipt.complete && receipt.unpurged.isEmpty)
         #expect(
-            receipt.steps.map(\.name) == ["requests", "names", "inodes", "cache", "workers", "free", "seal", "keys"])
+            receipt.steps?.map(\.name) == ["requests", "names", "inodes", "cache", "workers", "free", "seal", "keys"])
     }
 
     @Test("What does not end in time goes on by itself")

@@ -3,7 +3,7 @@ internal import Glibc
 package import LinuxSystem
 
 /// The backing objects whose access times stay when a mount reads them (`-o noatime`, `nodiratime`).
-package struct AccessTimes: Sendable, Equatable {
+package struct AccessTimes: Codable, Sendable, Equatable {
     package var keepsFiles: Bool
     package var keepsDirectories: Bool
 

@@ -8,7 +8,7 @@ package struct CipherChain: Equatable, Sendable {
         case inFile(at: UInt64)
     }
 
-    package enum Padding: Equatable, Sendable {
+    package enum Padding: String, CaseIterable, Codable, Sendable {
         case pkcs7
         case none
     }
@@ -38,7 +38,7 @@ package struct CipherChain: Equatable, Sendable {
 }
 
 /// The 16 bytes that the first block of a CBC chain is combined with.
-package struct InitialVector: Equatable, Sendable {
+package struct InitialVector: Codable, Equatable, Sendable {
     package static let zero = InitialVector(high: 0, low: 0)
 
     /// The bytes in order, as two big-endian numbers.

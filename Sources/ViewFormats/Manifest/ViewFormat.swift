@@ -1,6 +1,6 @@
 /// How the files of a view are encrypted, as its options say. What `view.json` says of a file comes before it.
-package struct ViewFormat: Equatable, Sendable {
-    package enum Layout: Equatable, Sendable {
+package struct ViewFormat: Codable, Equatable, Sendable {
+    package enum Layout: Codable, Equatable, Sendable {
         /// Pieces of so many bytes of plaintext, each a chain.
         case chunks(size: UInt64)
         /// One chain.

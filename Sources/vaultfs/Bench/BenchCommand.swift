@@ -6,9 +6,9 @@ struct BenchCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "bench", abstract: "Measure random reads of a file or a directory, such as a mount.",
         discussion: """
-            In a directory, a file of random bytes is made, and removed at the end; a file is only read. Each line of the \
-            table is one run. 'page cache': reads through the kernel's page cache, empty at the start of the run, so that \
-            what is read again comes from memory. 'none': every read goes to the file system (O_DIRECT).
+            In a directory, makes a file of random bytes and removes it at the end. A file is only read. Each line of the \
+            table is one run. 'page cache': reads through the kernel's page cache, which is empty at the start of the run. \
+            'none': every read goes to the file system (O_DIRECT).
             """)
 
     @Argument(help: "A directory, or an existing file.")
@@ -20,11 +20,11 @@ struct BenchCommand: ParsableCommand {
     @Option(help: ArgumentHelp("Sizes of a read, separated by commas.", valueName: "sizes"))
     var blockSizes = CommaList([ByteSize(4096), ByteSize(65536)])
 
-    @Option(help: ArgumentHelp("How many threads read at once, separated by commas.", valueName: "counts"))
+    @Option(help: ArgumentHelp("Numbers of threads that read at once, separated by commas.", valueName: "counts"))
     var jobs = CommaList([1, 4])
 
-    @Option(help: ArgumentHelp("How long each run takes: 5s, 500ms, 1m.", valueName: "time"))
-    var duration = TimeSpan(.seconds(5))
+    @Option(help: ArgumentHelp("The time of each run: 5s, 500ms, 1m.", valueName: "time"))
+    var duration = DurationArgument(milliseconds: 5000)
 
     @Flag(help: "Print JSON.")
     var json = false
@@ -39,6 +39,7 @@ struct BenchCommand: ParsableCommand {
         guard jobs.values.allSatisfy({ (1...256).contains($0) }) else {
             throw ValidationError("jobs are not in 1…256")
         }
+        guard duration.milliseconds > 0 else { throw ValidationError("--duration 0 measures nothing") }
         guard size.bytes >= largest else {
             throw ValidationError("a file of \(size) is smaller than a block")
         }
@@ -63,7 +64,7 @@ struct BenchCommand: ParsableCommand {
                 for jobCount in jobs.values {
                     let run = BenchRun(
                         target: target, cache: cache, blockSize: blockSize.bytes, jobs: jobCount,
-                        duration: duration.value)
+                        duration: .milliseconds(duration.milliseconds))
                     results.append(try run.measure(progress: progress))
                 }
             }
@@ -94,24 +95,4 @@ struct CommaList<Value: ExpressibleByArgument & CustomStringConvertible>: Expres
     }
 
     var defaultValueDescription: String { values.map(\.description).joined(separator: ",") }
-}
-
-/// A length of time on the command line: `5s`, `500ms`, `1m`; a bare number is seconds.
-struct TimeSpan: ExpressibleByArgument {
-    let value: Duration
-
-    init(_ value: Duration) {
-        self.value = value
-    }
-
-    init?(argument: String) {
-        let digits = argument.prefix { $0.isASCII && $0.isNumber }
-        let milliseconds = ["": 1000, "s": 1000, "ms": 1, "m": 60000]
-        guard let number = Int(digits), let unit = milliseconds[String(argument.dropFirst(digits.count))],
-            (1...86_400_000).contains(number.multipliedReportingOverflow(by: unit).partialValue), number < 1 << 32
-        else { return nil }
-        value = .milliseconds(number * unit)
-    }
-
-    var defaultValueDescription: String { "\(value.components.seconds)s" }
 }

@@ -1,3 +1,4 @@
+internal import CLinux
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
@@ -5,7 +6,7 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultStore
 
-/// The file that is read: one that was there, or one made in a directory and removed again. Any thread.
+/// The file that is read: an existing one, or a temporary one in a directory. Any thread.
 final class BenchFile: Sendable {
     let path: FilePath
     let isTemporary: Bool
@@ -14,7 +15,7 @@ final class BenchFile: Sendable {
     init(path: FilePath) throws(CommandFailure) {
         var status = stat()
         guard path.withPlatformString({ stat($0, &status) }) == 0 else {
-            throw CommandFailure(.failure, "cannot look at \(path.shown): \(currentErrno())")
+            throw CommandFailure(.failure, "cannot examine \(path.shown): \(currentErrno())")
         }
         switch status.st_mode & S_IFMT {
         case S_IFDIR:
@@ -28,13 +29,13 @@ final class BenchFile: Sendable {
         }
     }
 
-    /// Removes the file if it was made here. Again: nothing.
+    /// Removes a temporary file.
     func remove() {
         guard isTemporary, !isRemoved.exchange(true, ordering: .relaxed) else { return }
         _ = path.withPlatformString { unlink($0) }
     }
 
-    /// Makes the file, of random bytes, durably.
+    /// Makes the file from random bytes, and waits for the disk.
     func fill(size: Int, progress: ProgressLine) throws(CommandFailure) {
         let fd = path.withPlatformString { open($0, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600) }
         guard fd >= 0 else { throw failure("make") }
@@ -49,7 +50,7 @@ final class BenchFile: Sendable {
         do throws(StoreError) {
             var done = 0
             while done < size {
-                // Each block different, or a store that finds duplicates would have an easy time.
+                // Each block is different: a store may find duplicates.
                 block.storeBytes(of: UInt64(done), as: UInt64.self)
                 let piece = UnsafeRawBufferPointer(rebasing: block[..<min(block.count, size - done)])
                 try descriptor.write(piece, at: UInt64(done))
@@ -65,5 +66,60 @@ final class BenchFile: Sendable {
 
     func failure(_ verb: String) -> CommandFailure {
         CommandFailure(.failure, "cannot \(verb) \(path.shown): \(currentErrno())")
+    }
+}
+
+/// The file, open for reading through the page cache and past it. Any thread.
+final class BenchTarget: Sendable {
+    let size: Int
+    /// False if the file system refuses O_DIRECT. Pages are then dropped before each read.
+    let isDirect: Bool
+    private let cached: Descriptor
+    private let uncached: Descriptor
+
+    init(_ file: BenchFile, largestBlock: Int) throws(CommandFailure) {
+        let fd = file.path.withPlatformString { open($0, O_RDONLY | O_CLOEXEC) }
+        guard fd >= 0 else { throw file.failure("open") }
+        cached = Descriptor(owning: fd)
+        do throws(StoreError) {
+            size = Int(try cached.status().st_size)
+        } catch {
+            throw CommandFailure(.failure, "cannot examine \(file.path.shown): \(error.errno)")
+        }
+        guard size >= largestBlock else {
+            throw CommandFailure(.usage, "\(file.path.shown) has \(size) bytes, less than a block of \(largestBlock)")
+        }
+        let direct = file.path.withPlatformString { open($0, O_RDONLY | O_CLOEXEC | linux_O_DIRECT) }
+        if direct >= 0, Self.reads(direct) {
+            uncached = Descriptor(owning: direct)
+            isDirect = true
+        } else {
+            if direct >= 0 { close(direct) }
+            uncached = cached
+            isDirect = false
+        }
+    }
+
+    /// Some file systems refuse O_DIRECT only when reading.
+    private static func reads(_ fd: Int32) -> Bool {
+        let block = UnsafeMutableRawPointer.allocate(byteCount: 4096, alignment: 4096)
+        defer { block.deallocate() }
+        return pread(fd, block, 4096, 0) >= 0
+    }
+
+    func descriptor(_ cache: BenchRun.Cache) -> Int32 {
+        switch cache {
+        case .pageCache: cached.fd
+        case .none: uncached.fd
+        }
+    }
+
+    /// True if pages must be dropped before each read.
+    func needsDropping(_ cache: BenchRun.Cache) -> Bool { cache == .none && !isDirect }
+
+    /// Empties the file's page cache and turns read-ahead off.
+    func prepare() {
+        posix_fadvise(cached.fd, 0, 0, POSIX_FADV_DONTNEED)
+        posix_fadvise(cached.fd, 0, 0, POSIX_FADV_RANDOM)
     }
 }

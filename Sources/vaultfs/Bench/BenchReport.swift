@@ -2,7 +2,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// What one run measured; the names of the fields are the interface of `--json`.
+/// The result of a run. `--json` has the names of the fields.
 struct BenchResult: Encodable {
     struct Latency: Encodable {
         let p50: Double
@@ -18,7 +18,7 @@ struct BenchResult: Encodable {
     let seconds: Double
     let reads: UInt64
     let iops: Double
-    /// Of 10⁶ bytes.
+    /// 10⁶ bytes a second.
     let megabytesPerSecond: Double
     let latencyMicroseconds: Latency
 
@@ -31,7 +31,7 @@ struct BenchResult: Encodable {
         reads = UInt64(times.count)
         iops = Double(reads) / seconds
         megabytesPerSecond = iops * Double(run.blockSize) / 1e6
-        // The nearest rank: the shortest time that at least so many percent of the reads do not exceed.
+        // The nearest rank: the shortest time that this percentage of the reads does not exceed.
         func microseconds(_ percentile: Double) -> Double {
             let rank = Int((percentile / 100 * Double(times.count)).rounded(.up))
             return times.isEmpty ? 0 : Double(times[max(0, rank - 1)]) / 100
@@ -42,12 +42,12 @@ struct BenchResult: Encodable {
     }
 }
 
-/// All runs; the names of the fields are the interface of `--json`.
+/// The results of all runs. `--json` has the names of the fields.
 struct BenchReport: Encodable {
     let path: String
     let fileSize: Int
     let isTemporaryFile: Bool
-    /// How reads went past the page cache: `O_DIRECT`, or `fadvise` where the file system refuses it.
+    /// The way past the page cache: `O_DIRECT`, or `fadvise` if the file system refuses it.
     let uncachedBy: String
     let results: [BenchResult]
 
@@ -90,7 +90,7 @@ struct BenchReport: Encodable {
         }.joined()
     }
 
-    /// With one digit behind the point.
+    /// One decimal place.
     private func fixed(_ value: Double) -> String {
         let tenths = Int((value * 10).rounded())
         return "\(tenths / 10).\(tenths % 10)"

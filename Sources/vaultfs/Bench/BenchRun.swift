@@ -6,7 +6,7 @@ internal import VaultStore
 
 /// One measurement: random reads of one size by some threads, for a time.
 struct BenchRun {
-    /// What lies between the reader and the file system.
+    /// The cache between the reader and the file system.
     enum Cache: String, CaseIterable, Codable, Sendable {
         case pageCache = "page cache"
         case none

@@ -4,19 +4,18 @@ internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 /// `vaultfs events [MOUNTPOINT]`
 struct EventsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "events", abstract: "Print what happens to a mount, a line for each event, until it ends.",
+        commandName: "events", abstract: "Print the events of a mount, a line each, until it ends.",
         discussion: """
-            The first line tells the state now; then will-lock, did-lock, will-unlock, did-unlock, denied and \
-            integrity-error as they happen. Ends with success when the mount ends, or when nobody reads the output. \
-            With --json: each line is an object, as the control socket sends it.
+            The first line has the state now. Then come will-lock, did-lock, will-unlock, did-unlock, denied and \
+            integrity-error as they happen. The command ends with success when the mount ends, or when nobody reads the \
+            output. With --json: each line is an object, as the control socket sends it.
             """)
 
-    @Argument(help: "Where a vault is mounted; may be left out where you have only one mount.")
+    @Argument(help: "The mountpoint. It may be left out if you have only one mount.")
     var mountpoint: PathArgument?
 
     @Flag(help: "Print JSON.")
@@ -25,7 +24,7 @@ struct EventsCommand: ParsableCommand {
     func run() throws {
         let client = try connect()
         switch try client.send(.events) {
-        case .subscribed(let event): guard try write(event, line: nil) else { return }
+        case .subscribed(let event): guard try write(event, line: Data(event.line)) else { return }
         case .error(let failure): throw CommandFailure(.failure, Console.shown(failure.message))
         case .status, .stats, .locked, .unlocked: throw ControlError.notUnderstood("no event")
         }
@@ -34,35 +33,34 @@ struct EventsCommand: ParsableCommand {
         }
     }
 
-    private func connect() throws -> ControlClient {
-        guard let mountpoint else { return try DaemonAccess.onlyMount(option: nil).socket.connect() }
-        let mount = try DaemonAccess.mount(at: mountpoint.path)
-        guard let socket = DaemonAccess.socket(of: mount) else {
-            throw CommandFailure(.failure, "\(mount.path.shown): \(ControlError.noDaemon)")
+    private func connect() throws(CommandFailure) -> ControlClient {
+        guard let mountpoint else { return try DaemonSearch.onlyMount(option: nil).client }
+        let mount = try FoundMount(at: mountpoint.path)
+        do throws(ControlError) { return try mount.connect().client } catch {
+            throw CommandFailure(.failure, "\(mount.path.shown): \(error)")
         }
-        return try socket.connect()
     }
 
-    /// At once, past the buffer of stdout. False when nobody reads.
-    private func write(_ event: ControlEvent, line: Data?) throws(CommandFailure) -> Bool {
+    /// Writes an event without buffering. Returns false if nobody reads.
+    private func write(_ event: ControlEvent, line: Data) throws(CommandFailure) -> Bool {
         do throws(StoreError) {
-            try writeAll(
-                (json ? line.map(Array.init) ?? [UInt8](event.line) : Array(Self.text(event).utf8)) + [
-                    UInt8(ascii: "\n")
-                ], to: STDOUT_FILENO)
+            try writeAll((json ? Array(line) : Array(Self.text(event, line).utf8)) + Array("\n".utf8), to: STDOUT_FILENO)
+            return true
         } catch {
             if error.errno == .brokenPipe { return false }
             throw CommandFailure(.failure, "cannot write: \(error.errno)")
         }
-        return true
     }
 
     /// `2026-11-21T10:00:00Z will-lock /mnt grace seconds 0, reasons lock-file`
-    private static func text(_ event: ControlEvent) -> String {
+    private static func text(_ event: ControlEvent, _ line: Data) -> String {
         var parts = [event.time, event.name.rawValue, event.mountpoint].map(Console.shown)
-        let details = event.details.filter { $0.key != "receipt" }
-        if !details.isEmpty { parts.append(JSONText.line(.object(details)) ?? "") }
-        if let receipt = event.details["receipt"] { parts.append(ReceiptText(receipt).summary) }
+        // From the line, which may have fields of another version.
+        if case .object(let fields)? = try? JSONDecoder().decode(JSONValue.self, from: line) {
+            let details = fields.filter { !["event", "time", "mountpoint", "receipt"].contains($0.key) }
+            if !details.isEmpty { parts.append(JSONText.line(.object(details)) ?? "") }
+        }
+        if let receipt = event.receipt { parts.append(receipt.summary) }
         return parts.joined(separator: " ")
     }
 }

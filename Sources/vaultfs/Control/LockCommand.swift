@@ -1,49 +1,77 @@
 internal import ArgumentParser
 internal import Control
+internal import Locking
 
 /// `vaultfs lock [MOUNTPOINT | --all]`
 struct LockCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "lock", abstract: "Refuse access now and purge what was decrypted; the vault stays mounted.",
         discussion: """
-            Returns when the purge is done, and prints the receipt: what was purged, and what each step took. Where \
-            something could not be purged, says what, and the exit code is \(FailureCode.notPurged.rawValue).
+            Returns when the purge is done, and prints the receipt: what was purged, and how long each step took. If \
+            something could not be purged, it is named, and the exit code is \(FailureCode.notPurged.rawValue).
 
-            A mount whose daemon has died holds nothing, and is no failure; one that does not answer is. With --json: \
-            the receipt as an object; with --all, an array of them.
+            A mount whose daemon has died holds nothing: that is no failure. A daemon that does not answer is one. With \
+            --json: the receipt as an object; with --all, an array of them.
             """)
 
     @OptionGroup
     var mounts: MountChoice
 
-    @Flag(help: "Print JSON.")
-    var json = false
-
     func run() throws {
-        let answers = try mounts.ask(.lock)
-        if answers.isEmpty, !json { print("No vault is mounted.") }
-        try MountAnswerReport(isJSON: json, isList: mounts.all).finish(
-            answers, print: Self.show, failure: Self.failure)
+        try mounts.report(mounts.ask(.lock), show: Self.show, failure: Self.failure)
     }
 
     private static func show(_ mountpoint: String, _ response: ControlResponse) {
         guard case .locked(let receipt, let already) = response else { return }
         print("\(mountpoint): " + (already ? "is locked already" : "locked"))
         guard !already else { return }
-        for (label, text) in ReceiptText(receipt).lines { Console.printField("  " + label, text) }
+        for (label, text) in receipt.lines { Console.printField("  " + label, text) }
     }
 
     private static func failure(_ mountpoint: String, _ response: ControlResponse) -> CommandFailure? {
         switch response {
         case .locked(let receipt, _):
-            let unpurged = ReceiptText(receipt).unpurged
-            guard !unpurged.isEmpty else { return nil }
-            return CommandFailure(
-                .notPurged, "\(mountpoint): locked, but not purged: \(unpurged.joined(separator: "; "))")
+            guard let left = receipt.left else { return nil }
+            return CommandFailure(.notPurged, "\(mountpoint): locked, but not purged: \(left)")
         case .error(let failure):
             return CommandFailure(.failure, "\(mountpoint): not locked: \(Console.shown(failure.message))")
         case .status, .stats, .unlocked, .subscribed:
             return CommandFailure(.failure, "\(mountpoint): the daemon answered something else")
         }
+    }
+}
+
+/// A receipt for people.
+extension LockReceipt {
+    /// What could not be purged. Nil if everything was.
+    var left: String? {
+        let names = unpurged.map(Console.shown).joined(separator: "; ")
+        return names.isEmpty ? complete ? nil : "the receipt does not say what" : names
+    }
+
+    /// Labels and their values.
+    var lines: [(label: String, text: String)] {
+        let purged = [
+            inodes.map { "\($0) inodes" }, names.map { $0.isEmpty ? "" : "names (\(Console.shown($0)))" },
+            cacheBytes.map { "\($0) bytes of cached blocks" },
+            writtenBackBytes.map { "\($0) bytes written back first" }, filesSealed.map { "\($0) files sealed" },
+        ].compactMap { $0 }
+        let took = steps?.map { "\(Console.shown($0.name)) \(JSONText.rounded($0.milliseconds)) ms" }
+        return [
+            ("locked by", reasons?.map(\.rawValue)), ("on lock", policy.map { [$0.rawValue] }), ("purged", purged),
+            ("keys wiped", keysForgotten?.map(Console.shown)), ("took", took), ("in all", times),
+        ].map { ($0, ($1 ?? []).filter { !$0.isEmpty }.joined(separator: ", ")) }.filter { !$0.1.isEmpty }
+    }
+
+    /// One line: the times, or what could not be purged.
+    var summary: String {
+        left.map { "not purged: \($0)" } ?? times.joined(separator: ", ")
+    }
+
+    private var times: [String] {
+        [
+            purgeMilliseconds.map { "refused and purged after \(JSONText.rounded($0)) ms" },
+            totalMilliseconds.map { "done after \(JSONText.rounded($0)) ms" },
+        ].compactMap { $0 }
     }
 }

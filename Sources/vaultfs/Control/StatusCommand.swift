@@ -1,7 +1,6 @@
 internal import ArgumentParser
 internal import Control
-internal import SystemPackage
-internal import VaultStore
+internal import LinuxSystem
 
 /// `vaultfs status [MOUNTPOINT]`
 struct StatusCommand: ParsableCommand {
@@ -9,7 +8,7 @@ struct StatusCommand: ParsableCommand {
         commandName: "status", abstract: "Show the state of a mount, or of all your mounts.",
         discussion: "With --json: the status of MOUNTPOINT as an object; without MOUNTPOINT, an array of them.")
 
-    @Argument(help: "Where a vault is mounted.")
+    @Argument(help: "The mountpoint.")
     var mountpoint: PathArgument?
 
     @Flag(help: "Print JSON.")
@@ -17,24 +16,55 @@ struct StatusCommand: ParsableCommand {
 
     func run() throws {
         if let mountpoint {
-            let status = try DaemonAccess.status(of: mountpoint.path)
-            if json {
-                try Console.printJSON(status)
-            } else {
-                StatusText.print(status)
-            }
+            let status = try status(at: mountpoint)
+            if json { try Console.printJSON(status) } else { Self.print(status) }
             return
         }
-        let all = VaultUse.statuses().sorted { $0.mountpoint < $1.mountpoint }
-        if json {
-            try Console.printJSON(all)
-        } else if all.isEmpty {
-            print("No vault is mounted.")
-        } else {
-            for (index, status) in all.enumerated() {
-                if index > 0 { print("") }
-                StatusText.print(status)
-            }
+        let all = DaemonSearch.statuses().sorted { $0.mountpoint < $1.mountpoint }
+        if json { return try Console.printJSON(all) }
+        if all.isEmpty { Swift.print("No vault is mounted.") }
+        for (index, status) in all.enumerated() {
+            if index > 0 { Swift.print("") }
+            Self.print(status)
         }
+    }
+
+    private func status(at mountpoint: PathArgument) throws(CommandFailure) -> MountStatus {
+        let mount = try FoundMount(at: mountpoint.path)
+        do throws(ControlError) {
+            return try mount.connect().client.status()
+        } catch {
+            throw CommandFailure(.failure, "\(mount.path.shown): \(error)")
+        }
+    }
+
+    private static func print(_ status: MountStatus) {
+        Console.printField("mountpoint", Console.shown(status.mountpoint))
+        Console.printField(status.view.map { "\($0) view of" } ?? "vault", Console.shown(status.vaultPath))
+        Console.printField("state", status.state.rawValue + (status.readOnly ? ", read-only" : ""))
+        // Only the lock command prints the receipt.
+        printFields(status.lock, without: ["state", "lastReceipt"])
+        let uptime = AmountText.short(seconds: status.uptimeSeconds)
+        Console.printField("mounted", "\(status.mounted), \(uptime) ago, by process \(status.pid)")
+        if status.memory == nil {
+            Console.printField("keys", protection(isLocked: status.keysLocked))
+            Console.printField("cache", protection(isLocked: status.cacheLocked))
+        }
+        printFields(status.memory)
+        printFields(status.statistics, without: ["keysLocked", "cacheLocked"])
+        printFields(status.requests)
+        for problem in status.problems ?? [] { Console.printField("problem", Console.shown(problem)) }
+    }
+
+    /// Prints a line for each field of an object.
+    private static func printFields(_ value: JSONValue?, without hidden: Set<String> = []) {
+        guard case .object(let fields)? = value else { return }
+        for (name, value) in fields.sorted(by: { $0.key < $1.key }) where !hidden.contains(name) {
+            if let text = JSONText.line(value) { Console.printField(JSONText.words(name), text) }
+        }
+    }
+
+    private static func protection(isLocked: Bool) -> String {
+        isLocked ? "locked in memory" : "not locked in memory: may reach swap"
     }
 }

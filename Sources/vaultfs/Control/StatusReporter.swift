@@ -4,16 +4,17 @@ internal import FuseSession
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
+internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
 
 /// Answers the control socket's requests for one mount. Any thread.
 struct StatusReporter: Sendable {
-    private let request: MountRequest
-    private let contents: MountContents
-    private let lock: MountLock
-    private let announcer: MountAnnouncer
-    private let session: FuseSession
+    let request: MountRequest
+    let contents: MountContents
+    let lock: MountLock
+    let announcer: MountAnnouncer
+    let session: FuseSession
     private let mounted = UtcTime.now()
     private let start = ContinuousClock.now
 
@@ -30,7 +31,7 @@ struct StatusReporter: Sendable {
     func answer(_ request: ControlRequest, reply: @escaping @Sendable (ControlResponse) -> Void) {
         switch request {
         case .status: reply(.status(status()))
-        case .stats: reply(.stats(JSONValue(encoding: contents.fileSystem.statistics()) ?? .object([:])))
+        case .stats: reply(.stats(JSONValue(encoding: contents.fileSystem.statistics())))
         case .lock: lock.lock(reply: reply)
         case .unlock(let secret): lock.unlock(secret, reply: reply)
         case .events: reply(.subscribed(announcer.subscription(lock.status())))
@@ -41,15 +42,70 @@ struct StatusReporter: Sendable {
         let statistics = contents.fileSystem.statistics()
         let lock = lock.status()
         let problems = contents.problems()
-        let memory = MemoryProtection(cacheIsLocked: statistics.cacheLocked)
-        return MountStatus(
+        var status = MountStatus(
             version: VaultFS.version, pid: getpid(), vaultPath: request.source.string, vaultID: contents.vaultID,
-            view: contents.view, mountpoint: request.mountpoint.string,
-            state: MountStatus.State(rawValue: lock.state) ?? .locked,
+            mountpoint: request.mountpoint.string, state: MountStatus.State(rawValue: lock.state) ?? .locked,
             readOnly: request.isReadOnly, mounted: mounted,
             uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysLocked: SecretMemory.allLocked,
-            cacheLocked: statistics.cacheLocked, lock: JSONValue(encoding: lock), memory: JSONValue(encoding: memory),
-            statistics: JSONValue(encoding: statistics), requests: JSONValue(encoding: session.statistics),
-            problems: contents.view == nil && problems.isEmpty ? nil : problems)
+            cacheLocked: statistics.cacheLocked)
+        status.view = contents.view
+        status.lock = JSONValue(encoding: lock)
+        status.memory = JSONValue(encoding: MemoryProtection(cacheIsLocked: statistics.cacheLocked))
+        status.statistics = JSONValue(encoding: statistics)
+        status.requests = JSONValue(encoding: session.statistics)
+        status.problems = contents.view == nil && problems.isEmpty ? nil : problems
+        return status
+    }
+}
+
+/// Sends a mount's events to the clients of its control socket. Any thread.
+final class MountAnnouncer: Sendable {
+    private let mountpoint: String
+    private let control = Mutex<ControlServer?>(nil)
+
+    init(mountpoint: FilePath) {
+        self.mountpoint = mountpoint.string
+    }
+
+    func connect(to server: ControlServer?) {
+        control.withLock { $0 = server }
+    }
+
+    func announce(_ event: LockEvent) {
+        control.withLock { $0 }?.broadcast(message(for: event))
+    }
+
+    /// The answer to `events`: the state now.
+    func subscription(_ status: LockStatus) -> ControlEvent {
+        var event = make(.state)
+        event.state = MountStatus.State(rawValue: status.state) ?? .locked
+        event.reasons = status.reasons.map(\.rawValue)
+        return event
+    }
+
+    private func message(for event: LockEvent) -> ControlEvent {
+        var message: ControlEvent
+        switch event {
+        case .willLock(let reasons, let grace):
+            message = make(.willLock)
+            message.reasons = reasons.map(\.rawValue)
+            message.graceSeconds = Double(grace) / 1000
+        case .didLock(let receipt):
+            message = make(.didLock)
+            message.receipt = receipt
+        case .willUnlock: message = make(.willUnlock)
+        case .didUnlock: message = make(.didUnlock)
+        case .denied(let count):
+            message = make(.denied)
+            message.count = count
+        case .integrityError(let reason):
+            message = make(.integrityError)
+            message.reason = reason
+        }
+        return message
+    }
+
+    private func make(_ name: ControlEvent.Name) -> ControlEvent {
+        ControlEvent(name, time: UtcTime.now(), mountpoint: mountpoint)
     }
 }

@@ -8,36 +8,30 @@ internal import VaultStore
 /// `vaultfs unlock [MOUNTPOINT | --all]`
 struct UnlockCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "unlock", abstract: "Let a locked vault be used again.",
+        commandName: "unlock", abstract: "Unlock a locked vault.",
         discussion: """
-            Where the vault has forgotten its keys (mount --on-lock forget), a secret is needed, as for mount: it is \
-            asked for on the terminal, or read from where the options say. With --all each vault is asked for by \
-            itself, and root gives a secret to root's own vaults only.
+            If the vault has forgotten its keys (mount --on-lock forget), a secret is needed, as for mount: it is \
+            asked for on the terminal, or read from the source in the options. With --all each vault needs a secret of \
+            its own, and root gives a secret only to root's own vaults.
 
-            A lock file keeps the vault locked as long as it exists: the exit code is then \
+            A lock file keeps the vault locked while it exists: the exit code is then \
             \(FailureCode.lockFileExists.rawValue). With --json: the answer as an object; with --all, an array of them.
             """)
 
     @OptionGroup
     var mounts: MountChoice
 
-    @Flag(help: "Print JSON.")
-    var json = false
-
     @OptionGroup(title: "Secret options")
     var secret: SecretOptions
 
     func run() throws {
         ProcessSetup.protectMemory()
-        let answers = try withSecrets(mounts.ask(.unlock(nil)))
-        if answers.isEmpty, !json { print("No vault is mounted.") }
-        try MountAnswerReport(isJSON: json, isList: mounts.all).finish(
-            answers, print: Self.show, failure: Self.failure)
+        try mounts.report(withSecrets(mounts.ask(.unlock(nil))), show: Self.show, failure: Self.failure)
     }
 
-    /// Asks those again that want a secret. One by one: there is one terminal.
+    /// Asks again those that need a secret, one by one, because there is only one terminal.
     private func withSecrets(_ answers: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
-        // A descriptor can be read only once: what it gives is for all.
+        // A descriptor can be read only once, so its secret is for all.
         let shared = secret.hasSource && answers.contains(where: wantsSecret) ? try secret.read() : nil
         var result = answers
         for index in answers.indices where wantsSecret(answers[index]) {
@@ -47,14 +41,10 @@ struct UnlockCommand: ParsableCommand {
         return result
     }
 
-    /// What calls itself somebody's vault is not to get a secret that was meant for others.
+    /// With --all, another user's daemon must not get a secret that is meant for others.
     private func wantsSecret(_ answer: MountAnswer) -> Bool {
-        Self.needsSecret(answer) && (!mounts.all || answer.socket?.userID == geteuid())
-    }
-
-    private static func needsSecret(_ answer: MountAnswer) -> Bool {
         guard case .answered(.error(let failure)) = answer.outcome else { return false }
-        return failure.code == .secretNeeded
+        return failure.code == .secretNeeded && (!mounts.all || answer.socket?.userID == geteuid())
     }
 
     private func read(for answer: MountAnswer) throws(CommandFailure) -> SlotSecret {
@@ -62,10 +52,10 @@ struct UnlockCommand: ParsableCommand {
         return secret.provider == nil ? try secret.read() : try secret.read(for: configuration(of: answer))
     }
 
-    /// Of the vault that is mounted there, as it is now.
+    /// The present configuration of the mounted vault.
     private func configuration(of answer: MountAnswer) throws(CommandFailure) -> VaultConfiguration {
         guard case .answered(.status(let status)) = answer.asking(.status).outcome else {
-            throw CommandFailure(.failure, "\(answer.mountpoint): the daemon does not say which vault it is")
+            throw CommandFailure(.failure, "\(answer.mountpoint): the daemon does not answer which vault it serves")
         }
         do throws(VaultError) {
             return try VaultDirectory.open(FilePath(status.vaultPath)).configuration

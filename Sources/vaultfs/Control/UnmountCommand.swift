@@ -9,19 +9,19 @@ internal import VaultStore
 struct UnmountCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "unmount", abstract: "Unmount a vault: flush everything, wipe the keys.",
-        discussion: "Returns when the daemon has ended: all is on disk, and no key is left in memory.",
+        discussion: "Returns when the daemon has ended: everything is on disk, and no key is left in memory.",
         aliases: ["umount"])
 
-    @Argument(help: "Where the vault is mounted.")
+    @Argument(help: "The mountpoint.")
     var mountpoint: PathArgument
 
-    @Option(help: ArgumentHelp("How long to wait for the daemon to end; 300, with --force 10.", valueName: "seconds"))
+    @Option(help: ArgumentHelp("Time to wait for the daemon to end; 300, with --force 10.", valueName: "seconds"))
     var timeout: Int?
 
     @Flag(
         help: """
-            Unmount also what is in use, or hangs because the vault's store does not answer: programs that use it get \
-            errors, and a daemon that has not ended in time is killed. What was not fsynced may be lost.
+            Unmount even if the mount is in use, or hangs because the vault's store does not answer: programs that use it \
+            get errors, and a daemon that has not ended in time is killed. Data without fsync may be lost.
             """)
     var force = false
 
@@ -32,9 +32,9 @@ struct UnmountCommand: ParsableCommand {
     }
 
     func run() throws {
-        let mount = try DaemonAccess.mount(at: mountpoint.path)
-        // Before unmounting: the daemon's end is seen on this connection. One that does not answer may be dead.
-        let daemon = try? DaemonAccess.connect(mount)
+        let mount = try FoundMount(at: mountpoint.path)
+        // Connect before unmounting, to see the daemon end. One that does not answer may be dead.
+        let daemon = try? mount.connect().client
         if force { try Unmounting.force(mount.path) } else { try Unmounting.unmount(mount.path) }
         if let daemon { try wait(for: daemon, mountpoint: mount.path) }
     }
@@ -42,9 +42,8 @@ struct UnmountCommand: ParsableCommand {
     private func wait(for daemon: ControlClient, mountpoint: FilePath) throws(CommandFailure) {
         let silence: Duration = .seconds(min(2, seconds))
         if daemon.waitUntilClosed(timeout: silence) { return }
-        // A mount namespace that was made meanwhile (a container, a service) has a copy of the mount, and keeps the daemon
-        // and its keys: it is to end all the same. One that is only still writing takes no notice.
-        // 0 is a daemon that this process-id namespace does not show (unix(7), SO_PEERCRED), and would be all of us.
+        // A mount namespace that was made meanwhile (a container, a service) has a copy of the mount, which keeps the daemon
+        // and its keys. SIGTERM ends it all the same. A daemon that is still writing ignores it.
         if daemon.processID > 0 { kill(daemon.processID, SIGTERM) }
         if Console.isStandardErrorTerminal {
             Console.writeToStandardError("unmounted; waiting for everything to reach the disk…\n")
@@ -58,10 +57,81 @@ struct UnmountCommand: ParsableCommand {
             .notEnded,
             "\(mountpoint.shown) is unmounted, but process \(daemon.processID) has not ended after \(seconds) s: "
                 + (force
-                    ? "the vault's store does not answer, and the kernel lets it go only when it does"
+                    ? "the vault's store does not answer, and the process cannot end before it does"
                     : "it may still be writing to the vault; 'kill -KILL \(daemon.processID)' ends it"))
     }
 
-    /// How long a process takes that was killed.
+    /// The time in which a killed process should end.
     private static let dyingTime: Duration = .seconds(5)
+}
+
+/// Unmounts: as root with umount2(2), otherwise with fusermount3(1), which is set-user-id root.
+enum Unmounting {
+    static func unmount(_ mountpoint: FilePath) throws(CommandFailure) {
+        if geteuid() == 0 {
+            // UMOUNT_NOFOLLOW of <sys/mount.h>, which Swift's Glibc lacks.
+            let result = mountpoint.withPlatformString { umount2($0, 8) }
+            if result == 0 { return }
+            let error = currentErrno()
+            throw error == .resourceBusy
+                ? busy(mountpoint) : CommandFailure(.failure, "cannot unmount \(mountpoint.shown): \(error)")
+        }
+        let (outcome, message) = try runHelper(mountpoint, ["-u", "--"])
+        guard outcome != .exited(0) else { return }
+        // fusermount3 prints strerror(3)'s text and sets no locale.
+        if message.contains("busy") { throw busy(mountpoint) }
+        throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): fusermount3 \(outcome): \(message)")
+    }
+
+    /// Unmounts a mount that is in use, or whose daemon does not answer. As root, programs that wait for the daemon get an
+    /// error now, otherwise when the daemon ends.
+    static func force(_ mountpoint: FilePath) throws(CommandFailure) {
+        if geteuid() == 0 {
+            // MNT_FORCE, MNT_DETACH and UMOUNT_NOFOLLOW.
+            if mountpoint.withPlatformString({ umount2($0, 1 | 2 | 8) }) == 0 { return }
+        }
+        let (outcome, message) = try runHelper(mountpoint, ["-u", "-z", "--"])
+        guard outcome != .exited(0) else { return }
+        throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): fusermount3 \(outcome): \(message)")
+    }
+
+    private static func busy(_ mountpoint: FilePath) -> CommandFailure {
+        CommandFailure(
+            .inUse,
+            "\(mountpoint.shown) is in use: close the programs that use it ('lsof +f -- \(mountpoint.shown)' names them); or --force"
+        )
+    }
+
+    /// Returns fusermount3's outcome and the last line it wrote to stderr.
+    private static func runHelper(
+        _ mountpoint: FilePath, _ options: [String]
+    ) throws(CommandFailure) -> (ChildProcess.Outcome, String) {
+        var ends: [Int32] = [-1, -1]
+        guard pipe(&ends) == 0 else { throw CommandFailure(.failure, "cannot make a pipe: \(currentErrno())") }
+        for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+        defer { close(ends[0]) }
+        let child: pid_t
+        do throws(Errno) {
+            defer { close(ends[1]) }
+            child = try ChildProcess.spawn(
+                path: helperPath(),
+                arguments: (["fusermount3"] + options).map { Array($0.utf8) } + [mountpoint.bytes],
+                descriptors: [(ends[1], STDERR_FILENO)])
+        } catch {
+            throw CommandFailure(.cannotMount, "cannot run fusermount3: \(error); it comes with the package fuse3")
+        }
+        var output: [UInt8] = []
+        var piece = [UInt8](repeating: 0, count: 4096)
+        while case let count = read(ends[0], &piece, piece.count), count > 0, output.count < 65536 {
+            output += piece[..<count]
+        }
+        let lines = String(decoding: output, as: UTF8.self).split(whereSeparator: \.isNewline)
+        return (ChildProcess.wait(for: child), lines.last.map(String.init) ?? "")
+    }
+
+    /// The path in the usual distributions. Not by PATH: that program decides what is unmounted.
+    private static func helperPath() -> String {
+        let paths = ["/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"]
+        return paths.first { access($0, X_OK) == 0 } ?? paths[0]
+    }
 }

@@ -8,52 +8,51 @@ internal import Locking
 internal import Logging
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultStore
 
-/// One mount being served: what it shows, its lock, the FUSE session, the control socket, the signals.
+/// One mount being served: its contents, lock, FUSE session, control socket and signals.
 final class Daemon: Sendable {
     let logger: Logger
     private let request: MountRequest
     private let contents: MountContents
     private let session: FuseSession
-    /// Where it was mounted, and as what.
-    private let place: MountedPlace
+    /// `st_dev` of the mount. Unique while the mount exists. Nil if unknown.
+    private let device: dev_t?
     private let lock: MountLock
     private let control: ControlServer?
     private let guardian: Guardian?
 
-    /// Opens what is to be mounted, and mounts. Signals that end the daemon are blocked from here on,
-    /// in this thread and all that follow: call it before any thread was made. The secret is forgotten on the way.
-    /// - Parameter isWanted: asked before the mount is made.
+    /// Opens the contents and mounts them. Forgets the secret. Blocks the ending signals in this thread and all later ones, so
+    /// no thread may exist yet.
+    /// - Parameter isWanted: called before the mount is made.
     init(
-        _ subject: any MountSubject, _ request: MountRequest, secret: SecretBytes, guardian: Guardian?,
-        isWanted: () -> Bool = { true }
+        _ order: DaemonChannel.Order, secret: SecretBytes, guardian: Guardian?, isWanted: () -> Bool = { true }
     ) throws {
+        let request = order.request
+        self.request = request
         self.guardian = guardian
         Signals.block(Signals.ending + Signals.locking)
         ProcessSetup.raiseLimits()
         let logger = Logger(label: "vaultfs")
         self.logger = logger
-        self.request = request
-        contents = try subject.open(request, secret: secret) { logger.notice("\($0)") }
+        contents = try order.subject.open(request, secret: secret) { logger.notice("\($0)") }
         do {
             guard isWanted() else { throw CommandFailure(.failure, "the process that requested the mount has ended") }
             session = try Self.mount(contents.fileSystem, request, logger: logger)
         } catch {
-            // Without this, the next mount would find an unclean end.
+            // Otherwise the next mount would find an unclean end.
             contents.fileSystem.shutDown()
             throw error
         }
-        // Without, the mount is as good; only nobody helps a daemon that is killed and cannot die.
-        place = MountedPlace(request.mountpoint)
-        if let device = place.device { guardian?.watch(over: device) }
+        device = MountTable.device(at: request.mountpoint)
+        // The guardian only helps a daemon that was killed and cannot die.
+        if let device { guardian?.watch(over: device) }
         let announcer = MountAnnouncer(mountpoint: request.mountpoint)
         session.onDamage { announcer.announce(.integrityError($0)) }
         do {
             lock = try MountLock(
                 request, contents, caches: session, announcer: announcer, logger: logger)
         } catch {
-            session.cancel(isInPlace: place.isUnchanged)
+            session.cancel(isInPlace: Self.isInPlace(device, at: request.mountpoint))
             contents.fileSystem.shutDown()
             throw error
         }
@@ -69,7 +68,7 @@ final class Daemon: Sendable {
             try takeSignals()
         } catch {
             lock.stop()
-            session.cancel(isInPlace: place.isUnchanged)
+            session.cancel(isInPlace: Self.isInPlace(device, at: request.mountpoint))
             contents.fileSystem.shutDown()
             throw error
         }
@@ -83,6 +82,15 @@ final class Daemon: Sendable {
         return try unwritable?.mounting(log: { logger.warning("\($0)") }, mount) ?? mount()
     }
 
+    /// Returns a function that returns false if another mount is known to be at the mountpoint: a lazy unmount takes a mount
+    /// away while programs still use it.
+    private static func isInPlace(_ device: dev_t?, at mountpoint: FilePath) -> @Sendable () -> Bool {
+        {
+            guard let device, let now = MountTable.device(at: mountpoint) else { return true }
+            return now == device
+        }
+    }
+
     private func takeSignals() throws {
         try Signals.onArrival(of: Signals.ending + Signals.locking) { [self] number in
             switch number {
@@ -93,11 +101,11 @@ final class Daemon: Sendable {
         }
     }
 
-    /// Serves until unmounted; ends the process. Every byte is flushed when it has ended.
+    /// Serves until unmounted, and ends the process. Everything is flushed by then.
     /// - Parameter whenReady: called once the mount has answered a request and the control socket is served.
     /// - Throws: if the mount ended before it answered a request.
     func serve(whenReady: () -> Void) throws(MountError) -> Never {
-        // What opening the vault, or reading its secret, has left.
+        // The stack has remains of the secret and of the vault's opening.
         linux_scrub_thread()
         do {
             try control?.start()
@@ -109,34 +117,25 @@ final class Daemon: Sendable {
                 whenAnswering: {
                     logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
                     whenReady()
-                }, whenUnmounted: lock.stop, isInPlace: place.isUnchanged,
+                }, whenUnmounted: lock.stop, isInPlace: Self.isInPlace(device, at: request.mountpoint),
                 // The guardian stops once the connection has ended. Its number may then belong to another mount.
                 whenClosed: { guardian?.rest() })
         }
-        // Clients stay connected: that the kernel hangs up on them tells them that this process and its keys are gone.
+        // Clients stay connected. When the kernel closes their connections, this process and its keys are gone.
         control?.removeSocket()
         try served.get()
         logger.info("unmounted \(request.mountpoint.shown)")
-        // Not exit(3): what it cleans up (libcrypto's state) other threads may still be using.
+        // Not exit(3): other threads may still use what it cleans up (libcrypto's state).
         _exit(0)
     }
 
     func requestUnmount() {
-        // A lock waits for pages that only workers can write back: it has to end while they are there.
+        // A lock waits for pages that only workers can write back, so it must end while they run.
         lock.stop()
         session.requestUnmount()
     }
 
-    /// Serves in this process, logging to stderr, and tells a service manager when it is ready. Does not return but to throw.
-    static func runInForeground(
-        _ subject: any MountSubject, _ request: MountRequest, secret: SecretBytes
-    ) throws -> Never {
-        LoggingSystem.bootstrap(StreamLogHandler.standardError)
-        let daemon = try Daemon(subject, request, secret: secret, guardian: Guardian.start())
-        try daemon.serve { ReadinessNotice.send() }
-    }
-
-    /// Without a control socket the mount works, only status and waiting do not: a warning, not a failure.
+    /// Logs a failure: without a control socket only status and waiting do not work.
     private static func makeControl(
         _ request: MountRequest, reporter: StatusReporter, logger: Logger
     ) -> ControlServer? {

@@ -3,20 +3,19 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
-internal import VaultStore
 
-/// The socket between the process that was typed and the daemon it starts: the secret goes one way, the outcome
-/// comes back as one line of JSON. One thread at a time.
+/// The socket between a mount command and the daemon it starts. The command sends an order and a secret, and the daemon
+/// answers with the outcome. Each message is its length in four bytes, and its bytes. One thread at a time.
 struct DaemonChannel {
-    /// How the daemon's start ended.
-    enum Outcome: Equatable {
-        case ready
-        case failed(CommandFailure)
+    /// The mount that a daemon makes.
+    struct Order: Codable {
+        var subject: MountSubject
+        var request: MountRequest
     }
 
-    private struct OutcomeLine: Codable {
-        /// Nil: ready.
+    /// The end of a daemon's start.
+    struct Outcome: Codable {
+        /// Nil if the mount is ready.
         var error: String?
         var code: Int32?
     }
@@ -36,63 +35,21 @@ struct DaemonChannel {
         Glibc.close(descriptor)
     }
 
-    /// Its length in four bytes, and the secret.
-    func send(secret: SecretBytes) throws(Errno) {
-        let length = [UInt8](withUnsafeBytes(of: UInt32(secret.count).littleEndian) { Array($0) })
-        try length.withUnsafeBufferPointer { (buffer) throws(Errno) in try write(UnsafeRawBufferPointer(buffer)) }
-        try secret.withUnsafeBytes { (bytes) throws(Errno) in try write(bytes) }
+    func send(_ secret: SecretBytes) throws(Errno) {
+        try secret.withUnsafeBytes { (bytes) throws(Errno) in try send(bytes) }
     }
 
-    /// Nil where the other side has gone, or sent less than a secret.
-    func receiveSecret() -> SecretBytes? {
-        var length: UInt32 = 0
-        guard withUnsafeMutableBytes(of: &length, { receive($0) }) else { return nil }
-        return try? SecretBytes(count: Int(UInt32(littleEndian: length))) { (buffer) throws(CryptoError) in
-            guard receive(buffer) else { throw .invalidInput("no secret") }
+    func send(_ message: some Encodable) throws(Errno) {
+        guard let encoded = try? JSONEncoder().encode(message) else {
+            preconditionFailure("internal error: a message to or from a daemon cannot be encoded")
         }
+        try Array(encoded).withUnsafeBufferPointer { (bytes) throws(Errno) in try send(UnsafeRawBufferPointer(bytes)) }
     }
 
-    /// Fills the buffer; false where the other side has gone before.
-    private func receive(_ buffer: UnsafeMutableRawBufferPointer) -> Bool {
-        var done = 0
-        while done < buffer.count {
-            let count = try? retrying { read(descriptor, buffer.baseAddress.map { $0 + done }, buffer.count - done) }
-            guard let count, count > 0 else { return false }
-            done += count
-        }
-        return true
-    }
-
-    func send(_ outcome: Outcome) throws(Errno) {
-        var line = OutcomeLine()
-        if case .failed(let failure) = outcome {
-            line.error = failure.message
-            line.code = failure.code.rawValue
-        }
-        guard let encoded = try? JSONEncoder().encode(line) else {
-            preconditionFailure("internal error: an outcome cannot be encoded")
-        }
-        let bytes = Array(encoded) + [UInt8(ascii: "\n")]
-        try bytes.withUnsafeBufferPointer { (buffer) throws(Errno) in try write(UnsafeRawBufferPointer(buffer)) }
-    }
-
-    /// Waits for the outcome; nil where the daemon has gone without a word.
-    func receiveOutcome() -> Outcome? {
-        var bytes: [UInt8] = []
-        var piece = [UInt8](repeating: 0, count: 4096)
-        while bytes.last != UInt8(ascii: "\n") {
-            guard let count = try? retrying({ read(descriptor, &piece, piece.count) }), count > 0 else { return nil }
-            bytes += piece[..<count]
-        }
-        guard let line = try? JSONDecoder().decode(OutcomeLine.self, from: Data(bytes)) else { return nil }
-        guard let error = line.error else { return .ready }
-        return .failed(CommandFailure(line.code.flatMap(FailureCode.init) ?? .failure, error))
-    }
-
-    /// Whether the other side has closed the channel.
-    var isAbandoned: Bool {
-        var entry = pollfd(fd: descriptor, events: 0, revents: 0)
-        return poll(&entry, 1, 0) > 0 && entry.revents & Int16(POLLHUP | POLLERR) != 0
+    private func send(_ bytes: UnsafeRawBufferPointer) throws(Errno) {
+        let length = [UInt8](withUnsafeBytes(of: UInt32(bytes.count).littleEndian) { Array($0) })
+        try length.withUnsafeBufferPointer { (length) throws(Errno) in try write(UnsafeRawBufferPointer(length)) }
+        try write(bytes)
     }
 
     private func write(_ bytes: UnsafeRawBufferPointer) throws(Errno) {
@@ -104,5 +61,37 @@ struct DaemonChannel {
             guard count > 0 else { throw currentErrno() }
             done += count
         }
+    }
+
+    /// Waits for a message. Nil if the other side has hung up.
+    func receive<Message: Decodable>(_ type: Message.Type) -> Message? {
+        guard let bytes = receiveSecret() else { return nil }
+        return try? JSONDecoder().decode(type, from: bytes.withUnsafeBytes { Data($0) })
+    }
+
+    /// The same, in memory for secrets.
+    func receiveSecret() -> SecretBytes? {
+        var length: UInt32 = 0
+        guard withUnsafeMutableBytes(of: &length, { receive($0) }) else { return nil }
+        return try? SecretBytes(count: Int(UInt32(littleEndian: length))) { (buffer) throws(CryptoError) in
+            guard receive(buffer) else { throw .invalidInput("no secret") }
+        }
+    }
+
+    private func receive(_ buffer: UnsafeMutableRawBufferPointer) -> Bool {
+        var done = 0
+        while done < buffer.count {
+            let count = read(descriptor, buffer.baseAddress.map { $0 + done }, buffer.count - done)
+            if count < 0 && errno == EINTR { continue }
+            guard count > 0 else { return false }
+            done += count
+        }
+        return true
+    }
+
+    /// True if the other side has closed the channel.
+    var isAbandoned: Bool {
+        var entry = pollfd(fd: descriptor, events: 0, revents: 0)
+        return poll(&entry, 1, 0) > 0 && entry.revents & Int16(POLLHUP | POLLERR) != 0
     }
 }

@@ -1,30 +1,35 @@
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
+internal import Logging
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultStore
 
-/// Starts the daemon: this program anew (Swift has no fork(2)).
+/// Starts the daemon: this program again, because Swift has no fork(2).
 ///
-/// It stays in our process group until it has mounted: autofs lets that of the manager who asked for a mount reach the mountpoint,
-/// and keeps all others waiting for the mount (autofs_oz_mode() of fs/autofs/autofs_i.h; systemd's automount units).
+/// The daemon stays in the command's process group until it has mounted. While autofs waits for a mount, it lets only that
+/// group reach the mountpoint (autofs_oz_mode() of fs/autofs/autofs_i.h; systemd's automount units).
 ///
-/// The secret goes through a socket, never in the arguments or the environment. When this process dies before the
-/// mount is ready (Ctrl-C), the daemon sees the socket close and gives up.
+/// The order and the secret go through a socket, not in the arguments or the environment. If the command dies before the
+/// mount is ready (Ctrl-C), the daemon sees that the socket is closed and gives up.
 enum DaemonLaunch {
-    /// Returns when the mount is ready; in the foreground, not at all.
-    /// - Throws: what the daemon says, or that it died.
-    static func run(
-        _ subject: any MountSubject, _ request: MountRequest, secret: SecretBytes, inForeground: Bool
-    ) throws {
-        if inForeground { try Daemon.runInForeground(subject, request, secret: secret) }
-        try runInBackground(subject, request, secret: secret)
-        report(request)
-    }
+    /// The first argument of a daemon. The others only show in ps(1): the command, the source, the mountpoint.
+    static let argument = "--daemon"
+    /// The daemon's end of the channel: the first descriptor behind stdio.
+    private static let channelDescriptor: Int32 = 3
 
-    /// A mount on which everything is refused looks broken, unless somebody says why.
-    private static func report(_ request: MountRequest) {
+    /// Returns when the mount is ready. In the foreground, returns only by throwing.
+    static func run(
+        _ subject: MountSubject, _ request: MountRequest, secret: SecretBytes, inForeground: Bool
+    ) throws {
+        let order = DaemonChannel.Order(subject: subject, request: request)
+        if inForeground {
+            LoggingSystem.bootstrap(StreamLogHandler.standardError)
+            let daemon = try Daemon(order, secret: secret, guardian: Guardian.start())
+            try daemon.serve { ReadinessNotice.send() }
+        }
+        try runInBackground(order, secret: secret)
+        // Everything on a locked mount is refused.
         for file in request.lock.lockFiles {
             let state = file.look()
             if state.isLocked {
@@ -33,48 +38,68 @@ enum DaemonLaunch {
         }
     }
 
-    private static func runInBackground(
-        _ subject: any MountSubject, _ request: MountRequest, secret: SecretBytes
-    ) throws(CommandFailure) {
+    /// - Throws: the daemon's failure, or `cannotMount` if it died.
+    private static func runInBackground(_ order: DaemonChannel.Order, secret: SecretBytes) throws(CommandFailure) {
         let child: pid_t
         let channel: DaemonChannel
+        let request = order.request
         do throws(Errno) {
             let (own, other) = try DaemonChannel.makePair()
             channel = own
             defer { other.close() }
             child = try ChildProcess.spawn(
-                path: "/proc/self/exe", arguments: arguments(subject, request),
+                path: "/proc/self/exe",
+                arguments: ["vaultfs", argument, order.subject.command].map { Array($0.utf8) }
+                    + [request.source.bytes, request.mountpoint.bytes],
                 descriptors: [(other.descriptor, channelDescriptor)])
         } catch {
             throw CommandFailure(.failure, "cannot start the background process: \(error)")
         }
         defer { channel.close() }
-        // A child that has gone is told by the outcome that does not come.
-        try? channel.send(secret: secret)
-        switch channel.receiveOutcome() {
-        case .ready: return
-        case .failed(let failure):
-            _ = ChildProcess.wait(for: child)
-            throw failure
-        case nil:
-            let outcome = ChildProcess.wait(for: child)
-            throw CommandFailure(.cannotMount, "the background process \(outcome) before the mount was ready")
+        // If the child has died, no outcome arrives.
+        try? channel.send(order)
+        try? channel.send(secret)
+        let outcome = channel.receive(DaemonChannel.Outcome.self)
+        if let outcome, outcome.error == nil { return }
+        let end = ChildProcess.wait(for: child)
+        guard let message = outcome?.error else {
+            throw CommandFailure(.cannotMount, "the background process \(end) before the mount was ready")
         }
+        throw CommandFailure(outcome?.code.flatMap(FailureCode.init) ?? .failure, message)
     }
 
-    /// Where the child finds the channel: the first descriptor behind stdio.
-    private static let channelDescriptor: Int32 = 3
-
-    /// Read again by the same command; also what ps(1) shows.
-    private static func arguments(_ subject: any MountSubject, _ request: MountRequest) -> [[UInt8]] {
-        var words = ["--daemon-channel=\(channelDescriptor)", "--cache-size=\(request.cacheSize)"]
-        let options =
-            request.fuseOptions + request.accessTimeOptions + (request.isReadOnly ? ["ro"] : [])
-            + (request.isShared ? ["shared"] : [])
-        if request.bypassesKernelCache { words.append("--no-kernel-cache") }
-        if request.guardsMountpoint { words.append("--guard-mountpoint") }
-        if !options.isEmpty { words += ["-o", options.joined(separator: ",")] }
-        return [Array("vaultfs".utf8)] + subject.words + [request.source.bytes, request.mountpoint.bytes]
-            + words.map { ProcessArguments.bytes(of: $0) } + request.lock.arguments
+    /// The background process: takes its order from the channel, mounts, answers and serves.
+    static func serve() -> Never {
+        ProcessSetup.setName()
+        ProcessSetup.protectMemory()
+        ProcessSetup.closeInheritedDescriptors(above: channelDescriptor)
+        let channel = DaemonChannel(descriptor: channelDescriptor)
+        _ = fcntl(channelDescriptor, F_SETFD, FD_CLOEXEC)
+        LoggingSystem.bootstrap { label in SyslogHandler(label: label) }
+        // Before there are keys and threads.
+        let guardian = Guardian.start()
+        guard let order = channel.receive(DaemonChannel.Order.self), let secret = channel.receiveSecret() else {
+            exit(FailureCode.failure.rawValue)
+        }
+        do {
+            let daemon = try Daemon(order, secret: secret, guardian: guardian, isWanted: { !channel.isAbandoned })
+            ProcessSetup.leaveDirectory()
+            try daemon.serve {
+                ProcessSetup.detach()
+                do {
+                    try channel.send(DaemonChannel.Outcome())
+                } catch {
+                    daemon.logger.notice("the process that requested the mount has ended: unmounting")
+                    daemon.requestUnmount()
+                }
+                channel.close()
+            }
+        } catch {
+            let failure = CommandFailure(any: error) ?? CommandFailure(.failure, "\(error)")
+            // If the command has died, the exit code is all there is.
+            try? channel.send(DaemonChannel.Outcome(error: failure.message, code: failure.code.rawValue))
+            // Not exit(3): it cleans up state that threads of a mount that was made and ended may still use.
+            _exit(failure.code.rawValue)
+        }
     }
 }

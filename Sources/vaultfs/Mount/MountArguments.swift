@@ -24,24 +24,20 @@ struct MountArguments: ParsableArguments {
 
     @Flag(
         help: """
-            Make the empty mountpoint unwritable, so that nothing is left in it as plaintext while nothing is mounted there. \
-            It stays so: 'chmod u+w' ends it, for root's after 'chattr -i'.
+            Make the empty mountpoint unwritable, so that no plaintext is written to it while nothing is mounted there. It \
+            stays so until 'chmod u+w', as root after 'chattr -i'.
             """)
     var guardMountpoint = false
 
     @OptionGroup(title: "Lock options")
     var lock: LockArguments
 
-    /// The background process: where the secret comes from and the outcome goes.
-    @Option(name: .customLong("daemon-channel"), help: .hidden)
-    var daemonChannel: Int32?
-
     private static let cacheSizes = (1 << 20)...(64 << 30)
 
-    /// What fstab can only say within `-o`.
+    /// Takes the values from `-o`.
     mutating func take(_ list: MountOptionList) throws {
         for name in list.unknown {
-            Console.report("unknown mount option '\(name)' is left out: 'man vaultfs' lists those there are")
+            Console.report("unknown mount option '\(name)' is left out: 'man vaultfs' lists the options")
         }
         try lock.take(list)
         if list.guardsMountpoint { guardMountpoint = true }
@@ -72,13 +68,7 @@ struct MountArguments: ParsableArguments {
             guardsMountpoint: guardMountpoint, accessTimes: list.accessTimes)
     }
 
-    /// Checks that a mount can be had at all, before anybody is asked for a secret.
-    static func checkDevice(_ list: MountOptionList) throws {
-        try FuseDevice.check()
-        if list.allowsOthers { try FuseDevice.checkSharing() }
-    }
-
-    /// The path of what is to be mounted, absolute and without links.
+    /// Resolves the path of a source: absolute, without links.
     static func resolve(_ path: FilePath) throws(CommandFailure) -> FilePath {
         do throws(Errno) {
             return try ResolvedPath.of(path)
@@ -87,6 +77,50 @@ struct MountArguments: ParsableArguments {
                 throw CommandFailure(.failure, "cannot open \(path.shown): \(error)")
             }
             throw CommandFailure(.notFound(path))
+        }
+    }
+}
+
+/// Checks that this machine allows FUSE mounts, before a passphrase is asked for.
+enum FuseDevice {
+    private static let configurationPath: FilePath = "/etc/fuse.conf"
+
+    /// - Throws: code `cannotMount`.
+    static func check(_ list: MountOptionList) throws(CommandFailure) {
+        try checkDevice()
+        if list.allowsOthers { try checkSharing() }
+    }
+
+    private static func checkDevice() throws(CommandFailure) {
+        let fd = open("/dev/fuse", O_RDWR | O_CLOEXEC)
+        if fd >= 0 {
+            close(fd)
+            return
+        }
+        switch currentErrno() {
+        case .noSuchFileOrDirectory, .noSuchAddressOrDevice, Errno(rawValue: ENODEV):
+            throw CommandFailure(.cannotMount, "no /dev/fuse: load the fuse module ('modprobe fuse' as root)")
+        case .permissionDenied, .notPermitted:
+            throw CommandFailure(
+                .cannotMount, "no permission to open /dev/fuse: its mode is usually 666 ('ls -l /dev/fuse')")
+        case let error:
+            throw CommandFailure(.cannotMount, "cannot open /dev/fuse: \(error)")
+        }
+    }
+
+    /// Checks that fusermount3(1) will accept allow_other and allow_root from this user.
+    private static func checkSharing() throws(CommandFailure) {
+        guard geteuid() != 0 else { return }
+        var permits = false
+        if let bytes = try? SecretReader.read(path: configurationPath, limit: 1 << 20) {
+            let text = bytes.withBytes { String(decoding: $0, as: UTF8.self) }
+            permits = text.split(whereSeparator: \.isNewline).contains { line in
+                line.split(whereSeparator: \.isWhitespace).joined() == "user_allow_other"
+            }
+        }
+        guard permits else {
+            throw CommandFailure(
+                .cannotMount, "allow_other and allow_root need the line 'user_allow_other' in \(configurationPath)")
         }
     }
 }

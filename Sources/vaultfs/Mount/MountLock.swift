@@ -4,19 +4,20 @@ internal import Glibc
 internal import LinuxSystem
 internal import Locking
 internal import Logging
+internal import Synchronization
 internal import VaultFormat
 
-/// The lock of one mount as the daemon drives it: lock files and signals in, events out, secrets checked. Any thread.
+/// Connects a mount's lock controller with lock files, signals, events and secrets. Any thread.
 final class MountLock: Sendable {
     private let controller: LockController
     private let announcer: MountAnnouncer
-    /// Nil where there are no lock files, before it is made and after the stop.
+    /// Nil without lock files, before it is made, and after the stop.
     private let watch: Monitor<LockWatch?>
     private let contents: MountContents
     private let logger: Logger
-    private let ahead: SecretAhead?
+    private let prefetch: SecretPrefetch?
 
-    /// Locks at once where a lock file exists: before the first request is served.
+    /// Locks before the first request is served if a lock file exists.
     init(
         _ request: MountRequest, _ contents: MountContents, caches: any KernelCaches, announcer: MountAnnouncer,
         logger: Logger
@@ -25,15 +26,15 @@ final class MountLock: Sendable {
         self.logger = logger
         self.contents = contents
         let unlockSecret = contents.unlockSecret
-        let ahead = try contents.secretAhead.map { try SecretAhead($0, logger: logger) }
-        self.ahead = ahead
+        let prefetch = try contents.prefetch.map { try SecretPrefetch($0, logger: logger) }
+        self.prefetch = prefetch
         let watch = Monitor<LockWatch?>(nil)
         self.watch = watch
         let controller = LockController(
             fileSystem: contents.fileSystem, options: request.lock, lease: contents.lease, caches: caches,
             logger: logger,
             secretWanted: { give in
-                ahead?.ask { secret in give { () throws(UnlockRefusal) in try unlockSecret(secret) } }
+                prefetch?.start { secret in give { () throws(UnlockRefusal) in try unlockSecret(secret) } }
             },
             announce: { event in
                 announcer.announce(event)
@@ -44,15 +45,15 @@ final class MountLock: Sendable {
         self.controller = controller
         try controller.start()
         if request.lock.lockFiles.isEmpty { return }
-        // It reports in any case what there is when it starts.
+        // It reports its first look in any case.
         let started = LockWatch(request.lock.lockFiles, controller)
         watch.update { $0 = started }
     }
 
-    /// Ends what waits for locks and unlocks.
+    /// Ends locks and unlocks under way.
     func stop() {
         watch.update { $0.take() }?.stop()
-        ahead?.stop()
+        prefetch?.stop()
         controller.stop()
     }
 
@@ -60,7 +61,7 @@ final class MountLock: Sendable {
         controller.lock(reason)
     }
 
-    /// As `vaultfs unlock` without a secret; what stands against it is logged.
+    /// Unlocks without a secret, and logs a refusal.
     func unlock() {
         let (logger, watch) = (logger, watch)
         controller.unlock(secret: nil) { outcome in
@@ -72,7 +73,7 @@ final class MountLock: Sendable {
     /// Answers `lock`.
     func lock(reply: @escaping @Sendable (ControlResponse) -> Void) {
         let isDone = controller.lock(.command) { receipt, already in
-            reply(.locked(receipt: JSONValue(encoding: receipt) ?? .object([:]), already: already))
+            reply(.locked(receipt: receipt, already: already))
         }
         if !isDone { reply(.error(ControlFailure(.failed, LockController.stopped))) }
     }
@@ -97,7 +98,7 @@ final class MountLock: Sendable {
 }
 
 extension UnlockRefusal {
-    /// As the control socket tells it.
+    /// The refusal as the control socket's failure.
     fileprivate var failure: ControlFailure {
         switch self {
         case .lockFile(let files, let reason): ControlFailure(.lockFileExists, reason, lockFiles: files)
@@ -108,5 +109,61 @@ extension UnlockRefusal {
                 .tooManyTries, "too many wrong secrets: wait \(seconds) s", retryAfterSeconds: Double(seconds))
         case .failed(let reason): ControlFailure(.failed, reason)
         }
+    }
+}
+
+/// Notifies a lock controller when lock files come or go. If the watch fails, the mount locks, and the next unlock makes a new
+/// watch. Any thread.
+final class LockWatch: Sendable {
+    private let files: [LockFile]
+    private let controller: LockController
+    private let watch = Mutex<LockFileWatch?>(nil)
+    private let hasFailed = Atomic<Bool>(true)
+
+    init(_ files: [LockFile], _ controller: LockController) {
+        self.files = files
+        self.controller = controller
+        renew()
+    }
+
+    /// Called after an unlock, which may have accepted other directories as those of the lock files.
+    func renew() {
+        guard hasFailed.exchange(false, ordering: .sequentiallyConsistent) else {
+            refresh()
+            return
+        }
+        do throws(LockFileError) {
+            let fresh = try LockFileWatch(files: files) { [self] report in take(report) }
+            try fresh.start()
+            watch.withLock { swap(&$0, fresh) }?.stop()
+        } catch {
+            fail("\(error)")
+        }
+    }
+
+    /// Called when the controller has seen a lock file before the watch did, so that its removal is noticed.
+    func refresh() {
+        watch.withLock { $0 }?.refresh()
+    }
+
+    func stop() {
+        watch.withLock { swap(&$0, nil) }?.stop()
+    }
+
+    private func take(_ report: LockFileWatch.Report) {
+        switch report {
+        case .looked: controller.poke()
+        case .failed(let errno): fail("\(errno)")
+        }
+    }
+
+    private func fail(_ reason: String) {
+        hasFailed.store(true, ordering: .sequentiallyConsistent)
+        controller.watchFailed(reason)
+    }
+
+    private func swap(_ old: inout LockFileWatch?, _ new: LockFileWatch?) -> LockFileWatch? {
+        defer { old = new }
+        return old
     }
 }

@@ -1,14 +1,14 @@
 internal import SystemPackage
 internal import VaultStore
 
-/// What `-o` said: words that go on to FUSE, and those that are ours. Pure.
+/// The words of `-o`, divided into those for FUSE and our own. Pure.
 struct MountOptionList: Equatable {
-    /// For libfuse and the kernel, in the order given.
+    /// The words for libfuse and the kernel, in the order given.
     var fuseOptions: [String] = []
     var isReadOnly = false
-    /// Somebody else may write the vault: `ro`, too.
+    /// Implies `ro`: another mount may write the vault.
     var isShared = false
-    /// Others than the user who mounts are let in, which fuse.conf has to permit.
+    /// Other users may use the mount, which fuse.conf must permit.
     var allowsOthers = false
     var mayBeNonEmpty = false
     var bypassesKernelCache = false
@@ -16,13 +16,13 @@ struct MountOptionList: Equatable {
     var prewarms = false
     private var isNoAtime = false
     private var isNoDirAtime = false
-    /// The options fstab has no other place for, as texts: those of `own`.
+    /// The values of the options in `own`. fstab(5) has no other place for them.
     var ours: [String: String] = [:]
 
-    /// Names that are left out: what fstab says to other file systems, or to a later vaultfs.
+    /// Names that are left out: fstab(5) may have options of other file systems or of a later vaultfs.
     var unknown: [String] = []
 
-    /// Passed on as they are (fuse(8), mount(8)).
+    /// Passed on unchanged (fuse(8), mount(8)).
     private static let flags: Set = [
         "rw", "allow_other", "allow_root", "default_permissions", "exec", "noexec", "suid", "nosuid", "dev", "nodev",
         "sync", "async",
@@ -33,16 +33,14 @@ struct MountOptionList: Equatable {
     private static let settings: Set = ["fsname", "max_read", "context", "fscontext", "defcontext", "rootcontext"]
     static let own: Set = [
         "passfile", "extpass", "keyfile", "passphrase_fd", "keyring", "credential", "provider", "cache_size",
-        "lock_file",
-        "on_lock", "idle_lock", "grace",
+        "lock_file", "on_lock", "idle_lock", "grace",
     ]
-    /// Flags that one may count on.
+    /// Flags that protect something. A misspelt one is refused.
     private static let protections: Set = [
         "no_kernel_cache", "shared", "guard_mountpoint", "prewarm", "ro", "readonly", "read_only", "nosuid", "nodev",
-        "noexec",
-        "nosymfollow", "default_permissions", "allow_other", "allow_root", "nonempty",
+        "noexec", "nosymfollow", "default_permissions", "allow_other", "allow_root", "nonempty",
     ]
-    /// What looks like one of ours, and is nfs(5)'s.
+    /// Options of nfs(5) that look like ours.
     private static let foreign: Set = ["lock", "nolock"]
     /// For mount(8), systemd and the kernel's defaults: nothing to do.
     private static let ignored: Set = [
@@ -51,10 +49,10 @@ struct MountOptionList: Equatable {
         "iversion", "noiversion", "mand", "nomand", "symfollow", "comment",
     ]
 
-    /// The same with a value; `user=NAME` is what mount(8) notes of who mounted, the helpers are programs for it to run.
+    /// The same with a value. mount(8) writes `user=NAME`, and runs the helpers.
     private static let ignoredSettings: Set = ["comment", "user", "helper", "uhelper"]
 
-    /// What the words that say who may mount imply, until a later word says otherwise (mount(8)).
+    /// The flags implied by the words for users who may mount. A later word overrides them (mount(8)).
     private static let implied = [
         "user": ["noexec", "nosuid", "nodev"], "users": ["noexec", "nosuid", "nodev"],
         "owner": ["nosuid", "nodev"], "group": ["nosuid", "nodev"],
@@ -65,7 +63,7 @@ struct MountOptionList: Equatable {
         AccessTimes(keepsFiles: isNoAtime, keepsDirectories: isNoAtime || isNoDirAtime)
     }
 
-    /// - Parameter lists: the values of every `-o`: words separated by commas; `\,` is a comma inside a word.
+    /// - Parameter lists: the value of each `-o`: words separated by commas. `\,` is a comma inside a word.
     init(_ lists: [String]) throws(CommandFailure) {
         for word in lists.flatMap(Self.words) {
             let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
@@ -79,38 +77,31 @@ struct MountOptionList: Equatable {
     }
 
     private mutating func takeFlag(_ name: String) throws(CommandFailure) {
-        if name == "ro" || name == "rw" { isReadOnly = name == "ro" }
-        if name == "allow_other" || name == "allow_root" { allowsOthers = true }
-        if name == "nonempty" {
-            mayBeNonEmpty = true
-        } else if name == "no_kernel_cache" {
-            bypassesKernelCache = true
-        } else if name == "shared" {
-            isShared = true
-        } else if name == "guard_mountpoint" {
-            guardsMountpoint = true
-        } else if name == "prewarm" {
-            prewarms = true
-        } else if name == "atime" || name == "noatime" {
-            isNoAtime = name == "noatime"
-        } else if name == "diratime" || name == "nodiratime" {
-            isNoDirAtime = name == "nodiratime"
-        } else if name == "dirsync" {
+        switch name {
+        // ro goes on once, at the end: the last of ro and rw counts.
+        case "ro", "rw": isReadOnly = name == "ro"
+        case "nonempty": mayBeNonEmpty = true
+        case "no_kernel_cache": bypassesKernelCache = true
+        case "shared": isShared = true
+        case "guard_mountpoint": guardsMountpoint = true
+        case "prewarm": prewarms = true
+        case "atime", "noatime": isNoAtime = name == "noatime"
+        case "diratime", "nodiratime": isNoDirAtime = name == "nodiratime"
+        case "dirsync":
             throw CommandFailure(
                 .usage,
                 "mount option 'dirsync' has no effect on a FUSE mount: leave it out, or use fsync on directories")
-        } else if name == "remount" {
-            throw CommandFailure(.usage, "a mount cannot be changed: unmount it, and mount it anew")
-        } else if name == "ro" || name == "rw" || Self.isForOthers(name) || Self.ignored.contains(name) {
-            // ro goes on once, at the end: the last of ro and rw holds.
-        } else if let words = Self.implied[name] {
-            fuseOptions += words
-        } else if Self.flags.contains(name) {
+        case "remount": throw CommandFailure(.usage, "a mount cannot be changed: unmount it, and mount it anew")
+        case _ where Self.isForOthers(name) || Self.ignored.contains(name): break
+        case _ where Self.implied[name] != nil: fuseOptions += Self.implied[name] ?? []
+        case _ where Self.flags.contains(name):
+            if name == "allow_other" || name == "allow_root" { allowsOthers = true }
             fuseOptions.append(name)
-        } else if Self.settings.contains(name) || Self.own.contains(name) {
+        case _ where Self.settings.contains(name) || Self.own.contains(name):
             throw CommandFailure(.usage, "mount option '\(name)' needs a value: \(name)=…")
-        } else {
-            try leaveOut(name, unless: Self.protections.union(Self.own).contains { Misspelling.isLikely(name, of: $0) })
+        default:
+            let isOurs = Self.protections.union(Self.own).contains { Misspelling.isLikely(name, of: $0) }
+            try leaveOut(name, unless: isOurs)
         }
     }
 
@@ -124,7 +115,7 @@ struct MountOptionList: Equatable {
             }
             fuseOptions.append("\(name)=\(Self.escaped(value))")
         } else if !Self.isForOthers(name), !Self.ignoredSettings.contains(name) {
-            // A flag that was given a value is one of ours, too.
+            // A flag with a value is ours too.
             let isFlag =
                 Self.flags.contains(name) || Self.accessTimeFlags.contains(name) || Self.protections.contains(name)
             try leaveOut(
@@ -134,7 +125,7 @@ struct MountOptionList: Equatable {
         }
     }
 
-    /// What may be a protection, or say where the secret is, is refused where it is misspelt.
+    /// Leaves out an unknown option, but refuses one that may be a misspelt option of ours.
     private mutating func leaveOut(_ name: String, unless isOurs: Bool) throws(CommandFailure) {
         guard !isOurs || Self.foreign.contains(name) else {
             throw CommandFailure(.usage, "unknown mount option '\(name)': 'man vaultfs' lists those there are")
@@ -142,7 +133,7 @@ struct MountOptionList: Equatable {
         unknown.append(name)
     }
 
-    /// `x-systemd.automount`, `X-mount.mkdir` and such: for programs that read fstab (mount(8)).
+    /// `x-systemd.automount`, `X-mount.mkdir`: options for programs that read fstab(5) (mount(8)).
     private static func isForOthers(_ name: String) -> Bool { name.hasPrefix("x-") || name.hasPrefix("X-") }
 
     private static func words(_ list: String) -> [String] {
@@ -165,8 +156,35 @@ struct MountOptionList: Equatable {
         return (words + [word]).filter { !$0.isEmpty }
     }
 
-    /// As fuse(8) wants a comma or a backslash inside a value.
+    /// Escapes commas and backslashes in a value, as fuse(8) requires.
     static func escaped(_ value: String) -> String {
         value.map { $0 == "," || $0 == "\\" ? "\\\($0)" : String($0) }.joined()
     }
+}
+
+/// Compares a word with a known one. Case and characters that are no letters do not count. Pure.
+private enum Misspelling {
+    /// The number of common first letters that make a form of the word, such as `passphrase` for `passfile`.
+    private static let stem = 4
+
+    /// Returns true if one letter is wrong, missing or too many, or two are swapped.
+    static func isLikely(_ word: String, of known: String) -> Bool {
+        let (word, known) = (letters(word), letters(known))
+        if word == known { return true }
+        guard min(word.count, known.count) >= stem else { return false }
+        let start = zip(word, known).prefix { $0 == $1 }.count
+        let (rest, knownRest) = (word[start...], known[start...])
+        return rest.dropFirst() == knownRest.dropFirst() || rest.dropFirst() == knownRest
+            || rest == knownRest.dropFirst()
+            || (rest.prefix(2).reversed() == Array(knownRest.prefix(2)) && rest.dropFirst(2) == knownRest.dropFirst(2))
+    }
+
+    /// Returns true for another form of the word, or its beginning.
+    static func isShort(_ word: String, for known: String) -> Bool {
+        let (word, known) = (letters(word), letters(known))
+        return known.count >= stem && word.starts(with: known.prefix(stem))
+            || word.count >= 3 && known.starts(with: word)
+    }
+
+    private static func letters(_ word: String) -> [Character] { word.lowercased().filter(\.isLetter) }
 }

@@ -4,15 +4,15 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// The mounts this process sees, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+/// The mounts of this mount namespace, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 struct MountTable {
     struct Entry: Equatable {
         let mountpoint: [UInt8]
-        /// What stat(2) gives as the device of files of this file system.
+        /// `st_dev` of the file system's files.
         let device: dev_t?
         /// Such as `fuse.vaultfs`.
         let type: String
-        /// For FUSE, what `fsname` says: the vault's path.
+        /// For FUSE the value of `fsname`: the vault's path.
         let source: [UInt8]
         /// The file system's own options, such as `user_id=1000`.
         let options: [String]
@@ -22,7 +22,7 @@ struct MountTable {
         /// The user whose daemon serves a FUSE mount.
         var userID: UInt32? { number("user_id=") }
 
-        /// Its group.
+        /// The daemon's group.
         var groupID: UInt32? { number("group_id=") }
 
         private func number(_ prefix: String) -> UInt32? {
@@ -38,14 +38,19 @@ struct MountTable {
         return bytes.withBytes { MountTable(parsing: $0) }
     }
 
-    /// Lines that are not as the manual says are left out.
+    /// Leaves out invalid lines.
     init(parsing bytes: [UInt8]) {
         entries = bytes.split(separator: UInt8(ascii: "\n")).compactMap(Self.entry)
     }
 
-    /// The mount that is on top at `mountpoint`, an absolute path without links.
+    /// The topmost mount at `mountpoint`, an absolute path without links.
     func entry(at mountpoint: [UInt8]) -> Entry? {
         entries.last { $0.mountpoint == mountpoint }
+    }
+
+    /// `st_dev` of the topmost mount at `mountpoint`. Nil if unknown.
+    static func device(at mountpoint: FilePath) -> dev_t? {
+        try? read().entry(at: mountpoint.bytes)?.device
     }
 
     /// `36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/root rw,errors=continue`
@@ -85,5 +90,39 @@ struct MountTable {
             }
         }
         return result
+    }
+}
+
+extension MountTable.Entry {
+    /// The longest time that a daemon may take to answer, in seconds.
+    private static let probeTimeout = 2
+
+    /// Returns true if the daemon has died: the mount stays in the table without keys or plaintext. Returns false if the
+    /// daemon does not answer.
+    func isDead() -> Bool {
+        let answer = Monitor<Bool?>(nil)
+        do throws(StoreError) {
+            // Not joined: it may hang in the mount, and then ends with this process.
+            _ = try BackgroundThread {
+                let isDead = openFails()
+                answer.update { $0 = isDead }
+            }
+        } catch {
+            return false
+        }
+        return answer.wait(until: monotonicDeadline(in: Self.probeTimeout)) { $0 } ?? false
+    }
+
+    /// Runs on its own thread, which takes the identity of the mount's user. The kernel admits nobody else to a FUSE mount,
+    /// not even root (fuse(8), allow_other).
+    private func openFails() -> Bool {
+        if geteuid() == 0, let userID, let groupID, userID != 0 {
+            guard linux_become_user_on_thread(userID, groupID) == 0 else { return false }
+        }
+        // The kernel may answer stat(2) from its cache. open(2) asks the daemon.
+        let fd = FilePath(bytes: mountpoint).withPlatformString { open($0, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
+        guard fd >= 0 else { return currentErrno() == .socketNotConnected }
+        close(fd)
+        return false
     }
 }

@@ -4,11 +4,11 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// The checks on a mountpoint, before anybody is asked for a passphrase.
+/// Checks a mountpoint before a passphrase is asked for.
 enum Mountpoint {
-    /// The directory that is to be mounted.
+    /// The directory to be mounted.
     struct Source {
-        /// What messages call it: `vault` or `source`.
+        /// Its name in messages: `vault` or `source`.
         var kind: String
         var path: FilePath
         var descriptor: Int32
@@ -24,11 +24,11 @@ enum Mountpoint {
         }
     }
 
-    /// The absolute path of a mountpoint at which something can be mounted.
+    /// Returns the absolute path of a usable mountpoint.
     /// - Parameters:
-    ///   - source: nil where it is no directory.
-    ///   - isGuarded: it need not be writable, since `MountpointGuard` lifts what makes it so.
-    /// - Throws: code `mountpoint`, or `inUse` where a vault is mounted there.
+    ///   - source: nil if it is not a directory.
+    ///   - isGuarded: it need not be writable, since `MountpointGuard` makes it so for the mount.
+    /// - Throws: code `mountpoint`, or `inUse` if a vault is mounted there.
     static func check(
         _ path: FilePath, source: Source?, mayBeNonEmpty: Bool, isGuarded: Bool
     ) throws(CommandFailure) -> FilePath {
@@ -70,20 +70,20 @@ enum Mountpoint {
         guard let listing = path.withPlatformString({ opendir($0) }) else { throw failure(path, currentErrno()) }
         defer { closedir(listing) }
         var count = 0
-        // `.` and `..` always.
+        // `.` and `..` are always there.
         while readdir(listing) != nil { count += 1 }
         guard count <= 2 else {
             throw CommandFailure(
-                .mountpoint, "mountpoint is not empty: \(path.shown); '-o nonempty' mounts over what is there")
+                .mountpoint, "mountpoint is not empty: \(path.shown); '-o nonempty' mounts over its content")
         }
     }
 
-    /// Neither may lie in the other: the source would be read through its own mount.
+    /// Checks that neither lies in the other: the source would be read through its own mount.
     private static func checkNesting(_ path: FilePath, _ source: Source) throws(CommandFailure) {
         guard let own = identity({ status in path.withPlatformString { stat($0, &status) } }),
             let root = identity({ fstat(source.descriptor, &$0) })
         else {
-            throw CommandFailure(.mountpoint, "cannot look at \(path.shown): \(currentErrno())")
+            throw CommandFailure(.mountpoint, "cannot examine \(path.shown): \(currentErrno())")
         }
         if ancestors(of: AT_FDCWD, path).contains(root) {
             throw CommandFailure(
@@ -101,7 +101,7 @@ enum Mountpoint {
         return call(&status) == 0 ? FileIdentity(status) : nil
     }
 
-    /// The directory itself and every one above it, by `..`: as far as they can be opened.
+    /// The directory and its ancestors, as far as `..` can be opened.
     private static func ancestors(of directory: Int32, _ path: FilePath) -> Set<FileIdentity> {
         let flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC
         var identities: Set<FileIdentity> = []

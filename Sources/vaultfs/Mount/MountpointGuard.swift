@@ -3,12 +3,12 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// Makes an empty mountpoint unwritable, so that nobody leaves plaintext in it while nothing is mounted there: its mode loses
-/// every `w`, and root, who does not mind modes, makes it immutable too where the file system has that (chattr(1)).
+/// Makes an empty mountpoint unwritable, so that no plaintext is written to it while nothing is mounted there. Its mode loses
+/// every `w`. Root ignores modes, so root also makes it immutable if the file system can (chattr(1)).
 ///
-/// fusermount3(1) asks that an ordinary user may write to the mountpoint (`check_perm` of fusermount.c), though nothing is
-/// written. So the guard is lifted for the moment of mounting, and put back beneath the mount through a descriptor that was
-/// opened before. A daemon that is killed in between leaves it lifted until the next mount. One thread at a time.
+/// fusermount3(1) requires an ordinary user to have write permission for the mountpoint (`check_perm` of fusermount.c). So the
+/// guard is lifted while mounting, and restored beneath the mount through a descriptor opened before. If the daemon is killed in
+/// between, the guard stays lifted until the next mount. One thread at a time.
 struct MountpointGuard {
     private let path: FilePath
     private let directory: Descriptor
@@ -24,20 +24,20 @@ struct MountpointGuard {
     }
 
     /// Guards the mountpoint, and calls `mount`, which may mount over it.
-    /// - Parameter log: told what of the guard could not be had.
+    /// - Parameter log: called if a part of the guard fails.
     func mounting<Mounted>(log: (String) -> Void, _ mount: () throws -> Mounted) throws -> Mounted {
         try check()
-        try guardAnew(log: log)
+        try raiseGuard(log: log)
         guard geteuid() != 0 else { return try mount() }
         try setMode { $0 | S_IWUSR }
         defer {
-            do throws(CommandFailure) { try guardAnew(log: log) } catch { log(error.message) }
+            do throws(CommandFailure) { try raiseGuard(log: log) } catch { log(error.message) }
         }
         return try mount()
     }
 
-    /// Once more: since the mountpoint was looked at somebody has been asked for a secret. What is guarded in it could not be
-    /// removed; and of a file system that is mounted there the guard would be on its root, not on the mountpoint.
+    /// Checks again, because a secret may have been typed since the first check. Files in a guarded directory could not be
+    /// removed. If something is mounted there, the guard would apply to its root, not to the mountpoint.
     private func check() throws(CommandFailure) {
         let isMount: Bool
         do throws(StoreError) {
@@ -52,8 +52,8 @@ struct MountpointGuard {
         try Mountpoint.checkEmptiness(path)
     }
 
-    private func guardAnew(log: (String) -> Void) throws(CommandFailure) {
-        // Then its mode cannot be changed either.
+    private func raiseGuard(log: (String) -> Void) throws(CommandFailure) {
+        // The mode of an immutable directory cannot be changed.
         if linux_is_immutable(directory.fd) == 1 { return }
         try setMode { $0 & ~(S_IWUSR | S_IWGRP | S_IWOTH) }
         if geteuid() == 0, linux_make_immutable(directory.fd) != 0 {
@@ -70,7 +70,7 @@ struct MountpointGuard {
             guard change(mode) != mode else { return }
             try retrying { fchmod(directory.fd, change(mode)) }
         } catch {
-            // Then nobody writes to it anyway.
+            // Nobody can write to it anyway.
             if error.errno == .readOnlyFileSystem { return }
             throw Self.failure(path, error.errno)
         }

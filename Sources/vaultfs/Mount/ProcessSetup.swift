@@ -2,15 +2,15 @@ internal import CLinux
 internal import Glibc
 internal import VaultCrypto
 
-/// What a process that holds keys does first.
+/// Prepares a process that will hold keys.
 enum ProcessSetup {
-    /// What ends a program that is at fault (signal(7)).
+    /// The signals of a program error (signal(7)).
     private static let crashSignals = [SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV]
 
-    /// No core dump, no debugger, and no reading of its memory by others of the same user; room for keys where they are
-    /// not swapped out. Before the first secret is read. `MemoryProtection` tells what came of it.
+    /// Turns off core dumps, debuggers and memory access by other processes of the user, and reserves memory for keys that is
+    /// never swapped out. Called before the first secret is read. `MemoryProtection` has the result.
     static func protectMemory() {
-        // Swift's own handlers tell on stderr what is at the places that the registers hold: it may be a key, and go to a log.
+        // Swift's handlers print the memory that registers point to. It may be a key, and stderr may be a log.
         for number in crashSignals { signal(number, SIG_DFL) }
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(coreLimit, &none)
@@ -19,14 +19,14 @@ enum ProcessSetup {
         SecretMemory.reserve()
     }
 
-    /// Whether a core dump is limited to nothing (setrlimit(2), RLIMIT_CORE).
+    /// True if the size of core dumps is limited to 0 (setrlimit(2), RLIMIT_CORE).
     static var isWithoutCoreDumps: Bool {
         var limit = rlimit()
         return getrlimit(coreLimit, &limit) == 0 && limit.rlim_cur == 0
     }
 
-    /// Sets the name that ps(1) and `/proc/PID/comm` show: started by way of /proc/self/exe it would be "exe". Before
-    /// `protectMemory`, which gives the file to root.
+    /// Sets the name in ps(1) and `/proc/PID/comm`, which is "exe" after a start by way of /proc/self/exe. Called before
+    /// `protectMemory`, which makes root the owner of that file.
     static func setName() {
         let fd = open("/proc/self/comm", O_WRONLY | O_CLOEXEC)
         guard fd >= 0 else { return }
@@ -34,17 +34,16 @@ enum ProcessSetup {
         close(fd)
     }
 
-    /// Opens what of stdin, stdout and stderr the caller left closed: else a vault's descriptor would take its number and
-    /// its fate.
+    /// Opens /dev/null as stdin, stdout or stderr if the caller has closed it. Otherwise a vault's descriptor would get that
+    /// number, and output would be written to the vault.
     static func completeStandardDescriptors() {
-        // open(2) gives the lowest number that is free.
+        // open(2) returns the lowest free number.
         for standard in STDIN_FILENO...STDERR_FILENO where fcntl(standard, F_GETFD) == -1 {
             _ = open("/dev/null", O_RDWR)
         }
     }
 
-    /// Raises what an ordinary user may raise: open files, and the size of files (the limit of whoever mounts is not that
-    /// of the programs on the mount). Locked memory is raised before, by `protectMemory`.
+    /// Raises the limits of open files and of file sizes to their maximum: programs on the mount have limits of their own.
     static func raiseLimits() {
         raise(openFilesLimit)
         raise(fileSizeLimit)
@@ -57,8 +56,8 @@ enum ProcessSetup {
         setrlimit(resource, &limit)
     }
 
-    /// Closes what the shell left open above `highest`: a daemon is not to keep others' files and pipes open.
-    /// Before any thread or library has opened something of its own.
+    /// Closes inherited descriptors above `highest`: a daemon must not keep others' files and pipes open. Called before any
+    /// thread or library has opened a descriptor.
     static func closeInheritedDescriptors(above highest: Int32) {
         guard let listing = opendir("/proc/self/fd") else { return }
         let own = dirfd(listing)
@@ -73,13 +72,13 @@ enum ProcessSetup {
         for fd in inherited { close(fd) }
     }
 
-    /// Leaves the directory that the daemon was started from, which could not be unmounted otherwise. Before the workers of a
-    /// mount start: each takes a copy of the working directory (unshare(2), CLONE_FS).
+    /// Leaves the working directory, so that its file system can be unmounted. Called before the workers of a mount start: each
+    /// takes a copy of the working directory (unshare(2), CLONE_FS).
     static func leaveDirectory() {
         chdir("/")
     }
 
-    /// Leaves the session and the terminal that the daemon was started from.
+    /// Leaves the session and its terminal.
     static func detach() {
         setsid()
         let null = open("/dev/null", O_RDWR | O_CLOEXEC)
@@ -92,4 +91,51 @@ enum ProcessSetup {
     private static let openFilesLimit = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
     private static let fileSizeLimit = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
     private static let lockedMemoryLimit = __rlimit_resource_t(__RLIMIT_MEMLOCK.rawValue)
+}
+
+/// The protection of keys and plaintext in this process's memory. `vaultfs status --json` documents the names of the fields.
+struct MemoryProtection: Codable, Equatable, Sendable {
+    /// The memory of the block cache and the workers' buffers. Never memfd_secret, because the kernel reads and writes it.
+    enum Cache: String, Codable, Sendable {
+        case locked = "mlock"
+        case unlocked
+    }
+
+    /// The weakest kind of memory that a key has been in.
+    let keys: SecretMemoryKind
+    let cache: Cache
+    /// RLIMIT_CORE is 0.
+    let coreDumpsOff: Bool
+    /// PR_SET_DUMPABLE is 0: no other process of the user can read the memory or attach a debugger.
+    let notDumpable: Bool
+
+    /// The protection now.
+    init(cacheIsLocked: Bool) {
+        self.init(
+            keys: SecretMemory.kind, cache: cacheIsLocked ? .locked : .unlocked,
+            coreDumpsOff: ProcessSetup.isWithoutCoreDumps, notDumpable: linux_is_dumpable() == 0)
+    }
+
+    init(keys: SecretMemoryKind, cache: Cache, coreDumpsOff: Bool, notDumpable: Bool) {
+        self.keys = keys
+        self.cache = cache
+        self.coreDumpsOff = coreDumpsOff
+        self.notDumpable = notDumpable
+    }
+
+    /// The protections that failed, a phrase for people each.
+    var shortcomings: [String] {
+        var phrases: [String] = []
+        switch keys {
+        case .memfdSecret: break
+        case .locked: phrases.append("no memfd_secret for keys: locked memory only, which root can read")
+        case .unlocked: phrases.append("keys are not locked in memory and may reach swap (raise 'ulimit -l')")
+        }
+        if cache == .unlocked {
+            phrases.append("the block cache is not locked in memory and may reach swap (raise 'ulimit -l')")
+        }
+        if !coreDumpsOff { phrases.append("core dumps could not be turned off") }
+        if !notDumpable { phrases.append("processes of the same user can read the daemon's memory") }
+        return phrases
+    }
 }

@@ -9,12 +9,12 @@ internal import VaultFormat
 internal import VaultStore
 internal import ViewFormats
 
-/// `--provider`: a program that is told of a vault and gives a secret for one of its slots, or refuses (KeyProvider).
-struct KeyProvider: Sendable {
-    /// The most bytes of its answer: a keyfile as base64, and what is around it.
+/// `--provider`: a program that reads a vault's slots and returns a secret for one of them, or refuses (KeyProvider).
+struct KeyProvider: Codable, Sendable {
+    /// The most bytes of its answer: a keyfile in base64 with its JSON.
     private static let answerLimit = SecretReader.keyfileLimit * 2
-    /// How long it may take where nobody waits for it.
-    private static let limitAhead: Duration = .seconds(30)
+    /// The longest time of a prefetch.
+    private static let prefetchTimeout: Duration = .seconds(30)
 
     /// For /bin/sh.
     let command: [UInt8]
@@ -32,8 +32,8 @@ struct KeyProvider: Sendable {
         let slots: [Slot]
     }
 
-    /// Asks it. Blocks as long as it takes: it may ask a person.
-    /// - Throws: `wrongSecret` where it refuses, `failure` where it fails or answers something else.
+    /// Runs the program without a timeout: it may ask a person.
+    /// - Throws: `wrongSecret` if it refuses, `failure` if it fails or its answer is invalid.
     func secret(for vault: VaultConfiguration) throws(CommandFailure) -> SlotSecret {
         let request = try self.request(vault)
         let text = try SecretReader.run(
@@ -41,13 +41,12 @@ struct KeyProvider: Sendable {
         return try secret(in: text)
     }
 
-    /// How a daemon asks it.
-    func asking(for vault: FilePath) -> SecretAhead.Asking {
-        { (stop) throws(CommandFailure) in try secret(ahead: vault, until: stop) }
+    /// Runs the program in a daemon: without a terminal, and with a timeout.
+    func prefetch(for vault: FilePath) -> SecretPrefetch.Fetch {
+        { (stop) throws(CommandFailure) in try fetch(for: vault, until: stop) }
     }
 
-    /// The same in a daemon: without a terminal, and with an end.
-    private func secret(ahead vault: FilePath, until stop: Waker) throws(CommandFailure) -> SlotSecret {
+    private func fetch(for vault: FilePath, until stop: Waker) throws(CommandFailure) -> SlotSecret {
         let configuration: VaultConfiguration
         do throws(VaultError) { configuration = try VaultDirectory.open(vault).configuration } catch {
             throw CommandFailure(error)
@@ -62,7 +61,7 @@ struct KeyProvider: Sendable {
         case .ended(.exited(0)): return try secret(in: text)
         case .ended(let outcome): throw CommandFailure(.failure, "the --provider command \(outcome)")
         case .tooLong:
-            throw CommandFailure(.failure, "the --provider command was ended: no answer after \(Self.limitAhead)")
+            throw CommandFailure(.failure, "the --provider command was ended: no answer after \(Self.prefetchTimeout)")
         case .tooMuch:
             throw CommandFailure(.failure, "the --provider command was ended: over \(Self.answerLimit) bytes")
         case .cancelled: throw CommandFailure(.failure, "the --provider command was ended: the vault is unmounted")
@@ -80,7 +79,7 @@ struct KeyProvider: Sendable {
             try errors.fill { (complaints) throws(StoreError) in
                 var report = CommandRun.Report(output: output, errors: complaints)
                 defer { printed = report.outputCount }
-                end = try run.finish(within: Self.limitAhead, stopSignal: stop, &report)
+                end = try run.finish(within: Self.prefetchTimeout, stopSignal: stop, &report)
                 return report.errorCount
             }
             return printed
@@ -102,7 +101,7 @@ struct KeyProvider: Sendable {
         }
     }
 
-    /// In a file rather than a pipe, which would hold up both where the program answers before it has read.
+    /// A file, not a pipe: the program may answer before it reads, and with a pipe both would wait.
     private func request(_ vault: VaultConfiguration) throws(CommandFailure) -> Descriptor {
         let slots = vault.slots.map {
             Request.Slot(id: $0.id, kind: $0.kind.rawValue, label: $0.label, expires: $0.expires)

@@ -1,3 +1,4 @@
+internal import ArgumentParser
 internal import CLinux
 internal import FileSystem
 internal import Glibc
@@ -5,6 +6,49 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
+
+/// A source of a passphrase or a recovery key, with the option that names it.
+enum SecretSource {
+    case file(String, FilePath)
+    /// Run with /bin/sh.
+    case command(String, String)
+    case descriptor(String, Int32)
+    /// The description of a key in the kernel's keyrings.
+    case key(String, String)
+    /// The name of a systemd credential.
+    case credential(String, String)
+
+    var option: String {
+        switch self {
+        case .file(let option, _), .command(let option, _), .descriptor(let option, _), .key(let option, _),
+            .credential(let option, _):
+            option
+        }
+    }
+
+    func validate() throws {
+        switch self {
+        case .descriptor(_, let number) where number < 0:
+            throw ValidationError("\(option) \(number) is not a file descriptor")
+        case .credential(_, let name) where name.isEmpty || name.contains("/") || [".", ".."].contains(name):
+            throw ValidationError("\(option) '\(name)' is not the name of a credential")
+        default: break
+        }
+    }
+
+    func read() throws(CommandFailure) -> WipedBytes {
+        let limit = SecretReader.textLimit
+        switch self {
+        case .file(_, let path): return try SecretReader.read(path: path, limit: limit)
+        case .command(_, let command):
+            return try SecretReader.run(command: ProcessArguments.bytes(of: command), option: option, limit: limit)
+        case .descriptor(_, let number):
+            return try SecretReader.read(descriptor: number, name: "file descriptor \(number)", limit: limit)
+        case .key(_, let description): return try SecretReader.read(key: ProcessArguments.bytes(of: description))
+        case .credential(_, let name): return try SecretReader.read(credential: ProcessArguments.bytes(of: name))
+        }
+    }
+}
 
 /// Reads secrets from files, descriptors, programs and keyrings.
 enum SecretReader {
@@ -20,12 +64,12 @@ enum SecretReader {
         return try read(descriptor: fd, name: path.shown, limit: limit)
     }
 
-    /// Reads to the end. An empty source, or one over `limit` bytes, is refused.
+    /// Reads to the end. Refuses an empty source and one over `limit` bytes.
     static func read(descriptor: Int32, name: String, limit: Int) throws(CommandFailure) -> WipedBytes {
         try checked(readToEnd(descriptor, name: name, limit: limit), name: name, limit: limit)
     }
 
-    /// At most one byte more than `limit`.
+    /// Reads at most one byte more than `limit`.
     /// - Parameter waiting: called before each read.
     private static func readToEnd(
         _ descriptor: Int32, name: String, limit: Int, waiting: () throws(CommandFailure) -> Void = {}
@@ -37,7 +81,7 @@ enum SecretReader {
             try bytes.fill { (buffer) throws(CommandFailure) in
                 do throws(StoreError) {
                     return try retrying {
-                        // One that does not block (open(2), O_NONBLOCK) is somebody else's too, and stays so.
+                        // A non-blocking descriptor (open(2), O_NONBLOCK) may be shared, so it must stay non-blocking.
                         var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
                         poll(&entry, 1, -1)
                         return Glibc.read(descriptor, buffer.baseAddress, buffer.count)
@@ -67,7 +111,7 @@ enum SecretReader {
         }
     }
 
-    /// What `make` makes of the bytes, which are wiped. `name` is theirs, for a message.
+    /// Returns the secret that `make` makes of the bytes, and wipes them. `name` is for a message.
     static func slotSecret(
         _ bytes: WipedBytes, name: String? = nil, _ make: ([UInt8]) throws(FormatError) -> SlotSecret
     ) throws(CommandFailure) -> SlotSecret {
@@ -105,15 +149,15 @@ enum SecretReader {
                 "no credential '\(FilePath(bytes: credential).shown)': CREDENTIALS_DIRECTORY is not set, as it is in a service "
                     + "with LoadCredential=")
         }
-        let place = UnsafeRawBufferPointer(start: directory, count: strlen(directory))
-        return try read(path: FilePath(bytes: Array(place) + [UInt8(ascii: "/")] + credential), limit: textLimit)
+        let path = UnsafeRawBufferPointer(start: directory, count: strlen(directory))
+        return try read(path: FilePath(bytes: Array(path) + [UInt8(ascii: "/")] + credential), limit: textLimit)
     }
 
-    /// Runs a command with /bin/sh and returns what it prints. It gets our standard descriptors and no others: one of those
-    /// may hold another secret. It may take as long as it likes; what it leaves behind may not.
+    /// Runs a command with /bin/sh and returns its output. The command gets no descriptors but stdio: another one may lead to
+    /// another secret. There is no timeout while the command runs.
     /// - Parameters:
-    ///   - option: which gave the command, for errors.
-    ///   - input: a descriptor that the command reads; nil for ours.
+    ///   - option: the command's option, for errors.
+    ///   - input: the command's stdin. Nil for ours.
     static func run(
         command: [UInt8], option: String, limit: Int, input: Int32? = nil
     ) throws(CommandFailure) -> WipedBytes {
@@ -133,17 +177,68 @@ enum SecretReader {
         close(ends[1])
         let name = "the output of the \(option) command"
         let output = Result { () throws(CommandFailure) in
-            var patience = try OutputPatience(output: ends[0], child: child, option: option)
-            return try readToEnd(ends[0], name: name, limit: limit) { () throws(CommandFailure) in try patience.wait() }
+            var waiter = try OutputWaiter(output: ends[0], child: child, option: option)
+            return try readToEnd(ends[0], name: name, limit: limit) { () throws(CommandFailure) in try waiter.wait() }
         }
-        // Who writes on, and would not end, is told that nobody reads.
+        // A command that still writes gets SIGPIPE and ends.
         close(ends[0])
         let outcome = ChildProcess.wait(for: child)
         let bytes = try output.get()
-        // Its failure says more than the empty output that goes with it.
+        // A failure explains more than empty output.
         guard outcome == .exited(0) || bytes.isFull else {
             throw CommandFailure(.failure, "the \(option) command \(outcome)")
         }
         return try checked(bytes, name: name, limit: limit)
+    }
+}
+
+/// Waits for a command's output: without a timeout while it runs, and then for a while. A process that the command left in the
+/// background may keep the output open. One thread.
+private struct OutputWaiter {
+    /// The longest time between the command's end and the output's, in milliseconds.
+    private static let timeout = 5000
+
+    private let output: Int32
+    private let childEnd: Descriptor
+    private let option: String
+    /// CLOCK_MONOTONIC; nil while the command runs.
+    private var deadline: Int?
+
+    /// - Parameters:
+    ///   - output: the pipe that the command writes to.
+    ///   - option: the command's option, for errors.
+    init(output: Int32, child: pid_t, option: String) throws(CommandFailure) {
+        let fd = linux_pidfd_open(child)
+        guard fd >= 0 else {
+            throw CommandFailure(.failure, "cannot wait for the \(option) command: \(currentErrno())")
+        }
+        (self.output, childEnd, self.option) = (output, Descriptor(owning: fd), option)
+    }
+
+    /// Returns when `output` can be read or has ended.
+    /// - Throws: after the timeout.
+    mutating func wait() throws(CommandFailure) {
+        while true {
+            let left = deadline.map { max(0, $0 - monotonicMilliseconds()) }
+            // poll(2) skips a negative descriptor.
+            var polled = [
+                pollfd(fd: output, events: Int16(POLLIN), revents: 0),
+                pollfd(fd: left == nil ? childEnd.fd : -1, events: Int16(POLLIN), revents: 0),
+            ]
+            let count: Int32
+            do throws(StoreError) {
+                count = try retrying { poll(&polled, nfds_t(polled.count), Int32(clamping: left ?? -1)) }
+            } catch {
+                throw CommandFailure(.failure, "cannot wait for the \(option) command: \(error.errno)")
+            }
+            if polled[0].revents != 0 { return }
+            guard count > 0 else {
+                throw CommandFailure(
+                    .failure,
+                    "the \(option) command has ended, and something it left running keeps its output open: redirect that"
+                )
+            }
+            deadline = monotonicMilliseconds() + Self.timeout
+        }
     }
 }

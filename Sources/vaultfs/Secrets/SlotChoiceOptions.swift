@@ -5,12 +5,12 @@ internal import VaultStore
 
 /// The slots on which a secret is tried.
 struct SlotChoiceOptions: ParsableArguments {
-    /// Elapsed time after which the slot being tried is shown.
+    /// The time after which the slot being tried is shown.
     private static let progressDelay: Duration = .seconds(2)
-    /// Work of a single slot that may take that long.
+    /// The work of a slot that may take that long.
     private static let notableWork = 4 * ScryptCost.standard.work
 
-    @Option(help: ArgumentHelp("Try the secret on this slot only, whatever that costs.", valueName: "id"))
+    @Option(help: ArgumentHelp("Try the secret on this slot only, at any cost.", valueName: "id"))
     var slot: Int?
 
     @Flag(help: "Try all slots, even if that takes more than about half a minute.")

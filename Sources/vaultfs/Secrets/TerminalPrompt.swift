@@ -11,12 +11,12 @@ enum TerminalPrompt {
     private static let otherSources =
         "--passfile, --extpass, --passphrase-fd, --keyring, --credential, --provider or --keyfile"
     private static let sourcesOfNew = "--passfile, --extpass, --passphrase-fd, --keyring, --credential or --keyfile"
-    /// The most bytes of a line that a terminal gives: what is typed beyond is lost without a word (termios(3), canonical mode).
+    /// The most bytes of a terminal's line. The terminal drops the rest silently (termios(3), canonical mode).
     private static let lineLimit = 4095
-    /// The signals that end or stop the program while echo is off: the terminal is put right first.
+    /// The signals that end or stop the program. The terminal's state is restored first.
     private static let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP]
 
-    /// A new passphrase, asked for twice. `otherwise` are the options that would do without a terminal.
+    /// Asks twice for a new passphrase. `otherwise` lists the options for use without a terminal.
     static func askForNew(otherwise: String = sourcesOfNew) throws(CommandFailure) -> WipedBytes {
         let passphrase = try ask("New passphrase: ", otherwise: otherwise)
         guard !passphrase.isEmpty else { throw CommandFailure(.wrongSecret, "the passphrase is empty") }
@@ -27,7 +27,7 @@ enum TerminalPrompt {
         return passphrase
     }
 
-    /// What is typed up to the end of the line, without the LF. `otherwise` are the options that would do without a terminal.
+    /// Returns the line that is typed, without the LF. `otherwise` lists the options for use without a terminal.
     static func ask(_ question: String, otherwise: String = otherSources) throws(CommandFailure) -> WipedBytes {
         let terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
         guard terminal >= 0 else {
@@ -38,7 +38,7 @@ enum TerminalPrompt {
             let answer = try askOnce(question, terminal: terminal)
             let arrived = arrivedSignal.exchange(0, ordering: .relaxed)
             guard arrived != 0 else { return answer }
-            // With the disposition it had before: ends the program, or stops it, after which we ask again.
+            // The old disposition is back. The signal ends the program, or stops it, and then we ask again.
             raise(arrived)
         }
     }
@@ -50,13 +50,13 @@ enum TerminalPrompt {
             var action = sigaction()
             action.__sigaction_handler.sa_handler = noteSignal
             var previous = sigaction()
-            // Without SA_RESTART: the read is to end.
+            // Without SA_RESTART, so that the read ends.
             sigaction(number, &action, &previous)
             old.append(previous)
         }
-        // They come only while we wait: one between looking for it and waiting would not end the wait.
+        // Blocked except while we wait: a signal between the check and the wait would not end the wait.
         var mask = Self.mask(SIG_BLOCK, of: signals)
-        // Also where whoever started us has blocked them: ^C is to end the program at the first prompt too.
+        // Even if our parent has blocked them: ^C must end the program at the first prompt too.
         for number in signals { sigdelset(&mask, number) }
         var silent = before
         silent.c_lflag &= ~tcflag_t(ECHO)
@@ -71,16 +71,16 @@ enum TerminalPrompt {
         return try readLine(terminal, mask: mask)
     }
 
-    /// - Throws: where the terminal has hung up (EIO) and where it is none.
+    /// - Throws: if the terminal has hung up (EIO), or is not a terminal.
     private static func state(of terminal: Int32) throws(CommandFailure) -> termios {
         var state = termios()
         guard tcgetattr(terminal, &state) == 0 else {
-            throw gone(currentErrno())
+            throw lost(currentErrno())
         }
         return state
     }
 
-    private static func gone(_ error: Errno) -> CommandFailure {
+    private static func lost(_ error: Errno) -> CommandFailure {
         CommandFailure(.failure, "the terminal is gone: \(error)")
     }
 
@@ -93,7 +93,7 @@ enum TerminalPrompt {
         return before
     }
 
-    /// `mask` is that while it waits.
+    /// - Parameter mask: the signal mask while it waits.
     private static func readLine(_ terminal: Int32, mask: sigset_t) throws(CommandFailure) -> WipedBytes {
         let line = WipedBytes(capacity: SecretReader.textLimit + 1)
         while !line.isFull, arrivedSignal.load(ordering: .relaxed) == 0 {
@@ -106,7 +106,7 @@ enum TerminalPrompt {
                 return max(0, count)
             }
             if failure == .interrupted { continue }
-            if let failure { throw gone(failure) }
+            if let failure { throw lost(failure) }
             if line.endsLine {
                 line.removeLast()
                 guard line.count < lineLimit else {
@@ -117,7 +117,7 @@ enum TerminalPrompt {
                 return line
             }
             if line.count == before {
-                // An end of file was typed, if there still is somebody to type.
+                // ^D was typed, unless the terminal has hung up.
                 _ = try state(of: terminal)
                 return line
             }
@@ -135,4 +135,30 @@ private let arrivedSignal = Atomic<Int32>(0)
 /// A signal handler: nothing but an atomic store.
 private func noteSignal(_ number: Int32) {
     arrivedSignal.store(number, ordering: .relaxed)
+}
+
+/// A question with the answers yes and no, on the terminal.
+struct TerminalQuestion: ~Copyable {
+    private let terminal: Int32
+
+    /// - Parameter otherwise: the option that answers the question.
+    /// - Throws: code `usage` if there is no terminal.
+    init(otherwise option: String) throws(CommandFailure) {
+        terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
+        guard terminal >= 0 else { throw CommandFailure(.usage, "no terminal to ask on: use \(option)") }
+    }
+
+    deinit {
+        close(terminal)
+    }
+
+    /// Returns true for `y` and `yes`, in either case.
+    func ask(_ question: String) -> Bool {
+        write(terminal, question, question.utf8.count)
+        var answer = [UInt8](repeating: 0, count: 64)
+        // read(2) returns a whole line. A signal ends the program.
+        let count = read(terminal, &answer, answer.count)
+        let words = answer.prefix(max(0, count)).split { $0 == UInt8(ascii: "\n") || $0 == UInt8(ascii: " ") }
+        return words.count == 1 && ["y", "yes"].contains(String(decoding: words[0], as: UTF8.self).lowercased())
+    }
 }

@@ -1,8 +1,7 @@
 internal import Glibc
 
-/// Bytes of a secret on their way into secret memory; zeroed when the last reference goes. One thread at a time.
-///
-/// Filled in place, so that growing leaves no copy behind.
+/// The bytes of a secret on their way to secret memory. Zeroed when the last reference goes. They are filled in place: growing
+/// would leave copies. One thread at a time.
 final class WipedBytes {
     private var storage: [UInt8]
     private(set) var count = 0
@@ -20,7 +19,7 @@ final class WipedBytes {
     var isEmpty: Bool { count == 0 }
     var isFull: Bool { count == storage.count }
 
-    /// Lets `body` put bytes behind those there; it returns how many.
+    /// Lets `body` append bytes. It returns their number.
     func fill<E: Error>(_ body: (UnsafeMutableRawBufferPointer) throws(E) -> Int) throws(E) {
         let start = count
         count += try storage.withUnsafeMutableBufferPointer { (buffer) throws(E) -> Int in
@@ -28,22 +27,21 @@ final class WipedBytes {
         }
     }
 
-    /// Takes the last byte off.
     func removeLast() {
         count -= 1
         storage[count] = 0
     }
 
-    /// Whether the last byte is an LF.
+    /// True if the last byte is an LF.
     var endsLine: Bool { count > 0 && storage[count - 1] == UInt8(ascii: "\n") }
 
     func hasSameBytes(as other: WipedBytes) -> Bool {
         storage[..<count] == other.storage[..<other.count]
     }
 
-    /// Calls `body` with an array of exactly the bytes, wiped afterwards.
+    /// Calls `body` with an array of exactly the bytes. They are wiped afterwards.
     func withBytes<R, E: Error>(_ body: ([UInt8]) throws(E) -> R) throws(E) -> R {
-        // The tail goes in place: the array stays the same memory, and deinit wipes all of it.
+        // In place: the array keeps its memory, and deinit wipes all of it.
         storage.removeSubrange(count...)
         return try body(storage)
     }

@@ -1,7 +1,7 @@
 internal import ArgumentParser
 internal import VaultFormat
 
-/// What guessing a new passphrase costs.
+/// The cost of guessing a new passphrase.
 struct KdfOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
@@ -28,7 +28,7 @@ struct KdfOptions: ParsableArguments {
         }
     }
 
-    /// The cost asked for, nil where none is. With --kdf-time it is measured, and the choice said on stderr.
+    /// The requested cost. Nil for none. With --kdf-time it is measured, and reported on stderr.
     func cost() throws -> ScryptCost? {
         if let scryptLogn { return try cost(logN: scryptLogn) }
         guard let kdfTime else { return nil }
@@ -48,7 +48,7 @@ struct KdfOptions: ParsableArguments {
         return largest.cost
     }
 
-    /// Says on stderr where another passphrase of the vault costs more.
+    /// Reports on stderr if another passphrase of the vault costs more.
     static func reportCheaper(_ cost: ScryptCost, than others: [ScryptCost]) {
         guard let costlier = others.first(where: { !cost.isAtLeast($0) }) else { return }
         Console.report("guessing is cheaper now: \(SlotReport.text(cost)), the vault has \(SlotReport.text(costlier))")

@@ -7,27 +7,27 @@ struct SlotAddCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "add", abstract: "Add a slot with a secret of its own.",
         discussion: """
-            Takes a secret that opens the vault, and a new one. Each is asked for on the terminal, the new passphrase \
-            twice, or comes from where the options say.
+            Needs a secret that opens the vault, and a new one. Each is asked for on the terminal, the new passphrase \
+            twice, or read from the source in the options.
 
-            With the secret of a slot that ends, no slot can be added that may open longer.
+            The secret of a slot that ends cannot add a slot that may open longer.
             """)
 
     @OptionGroup
     var common: VaultArguments
 
-    @Option(help: ArgumentHelp("What to call the slot. Anybody who can read the vault can read it.", valueName: "text"))
+    @Option(help: ArgumentHelp("The slot's label. Anybody who can read the vault can read it.", valueName: "text"))
     var label: LabelArgument?
 
     @Option(
         help: ArgumentHelp(
-            "The slot opens until then: 30d, 12h, or 2027-01-01T00:00:00Z. A policy that vaultfs keeps, not cryptography.",
+            "The slot's end: 30d, 12h, or 2027-01-01T00:00:00Z. A policy that vaultfs enforces, not cryptography.",
             valueName: "time"), transform: ExpiryArgument.parse)
     var expires: ExpiryArgument?
 
     @Option(
         help: ArgumentHelp(
-            "The slot opens for so long from its first use on (mount, unlock, import or export): 48h, 30min. A policy as well.",
+            "The time that the slot opens after its first use (mount, unlock, import or export): 48h, 30min. Also a policy.",
             valueName: "duration"), transform: PlayWindowArgument.parse)
     var playWindow: PlayWindowArgument?
 
@@ -60,7 +60,7 @@ struct SlotAddCommand: ParsableCommand {
         try report.finish(slot)
     }
 
-    /// Says on stderr where another passphrase of the vault costs more.
+    /// Reports on stderr if another passphrase of the vault costs more.
     private func cost(for kind: SlotKind, beside slots: [KeySlot]) throws -> ScryptCost {
         guard kind == .passphrase else { return .standard }
         let others = slots.compactMap(\.kdf.cost)

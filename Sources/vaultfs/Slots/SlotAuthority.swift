@@ -2,17 +2,18 @@ internal import LinuxSystem
 internal import VaultFormat
 internal import VaultStore
 
-/// What the secret of a slot may do to slots (FileFormat, Leases): one that ends has no say over anything that ends later.
-/// A policy, which `--force` does not lift.
+/// The slots that the secret of a slot may change (FileFormat, Leases): only those that do not end later. `--force` does not
+/// lift this policy.
 struct SlotAuthority {
     private let opener: KeySlot
-    /// Seconds since 1970-01-01T00:00:00Z; nil: for ever. Of a window that was not started, where it is now.
+    /// The slot's end in seconds since 1970-01-01T00:00:00Z. Nil for none. For a window that was not started, its end if it
+    /// started now.
     private let end: Int64?
-    /// Whether its window has not begun: it would never, for somebody who makes slot after slot with it.
+    /// True if its window has not begun. Otherwise one could make slot after slot, and no window would ever begin.
     private let isUnused: Bool
 
     /// - Parameters:
-    ///   - opener: the slot that the secret opened; it may be used.
+    ///   - opener: the slot that the secret opened.
     ///   - now: seconds since 1970-01-01T00:00:00Z.
     init(_ opener: KeySlot, at now: Int64 = UtcTime.secondsSinceEpoch()) {
         self.opener = opener
@@ -26,7 +27,7 @@ struct SlotAuthority {
             }
     }
 
-    /// - Throws: code `wrongSecret` where a slot with these limits may open longer than the opener.
+    /// - Throws: code `wrongSecret` if a slot with these limits may open longer than the opener.
     func checkMaking(expires: String?, window: PlayWindow?) throws(CommandFailure) {
         guard !isUnused else { throw refusal("no slot can be made before its play window has begun, by a mount") }
         try checkLimits(expires, window)
@@ -39,13 +40,13 @@ struct SlotAuthority {
     }
 
     /// - Parameter slot: to be changed or removed.
-    /// - Throws: code `wrongSecret` where it may open longer than the opener.
+    /// - Throws: code `wrongSecret` if it may open longer than the opener.
     func checkTouching(_ slot: KeySlot) throws(CommandFailure) {
         guard slot.id != opener.id, isOutlasted(by: slot.end) else { return }
         throw refusal("slot \(slot.id), which may open longer, can be neither changed nor removed")
     }
 
-    /// As both, where `slot` gets these limits. The opener's own may stay as they are.
+    /// Checks both for a slot that gets these limits. The opener's own limits may stay.
     func checkChanging(_ slot: KeySlot, expires: String?, window: PlayWindow?) throws(CommandFailure) {
         try checkTouching(slot)
         guard slot.id == opener.id else { return try checkMaking(expires: expires, window: window) }

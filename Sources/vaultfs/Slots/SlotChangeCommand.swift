@@ -9,25 +9,25 @@ struct SlotChangeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "change", abstract: "Give a slot another secret, label or expiry.",
         discussion: """
-            Changes the slot that the secret opens, or the one of that id. Id, label and expiry stay, where the \
-            options do not say otherwise. The new secret may be of another kind. One rename puts the new slot in \
-            the place of the old one: at every moment one of the two opens the vault.
+            Changes the slot that the secret opens, or the one with the id. Id, label and expiry stay unless an option \
+            changes them. The new secret may be of another kind. A rename replaces the old slot with the new one: at \
+            every moment one of the two opens the vault.
 
-            Where only --play-window is given no other secret is asked for, and with an id the slot's own is not needed.
+            With --play-window alone no new secret is asked for, and with an id the slot's own secret is not needed.
 
-            With the secret of a slot that ends, no slot can be given a later end, and none changed that may open longer: \
-            a slot is renewed with the secret of one without an end, and gets a secret anew, which may be the same.
+            The secret of a slot that ends cannot give a slot a later end, and cannot change a slot that may open longer. \
+            To renew a slot, use the secret of one without an end, and give the slot a secret again, which may be the same.
 
-            Guessing a new passphrase costs at least as much as guessing the old one did.
+            Guessing a new passphrase costs at least as much as guessing the old one.
             """)
 
     @OptionGroup
     var common: VaultArguments
 
-    @Argument(help: "The slot, by the id that 'slot list' shows; without, the one that the secret opens.")
+    @Argument(help: "The slot's id in 'slot list'; default: the slot that the secret opens.")
     var id: Int?
 
-    @Flag(help: "The secret stays: to renew an expiry, to change the label, or to make guessing more expensive.")
+    @Flag(help: "Keep the secret: to renew an expiry, to change the label, or to make guessing more expensive.")
     var keepSecret = false
 
     @Option(help: ArgumentHelp("Another label.", valueName: "text"))
@@ -44,10 +44,10 @@ struct SlotChangeCommand: ParsableCommand {
         transform: PlayWindowArgument.parse)
     var playWindow: PlayWindowArgument?
 
-    @Flag(help: "With --scrypt-logn or --kdf-time: also where guessing becomes cheaper than it was.")
+    @Flag(help: "With --scrypt-logn or --kdf-time: allow guessing to become cheaper.")
     var allowWeaker = false
 
-    @Flag(help: "Even where every slot expires then, and nothing opens the vault after the last.")
+    @Flag(help: "Even if every slot then expires, and nothing opens the vault after the last.")
     var force = false
 
     @OptionGroup(title: "New secret")
@@ -58,7 +58,7 @@ struct SlotChangeCommand: ParsableCommand {
 
     func validate() throws {
         try newSecret.validate(beside: common.secret)
-        try PassphraseOptions.checkSingle(newSecret.sources + (keepSecret ? ["--keep-secret"] : []))
+        try PassphraseOptions.checkSingle(newSecret.options + [keepSecret ? "--keep-secret" : nil])
         guard kdf.isGiven || !allowWeaker else {
             throw ValidationError("--allow-weaker goes with --scrypt-logn or --kdf-time")
         }
@@ -81,8 +81,7 @@ struct SlotChangeCommand: ParsableCommand {
                 .finish(editor.change(slot, toWindow: window, isForced: force))
             return
         }
-        let new =
-            keepSecret ? NewSecretOptions.Secret(secret: oldSecret, recoveryKey: nil) : try newSecret.read()
+        let new = keepSecret ? NewSecretOptions.Secret(secret: oldSecret) : try newSecret.read()
         let request = SlotRequest(
             secret: new.secret,
             cost: try cost(for: new.secret.kind, replacing: slot, beside: directory.configuration.slots),
@@ -96,18 +95,18 @@ struct SlotChangeCommand: ParsableCommand {
         try report.finish(changed)
     }
 
-    /// An end that has passed is not to be kept unseen.
+    /// Checks that the change does not silently keep an end that has passed.
     private func checkStillOpens(_ slot: KeySlot) throws(CommandFailure) {
         if expires == nil, let past = slot.expires, past <= UtcTime.now() {
-            throw CommandFailure(.usage, "slot \(slot.id) has expired (\(past)): say --expires")
+            throw CommandFailure(.usage, "slot \(slot.id) has expired (\(past)): give --expires")
         }
         if playWindow == nil, let end = slot.window?.end, end <= UtcTime.secondsSinceEpoch() {
-            throw CommandFailure(.usage, "the play window of slot \(slot.id) has ended: say --play-window")
+            throw CommandFailure(.usage, "the play window of slot \(slot.id) has ended: give --play-window")
         }
     }
 
     private var changesWindowOnly: Bool {
-        playWindow != nil && expires == nil && label == nil && !kdf.isGiven && newSecret.sources.isEmpty
+        playWindow != nil && expires == nil && label == nil && !kdf.isGiven && newSecret.options.isEmpty
     }
 
     private func chosenSlot(of configuration: VaultConfiguration, opened: KeySlot) throws(CommandFailure) -> KeySlot {
@@ -121,7 +120,7 @@ struct SlotChangeCommand: ParsableCommand {
         return slot
     }
 
-    /// Says on stderr where it is not what the options ask for, and where guessing becomes cheaper.
+    /// Reports on stderr if the cost is not the requested one, or if guessing becomes cheaper.
     private func cost(for kind: SlotKind, replacing slot: KeySlot, beside slots: [KeySlot]) throws -> ScryptCost {
         guard kind == .passphrase else { return .standard }
         let (old, others, asked) = (slot.kdf.cost, slots.compactMap(\.kdf.cost), try kdf.cost())

@@ -9,14 +9,13 @@ struct SlotListCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "list", abstract: "Show the slots of a vault.",
         discussion: """
-            Needs no secret: what it shows is then what vaultfs.json says, and anybody who can write there may have \
-            changed it. With a secret from an option it is checked.
+            Needs no secret: it then shows the content of vaultfs.json, which anybody who can write there may have \
+            changed. With a secret from an option the content is authenticated.
             """)
 
     @OptionGroup
     var common: VaultArguments
 
-    /// What `--json` prints.
     private struct Report: Encodable {
         let vaultPath: String
         let isAuthenticated: Bool
@@ -44,6 +43,6 @@ struct SlotListCommand: ParsableCommand {
             print("\(slot.id)  \(SlotReport(slot).text)\(slot.isExpired(at: now) ? " (has expired)" : "")")
         }
         if directory.configuration.isRekeying { print("A rekey is unfinished: run 'vaultfs rekey' again.") }
-        if !isAuthenticated { print("Not authenticated: with a secret (--passfile …) it is checked.") }
+        if !isAuthenticated { print("Not authenticated: give a secret (--passfile …) to check it.") }
     }
 }

@@ -7,13 +7,14 @@ struct SlotRemoveCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "remove", abstract: "Remove slots, so that their secrets no longer open the vault.",
         discussion: """
-            Whoever has a copy of vaultfs.json from before can still open that copy with the secret.
+            An older copy of vaultfs.json can still be opened with the secret.
 
-            A mount made with a slot that has an end locks when the slot is removed; any other goes on. With the secret of a \
-            slot that ends, none can be removed that may open longer.
+            A mount made with a slot that has an end locks when the slot is removed. Other mounts stay unlocked. The secret \
+            of a slot that ends cannot remove a slot that may open longer.
 
-            The last slot, and the last one without an end, goes only with --force. In its place comes one that nothing opens, because a vault has at \
-            least one slot, and the vault can never be opened again, except with an older copy of vaultfs.json.
+            The last slot, and the last one without an end, can be removed only with --force. A vault has at least one slot, \
+            so one that no secret opens takes its place. The vault can then never be opened again, except with an older \
+            copy of vaultfs.json.
             """)
 
     @OptionGroup
@@ -22,10 +23,9 @@ struct SlotRemoveCommand: ParsableCommand {
     @Argument(help: ArgumentHelp("The slots, by the ids that 'slot list' shows.", valueName: "id"))
     var ids: [Int]
 
-    @Flag(help: "Even where nothing can open the vault afterwards.")
+    @Flag(help: "Remove it even if nothing can open the vault afterwards.")
     var force = false
 
-    /// What `--json` prints.
     private struct Report: Encodable {
         let removed: [SlotReport]
         let remaining: [SlotReport]

@@ -1,7 +1,7 @@
 internal import LinuxSystem
 internal import VaultFormat
 
-/// A slot as `info` and `slot` show it; the names of the fields are the interface of `--json`.
+/// A slot in the output of `info` and `slot`. `--json` has the names of the fields.
 struct SlotReport: Encodable {
     let id: Int
     let kind: String
@@ -38,5 +38,32 @@ struct SlotReport: Encodable {
 
     static func text(_ cost: ScryptCost) -> String {
         "scrypt N=2^\(cost.logN) r=\(cost.r) p=\(cost.p)"
+    }
+}
+
+/// A play window in the output of `info` and `slot`. `--json` has the names of the fields.
+struct WindowReport: Encodable {
+    let seconds: Int
+    let started: String?
+    let seen: String?
+    let ends: String?
+    let remainingSeconds: Int64
+
+    /// - Parameter now: seconds since 1970-01-01T00:00:00Z.
+    init(_ window: PlayWindow, at now: Int64) {
+        seconds = window.seconds
+        started = window.started
+        seen = window.seen
+        ends = window.end.map(UtcTime.text(secondsSinceEpoch:))
+        // Setting the clock back does not lengthen the window.
+        remainingSeconds = min(Int64(window.seconds), max(0, window.end.map { $0 - now } ?? Int64(window.seconds)))
+    }
+
+    /// `play window of 48 h 0 min, started 2026-11-20T12:00:00Z, 12 min left`
+    var text: String {
+        let length = "play window of \(AmountText.short(seconds: Int64(seconds)))"
+        guard let started else { return length + ", not started" }
+        let left = remainingSeconds > 0 ? AmountText.short(seconds: remainingSeconds) : "nothing"
+        return "\(length), started \(started), \(left) left"
     }
 }

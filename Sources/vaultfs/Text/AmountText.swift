@@ -1,4 +1,4 @@
-/// Numbers as people read them.
+/// Numbers for people.
 enum AmountText {
     /// `1 file`, `2 files`
     static func counted(_ number: Int, _ one: String, _ many: String? = nil) -> String {
@@ -29,6 +29,16 @@ enum AmountText {
     /// `870 ms`
     static func milliseconds(_ time: Duration) -> String {
         "\(Int64((time / .milliseconds(1)).rounded())) ms"
+    }
+
+    /// A time span in its two largest units.
+    static func short(seconds: Int64) -> String {
+        switch seconds {
+        case ..<60: "\(seconds) s"
+        case ..<3600: "\(seconds / 60) min"
+        case ..<86400: "\(seconds / 3600) h \(seconds / 60 % 60) min"
+        default: "\(seconds / 86400) d \(seconds / 3600 % 24) h"
+        }
     }
 
     /// `0:09`, `2:00:00`

@@ -4,7 +4,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// What commands say. Results go to stdout; one line for a failure, prompts and progress to stderr.
+/// The output of commands. Results go to stdout. A line for a failure, prompts and progress go to stderr.
 enum Console {
     static var isStandardErrorTerminal: Bool { isatty(STDERR_FILENO) == 1 }
 
@@ -13,12 +13,12 @@ enum Console {
         writeToStandardError("vaultfs: \(message)\n")
     }
 
-    /// Bytes as they are, on stderr. What cannot be written is lost: there is nobody to tell.
+    /// Writes to stderr. Ignores errors.
     static func writeToStandardError(_ text: String) {
         try? writeAll(Array(text.utf8), to: STDERR_FILENO)
     }
 
-    /// Text on stdout, behind what was printed. Unlike `print` it says where that fails.
+    /// Writes text to stdout, after earlier prints. Unlike `print` it throws errors.
     static func write(_ text: String) throws(CommandFailure) {
         fflush(nil)
         do throws(StoreError) { try writeAll(Array(text.utf8), to: STDOUT_FILENO) } catch {
@@ -26,12 +26,11 @@ enum Console {
         }
     }
 
-    /// A value as JSON on stdout: keys sorted, dates as ISO 8601 text, a line end.
+    /// Prints a value as JSON, with sorted keys.
     static func printJSON(_ value: some Encodable) throws(CommandFailure) {
         print(try json(value), terminator: "")
     }
 
-    /// The same as text.
     static func json(_ value: some Encodable) throws(CommandFailure) -> String {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .prettyPrinted, .withoutEscapingSlashes]
@@ -42,13 +41,28 @@ enum Console {
         }
     }
 
-    /// Text that another process sent, which is not to drive the terminal: control characters as `?`.
+    /// Text from another process, safe for a terminal: control characters become `?`.
     static func shown(_ text: String) -> String {
         text.withoutControlCharacters
     }
 
-    /// A label and a value, aligned.
+    /// Prints a label and a value, aligned.
     static func printField(_ label: String, _ value: String) {
         print(label + String(repeating: " ", count: max(1, 26 - label.count)) + value)
+    }
+}
+
+/// A progress line on stderr that is overwritten. Shown only on a terminal.
+struct ProgressLine {
+    let isShown = Console.isStandardErrorTerminal
+    /// CR, then ECMA-48 "erase in line".
+    private static let startOver = "\r\u{1B}[K"
+
+    func show(_ text: String) {
+        if isShown { Console.writeToStandardError(Self.startOver + text) }
+    }
+
+    func clear() {
+        if isShown { Console.writeToStandardError(Self.startOver) }
     }
 }

@@ -1,13 +1,13 @@
 internal import Control
 
-/// JSON values as people read them.
+/// JSON values for people.
 enum JSONText {
     /// `cacheHits` → `cache hits`
     static func words(_ name: String) -> String {
         Console.shown(name.map { $0.isUppercase ? " \($0.lowercased())" : String($0) }.joined())
     }
 
-    /// In one line; nil for what says nothing.
+    /// One line. Nil for null.
     static func line(_ value: JSONValue) -> String? {
         switch value {
         case .null: nil
@@ -28,10 +28,26 @@ enum JSONText {
         return parts.isEmpty ? "none" : parts.joined(separator: ", ")
     }
 
-    /// To three places at most: times in ms.
-    private static func rounded(_ number: Double) -> String {
+    /// At most three decimal places.
+    static func rounded(_ number: Double) -> String {
         guard abs(number) < 1e12 else { return "\(number)" }
         let rounded = (number * 1000).rounded() / 1000
         return rounded == rounded.rounded() ? "\(Int64(rounded))" : "\(rounded)"
+    }
+}
+
+/// Text from `vaultfs.json`, which anybody may have written, safe for a terminal.
+enum EscapedText {
+    /// Escapes control characters, line ends and changes of the writing direction as `\u{…}`, and `'` and `\` with a backslash.
+    static func escaped(_ text: String) -> String {
+        text.unicodeScalars.map { scalar in
+            switch (scalar, scalar.properties.generalCategory) {
+            case ("\\", _), ("'", _): "\\\(scalar)"
+            case (_, .control), (_, .format), (_, .lineSeparator), (_, .paragraphSeparator), (_, .unassigned),
+                (_, .privateUse):
+                "\\u{\(String(scalar.value, radix: 16))}"
+            default: String(scalar)
+            }
+        }.joined()
     }
 }

@@ -40,7 +40,7 @@ struct ExportCommand: ParsableCommand {
     var formatName: ViewFormatName?
 
     @Argument(help: ArgumentHelp("A vault, and what in it; of a view a file or a directory.", valueName: "source"))
-    var source: VaultPlace
+    var source: VaultPathArgument
 
     @Argument(help: "Where its plaintext goes.")
     var destination: PathArgument
@@ -68,7 +68,7 @@ struct ExportCommand: ParsableCommand {
 
     func validate() throws {
         if let formatName {
-            try ViewArguments(formatName: formatName, options: options).validate()
+            try options.validate(for: formatName)
             let forVaults = [
                 transfer.overwrite ? "--overwrite" : nil, transfer.verify ? "--verify" : nil,
                 damaged ? "--damaged" : nil, preserveSpecial ? "--preserve-special" : nil,
@@ -96,7 +96,7 @@ struct ExportCommand: ParsableCommand {
         try options.makeAbsolute()
         let view = ViewArguments(formatName: formatName, options: options)
         try view.check(passphrase)
-        let place = try ViewPlace(try MountArguments.resolve(source))
+        let place = try ViewLocation(try MountArguments.resolve(source))
         try view.check(place)
         try view.check(try place.manifest())
         let target = try ExportTarget(destination.path, of: place)

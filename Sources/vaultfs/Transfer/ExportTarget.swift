@@ -11,7 +11,7 @@ struct ExportTarget {
     let name: [UInt8]?
 
     /// - Parameter path: as the user gave it: links on the way to it are followed, none in it.
-    init(_ path: FilePath, of source: ViewPlace) throws(CommandFailure) {
+    init(_ path: FilePath, of source: ViewLocation) throws(CommandFailure) {
         guard let sourceName = source.onlyName else {
             try Self.checkParent(of: path, isNotIn: source)
             // Plaintext is for this user alone.
@@ -34,7 +34,7 @@ struct ExportTarget {
     }
 
     /// Nothing is made in the source.
-    private static func checkParent(of path: FilePath, isNotIn source: ViewPlace) throws(CommandFailure) {
+    private static func checkParent(of path: FilePath, isNotIn source: ViewLocation) throws(CommandFailure) {
         let parent = path.removingLastComponent()
         let directory = try open(parent.isEmpty ? "." : parent)
         guard (try? directory.isInside(source.root)) != true else { throw insideSource(path) }

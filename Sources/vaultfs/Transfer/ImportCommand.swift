@@ -32,7 +32,7 @@ struct ImportCommand: ParsableCommand {
     var source: PathArgument
 
     @Argument(help: ArgumentHelp("The vault, and where in it.", valueName: "vault[:path]"))
-    var vault: VaultPlace
+    var vault: VaultPathArgument
 
     @OptionGroup
     var transfer: TransferArguments

@@ -8,7 +8,7 @@ internal import VaultStore
 /// `vaultfs info VAULT`, `vaultfs info --view FILE`
 struct InfoCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "info", abstract: "Show what can be known about a vault, or a file for a view, without a key.")
+        commandName: "info", abstract: "Show the properties of a vault, or of a file for a view, that need no key.")
 
     @Argument(help: "The vault directory; with --view, a file.")
     var path: PathArgument
@@ -35,13 +35,13 @@ struct InfoCommand: ParsableCommand {
     }
 }
 
-/// What `info` tells; the names of the fields are the interface of `--json`.
+/// The output of `info`. `--json` has the names of the fields.
 private struct VaultReport: Encodable {
     struct Mount: Encodable {
         let pid: Int32
         let command: String?
         let mountpoint: String?
-        /// Where the process is another machine's, or may be.
+        /// The other machine of the process, or the machine that it may run on.
         let host: String?
     }
 
@@ -51,7 +51,7 @@ private struct VaultReport: Encodable {
     let chunkSize: Int
     let features: [String]
     let generation: UInt64
-    /// How often it was rekeyed.
+    /// The number of rekeys.
     let epoch: Int
     let rekeyUnfinished: Bool
     let slots: [SlotReport]

@@ -10,7 +10,7 @@ struct InitCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "init", abstract: "Make a vault.",
         discussion: """
-            Asks for a passphrase twice and prints a recovery key, which opens the vault when the passphrase is lost. \
+            Asks for a passphrase twice and prints a recovery key, which opens the vault if the passphrase is lost. \
             The directory is made, or must be empty.
             """)
 
@@ -30,7 +30,6 @@ struct InitCommand: ParsableCommand {
     @Flag(help: "Do not make a recovery key.")
     var noRecoveryKey = false
 
-    /// What `--json` prints.
     private struct Report: Encodable {
         let vaultPath: String
         let vaultID: String
@@ -43,7 +42,7 @@ struct InitCommand: ParsableCommand {
             throw ValidationError("chunk size \(chunkSize) is not a power of two from 4K to 1M")
         }
         guard common.secret.provider == nil else {
-            throw ValidationError("--provider does not go with init: a provider is asked for a vault that is there")
+            throw ValidationError("--provider does not go with init: a provider needs an existing vault")
         }
         guard !common.secret.recoveryKey else {
             throw ValidationError("--recovery-key does not go with init, which makes a recovery key of its own")
@@ -66,7 +65,7 @@ struct InitCommand: ParsableCommand {
             recoveryKey = key
         }
         let text = recoveryKey.map(RecoveryKey.text)
-        // A key that nobody has seen would open a vault that nobody may be able to open.
+        // The recovery key must be shown before the vault exists.
         try VaultCreation.create(at: common.vault.path, chunkSize: chunkSize.bytes, slots: slots) {
             (configuration) throws(VaultError) in
             do throws(CommandFailure) {

@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import CLinux
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -14,28 +15,28 @@ struct ProtectCommand: ParsableCommand {
             vaultfs protect [--recursive] [--json] <path> ...
             """,
         discussion: """
-            A class says what of a file works while the vault is locked:
+            A file's class decides what works while the vault is locked:
 
               complete            nothing (the class of a new vault)
-              unless-open         files that are open already go on working
+              unless-open         files that are open already
               until-first-unlock  everything, once the mount has been unlocked
               none                everything, always
 
-            The directories on the way to a file count too, the mountpoint among them: in one of class complete \
+            The directories above a file count too, including the mountpoint: in a directory of class complete \
             nothing is found while the vault is locked.
 
-            New files, directories and links take the class of the directory they are made in; a file that is moved \
-            keeps its class. To set a class takes the right to write, as for any attribute: it is \
-            user.vaultfs.class to setfattr and getfattr.
+            New files, directories and links take the class of their directory. A file that is moved keeps its class. \
+            Setting a class needs the right to write, as for any attribute: setfattr and getfattr know it as \
+            user.vaultfs.class.
 
             Without a class, prints a line for each path: its class, two spaces, the path. A first argument that is \
-            the name of a class is the class where paths follow it, and a path where it is alone; ./none is always a \
-            path. With --json: an array of objects with class and path, of all that was shown or set.
+            the name of a class is the class if paths follow it, and a path if it is alone. ./none is always a \
+            path. With --json: an array of objects with class and path, for each path that was shown or set.
             """)
 
     @Flag(
         name: [.customShort("R"), .long],
-        help: "With directories, all that is in them; links are not followed, links and special files left out.")
+        help: "Include the content of directories. Links are not followed. Links and special files are left out.")
     var recursive = false
 
     @Flag(help: "Print JSON.")
@@ -51,19 +52,18 @@ struct ProtectCommand: ParsableCommand {
             mounts: try MountTable.read(), newClass: request.newClass, isRecursive: recursive, isSilent: json)
         for path in request.paths { tree.visit(path) }
         if json { try Console.printJSON(tree.visited) }
-        // Each failure has been reported by name.
         if tree.hasFailed { throw ExitCode(FailureCode.failure.rawValue) }
     }
 }
 
-/// What the arguments of `protect` ask for.
+/// The arguments of `protect`.
 struct ProtectRequest: Equatable {
-    /// Nil to show.
+    /// Nil to show the classes.
     let newClass: ProtectionClass?
     let paths: [FilePath]
 
     /// - Parameter arguments: at least one.
-    /// - Throws: code `usage`, where a class has no path, or what stands in a class's place is neither class nor file.
+    /// - Throws: code `usage` if a class has no path, or the first argument is neither class nor file.
     init(_ arguments: [FilePath]) throws(CommandFailure) {
         let first = arguments[0]
         let named = ProtectionClass(name: first.string)
@@ -89,5 +89,110 @@ struct ProtectRequest: Equatable {
             var status = stat()
             return lstat(path, &status) == 0 || currentErrno() != .noSuchFileOrDirectory
         }
+    }
+}
+
+/// Shows or sets the protection class of paths, and optionally of everything below them, with the attribute
+/// `user.vaultfs.class`. Failures are reported, and the walk continues.
+struct ProtectionTree {
+    struct Visited: Encodable {
+        let path: String
+        let `class`: String
+    }
+
+    private static let attribute = Array("user.vaultfs.class".utf8)
+
+    /// The devices of vaultfs mounts. Elsewhere the attribute has no meaning.
+    private let devices: Set<dev_t>
+    /// Nil to show the classes.
+    private let newClass: ProtectionClass?
+    private let isRecursive: Bool
+    private let isSilent: Bool
+
+    private(set) var visited: [Visited] = []
+    private(set) var hasFailed = false
+
+    /// - Parameter isSilent: collects `visited` instead of printing lines.
+    init(mounts: MountTable, newClass: ProtectionClass?, isRecursive: Bool, isSilent: Bool) {
+        devices = Set(mounts.entries.lazy.filter(\.isVault).compactMap(\.device))
+        self.newClass = newClass
+        self.isRecursive = isRecursive
+        self.isSilent = isSilent
+    }
+
+    /// Visits a path from the command line. A link is followed, as by setfattr(1).
+    mutating func visit(_ path: FilePath) {
+        do throws(StoreError) {
+            let fd = try retrying { path.withPlatformString { open($0, linux_O_PATH | O_CLOEXEC) } }
+            let pinned = Descriptor(owning: fd)
+            try visit(pinned, path, kind: try pinned.status().st_mode & S_IFMT)
+        } catch {
+            fail(path, error)
+        }
+    }
+
+    /// - Parameter pinned: opened with O_PATH, so that a rename cannot lead to another file.
+    private mutating func visit(_ pinned: Descriptor, _ path: FilePath, kind: mode_t) throws(StoreError) {
+        guard devices.contains(try pinned.status().st_dev) else {
+            return fail(path, "not on a vaultfs mount (mount the vault, and name the path there)")
+        }
+        guard kind == S_IFREG || kind == S_IFDIR else { return fail(path, "neither a file nor a directory") }
+        let attributes = ExtendedAttributes(pinned)
+        if let newClass {
+            try attributes.set(Self.attribute, Array(newClass.name.utf8), flags: 0)
+            note(path, newClass.name)
+        } else {
+            note(path, String(decoding: try attributes.value(of: Self.attribute), as: UTF8.self))
+        }
+        // A directory first, so that new entries have the new class.
+        if isRecursive && kind == S_IFDIR { try visitEntries(of: pinned, path) }
+    }
+
+    private mutating func visitEntries(of directory: Descriptor, _ path: FilePath) throws(StoreError) {
+        for name in try Self.names(in: directory) {
+            let entryPath = path.appending(entry: name)
+            do throws(StoreError) {
+                let entry = try Descriptor(at: directory.fd, name, flags: linux_O_PATH)
+                let kind = try entry.status().st_mode & S_IFMT
+                if kind == S_IFREG || kind == S_IFDIR { try visit(entry, entryPath, kind: kind) }
+            } catch {
+                fail(entryPath, error)
+            }
+        }
+    }
+
+    /// Reads all names, sorted, before anything is changed. No descriptor stays open.
+    private static func names(in directory: Descriptor) throws(StoreError) -> [[UInt8]] {
+        var reader = DirectoryReader(
+            try Descriptor(at: directory.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY))
+        var names: [[UInt8]] = []
+        while let entry = try reader.next() { names.append(entry.name) }
+        return names.sorted { $0.lexicographicallyPrecedes($1) }
+    }
+
+    private mutating func note(_ path: FilePath, _ name: String) {
+        if isSilent {
+            visited.append(Visited(path: path.string, class: name))
+        } else if newClass == nil {
+            print("\(name)  \(path.shown)")
+        }
+    }
+
+    private mutating func fail(_ path: FilePath, _ error: StoreError) {
+        fail(path, error.errno == Errno(rawValue: ENOKEY) ? "the vault is locked" : "\(error.errno)")
+    }
+
+    private mutating func fail(_ path: FilePath, _ reason: String) {
+        hasFailed = true
+        let what = newClass.map { "cannot set the class of \(path.shown) to \($0.name)" }
+        Console.report("\(what ?? "cannot show the class of \(path.shown)"): \(reason)")
+    }
+}
+
+extension FilePath {
+    /// Appends an entry's name, any bytes.
+    fileprivate func appending(entry name: [UInt8]) -> FilePath {
+        let slash = UInt8(ascii: "/")
+        return FilePath(bytes: bytes + (bytes.last == slash ? [] : [slash]) + name)
     }
 }

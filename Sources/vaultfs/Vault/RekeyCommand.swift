@@ -10,24 +10,24 @@ struct RekeyCommand: ParsableCommand {
         commandName: "rekey",
         abstract: "Encrypt everything anew under a new master key: the change that really revokes.",
         discussion: """
-            Draws a new master key, and encrypts every file, name, link and attribute anew, with new keys for each. \
-            Whoever had a secret of this vault, a copy of vaultfs.json or the master key itself can read nothing of what \
-            is in the vault then. He can still read what he copied before: backups, snapshots and free blocks of the disk \
-            hold old ciphertext, which stays under the old key. Copies of vaultfs.json and backups from before open nothing \
-            of what is in the vault then: make new ones. An old backup is of use as a whole.
+            Makes a new master key, and encrypts every file, name, link and attribute again, with new keys for each. \
+            People who had a secret of this vault, a copy of vaultfs.json or the master key itself can then read nothing \
+            in the vault. They can still read what they copied before: backups, snapshots and free blocks of the disk \
+            have old ciphertext, which stays under the old key. Old copies of vaultfs.json and old backups do not open the \
+            rekeyed vault: make new ones. An old backup can be used only as a whole.
 
-            The secret that is given opens the vault afterwards; every other slot goes, because it cannot be sealed anew \
-            without its secret. They are listed before anything is changed; add them again with 'vaultfs slot add'.
+            The secret that you give opens the vault afterwards. All other slots are removed, because they cannot be made \
+            again without their secrets. They are listed before anything is changed. Add them again with 'vaultfs slot add'.
 
-            The vault must not be mounted. Each file is written anew beside the old one, which it then replaces: there \
-            has to be room for the largest files, one for each core. Interrupted or killed at any moment, the vault opens \
-            with the secret, and the same command goes on; meanwhile it can be mounted and written, and is under both keys. \
-            A file that is damaged stays under the old key, and is named on stderr: then the rekey is not finished, and the \
-            exit code is \(FailureCode.damageFound.rawValue).
+            The vault must not be mounted. Each file is written beside the old one, which it then replaces: there \
+            must be room for the largest files, one for each core. If it is interrupted or killed at any moment, the vault \
+            opens with the secret, and the same command continues. Meanwhile the vault can be mounted and written, and is \
+            under both keys. A damaged file stays under the old key, and is named on stderr: then the rekey is not \
+            finished, and the exit code is \(FailureCode.damageFound.rawValue).
             """)
 
-    /// How long to wait for a daemon that is shutting down.
-    private static let lockPatience: Duration = .seconds(10)
+    /// The longest wait for a daemon that is shutting down.
+    private static let lockTimeout: Duration = .seconds(10)
 
     @OptionGroup
     var common: VaultArguments
@@ -43,13 +43,13 @@ struct RekeyCommand: ParsableCommand {
         ProcessSetup.raiseLimits()
         let directory = try VaultDirectory.open(common.vault.path)
         let asks = !yes && !directory.configuration.isRekeying && directory.configuration.slots.count > 1
-        // Not after a secret was typed.
+        // Before a secret is typed.
         if asks { _ = try TerminalQuestion(otherwise: "--yes") }
         try VaultUse.check(directory, sharing: .exclusive)
         let secret = try common.secret.read(for: directory.configuration)
         _ = try common.slots.open(directory, with: secret)
-        try directory.lock(.exclusive, wait: Self.lockPatience)
-        // Only now nobody else writes it.
+        try directory.lock(.exclusive, wait: Self.lockTimeout)
+        // Read again: now nobody else writes it.
         let locked = try directory.reread()
         let opened = try common.slots.open(locked, with: secret)
         let report = RekeyReport(vault: common.vault.path, isJSON: common.json)
@@ -63,7 +63,7 @@ struct RekeyCommand: ParsableCommand {
         try rekey(try locked.reread(), masterKey, report)
     }
 
-    /// Says which slots go, and has the vault begin.
+    /// Lists the slots that will be removed, and begins the rekey.
     private func begin(
         _ vault: VaultDirectory, keeping slot: KeySlot, _ secret: SlotSecret, _ masterKey: SecretBytes,
         _ report: RekeyReport

@@ -1,4 +1,8 @@
 internal import ArgumentParser
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultStore
 
 /// What every command takes that opens a vault itself.
 struct VaultArguments: ParsableArguments {
@@ -13,4 +17,43 @@ struct VaultArguments: ParsableArguments {
 
     @OptionGroup(title: "Secret options")
     var slots: SlotChoiceOptions
+}
+
+/// `VAULT[:PATH]`: a vault, or a path in it. The vault's own path may contain colons: the longest part that names a vault is
+/// its path.
+struct VaultPathArgument: ExpressibleByArgument {
+    private let bytes: [UInt8]
+
+    init?(argument: String) {
+        guard let whole = PathArgument(argument: argument) else { return nil }
+        bytes = whole.path.bytes
+    }
+
+    /// The whole argument as a path.
+    var whole: FilePath { FilePath(bytes: bytes) }
+
+    static var defaultCompletionKind: CompletionKind { .directory }
+
+    /// - Throws: if no part names a vault, the error of `VaultDirectory.open` for the part before the last colon.
+    func open() throws -> (vault: VaultDirectory, path: [[UInt8]]) {
+        let colons = bytes.indices.reversed().filter { $0 > 0 && bytes[$0] == UInt8(ascii: ":") }
+        for end in [bytes.count] + colons {
+            let vault = FilePath(bytes: Array(bytes[..<end])).appending(VaultDirectory.configurationEntry)
+            guard vault.withPlatformString({ access($0, F_OK) }) == 0 else { continue }
+            return (try directory(before: end), try components(bytes.dropFirst(end + 1)))
+        }
+        return (try directory(before: colons.first ?? bytes.count), [])
+    }
+
+    private func directory(before end: Int) throws -> VaultDirectory {
+        try VaultDirectory.open(FilePath(bytes: Array(bytes[..<end])))
+    }
+
+    private func components(_ path: ArraySlice<UInt8>) throws -> [[UInt8]] {
+        let names = path.split(separator: UInt8(ascii: "/")).map { Array($0) }.filter { $0 != Array(".".utf8) }
+        guard !names.contains(Array("..".utf8)) else {
+            throw CommandFailure(.usage, "'..' in a path inside a vault: \(FilePath(bytes: Array(path)).shown)")
+        }
+        return names
+    }
 }

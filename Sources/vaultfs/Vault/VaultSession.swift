@@ -9,13 +9,13 @@ internal import VaultFileSystem
 internal import VaultFormat
 internal import VaultStore
 
-/// A vault used without a mount: locked as a mount would, for as long as this is kept. One thread.
+/// A vault used without a mount. It is locked like a mounted one until the last reference goes. One thread.
 final class VaultSession {
-    /// How long to wait for a daemon that is shutting down.
-    private static let lockPatience: Duration = .seconds(10)
-    /// Files are gone through once, in order.
+    /// The longest wait for a daemon that is shutting down.
+    private static let lockTimeout: Duration = .seconds(10)
+    /// Small: files are read once, in order.
     private static let cacheSize = 1 << 20
-    /// Of the time that a seal takes, how long no other begins.
+    /// The pause after a seal, as a multiple of the time it took.
     private static let sealingPause = 9
 
     let directory: VaultDirectory
@@ -26,7 +26,7 @@ final class VaultSession {
     private var nextSealing = ContinuousClock.now
 
     /// Reads the secret, and locks the vault.
-    /// - Parameter advice: what to do where it is mounted, of the mountpoint.
+    /// - Parameter advice: returns the advice for a mounted vault, from its mountpoint.
     init(
         _ vault: VaultDirectory, isReadOnly: Bool, secret: SecretOptions, slots: SlotChoiceOptions,
         advice: @escaping (String) -> String
@@ -38,18 +38,18 @@ final class VaultSession {
         try VaultUse.check(vault, sharing: sharing, advice: advice)
         let (masterKey, slot) = try slots.open(vault, with: secret.read(for: vault.configuration))
         defer { masterKey.forget() }
-        try vault.lock(sharing, wait: Self.lockPatience)
-        // Only now nobody else writes it.
+        try vault.lock(sharing, wait: Self.lockTimeout)
+        // Read again: now nobody else writes it.
         directory = try vault.reread()
         if isReadOnly { try directory.checkNoRekeyStep() }
         try directory.authenticate(masterKey: masterKey)
         keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
-        // A play window begins, as with a mount.
+        // A play window begins, as for a mount.
         lease = try VaultLease(slot: slot.id, of: directory, keyRing: keyRing) { _ in }
         self.isReadOnly = isReadOnly
     }
 
-    /// Opens its files.
+    /// Opens the vault's files.
     func open(readsCutFiles: Bool = false) throws -> VaultTree {
         let system = try start(isReadOnly: isReadOnly, readsCutFiles: readsCutFiles)
         self.system = system
@@ -57,8 +57,8 @@ final class VaultSession {
         return VaultTree(system)
     }
 
-    /// Called while files are written: seals what was, so that a next run need not look at it again. Takes a
-    /// tenth of the time at most: on a disk it waits for all that is written.
+    /// Called while files are written. Seals the written ones, so that a later run can skip them. Takes at most a tenth of the
+    /// time, because it waits for the disk.
     func sealSometimes() {
         guard let system, !isReadOnly, ContinuousClock.now >= nextSealing else { return }
         let started = ContinuousClock.now
@@ -67,8 +67,7 @@ final class VaultSession {
         nextSealing = ended + (ended - started) * Self.sealingPause
     }
 
-    /// Opens the vault's files again, as the next mount will see them. Before that, everything written is sealed and
-    /// made durable.
+    /// Seals everything written, makes it durable, and opens the files again as the next mount will see them.
     func reopen() throws -> VaultTree {
         system?.sealEverything()
         try synchronize()
@@ -86,13 +85,13 @@ final class VaultSession {
                 readsCutFiles: readsCutFiles, writerLock: directory.writerLock)
             return try VaultFileSystem(store: store, gate: LockGate())
         } catch {
-            // The note of a writer that has written nothing would pass for an unclean end.
+            // Nothing was written. A writer's record would look like an unclean end.
             if system == nil && !isReadOnly { directory.releaseWriterLock() }
             throw error
         }
     }
 
-    /// One for each core.
+    /// Makes a workspace for each core.
     func makeWorkspaces() throws(StoreError) -> [Workspace] {
         try Self.makeWorkspaces(for: directory.configuration)
     }
@@ -105,7 +104,7 @@ final class VaultSession {
         return workspaces
     }
 
-    /// Seals what was written, and makes all of it durable. However the writing ended.
+    /// Seals everything written and makes it durable, even after an error.
     func finish() throws(StoreError) {
         guard let system, !isReadOnly else { return }
         system.shutDown()

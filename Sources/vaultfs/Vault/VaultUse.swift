@@ -4,9 +4,9 @@ internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// Who has a vault mounted.
+/// Finds the process that has a vault mounted.
 enum VaultUse {
-    /// The process that has the vault, and what it says about its mount, where it is one of this machine that answers.
+    /// A process that has the vault, with its status if it runs on this machine and answers.
     struct User {
         let holder: LockOwner
         let status: MountStatus?
@@ -18,13 +18,13 @@ enum VaultUse {
 
     private static func user(_ holder: LockOwner) -> User {
         guard holder.host == nil else { return User(holder: holder, status: nil) }
-        let places = (try? MountTable.read()).map(DaemonSearch.places) ?? DaemonSearch.ownPlaces()
-        return User(holder: holder, status: statuses(places).first { $0.pid == holder.processID })
+        let directories = (try? MountTable.read()).map(DaemonSearch.directories) ?? DaemonSearch.ownDirectories()
+        return User(holder: holder, status: DaemonSearch.statuses(directories).first { $0.pid == holder.processID })
     }
 
-    /// Refuses at once where a daemon that is alive and well has the vault, by whatever path, or another machine; lets one of
-    /// this machine that is shutting down pass, since the mount waits for it.
-    /// - Parameter advice: what to do, of the mountpoint.
+    /// Refuses if a running daemon or another machine has the vault, by any path. Allows a daemon of this machine that is
+    /// shutting down: the mount waits for its end.
+    /// - Parameter advice: returns the advice from the mountpoint.
     /// - Throws: code `inUse`.
     static func check(
         _ vault: VaultDirectory, sharing: VaultDirectory.Sharing,
@@ -36,7 +36,7 @@ enum VaultUse {
         } catch {
             guard case .inUse(_, let holder) = error, holder?.host == nil else { throw CommandFailure(error) }
             guard let user = holder.map(user), let status = user.status, isMounted(status) else { return }
-            // It may be another user's to choose.
+            // Another user may have chosen it.
             let mountpoint = Console.shown(status.mountpoint)
             throw CommandFailure(
                 .inUse,
@@ -45,7 +45,7 @@ enum VaultUse {
         }
     }
 
-    /// Whether a daemon that answers has the vault and may write it, or another machine has it, which nobody here can ask.
+    /// Returns true if a daemon that answers has the vault and may write it, or if another machine has it.
     static func isMountedForWriting(_ vault: VaultDirectory) throws(CommandFailure) -> Bool {
         do throws(VaultError) {
             try vault.lock(.shared, wait: .zero)
@@ -55,20 +55,14 @@ enum VaultUse {
             guard case .inUse(_, let holder) = error else { throw CommandFailure(error) }
             // It may be rekeying.
             if holder?.host != nil { return !vault.configuration.isRekeying }
-            // By this path: what another shows may be older.
+            // By this path: another path may show an older state.
             return LockOwner.find(descriptor: vault.root).map(user)?.status != nil
         }
     }
 
     /// Returns true if the daemon that has the vault reports that it is completing the remains of an unclean end.
     static func isCompleting(_ vault: VaultDirectory) -> Bool {
-        guard case .object(let fields) = find(vault)?.status?.statistics else { return false }
-        return fields["isCompleting"] == .bool(true)
-    }
-
-    /// What all daemons of this user say.
-    static func statuses(_ places: [DaemonSearch.Place] = DaemonSearch.ownPlaces()) -> [MountStatus] {
-        DaemonSearch.ask(places) { try? $0.status() }.compactMap { $0 }
+        find(vault)?.status?.isCompleting ?? false
     }
 
     private static func isMounted(_ status: MountStatus) -> Bool {

@@ -10,32 +10,30 @@ struct VerifyCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "verify", abstract: "Check every name, header, length and chunk of a vault, and repair it.",
         discussion: """
-            Reads the whole vault and changes nothing. While it is mounted, only damage is reported, and only what is \
-            found twice; the note 'busy' names what changed at every look, and makes the exit code \
-            \(FailureCode.notTold.rawValue) where nothing else was found.
+            Reads the whole vault and changes nothing. While it is mounted, only damage that is found twice is reported. \
+            The note 'busy' names an object that changed during every check. The exit code is then \
+            \(FailureCode.undetermined.rawValue) if nothing else was found.
 
-            Prints a line for each finding: its kind, the path, and what is wrong. The kinds 'unsealed', 'journaled', \
-            'leftover' and 'incomplete' are notes: a crash leaves them, the next mount or use puts them right, and nothing \
-            that was made durable is lost. \
-            Every other finding is damage, and makes the exit code \(FailureCode.damageFound.rawValue).
+            Prints a line for each finding: its kind, the path, and a description. The kinds 'unsealed', 'journaled', \
+            'leftover' and 'incomplete' are notes: a crash leaves them, the next mount or use corrects them, and no \
+            durable data is lost. Every other finding is damage, with the exit code \(FailureCode.damageFound.rawValue).
 
-            With --repair, says what can be done about them, a line each, asks, does it, and verifies once more; the \
-            vault must not be mounted. It puts records of the journal in place, seals files, and ends each where its \
-            header or what is there of it says; what has lost its name it moves to lost+found in the vault's root, with a \
-            list of the old entries, and what verifies of what it cuts off or frees it keeps there. \
-            What does not authenticate it never deletes: damaged chunks stay, and reading them stays an error. The \
-            exit code is then 0 where no damage is left and all was done, \(FailureCode.damageFound.rawValue) where \
-            damage is left, and \(FailureCode.failure.rawValue) where only something else could not be put right. \
-            Killed at any moment, a second run goes on.
+            With --repair, prints a line for each possible repair, asks, makes the repairs, and verifies again. The \
+            vault must not be mounted. It applies the journal's records, seals files, and cuts each file to the length in \
+            its header or of its intact part. It moves objects without a name to lost+found in the vault's root, with a \
+            list of the old entries, and keeps there the intact parts of what it cuts off or frees. It never deletes data \
+            that does not authenticate: damaged chunks stay, and reading them stays an error. The exit code is then 0 if \
+            no damage is left and all repairs were made, \(FailureCode.damageFound.rawValue) if damage is left, and \
+            \(FailureCode.failure.rawValue) if only another repair could not be made. If it is killed, a second run continues.
             """)
 
-    /// How long to wait for a daemon that is shutting down; a check can do without its end.
-    private var lockPatience: Duration { .seconds(repair ? 10 : 2) }
+    /// The longest wait for a daemon that is shutting down. A check does not need its end.
+    private var lockTimeout: Duration { .seconds(repair ? 10 : 2) }
 
     @OptionGroup
     var common: VaultArguments
 
-    @Flag(help: "Put right what can be, after asking.")
+    @Flag(help: "Make the possible repairs, after asking.")
     var repair = false
 
     @Flag(help: "With --repair, do not ask.")
@@ -48,7 +46,7 @@ struct VerifyCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         ProcessSetup.raiseLimits()
-        // Not after hours of reading.
+        // Before hours of reading.
         if repair && !yes { _ = try TerminalQuestion(otherwise: "--yes") }
         let directory = try VaultDirectory.open(common.vault.path)
         let sharing: VaultDirectory.Sharing = repair ? .exclusive : .shared
@@ -59,7 +57,7 @@ struct VerifyCommand: ParsableCommand {
             directory, with: common.secret.read(for: directory.configuration)
         ).masterKey
         if !isInUse { isInUse = try !locks(directory, sharing) }
-        // Only now nobody writes it, unless it is in use: then only what is found twice counts.
+        // Read again: now nobody writes it, unless it is in use. Then only damage that is found twice counts.
         let locked = try directory.reread()
         if repair && !locked.isOnReadOnlyStore { try locked.finishRekeyStep(masterKey: masterKey) }
         let report = VerifyReport(vault: common.vault.path, isJSON: common.json)
@@ -73,7 +71,7 @@ struct VerifyCommand: ParsableCommand {
             }, onProgress: report.showProgress)
         report.endFindings(totals)
         let misfit = verifier.keys.misfit
-        // To keys that are not the vault's all is damaged: nothing is put right by them.
+        // With the wrong keys everything looks damaged, so nothing is repaired.
         if misfit != nil { repairable = [] }
         let left = repair ? try repaired(repairable, in: locked, masterKey, report) ?? totals : totals
         if repair { locked.releaseWriterLock() }
@@ -92,8 +90,9 @@ struct VerifyCommand: ParsableCommand {
         if report.untold > 0 {
             let what = AmountText.counted(report.untold, "object")
             throw CommandFailure(
-                .notTold,
-                "\(common.vault.path.shown): \(what) changed at every look: verify again, or when it is not mounted")
+                .undetermined,
+                "\(common.vault.path.shown): \(what) changed during every check: verify again, or when it is not mounted"
+            )
         }
         if report.failures > 0 {
             throw CommandFailure(
@@ -102,12 +101,12 @@ struct VerifyCommand: ParsableCommand {
         }
     }
 
-    /// - Returns: false for a check beside somebody who has the vault and does not tell for what, as another user's daemon.
+    /// - Returns: false if the vault is in use by a process that this user cannot ask. Only a check may then go on.
     private func locks(
         _ directory: VaultDirectory, _ sharing: VaultDirectory.Sharing
     ) throws(VaultError) -> Bool {
         do throws(VaultError) {
-            try directory.lock(sharing, wait: lockPatience)
+            try directory.lock(sharing, wait: lockTimeout)
             return true
         } catch {
             guard !repair, case .inUse = error, try !directory.reread().configuration.isRekeying else { throw error }
@@ -115,7 +114,7 @@ struct VerifyCommand: ParsableCommand {
         }
     }
 
-    /// Repairs and verifies again; nil where there is nothing to repair, or it was not wanted.
+    /// Repairs and verifies again. Nil if there is nothing to repair, or the user has declined.
     private func repaired(
         _ findings: [VerifierFinding], in directory: VaultDirectory, _ masterKey: SecretBytes, _ report: VerifyReport
     ) throws -> VerifierTotals? {

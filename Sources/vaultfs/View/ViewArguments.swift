@@ -1,125 +1,124 @@
-internal import ArgumentParser
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
+internal import VaultFormat
+internal import ViewFileSystem
 internal import ViewFormats
 
-/// The formats of views.
-enum ViewFormatName: String, CaseIterable, ExpressibleByArgument, Sendable {
-    case cbcChunks = "cbc-chunks"
-    case cbc
-    case openssl
-    case hls
-}
+/// The encryption of a source's files and the places of their keys, for a mount and for `export`.
+struct ViewArguments: Codable, Sendable {
+    private static let defaultChunkSize: UInt64 = 16 << 20
 
-/// What makes a key of a passphrase.
-enum ViewKdf: String, CaseIterable, ExpressibleByArgument, Sendable {
-    case sha256
-}
-
-extension ViewCipher: ExpressibleByArgument {}
-extension OpenSSLDigest: ExpressibleByArgument {}
-
-/// How the files of a source are encrypted, and where their keys are: for a mount and for `export`.
-struct ViewArguments: Sendable {
     let formatName: ViewFormatName
-    var options: ViewOptions
+    let format: ViewFormat
+    let origin: ViewSecrets.Origin
+    let keyFile: FilePath?
+    let keyCommand: String?
+    let keys: [ViewKeyArgument]
 
-    /// Whether a passphrase has to be read.
-    var takesPassphrase: Bool { formatName == .openssl || options.kdf != nil }
-}
-
-/// The same as options, whatever the format.
-struct ViewOptions: ParsableArguments {
-    @Option(
-        help: ArgumentHelp(
-            "The cipher; without it, the key's length tells (openssl: aes-256-cbc).", valueName: "cipher"))
-    var cipher: ViewCipher?
-
-    @Option(
-        help: ArgumentHelp("cbc-chunks: bytes of plaintext in a piece; 16M unless given.", valueName: "size"))
-    var chunkSize: ByteSize?
-
-    @Option(
-        help: ArgumentHelp(
-            "The key: binary or hexadecimal digits, told apart by length. A pipe will do.", valueName: "file"))
-    var keyFile: PathArgument?
-
-    @Option(
-        help: ArgumentHelp(
-            "Take a passphrase and make the key of it: sha256 is its SHA-256, an AES-256 key.", valueName: "kdf"))
-    var kdf: ViewKdf?
-
-    @Option(
-        help: ArgumentHelp(
-            "Run a command with /bin/sh for each key; it finds VAULTFS_KEY_URI or VAULTFS_KEY_PATH in its environment and prints the key.",
-            valueName: "cmd"))
-    var keyCommand: String?
-
-    @Option(
-        help: ArgumentHelp(
-            "hls: the key of this URI is in this file; may be given several times.", valueName: "uri=file"))
-    var key: [UriKeyArgument] = []
-
-    @Option(
-        help: ArgumentHelp(
-            "The initial vector, 32 hexadecimal digits (cbc-chunks: zero unless given).", valueName: "hex"))
-    var iv: VectorArgument?
-
-    @Flag(help: "cbc: the initial vector is the first 16 bytes of each file.")
-    var ivInFile = false
-
-    @Option(
-        help: ArgumentHelp("cbc, cbc-chunks: pkcs7 or none.", valueName: "padding"),
-        completion: .list(["pkcs7", "none"]))
-    var padding: CipherChain.Padding = .pkcs7
-
-    @Option(
-        help: ArgumentHelp(
-            "openssl: derive keys with PBKDF2, so many iterations ('openssl enc -pbkdf2' alone: 10000).",
-            valueName: "n"))
-    var pbkdf2Iterations: Int?
-
-    @Option(help: ArgumentHelp("openssl: the digest of the derivation ('openssl enc -md').", valueName: "digest"))
-    var digest: OpenSSLDigest?
-}
-
-/// `--key URI=FILE`. The file's path has no `=` that is not within it: the URI ends at the last `=`, unless the whole
-/// of what follows an earlier one is a file.
-struct UriKeyArgument: ExpressibleByArgument, Sendable {
-    let uri: [UInt8]
-    var path: FilePath
-
-    init?(argument: String) {
-        let bytes = ProcessArguments.bytes(of: argument)
-        let ends = bytes.indices.filter { bytes[$0] == UInt8(ascii: "=") }
-        let candidates = ends.map { end in (uri: Array(bytes[..<end]), path: Array(bytes[(end + 1)...])) }
-            .filter { !$0.uri.isEmpty && !$0.path.isEmpty && !$0.path.contains(0) }
-        let existing = candidates.first { candidate in
-            FilePath(bytes: candidate.path).withPlatformString { access($0, F_OK) == 0 }
+    /// - Parameter options: with absolute paths.
+    init(formatName: ViewFormatName, options: ViewOptions) {
+        self.formatName = formatName
+        let layout: ViewFormat.Layout =
+            switch formatName {
+            case .cbcChunks: .chunks(size: options.chunkSize.map { UInt64($0.bytes) } ?? Self.defaultChunkSize)
+            case .cbc: .stream(isVectorInFile: options.ivInFile)
+            case .openssl: .openssl
+            case .hls: .hls
+            }
+        format = ViewFormat(
+            layout: layout, cipher: options.cipher, vector: options.iv?.vector, padding: options.padding)
+        if formatName == .openssl {
+            let digest = options.digest ?? .sha256
+            origin = .passphrase(
+                options.pbkdf2Iterations.map { .pbkdf2(digest, iterations: $0) } ?? .bytesToKey(digest))
+        } else if options.kdf != nil {
+            origin = .hashedPassphrase
+        } else {
+            origin = options.keyFile.map { .keyFile($0.path, options.cipher) } ?? .none
         }
-        guard let chosen = existing ?? candidates.last else { return nil }
-        uri = chosen.uri
-        path = FilePath(bytes: chosen.path)
+        keyFile = options.keyFile?.path
+        keyCommand = options.keyCommand
+        keys = options.key
     }
-}
 
-/// `--iv HEX`
-struct VectorArgument: ExpressibleByArgument, Sendable {
-    let vector: InitialVector
-
-    init?(argument: String) {
-        guard let vector = InitialVector(hexadecimal: Array(argument.utf8)) else { return nil }
-        self.vector = vector
-    }
-}
-
-extension CipherChain.Padding: ExpressibleByArgument {
-    package init?(argument: String) {
-        switch argument {
-        case "pkcs7": self = .pkcs7
-        case "none": self = .none
-        default: return nil
+    /// True if a passphrase must be read.
+    var takesPassphrase: Bool {
+        switch origin {
+        case .passphrase, .hashedPassphrase: true
+        case .keyFile, .none: false
         }
+    }
+
+    func check(_ passphrase: PassphraseOptions) throws(CommandFailure) {
+        guard !takesPassphrase, let given = passphrase.given.first else { return }
+        throw CommandFailure(.usage, "\(given.option) is for openssl, and for a key that --kdf makes")
+    }
+
+    /// Checks that a playlist's segments can be there.
+    func check(_ source: ViewLocation) throws(CommandFailure) {
+        guard formatName == .hls, let name = source.onlyName else { return }
+        throw CommandFailure(
+            .usage, "\(FilePath(bytes: name).shown) is a file: hls takes the directory that it is in, with its segments"
+        )
+    }
+
+    /// Checks that the daemon, and an unlock after a lock that forgets, can read the key file again.
+    func checkKeyFileStays() throws(CommandFailure) {
+        guard let keyFile else { return }
+        var status = stat()
+        // A missing file is reported when it is read.
+        guard keyFile.withPlatformString({ stat($0, &status) }) == 0, status.st_mode & S_IFMT != S_IFREG else { return }
+        throw CommandFailure(
+            .usage,
+            "--key-file \(keyFile.shown) is a pipe, which no unlock can read again: give a file, or --on-lock refuse")
+    }
+
+    /// Checks that there are keys and an initial vector.
+    func check(_ manifest: ViewManifest?) throws(CommandFailure) {
+        if let manifest, manifest.format != formatName.rawValue {
+            throw CommandFailure(
+                .failure, "view.json is for the format \(manifest.format), not for \(formatName.rawValue)")
+        }
+        guard manifest == nil, formatName == .cbc || formatName == .cbcChunks else { return }
+        if keyFile == nil && !takesPassphrase && keyCommand == nil {
+            throw CommandFailure(
+                .usage, "no key: give --key-file, --key-command or --kdf, or name keys in a view.json in the source")
+        }
+        if formatName == .cbc && format.vector == nil && format.layout != .stream(isVectorInFile: true) {
+            throw CommandFailure(.usage, "no initial vector: give --iv or --iv-in-file, or name them in a view.json")
+        }
+    }
+
+    /// Opens the view of a source.
+    /// - Parameters:
+    ///   - keyFile: the key if `--key-file` was given.
+    ///   - log: called with notices for the user.
+    func source(
+        _ location: ViewLocation, secrets: ViewSecrets, keyFile: SecretBytes, log: @escaping @Sendable (String) -> Void
+    ) throws -> ViewSource {
+        let manifest = try location.manifest()
+        try check(manifest)
+        let shared = try secrets.sharedKey(keyFile)
+        let sources = KeySources(
+            root: location.root, uriFiles: Dictionary(keys.map { ($0.uri, $0.path) }) { _, last in last },
+            command: keyCommand.map { KeyCommand(ProcessArguments.bytes(of: $0), log: log) },
+            derive: { [weak secrets] (salt, cipher) throws(ViewError) in
+                guard let secrets else { throw .store(.locked) }
+                return try secrets.derive(salt: salt, cipher: cipher)
+            }, notice: log)
+        return try ViewSource(
+            root: location.root, onlyName: location.onlyName, format: format, manifest: manifest,
+            keys: KeyStore(sources, shared: shared), hasSharedKey: shared != nil)
+    }
+
+    /// Reads the passphrase or key of the files. Empty if they need none.
+    func readSecret(_ passphrase: PassphraseOptions) throws -> SecretBytes {
+        if takesPassphrase { return try passphrase.passphrase().bytes }
+        guard let keyFile else { return SecretBytes(copying: UnsafeRawBufferPointer(start: nil, count: 0)) }
+        let found = try KeyFile.readOnce(keyFile, cipher: format.cipher)
+        if let notice = found.notice { Console.report(notice) }
+        return found.key
     }
 }

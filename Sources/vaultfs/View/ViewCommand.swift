@@ -16,11 +16,11 @@ struct ViewCommand: ParsableCommand {
               openssl     files made by 'openssl enc' with a passphrase
               hls         a download with .m3u8 playlists and METHOD=AES-128
 
-            SOURCE is a file or a directory; the mount shows the same tree. A view.json in it gives single files keys and \
-            parameters of their own. These formats do not tell whether a file was changed, and a wrong key shows only as \
-            bad padding, in all but one of 256 cases: opening such a file is an error.
+            SOURCE is a file or a directory. The mount shows the same tree. A view.json in it can give single files keys and \
+            parameters of their own. These formats cannot detect a changed file. A wrong key shows only as bad padding, in \
+            all but one of 256 cases: opening such a file is an error.
 
-            Locking, -o and unmounting are as for 'vaultfs mount'.
+            Locking, -o and unmounting work as for 'vaultfs mount'.
             """)
 
     @Argument(help: "cbc-chunks, cbc, openssl or hls.")
@@ -35,7 +35,7 @@ struct ViewCommand: ParsableCommand {
     @OptionGroup(title: "Format options")
     var options: ViewOptions
 
-    @Flag(help: "Fetch or derive all keys at once, in the background, not when a file is opened.")
+    @Flag(help: "Fetch or derive all keys in the background after the mount, not when a file is opened.")
     var prewarm = false
 
     @OptionGroup
@@ -44,47 +44,39 @@ struct ViewCommand: ParsableCommand {
     @OptionGroup(title: "Passphrase options")
     var passphrase: PassphraseOptions
 
-    private var view: ViewArguments { ViewArguments(formatName: formatName, options: options) }
-    private var subject: ViewSubject { ViewSubject(arguments: view, prewarms: prewarm) }
-
     func validate() throws {
-        try view.validate()
+        try options.validate(for: formatName)
     }
 
     mutating func run() throws {
-        if mount.daemonChannel != nil { ProcessSetup.setName() }
         ProcessSetup.protectMemory()
         let list = try MountOptionList(mount.options)
-        if let channel = mount.daemonChannel {
-            // Everything has been checked by the process that was typed.
-            ProcessSetup.closeInheritedDescriptors(above: channel)
-            DaemonChild.run(
-                subject,
-                try mount.request(list, source: source.path, mountpoint: mountpoint.path, isReadOnly: true),
-                channel: DaemonChannel(descriptor: channel))
-        }
         if list.ours["keyfile"] != nil {
             throw CommandFailure(.usage, "mount option 'keyfile' is for vaults: give --key-file")
         }
-        if list.isShared { throw CommandFailure(.usage, "mount option 'shared' is for vaults: a view is always so") }
+        if list.isShared {
+            throw CommandFailure(.usage, "mount option 'shared' is for vaults: a view is always shared")
+        }
         try passphrase.take(list)
         try mount.take(list)
         if list.prewarms { prewarm = true }
         try options.makeAbsolute()
+        let view = ViewArguments(formatName: formatName, options: options)
         try view.check(passphrase)
         let path = try ViewOptions.resolve(source.path)
-        let place = try ViewPlace(path)
-        try view.check(place)
-        try view.check(try place.manifest())
-        let directory = Mountpoint.Source(kind: "source", path: path, descriptor: place.root.fd)
+        let location = try ViewLocation(path)
+        try view.check(location)
+        try view.check(try location.manifest())
+        let directory = Mountpoint.Source(kind: "source", path: path, descriptor: location.root.fd)
         let target = try Mountpoint.check(
-            mountpoint.path, source: place.onlyName == nil ? directory : nil, mayBeNonEmpty: list.mayBeNonEmpty,
+            mountpoint.path, source: location.onlyName == nil ? directory : nil, mayBeNonEmpty: list.mayBeNonEmpty,
             isGuarded: mount.guardMountpoint)
         let request = try mount.request(list, source: path, mountpoint: target, isReadOnly: true)
         if request.lock.policy == .forget { try view.checkKeyFileStays() }
-        try MountArguments.checkDevice(list)
+        try FuseDevice.check(list)
         let secret = try view.readSecret(passphrase)
-        Console.report("these files carry no authentication: what was changed in them is shown changed")
+        Console.report("these files carry no authentication: a change in them is not detected")
+        let subject = MountSubject.view(ViewSubject(arguments: view, prewarms: prewarm))
         try DaemonLaunch.run(subject, request, secret: secret, inForeground: mount.foreground)
     }
 }

@@ -4,7 +4,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import ViewFormats
 
-/// What `info --view` tells of a file; the names of the fields are the interface of `--json`.
+/// The output of `info --view`. `--json` has the names of the fields.
 struct ViewInfoReport: Encodable {
     struct PlaylistPart: Encodable {
         /// `master` or `media`
@@ -54,7 +54,7 @@ struct ViewInfoReport: Encodable {
         case .other(let reason): (content, explanation) = ("other", "not AES-CBC: \(reason)")
         case .opaque:
             (content, explanation) = (
-                "ciphertext", "may be AES-CBC: its length is a multiple of 16, and nothing is to be seen"
+                "ciphertext", "may be AES-CBC: its length is a multiple of 16, and its content shows no structure"
             )
         case .playlist(let parsed):
             let part = PlaylistPart(parsed)
@@ -120,5 +120,54 @@ extension ViewInfoReport.PlaylistPart {
         keys = playlist.keys.map { shown($0) }
         method = playlist.keys.isEmpty ? "without keys that can be used" : "METHOD=AES-128"
         problem = (playlist.fault ?? playlist.complaint).map { "line \($0.line): \($0.text)" }
+    }
+}
+
+/// The command lines that would mount a file.
+struct ViewCommandLines {
+    private let path: FilePath
+
+    init(_ path: FilePath) {
+        self.path = path
+    }
+
+    /// The likeliest ones first.
+    func lines(for found: SourceInspection) -> [String] {
+        switch found.content {
+        case .salted:
+            // For 'openssl enc' with -pbkdf2 and without.
+            return [line("openssl", "--pbkdf2-iterations 10000"), line("openssl", "")]
+        case .playlist:
+            let directory = path.removingLastComponent()
+            return ["vaultfs view hls \(Self.quoted(directory.isEmpty ? "." : directory)) MOUNTPOINT"]
+        case .opaque:
+            let exact = found.chunkSizes.filter(\.isExact).map { "\(ByteSize(Int($0.size)))" }
+            let sizes = exact.isEmpty && !found.chunkSizes.isEmpty ? ["SIZE"] : exact
+            let chunks = sizes.map { line("cbc-chunks", "--chunk-size \($0) --key-file KEY") }
+            return chunks + [line("cbc", "--key-file KEY --iv HEX")]
+                + (found.size >= 32 ? [line("cbc", "--key-file KEY --iv-in-file")] : [])
+        case .empty, .plaintext, .other: return []
+        }
+    }
+
+    private func line(_ format: String, _ options: String) -> String {
+        "vaultfs view \(format) \(Self.quoted(path)) MOUNTPOINT" + (options.isEmpty ? "" : " " + options)
+    }
+
+    /// Quotes a path for a shell.
+    static func quoted(_ path: FilePath) -> String {
+        let text = path.shown
+        // It would be taken for an option.
+        if text.hasPrefix("-") { return quoted(FilePath("./").appending(path.components)) }
+        let plain = text.utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"):
+                true
+            default: "/._-+,:@%".utf8.contains(byte)
+            }
+        }
+        if plain { return text }
+        return "'" + text.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''") + "'"
     }
 }

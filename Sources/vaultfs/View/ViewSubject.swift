@@ -8,25 +8,20 @@ internal import VaultFormat
 internal import ViewFileSystem
 internal import ViewFormats
 
-/// A view to be mounted. Its secret is its passphrase or key, empty where it has none.
-struct ViewSubject: MountSubject {
+/// A view to be mounted. Its secret is its passphrase or key. Empty if it has none.
+struct ViewSubject: Codable, Sendable {
     let arguments: ViewArguments
     let prewarms: Bool
-
-    var words: [[UInt8]] {
-        [Array("view".utf8)] + arguments.options.words + (prewarms ? [Array("--prewarm".utf8)] : [])
-            + [Array(arguments.formatName.rawValue.utf8)]
-    }
 
     func open(
         _ request: MountRequest, secret: SecretBytes, log: @escaping @Sendable (String) -> Void
     ) throws -> MountContents {
-        let place = try ViewPlace(request.source)
-        // Callers hold on to theirs for as long as this process serves.
+        let location = try ViewLocation(request.source)
+        // A copy: callers keep theirs while this process serves.
         let own = secret.subrange(0..<secret.count)
         secret.forget()
         let secrets = try ViewSecrets(arguments.origin, secret: own.count > 0 ? own : nil)
-        let source = try arguments.source(place, secrets: secrets, keyFile: own, log: log)
+        let source = try arguments.source(location, secrets: secrets, keyFile: own, log: log)
         let fileSystem = try ViewFileSystem(
             source: source, secrets: secrets, gate: LockGate(request.lock), cacheSize: request.cacheSize,
             logger: Logger(label: "vaultfs"))
@@ -37,14 +32,14 @@ struct ViewSubject: MountSubject {
                 guard secret.kind == .passphrase else { throw .wrongSecret("a view is unlocked with its passphrase") }
                 try secrets.check(secret.bytes)
                 return UnlockSecret(secret.bytes)
-            }, lease: nil, hold: ())
+            })
     }
 }
 
-/// Where the source of a view is: a directory, or one file in a directory.
-struct ViewPlace {
+/// The source of a view: a directory, or one file in it.
+struct ViewLocation {
     let root: Descriptor
-    /// The entry of `root` that is the source; nil: all of it.
+    /// The entry of `root` that is the source. Nil for the whole directory.
     let onlyName: [UInt8]?
 
     /// - Parameter path: absolute, without links.
@@ -65,7 +60,7 @@ struct ViewPlace {
         }
     }
 
-    /// What `view.json` in the source says. One beside a source that is a file may be anybody's.
+    /// Reads `view.json` in the source. One beside a single file is ignored: it may be anybody's.
     func manifest() throws(ViewError) -> ViewManifest? {
         onlyName == nil ? try ViewManifest.read(in: root) : nil
     }

@@ -5,38 +5,38 @@ internal import Locking
 internal import SystemPackage
 internal import VaultStore
 
-/// The options that say when and how a mount locks.
+/// The options for the times and effects of locks.
 struct LockArguments: ParsableArguments {
     @Option(
         help: ArgumentHelp(
-            "Lock while anything is at this path; may be given several times. Without it: device.lock in the run-time directory.",
+            "Lock while anything is at this path; may be given several times. Default: device.lock in the run-time directory.",
             valueName: "path"))
     var lockFile: [PathArgument] = []
 
     @Option(
         help: ArgumentHelp(
-            "What a lock does to the keys: refuse (they stay in protected memory) or forget (unlocking asks for a secret).",
+            "Effect of a lock on the keys: refuse (they stay in protected memory) or forget (unlocking needs a secret).",
             valueName: "policy"))
     var onLock: LockPolicy = .refuse
 
     @Option(
-        help: ArgumentHelp("Lock after so long without a request, files open or not.", valueName: "duration"),
+        help: ArgumentHelp("Lock after this time without a request, even if files are open.", valueName: "duration"),
         transform: DurationArgument.parse)
     var idleLock: DurationArgument?
 
     @Option(
         help: ArgumentHelp(
-            "How long programs with files open for writing may finish before a lock.", valueName: "duration"))
+            "Time before a lock in which programs may finish writing their open files.", valueName: "duration"))
     var grace = DurationArgument(milliseconds: 0)
 
     /// The name of the lock file in the run-time directory.
     private static let defaultName = "device.lock"
 
     func validate() throws {
-        if let idleLock, idleLock.milliseconds == 0 { throw ValidationError("--idle-lock 0 would always be locked") }
+        if let idleLock, idleLock.milliseconds == 0 { throw ValidationError("--idle-lock 0 would always lock") }
     }
 
-    /// What fstab can only say within `-o`.
+    /// Takes the values from `-o`.
     mutating func take(_ list: MountOptionList) throws(CommandFailure) {
         if let text = list.ours["lock_file"] { lockFile.append(try Self.value(text, of: "lock_file", like: "a path")) }
         if let text = list.ours["on_lock"] { onLock = try Self.value(text, of: "on_lock", like: "refuse or forget") }
@@ -53,8 +53,8 @@ struct LockArguments: ParsableArguments {
         return value
     }
 
-    /// With the lock files' directories resolved and checked.
-    /// - Parameter mountpoint: a lock file there would have the mount ask itself.
+    /// Resolves and checks the lock files' directories.
+    /// - Parameter mountpoint: refused as the directory of a lock file: the mount would ask itself.
     func options(mountpoint: FilePath) throws(CommandFailure) -> LockOptions {
         var files: [LockFile] = []
         for path in try paths() {
@@ -63,7 +63,7 @@ struct LockArguments: ParsableArguments {
                 throw CommandFailure(.failure, error.description)
             }
             guard !file.path.starts(with: mountpoint) else {
-                throw CommandFailure(.usage, "lock file \(file.path.shown) lies in the mount it is to lock")
+                throw CommandFailure(.usage, "lock file \(file.path.shown) lies in the mount that it locks")
             }
             files.append(file)
         }
@@ -83,13 +83,3 @@ struct LockArguments: ParsableArguments {
 }
 
 extension LockPolicy: ExpressibleByArgument {}
-
-extension LockOptions {
-    /// As `LockArguments` takes them, for the background process.
-    var arguments: [[UInt8]] {
-        var words = ["--on-lock=\(policy.rawValue)", "--grace=\(graceMilliseconds)ms"]
-        if let idleMilliseconds { words.append("--idle-lock=\(idleMilliseconds)ms") }
-        return words.map { ProcessArguments.bytes(of: $0) }
-            + lockFiles.map { ProcessArguments.bytes(of: "--lock-file=") + $0.path.bytes }
-    }
-}

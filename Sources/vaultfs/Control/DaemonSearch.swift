@@ -1,0 +1,155 @@
+internal import Control
+internal import FoundationEssentials
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+
+/// A mount in the table, with its path as the kernel spells it.
+struct FoundMount {
+    let path: FilePath
+    let entry: MountTable.Entry
+
+    /// The mount of a vault or view at a path that a person typed.
+    /// - Throws: code `mountpoint`.
+    init(at typed: FilePath) throws(CommandFailure) {
+        let table = try MountTable.read()
+        do throws(Errno) {
+            let resolved = try ResolvedPath.ofMountpoint(typed)
+            // If nothing is mounted there, the name may be a link to a mountpoint.
+            path = try table.entry(at: resolved.bytes) == nil ? ResolvedPath.of(typed) : resolved
+        } catch {
+            throw CommandFailure(.mountpoint, "cannot examine \(typed.shown): \(error)")
+        }
+        guard let entry = table.entry(at: path.bytes) else {
+            throw CommandFailure(.mountpoint, "not mounted: \(typed.shown)")
+        }
+        guard entry.isVault else {
+            throw CommandFailure(.mountpoint, "not a vault: \(path.shown) is a mount of type \(entry.type)")
+        }
+        self.entry = entry
+    }
+
+    /// Connects to the mount's daemon.
+    /// - Throws: `noDaemon`.
+    func connect() throws(ControlError) -> (socket: DaemonSocket, client: ControlClient) {
+        let name = RuntimeDirectory.socketName(mountpoint: path.bytes)
+        var directories = DaemonSearch.ownDirectories()
+        // Root may ask another user's daemon.
+        if geteuid() == 0, let user = entry.userID, user != 0, let table = try? MountTable.read() {
+            directories = DaemonSearch.allDirectories(table).filter { $0.userID == user } + directories
+        }
+        let found = DaemonSearch.ask(directories) { socket -> (DaemonSocket, ControlClient)? in
+            guard socket.name == name, let client = try? socket.connect() else { return nil }
+            return (socket, client)
+        }
+        guard let first = found.compactMap({ $0 }).first else { throw .noDaemon }
+        return first
+    }
+}
+
+/// The socket of a daemon.
+struct DaemonSocket: Sendable {
+    /// The user to whom its directory, and so the daemon, belongs.
+    let userID: UInt32
+    let directory: RuntimeDirectory
+    let name: String
+
+    /// - Throws: `noDaemon`.
+    func connect() throws(ControlError) -> ControlClient {
+        guard let client = ControlClient.connect(name: name, directory: directory) else { throw .noDaemon }
+        return client
+    }
+}
+
+extension ControlClient {
+    /// - Throws: `noAnswer`, `notUnderstood`.
+    func status() throws(ControlError) -> MountStatus {
+        switch try send(.status) {
+        case .status(let status): return status
+        case .error(let failure): throw .notUnderstood(Console.shown(failure.message))
+        case .stats, .locked, .unlocked, .subscribed: throw .notUnderstood("no status")
+        }
+    }
+}
+
+/// Finds daemons by their sockets: this user's, or for root all users'.
+enum DaemonSearch {
+    /// A possible run-time directory of a user.
+    struct Candidate: Hashable, Sendable {
+        let path: FilePath
+        let userID: UInt32
+    }
+
+    /// Calls `body` with every socket in the directories, each on its own thread, and returns when all are done. A directory
+    /// that is reached by several paths counts once.
+    static func ask<Answer: Sendable>(
+        _ directories: [Candidate], _ body: @escaping @Sendable (DaemonSocket) -> Answer
+    ) -> [Answer] {
+        let seen = ParallelWork.Shared(Set<String>())
+        // Opening a directory may hang too: a hostile user's may lie on a file system of their own.
+        return ParallelWork.map(directories) { candidate -> [Answer] in
+            guard let directory = RuntimeDirectory(existing: candidate.path, user: candidate.userID),
+                seen.withLock({ $0.insert(directory.identity).inserted })
+            else { return [] }
+            let sockets = directory.socketNames().map { name in
+                DaemonSocket(userID: candidate.userID, directory: directory, name: name)
+            }
+            return ParallelWork.map(sockets, body)
+        }.flatMap { $0 }
+    }
+
+    /// The status of every daemon in the directories.
+    static func statuses(_ directories: [Candidate] = ownDirectories()) -> [MountStatus] {
+        ask(directories) { try? $0.connect().status() }.compactMap { $0 }
+    }
+
+    /// This user's only mount.
+    /// - Parameter option: the advice if there are several. Nil for none.
+    /// - Throws: codes `mountpoint` if there is none, `usage` if there are several.
+    static func onlyMount(
+        option: String?
+    ) throws(CommandFailure) -> (mountpoint: String, socket: DaemonSocket, client: ControlClient) {
+        let found = ask(ownDirectories()) { socket -> (String, DaemonSocket, ControlClient)? in
+            guard let client = try? socket.connect(), let status = try? client.status() else { return nil }
+            return (Console.shown(status.mountpoint), socket, client)
+        }.compactMap { $0 }.sorted { $0.0 < $1.0 }
+        guard let first = found.first else { throw CommandFailure(.mountpoint, "none of your vaults is mounted") }
+        guard found.count == 1 else {
+            let names = found.map(\.0).joined(separator: ", ")
+            throw CommandFailure(
+                .usage, "you have several mounts (\(names)): name one" + (option.map { ", or use \($0)" } ?? ""))
+        }
+        return first
+    }
+
+    /// The directories that concern this user: their own, or for root all users'.
+    static func directories(_ table: MountTable) -> [Candidate] {
+        geteuid() == 0 ? allDirectories(table) : ownDirectories()
+    }
+
+    static func ownDirectories() -> [Candidate] {
+        candidates(ofUser: geteuid(), isSelf: true, environment: RuntimeDirectory.environmentVariable)
+    }
+
+    /// All users' directories. Only root can open them.
+    static func allDirectories(_ table: MountTable) -> [Candidate] {
+        var users = Set(table.entries.filter(\.isVault).compactMap(\.userID))
+        users.formUnion(names(in: "/run/user").compactMap { UInt32($0) })
+        users.formUnion(names(in: "/tmp").compactMap { $0.hasPrefix("vaultfs-") ? UInt32($0.dropFirst(8)) : nil })
+        let own = ownDirectories()
+        let others = users.sorted().flatMap { candidates(ofUser: $0, isSelf: false) { _ in nil } }
+        return own + others.filter { !own.contains($0) }
+    }
+
+    private static func candidates(
+        ofUser user: UInt32, isSelf: Bool, environment: (String) -> String?
+    ) -> [Candidate] {
+        RuntimeDirectory.candidates(user: user, isSelf: isSelf, environment: environment).map { path in
+            Candidate(path: path, userID: user)
+        }
+    }
+
+    private static func names(in directory: String) -> [String] {
+        (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
+    }
+}

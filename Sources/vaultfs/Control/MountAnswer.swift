@@ -1,0 +1,177 @@
+internal import ArgumentParser
+internal import Control
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+
+/// `[MOUNTPOINT | --all]`: the mounts that a command asks.
+struct MountChoice: ParsableArguments {
+    @Argument(help: "The mountpoint. It may be left out if you have only one mount.")
+    var mountpoint: PathArgument?
+
+    @Flag(help: "All your mounts; as root, every user's.")
+    var all = false
+
+    @Flag(help: "Print JSON.")
+    var json = false
+
+    func validate() throws {
+        guard !(all && mountpoint != nil) else {
+            throw ValidationError("only one of MOUNTPOINT, --all can be given")
+        }
+    }
+
+    /// Sends the request to all the mounts at once, and returns when all have answered.
+    /// - Throws: codes `mountpoint`, or `usage` if it is not clear which mount is meant.
+    func ask(_ request: ControlRequest) throws(CommandFailure) -> [MountAnswer] {
+        if all { return try MountAnswer.askAll(request) }
+        if let mountpoint { return [try MountAnswer.ask(mountpoint.path, request)] }
+        let (name, socket, client) = try DaemonSearch.onlyMount(option: "--all")
+        return [MountAnswer(mountpoint: name, socket: socket, outcome: MountAnswer.send(request, to: client))]
+    }
+
+    /// Prints the answers, and a line on stderr for each failure.
+    /// - Parameters:
+    ///   - show: prints a response for people.
+    ///   - failure: returns the failure in a response. Nil for none.
+    /// - Throws: the only failure, or an exit code after several.
+    func report(
+        _ answers: [MountAnswer], show: (String, ControlResponse) -> Void,
+        failure: (String, ControlResponse) -> CommandFailure?
+    ) throws {
+        var failures: [CommandFailure] = []
+        if answers.isEmpty, !json { print("No vault is mounted.") }
+        for answer in answers {
+            switch answer.outcome {
+            case .answered(let response):
+                if !json { show(answer.mountpoint, response) }
+                if let failure = failure(answer.mountpoint, response) { failures.append(failure) }
+            case .dead:
+                if !json { print("\(answer.mountpoint): its daemon has ended; it holds nothing") }
+            case .unreachable(let reason):
+                failures.append(CommandFailure(.failure, "\(answer.mountpoint): \(reason)"))
+            }
+        }
+        if json { if all { try Console.printJSON(answers) } else { try Console.printJSON(answers.first) } }
+        guard let first = failures.first else { return }
+        if failures.count == 1 { throw first }
+        for failure in failures { Console.report(failure.message) }
+        throw ExitCode(first.code.rawValue)
+    }
+}
+
+/// The outcome of a request to one mount. As JSON: the daemon's answer and the mountpoint.
+struct MountAnswer: Encodable, Sendable {
+    enum Outcome: Sendable {
+        case answered(ControlResponse)
+        /// The daemon has died: the mount holds neither keys nor plaintext.
+        case dead
+        /// Nobody answers, and the reason.
+        case unreachable(String)
+    }
+
+    private enum CodingKeys: CodingKey {
+        case mountpoint, state, error
+    }
+
+    /// The mountpoint for messages.
+    let mountpoint: String
+    /// Nil if none was found.
+    let socket: DaemonSocket?
+    let outcome: Outcome
+
+    func encode(to encoder: any Encoder) throws {
+        var fields = encoder.container(keyedBy: CodingKeys.self)
+        switch outcome {
+        case .answered(let response): try response.encode(to: encoder)
+        case .dead: try fields.encode("dead", forKey: .state)
+        case .unreachable(let reason): try fields.encode(reason, forKey: .error)
+        }
+        try fields.encode(mountpoint, forKey: .mountpoint)
+    }
+
+    /// Asks the mount at a path that a person typed.
+    static func ask(_ path: FilePath, _ request: ControlRequest) throws(CommandFailure) -> MountAnswer {
+        let mount = try FoundMount(at: path)
+        do throws(ControlError) {
+            let (socket, client) = try mount.connect()
+            return MountAnswer(mountpoint: mount.path.shown, socket: socket, outcome: send(request, to: client))
+        } catch {
+            let outcome: Outcome = mount.entry.isDead() ? .dead : .unreachable("\(error)")
+            return MountAnswer(mountpoint: mount.path.shown, socket: nil, outcome: outcome)
+        }
+    }
+
+    /// Asks all mounts of this user, or for root of all users.
+    static func askAll(_ request: ControlRequest) throws(CommandFailure) -> [MountAnswer] {
+        let table = try MountTable.read()
+        let mounts = Dictionary(vaults(table).map { (key($0), $0.mountpoint) }) { $1 }
+        let found = DaemonSearch.ask(DaemonSearch.directories(table)) { socket in
+            ask(socket, request, mountpoint: mounts["\(socket.userID) \(socket.name)"])
+        }.compactMap { $0 }
+        return (found + (try unanswered(beside: found))).sorted { $0.mountpoint < $1.mountpoint }
+    }
+
+    /// The mounts that concern this user.
+    private static func vaults(_ table: MountTable) -> [MountTable.Entry] {
+        let isRoot = geteuid() == 0
+        return table.entries.filter { $0.isVault && (isRoot || $0.userID == geteuid()) }
+    }
+
+    /// The user and the socket's name, so that no user can answer for another's mount.
+    private static func key(_ entry: MountTable.Entry) -> String {
+        "\(entry.userID ?? 0) \(RuntimeDirectory.socketName(mountpoint: entry.mountpoint))"
+    }
+
+    /// Sends the same daemon another request, on a new connection: a person may have typed a secret meanwhile.
+    func asking(_ request: ControlRequest) -> MountAnswer {
+        guard let socket else { return self }
+        do throws(ControlError) {
+            let outcome = Self.send(request, to: try socket.connect())
+            return MountAnswer(mountpoint: mountpoint, socket: socket, outcome: outcome)
+        } catch {
+            return MountAnswer(mountpoint: mountpoint, socket: socket, outcome: .unreachable("\(error)"))
+        }
+    }
+
+    /// Returns nil for a dead daemon's socket: the mount table shows whether a mount is left.
+    /// - Parameter mountpoint: from the mount table.
+    private static func ask(
+        _ socket: DaemonSocket, _ request: ControlRequest, mountpoint: [UInt8]?
+    ) -> MountAnswer? {
+        do throws(ControlError) {
+            let client = try socket.connect()
+            let name = Console.shown(try client.status().mountpoint)
+            return MountAnswer(mountpoint: name, socket: socket, outcome: send(request, to: client))
+        } catch {
+            if error == .noDaemon { return nil }
+            let name =
+                mountpoint.map { FilePath(bytes: $0).shown }
+                ?? "the mount of \(socket.directory.path.appending(socket.name).shown)"
+            return MountAnswer(mountpoint: name, socket: socket, outcome: .unreachable("\(error)"))
+        }
+    }
+
+    fileprivate static func send(_ request: ControlRequest, to client: ControlClient) -> Outcome {
+        do throws(ControlError) {
+            return .answered(try client.send(request))
+        } catch {
+            return .unreachable("\(error)")
+        }
+    }
+
+    /// The mounts in the table without an answer from a daemon.
+    private static func unanswered(beside found: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
+        let answered = Set(found.compactMap { answer in answer.socket.map { "\($0.userID) \($0.name)" } })
+        let silent = vaults(try MountTable.read()).filter { !answered.contains(key($0)) }
+        let outcomes = ParallelWork.map(silent) { entry -> Outcome in
+            entry.isDead() ? .dead : .unreachable("\(ControlError.noDaemon)")
+        }
+        // Leave out mounts that were unmounted meanwhile.
+        let table = try MountTable.read()
+        return zip(silent, outcomes).compactMap { entry, outcome in
+            guard table.entry(at: entry.mountpoint)?.isVault == true else { return nil }
+            return MountAnswer(mountpoint: FilePath(bytes: entry.mountpoint).shown, socket: nil, outcome: outcome)
+        }
+    }
+}

@@ -1,0 +1,169 @@
+internal import ArgumentParser
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultCrypto
+internal import ViewFormats
+
+/// The formats of views.
+enum ViewFormatName: String, CaseIterable, Codable, ExpressibleByArgument, Sendable {
+    case cbcChunks = "cbc-chunks"
+    case cbc
+    case openssl
+    case hls
+}
+
+/// A function that makes a key of a passphrase.
+enum ViewKdf: String, CaseIterable, ExpressibleByArgument, Sendable {
+    case sha256
+}
+
+extension ViewCipher: ExpressibleByArgument {}
+extension OpenSSLDigest: ExpressibleByArgument {}
+extension CipherChain.Padding: ExpressibleByArgument {}
+
+/// The options of all formats.
+struct ViewOptions: ParsableArguments {
+    @Option(
+        help: ArgumentHelp(
+            "The cipher; default: by the key's length (openssl: aes-256-cbc).", valueName: "cipher"))
+    var cipher: ViewCipher?
+
+    @Option(
+        help: ArgumentHelp("cbc-chunks: bytes of plaintext in a piece; default: 16M.", valueName: "size"))
+    var chunkSize: ByteSize?
+
+    @Option(
+        help: ArgumentHelp(
+            "The key, binary or in hexadecimal digits; its length shows which. A pipe is allowed.", valueName: "file"))
+    var keyFile: PathArgument?
+
+    @Option(
+        help: ArgumentHelp(
+            "Make the key of a passphrase: sha256 is its SHA-256, an AES-256 key.", valueName: "kdf"))
+    var kdf: ViewKdf?
+
+    @Option(
+        help: ArgumentHelp(
+            "Run a command with /bin/sh for each key; it has VAULTFS_KEY_URI or VAULTFS_KEY_PATH and prints the key.",
+            valueName: "cmd"))
+    var keyCommand: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "hls: the key of this URI is in this file; may be given several times.", valueName: "uri=file"))
+    var key: [ViewKeyArgument] = []
+
+    @Option(
+        help: ArgumentHelp(
+            "The initial vector, 32 hexadecimal digits (cbc-chunks: default zero).", valueName: "hex"))
+    var iv: VectorArgument?
+
+    @Flag(help: "cbc: the initial vector is the first 16 bytes of each file.")
+    var ivInFile = false
+
+    @Option(
+        help: ArgumentHelp("cbc, cbc-chunks: pkcs7 or none.", valueName: "padding"))
+    var padding: CipherChain.Padding = .pkcs7
+
+    @Option(
+        help: ArgumentHelp(
+            "openssl: derive keys with PBKDF2 and this number of iterations ('openssl enc -pbkdf2' alone: 10000).",
+            valueName: "n"))
+    var pbkdf2Iterations: Int?
+
+    @Option(help: ArgumentHelp("openssl: the digest of the derivation ('openssl enc -md').", valueName: "digest"))
+    var digest: OpenSSLDigest?
+
+    /// The given options that only some formats have.
+    var given: [(name: String, formats: Set<ViewFormatName>)] {
+        let all: [(name: String, isGiven: Bool, formats: Set<ViewFormatName>)] = [
+            ("--cipher", cipher != nil, [.cbcChunks, .cbc, .openssl]),
+            ("--chunk-size", chunkSize != nil, [.cbcChunks]),
+            ("--key-file", keyFile != nil, [.cbcChunks, .cbc]),
+            ("--kdf", kdf != nil, [.cbcChunks, .cbc]),
+            ("--key-command", keyCommand != nil, [.cbcChunks, .cbc, .hls]),
+            ("--key", !key.isEmpty, [.hls]),
+            ("--iv", iv != nil, [.cbcChunks, .cbc]),
+            ("--iv-in-file", ivInFile, [.cbc]),
+            ("--padding", padding != .pkcs7, [.cbcChunks, .cbc]),
+            ("--pbkdf2-iterations", pbkdf2Iterations != nil, [.openssl]),
+            ("--digest", digest != nil, [.openssl]),
+        ]
+        return all.filter(\.isGiven).map { ($0.name, $0.formats) }
+    }
+
+    /// Checks that the format has the options given.
+    func validate(for format: ViewFormatName) throws {
+        for option in given where !option.formats.contains(format) {
+            throw ValidationError("\(option.name) is not for \(format.rawValue)")
+        }
+    }
+
+    func validate() throws {
+        try PassphraseOptions.checkSingle([keyFile.map { _ in "--key-file" }, kdf.map { _ in "--kdf" }])
+        try PassphraseOptions.checkSingle([iv.map { _ in "--iv" }, ivInFile ? "--iv-in-file" : nil])
+        if let cipher, kdf != nil, cipher != .aes256CBC {
+            throw ValidationError("--kdf sha256 makes a key of aes-256-cbc, not of \(cipher.rawValue)")
+        }
+        try validateNumbers()
+    }
+
+    private func validateNumbers() throws {
+        if let size = chunkSize?.bytes {
+            guard 1...(1 << 40) ~= size else { throw ValidationError("--chunk-size \(size) is not in 1…1T") }
+            guard padding == .pkcs7 || size % 16 == 0 else {
+                throw ValidationError("--chunk-size \(size) without padding is not a multiple of 16")
+            }
+        }
+        if let iterations = pbkdf2Iterations, !OpenSSLKeyDerivation.iterations.contains(iterations) {
+            throw ValidationError("--pbkdf2-iterations \(iterations) is not in \(OpenSSLKeyDerivation.iterations)")
+        }
+    }
+
+    /// Makes the paths absolute: the daemon's working directory is `/`.
+    mutating func makeAbsolute() throws(CommandFailure) {
+        if let keyFile { self.keyFile = PathArgument(path: try Self.absolute(keyFile.path)) }
+        for index in key.indices { key[index].path = try Self.absolute(key[index].path) }
+    }
+
+    private static func absolute(_ path: FilePath) throws(CommandFailure) -> FilePath {
+        path.isAbsolute ? path : try resolve(path)
+    }
+
+    /// Returns the path, absolute and without links.
+    static func resolve(_ path: FilePath) throws(CommandFailure) -> FilePath {
+        do throws(Errno) { return try ResolvedPath.of(path) } catch {
+            throw CommandFailure(.failure, "cannot open \(path.shown): \(error)")
+        }
+    }
+}
+
+/// `--key URI=FILE`. The URI ends at the first `=` that is followed by the path of an existing file, otherwise at the last.
+struct ViewKeyArgument: Codable, ExpressibleByArgument, Sendable {
+    let uri: [UInt8]
+    var path: FilePath
+
+    init?(argument: String) {
+        let bytes = ProcessArguments.bytes(of: argument)
+        let ends = bytes.indices.filter { bytes[$0] == UInt8(ascii: "=") }
+        let candidates = ends.map { end in (uri: Array(bytes[..<end]), path: Array(bytes[(end + 1)...])) }
+            .filter { !$0.uri.isEmpty && !$0.path.isEmpty && !$0.path.contains(0) }
+        let existing = candidates.first { candidate in
+            FilePath(bytes: candidate.path).withPlatformString { access($0, F_OK) == 0 }
+        }
+        guard let chosen = existing ?? candidates.last else { return nil }
+        uri = chosen.uri
+        path = FilePath(bytes: chosen.path)
+    }
+}
+
+/// `--iv HEX`
+struct VectorArgument: ExpressibleByArgument, Sendable {
+    let vector: InitialVector
+
+    init?(argument: String) {
+        guard let vector = InitialVector(hexadecimal: Array(argument.utf8)) else { return nil }
+        self.vector = vector
+    }
+}
