@@ -36,7 +36,7 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package var statistics: JSONValue?
     /// Counters of the kernel's requests.
     package var requests: JSONValue?
-    /// What does not work, a line each. Nil for a vault without problems.
+    /// Problems, a line each. Nil for a vault without problems.
     package var problems: [String]?
 
     package init(

@@ -38,7 +38,7 @@ func state(mountpoint: String = "/mnt") -> ControlEvent {
 
 func event(_ number: Int, padding: Int = 0) -> ControlEvent {
     var event = ControlEvent(.denied, time: "2026-11-21T10:00:00Z", mountpoint: "/mnt")
-    event.count = UInt64(number)
+    event.count = UInt64(truncatingIfNeeded: number)
     event.reason = String(repeating: "x", count: padding)
     return event
 }

@@ -43,7 +43,7 @@ struct LockCommand: ParsableCommand {
 
 /// A receipt for people.
 extension LockReceipt {
-    /// What could not be purged. Nil if everything was.
+    /// The data that could not be purged. Nil for none.
     var left: String? {
         let names = unpurged.map(Console.shown).joined(separator: "; ")
         return names.isEmpty ? complete ? nil : "the receipt does not say what" : names

@@ -121,7 +121,7 @@ final class Daemon: Sendable {
                 // The guardian stops once the connection has ended. Its number may then belong to another mount.
                 whenClosed: { guardian?.rest() })
         }
-        // Clients stay connected. When the kernel closes their connections, this process and its keys are gone.
+        // Clients stay connected. The kernel closes the connections when the process, with its keys, has ended.
         control?.removeSocket()
         try served.get()
         logger.info("unmounted \(request.mountpoint.shown)")

@@ -64,9 +64,10 @@ struct DaemonChannel {
     }
 
     /// Waits for a message. Nil if the other side has hung up.
-    func receive<Message: Decodable>(_ type: Message.Type) -> Message? {
+    /// - Throws: the decoder's errors, such as that of a lock file whose directory has changed.
+    func receive<Message: Decodable>(_ type: Message.Type) throws -> Message? {
         guard let bytes = receiveSecret() else { return nil }
-        return try? JSONDecoder().decode(type, from: bytes.withUnsafeBytes { Data($0) })
+        return try JSONDecoder().decode(type, from: bytes.withUnsafeBytes { Data($0) })
     }
 
     /// The same, in memory for secrets.

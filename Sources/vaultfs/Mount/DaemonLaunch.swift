@@ -59,7 +59,7 @@ enum DaemonLaunch {
         // If the child has died, no outcome arrives.
         try? channel.send(order)
         try? channel.send(secret)
-        let outcome = channel.receive(DaemonChannel.Outcome.self)
+        let outcome = try? channel.receive(DaemonChannel.Outcome.self)
         if let outcome, outcome.error == nil { return }
         let end = ChildProcess.wait(for: child)
         guard let message = outcome?.error else {
@@ -78,10 +78,10 @@ enum DaemonLaunch {
         LoggingSystem.bootstrap { label in SyslogHandler(label: label) }
         // Before there are keys and threads.
         let guardian = Guardian.start()
-        guard let order = channel.receive(DaemonChannel.Order.self), let secret = channel.receiveSecret() else {
-            exit(FailureCode.failure.rawValue)
-        }
         do {
+            guard let order = try channel.receive(DaemonChannel.Order.self), let secret = channel.receiveSecret() else {
+                exit(FailureCode.failure.rawValue)
+            }
             let daemon = try Daemon(order, secret: secret, guardian: guardian, isWanted: { !channel.isAbandoned })
             ProcessSetup.leaveDirectory()
             try daemon.serve {

@@ -16,7 +16,7 @@ struct MountOptionList: Equatable {
     var prewarms = false
     private var isNoAtime = false
     private var isNoDirAtime = false
-    /// The values of the options in `own`. fstab(5) has no other place for them.
+    /// The values of the options in `own`. fstab(5) has no other field for them.
     var ours: [String: String] = [:]
 
     /// Names that are left out: fstab(5) may have options of other file systems or of a later vaultfs.
@@ -91,7 +91,7 @@ struct MountOptionList: Equatable {
             throw CommandFailure(
                 .usage,
                 "mount option 'dirsync' has no effect on a FUSE mount: leave it out, or use fsync on directories")
-        case "remount": throw CommandFailure(.usage, "a mount cannot be changed: unmount it, and mount it anew")
+        case "remount": throw CommandFailure(.usage, "a mount cannot be changed: unmount it, and mount it again")
         case _ where Self.isForOthers(name) || Self.ignored.contains(name): break
         case _ where Self.implied[name] != nil: fuseOptions += Self.implied[name] ?? []
         case _ where Self.flags.contains(name):

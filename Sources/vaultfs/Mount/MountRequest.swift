@@ -35,7 +35,7 @@ struct MountRequest: Codable, Sendable {
     }
 }
 
-/// What a mount shows.
+/// The vault or view that a mount shows.
 enum MountSubject: Codable, Sendable {
     case vault(VaultSubject)
     case view(ViewSubject)

@@ -44,7 +44,7 @@ enum Mountpoint {
         var status = stat()
         guard resolved.withPlatformString({ stat($0, &status) }) == 0 else { throw failure(path, currentErrno()) }
         guard status.st_mode & S_IFMT == S_IFDIR else { throw failure(path, .notDirectory) }
-        // What fusermount3(1) asks of an ordinary user; said here in words.
+        // fusermount3(1) requires this of an ordinary user. Our message is clearer.
         if !isGuarded, geteuid() != 0, resolved.withPlatformString({ access($0, W_OK) }) != 0 {
             throw CommandFailure(
                 .mountpoint,
@@ -56,7 +56,7 @@ enum Mountpoint {
         return resolved
     }
 
-    /// That a vault is there already, or was: a mount whose daemon died stays in the table.
+    /// The failure for a vault's mount at the mountpoint. One whose daemon has died stays in the table.
     private static func mounted(at path: FilePath, _ entry: MountTable.Entry) -> CommandFailure {
         // stat(2) would be answered by the kernel for as long as it keeps attributes; opening asks the daemon.
         let fd = path.withPlatformString { open($0, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }

@@ -12,7 +12,7 @@ final class SecretPrefetch: Sendable {
     typealias Fetch = @Sendable (_ stop: Waker) throws(CommandFailure) -> SlotSecret
     typealias Receiver = @Sendable (SlotSecret) -> Void
 
-    /// How long `stop` waits for a store that does not answer, in milliseconds.
+    /// The longest time that `stop` waits for a store that does not answer, in milliseconds.
     private static let stopTimeout = 5000
 
     private struct State {

@@ -81,7 +81,7 @@ enum TerminalPrompt {
     }
 
     private static func lost(_ error: Errno) -> CommandFailure {
-        CommandFailure(.failure, "the terminal is gone: \(error)")
+        CommandFailure(.failure, "the terminal has hung up: \(error)")
     }
 
     /// pthread_sigmask(3); returns the mask of before.

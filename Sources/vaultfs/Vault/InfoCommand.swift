@@ -69,8 +69,8 @@ private struct VaultReport: Encodable {
         slots = configuration.slots.map(SlotReport.init)
         mounted = user.map { user in
             Mount(
-                pid: user.holder.processID, command: user.holder.command, mountpoint: user.status?.mountpoint,
-                host: user.holder.host)
+                pid: user.owner.processID, command: user.owner.command, mountpoint: user.status?.mountpoint,
+                host: user.owner.host)
         }
     }
 

@@ -4,7 +4,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// What every command takes that opens a vault itself.
+/// The arguments of every command that opens a vault itself.
 struct VaultArguments: ParsableArguments {
     @Argument(help: "The vault directory.")
     var vault: PathArgument

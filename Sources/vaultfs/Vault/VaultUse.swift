@@ -8,7 +8,7 @@ internal import VaultStore
 enum VaultUse {
     /// A process that has the vault, with its status if it runs on this machine and answers.
     struct User {
-        let holder: LockOwner
+        let owner: LockOwner
         let status: MountStatus?
     }
 
@@ -16,10 +16,10 @@ enum VaultUse {
         vault.findLockOwner().map(user)
     }
 
-    private static func user(_ holder: LockOwner) -> User {
-        guard holder.host == nil else { return User(holder: holder, status: nil) }
+    private static func user(_ owner: LockOwner) -> User {
+        guard owner.host == nil else { return User(owner: owner, status: nil) }
         let directories = (try? MountTable.read()).map(DaemonSearch.directories) ?? DaemonSearch.ownDirectories()
-        return User(holder: holder, status: DaemonSearch.statuses(directories).first { $0.pid == holder.processID })
+        return User(owner: owner, status: DaemonSearch.statuses(directories).first { $0.pid == owner.processID })
     }
 
     /// Refuses if a running daemon or another machine has the vault, by any path. Allows a daemon of this machine that is
@@ -34,14 +34,14 @@ enum VaultUse {
             try vault.lock(sharing, wait: .zero)
             vault.releaseLock()
         } catch {
-            guard case .inUse(_, let holder) = error, holder?.host == nil else { throw CommandFailure(error) }
-            guard let user = holder.map(user), let status = user.status, isMounted(status) else { return }
+            guard case .inUse(_, let owner) = error, owner?.host == nil else { throw CommandFailure(error) }
+            guard let user = owner.map(user), let status = user.status, isMounted(status) else { return }
             // Another user may have chosen it.
             let mountpoint = Console.shown(status.mountpoint)
             throw CommandFailure(
                 .inUse,
                 "\(vault.path.shown) is mounted already\(status.readOnly ? " read-only" : ""): at \(mountpoint), "
-                    + "by \(user.holder): \(advice(mountpoint))")
+                    + "by \(user.owner): \(advice(mountpoint))")
         }
     }
 
@@ -52,9 +52,9 @@ enum VaultUse {
             vault.releaseLock()
             return false
         } catch {
-            guard case .inUse(_, let holder) = error else { throw CommandFailure(error) }
+            guard case .inUse(_, let owner) = error else { throw CommandFailure(error) }
             // It may be rekeying.
-            if holder?.host != nil { return !vault.configuration.isRekeying }
+            if owner?.host != nil { return !vault.configuration.isRekeying }
             // By this path: another path may show an older state.
             return LockOwner.find(descriptor: vault.root).map(user)?.status != nil
         }

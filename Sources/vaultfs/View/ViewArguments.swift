@@ -6,7 +6,7 @@ internal import VaultFormat
 internal import ViewFileSystem
 internal import ViewFormats
 
-/// The encryption of a source's files and the places of their keys, for a mount and for `export`.
+/// The encryption of a source's files and the sources of their keys, for a mount and for `export`.
 struct ViewArguments: Codable, Sendable {
     private static let defaultChunkSize: UInt64 = 16 << 20
 
