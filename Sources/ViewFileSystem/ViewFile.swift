@@ -1,11 +1,10 @@
 internal import FileSystem
-internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 internal import VaultCrypto
 internal import ViewFormats
 
-/// One source file, opened: all handles of the same content share it. Any thread.
+/// An open source file. All handles of the same content share it. Any thread.
 final class ViewFile: Sendable {
     let source: SourceFile
     let content: OpenContent
@@ -20,8 +19,6 @@ final class ViewFile: Sendable {
 
     var length: UInt64 { content.length }
 
-    // MARK: A lock
-
     private var keys: [CbcKey] {
         switch content {
         case .chained(let file): file.keys
@@ -29,19 +26,20 @@ final class ViewFile: Sendable {
         }
     }
 
+    /// False after a lock.
     var hasKeys: Bool { !keys.contains(where: \.isForgotten) }
 
     func forgetKeys() {
         for key in keys { key.forget() }
     }
 
-    /// Puts the keys in place again that a lock has wiped, where they are in memory. Within a request, or by the lock controller:
-    /// a lock that begins meanwhile is to wipe them again.
+    /// Restores keys that a lock has wiped, if they are in memory. Call this within a request or from the lock
+    /// controller, so that a lock that begins meanwhile wipes them again.
     func restoreKeys(from store: KeyStore) {
-        // Several may read at once.
+        // Several threads can read at once.
         restoring.withLock { _ in
             for (key, name) in zip(keys, keyNames) where key.isForgotten {
-                // Another key is for who opens the file anew.
+                // If the key is now another, only a new open gets it.
                 guard let material = store.find(name), let fresh = try? CbcKey(material.key) else { continue }
                 _ = key.refill(from: fresh)
             }
@@ -49,16 +47,16 @@ final class ViewFile: Sendable {
     }
 }
 
-/// What open(2) gave a program. Any thread.
+/// The result of open(2). Any thread.
 package final class ViewHandle: Sendable {
     let node: ViewNode
     let caching: PageCaching
-    /// Of the content that was opened.
+    /// Identifies the content that was opened.
     private let token: UInt64
-    /// Whether the kernel is known to have dropped the pages that it had before.
+    /// True if the kernel has dropped the pages of earlier content.
     private let isSettled: Atomic<Bool>
 
-    /// - Parameter node: that has a file open for this handle.
+    /// - Parameter node: has a file open for this handle.
     init(node: ViewNode, token: UInt64, caching: PageCaching) {
         self.node = node
         self.token = token
@@ -66,7 +64,7 @@ package final class ViewHandle: Sendable {
         isSettled = Atomic(caching == .keep)
     }
 
-    /// A read has come: the open is over.
+    /// Call this at each read: the first one shows that the kernel has finished the open.
     @inline(__always)
     func settle() {
         if isSettled.load(ordering: .relaxed) { return }
@@ -80,12 +78,12 @@ package final class ViewHandle: Sendable {
     }
 }
 
-/// What opendir(3) gave a program: a place in a directory. Any thread.
+/// The result of opendir(3). Any thread.
 package final class ViewDirectoryHandle: Sendable {
     let node: ViewNode
     let reader: Mutex<DirectoryReader>
 
-    /// - Parameter descriptor: open for reading, for this handle alone.
+    /// - Parameter descriptor: open for reading, used by this handle only.
     init(node: ViewNode, descriptor: Descriptor) {
         self.node = node
         reader = Mutex(DirectoryReader(descriptor))

@@ -9,7 +9,7 @@ package import ViewFormats
 extension ViewWorkspace: WorkerBuffers {}
 
 extension ViewFileSystem: ReadOnlyFileSystem {
-    /// The source may change at any moment.
+    /// Short, because other programs can change the source.
     package var cacheSeconds: Double { 1 }
 
     package func makeWorkspace() throws(StoreError) -> ViewWorkspace {
@@ -24,7 +24,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         attributeObserver.withLock { $0 = observer }
     }
 
-    /// A file whose keys have to be fetched, which may take as long as a key command runs, is opened by another thread.
+    /// If keys must be fetched, which can take as long as a key command, another thread opens the file.
     package func open(
         _ id: NodeID, flags: Int32, for caller: Caller, workspace: ViewWorkspace,
         deferring: () -> OpenOutcome<ViewHandle>
@@ -35,7 +35,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         switch try tryOpen(node) {
         case .opened(let handle): return handle
         case .missing(let names):
-            // The kernel holds the node for as long as it waits.
+            // The kernel keeps its reference to the node while it waits.
             let deferred = names.contains(where: \.mayTakeCommand) ? commandOpens : quickOpens
             deferred.add(names, deferring()) { [self] (failure) throws(StoreError) -> ViewHandle? in
                 if let failure { throw storeError(failure, of: path(of: node)) }
@@ -62,13 +62,10 @@ extension ViewFileSystem: ReadOnlyFileSystem {
                 return .opened(handle(open.file, node, open.token, open.caching))
             }
             guard let keys = availableKeys(plan) else { return .missing(plan.keyNames) }
-            let content = try open(plan, file, keys)
             let token = tokenOfContent(of: node, stamp, plan)
-            let opened = ViewFile(
-                OpenContent(content, of: file, token: token, cache: cache, counters: counters), of: file,
-                keyNames: plan.keyNames)
+            let opened = ViewFile(try open(plan, file, keys, token), of: file, keyNames: plan.keyNames)
             let caching = node.open(
-                opened, .init(stamp: stamp, plan: plan, token: token, length: content.length))
+                opened, .init(stamp: stamp, plan: plan, token: token, length: opened.length))
             fileProblems.clear(path)
             return .opened(handle(opened, node, token, caching))
         } catch {
@@ -77,14 +74,14 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     }
 
     private func open(
-        _ plan: FilePlan, _ file: SourceFile, _ keys: [KeyMaterial]
-    ) throws(ViewError) -> FileContent {
+        _ plan: FilePlan, _ file: SourceFile, _ keys: [KeyMaterial], _ token: UInt64
+    ) throws(ViewError) -> OpenContent {
         do throws(ViewError) {
-            let content = try plan.open(file, keys: keys)
+            let content = try plan.open(file, keys: keys, token: token, cache: cache, counters: counters)
             source.keys.prove(plan.keyNames)
             return content
         } catch {
-            // What is wrong may be the key.
+            // The key may be wrong.
             if case .store = error {} else { source.keys.dropUnproven(plan.keyNames) }
             throw error
         }
@@ -94,12 +91,13 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         _ file: ViewFile, _ node: ViewNode, _ token: UInt64, _ caching: PageCaching
     ) -> ViewHandle {
         handles.add(1, ordering: .acquiringAndReleasing)
-        let told = node.toldSize.withLock { told in
-            defer { told = Int64(file.length) }
-            return told
+        let size = Int64(file.length)
+        let hasChanged = node.reportedSize.withLock { reported in
+            defer { reported = size }
+            return reported != size
         }
-        // Before the program asks how long the file is.
-        if told != Int64(file.length) { attributeObserver.withLock { $0 }?(nodes.id(of: node).rawValue) }
+        // Before the open returns, so that the program's fstat(2) gets the new size.
+        if hasChanged { attributeObserver.withLock { $0 }?(nodes.id(of: node).rawValue) }
         return ViewHandle(node: node, token: token, caching: caching)
     }
 
@@ -125,7 +123,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         }
     }
 
-    /// Keys that were not there yet when the view was unlocked may be now.
+    /// Reads again with keys that were fetched after the unlock.
     private func readWithKeysBack(
         _ handle: ViewHandle, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
         _ workspace: ViewWorkspace
@@ -148,7 +146,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         return toHole ? length : plaintextOffset
     }
 
-    /// What a program is told, and the log.
+    /// Records and logs a file's problem. Returns the error for the program.
     func storeError(_ error: ViewError, of path: [UInt8]) -> StoreError {
         switch error {
         case .malformed(let text):

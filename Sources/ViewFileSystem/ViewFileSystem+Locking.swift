@@ -6,10 +6,10 @@ internal import Synchronization
 package import VaultCrypto
 internal import ViewFormats
 
-/// What a lock does to what is open: everything is of the class complete. Called by the lock controller's thread.
+/// Locks and unlocks open files, all of the class complete. Called by the lock controller's thread.
 extension ViewFileSystem: LockableFileSystem {
-    /// How long an unlock waits for the keys of open files, in seconds: a key command may take much longer.
-    private static let patience = 2
+    /// How long an unlock waits for the keys of open files, in seconds. A key command can take much longer.
+    private static let keyTimeout = 2
 
     package var openHandles: Int { handles.load(ordering: .acquiring) }
     package var presentKeys: [String] { source.keys.isClosed ? [] : ["view"] }
@@ -39,14 +39,14 @@ extension ViewFileSystem: LockableFileSystem {
         _ = directories.removeAll()
     }
 
-    /// - Parameter everything: makes no difference.
+    /// - Parameter everything: not used.
     package func forgetKeys(everything: Bool) -> [String] {
         let present = presentKeys
         source.keys.forget()
         secrets.forget()
         for node in nodes.all { node.openFile?.forgetKeys() }
         closeDirectories()
-        // At the end: that may take long, and the lock waits for a while only.
+        // Last, because it can take long, and the lock has a timeout.
         source.keys.waitForLoads()
         return present
     }
@@ -58,11 +58,11 @@ extension ViewFileSystem: LockableFileSystem {
         let open = nodes.all.compactMap(\.openFile)
         for file in open { file.restoreKeys(from: source.keys) }
         let missing = Set(open.filter { !$0.hasKeys }.flatMap(\.keyNames))
-        // Programs that have files open are to go on, not to be told that a key is not here yet. Those that take longer
-        // are put in place by whoever reads: nobody else brings keys back, into a view that may be locked again.
+        // Wait for a while, so that programs with open files see no error. A read restores keys that take longer. No other
+        // thread does, because the view may be locked again by then.
         let outcomes = Monitor(0)
         let wanted = source.keys.prefetch(Array(missing)) { _, _ in outcomes.update { $0 += 1 } }
-        _ = outcomes.wait(until: monotonicDeadline(in: Self.patience)) { $0 >= wanted ? () : nil }
+        _ = outcomes.wait(until: monotonicDeadline(in: Self.keyTimeout)) { $0 >= wanted ? () : nil }
         for file in open { file.restoreKeys(from: source.keys) }
     }
 

@@ -29,7 +29,7 @@ extension ViewFileSystem {
         nodes.forget(id, count: Int(clamping: count))
     }
 
-    /// readlink(2), as the source has it: the kernel resolves it in the mount.
+    /// readlink(2), unchanged. The kernel resolves the target in the mount.
     package func linkTarget(_ id: NodeID) throws(StoreError) -> [UInt8] {
         let node = try nodes.node(id)
         try admit()
@@ -66,7 +66,7 @@ extension ViewFileSystem {
                 if !isDot {
                     guard source.shows(found.name, inRoot: isRoot) else { continue }
                     if withAttributes {
-                        // Removed since getdents(2): not there.
+                        // Removed since getdents(2).
                         guard let status = try? reader.directory.status(of: found.name) else { continue }
                         let entry = entry(status, found.name, handle.node)
                         (listed.id, listed.attributes) = (entry.id, entry.attributes)

@@ -9,9 +9,9 @@ internal import SystemPackage
 internal import VaultCrypto
 package import ViewFormats
 
-/// Ciphertext of other formats as a read-only tree of plaintext. Any thread.
+/// A read-only tree of plaintext over ciphertext of other programs. Any thread.
 ///
-/// The source is somebody else's: what is told of it is told again after a second, and each open looks at it anew.
+/// Other programs can change the source. The kernel caches its attributes for a second, and each open checks it again.
 package final class ViewFileSystem: Sendable {
     let source: ViewSource
     package let gate: LockGate
@@ -22,20 +22,20 @@ package final class ViewFileSystem: Sendable {
     let nodes: NodeTable<ViewNode>
     let directories = DirectoryCache<ViewNode, Descriptor>()
     let handles = Atomic<Int>(0)
-    /// Opens that wait for files and derivations, and those that wait for somebody else's command: none of the first for
-    /// any of the others.
+    /// Opens that wait for key files and derivations, and opens that wait for the key command. They are separate, so that
+    /// the first never wait for the second.
     let quickOpens: DeferredOpens
     let commandOpens: DeferredOpens
-    let prewarming = Prewarming()
-    /// Directories in which a lookup was refused since the last lock.
+    let prefetches = PrefetchQueue()
+    /// Directories with refused lookups since the last lock.
     let refusedLookups = ObjectSet<ViewNode>()
     let lockObserver = Mutex<(any LockObserver)?>(nil)
     let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
     private let nextToken = Atomic<UInt64>(1)
 
     /// - Parameters:
-    ///   - secrets: what the source's key store derives keys from.
-    ///   - cacheSize: bytes for the block cache.
+    ///   - secrets: from which the source's key store derives keys.
+    ///   - cacheSize: bytes of the block cache.
     package init(
         source: ViewSource, secrets: ViewSecrets, gate: LockGate, cacheSize: Int, logger: Logger
     ) throws(StoreError) {
@@ -50,14 +50,25 @@ package final class ViewFileSystem: Sendable {
         try source.scan()
     }
 
-    /// A number for a file's content that no other has had.
-    private func makeToken() -> UInt64 {
-        nextToken.add(1, ordering: .relaxed).oldValue
+    /// The totals and the current use of memory.
+    package func statistics() -> Statistics {
+        Statistics(
+            cacheHits: counters.cacheHits.total, cacheMisses: counters.cacheMisses.total, cacheSize: cache.capacity,
+            cacheUsed: cache.usedSize, aesBlocksDecrypted: counters.aesBlocksDecrypted.total,
+            ciphertextBytesRead: counters.ciphertextBytesRead.total, ciphertextBytesWritten: 0,
+            cryptoTime: counters.cryptoTime.total, storeTime: counters.storeTime.total,
+            damagedReads: counters.damagedReads.total, hiddenNames: 0, filesSealed: 0, nodes: nodes.count,
+            keysLocked: SecretMemory.allLocked, cacheLocked: cache.isLocked)
     }
 
-    // MARK: What is on disk
+    /// The defects of playlists and files, one line each, for people.
+    package func problems() -> [String] {
+        source.problems + fileProblems.all
+    }
 
-    /// A descriptor of a directory: for names, not for listing.
+    // MARK: The source
+
+    /// A descriptor of a directory, for names, not for listing.
     func directory(_ node: ViewNode) throws(StoreError) -> Descriptor {
         guard node.isDirectory else { throw .system(.notDirectory) }
         if node === nodes.root { return source.root }
@@ -75,8 +86,8 @@ package final class ViewFileSystem: Sendable {
         try nodes.atName(of: node, in: { (node) throws(StoreError) in try directory(node) }, body)
     }
 
-    /// The source of a regular file, opened.
-    /// - Throws: `ESTALE` where another is in its place: the kernel then looks again.
+    /// Opens the source of a regular file.
+    /// - Throws: `ESTALE` if the name leads to another file. The kernel then looks it up again.
     func openSource(_ node: ViewNode) throws(StoreError) -> (source: SourceFile, status: stat) {
         guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
         let descriptor = try atName(of: node) { (directory, entry) throws(StoreError) in
@@ -84,15 +95,15 @@ package final class ViewFileSystem: Sendable {
         }
         let status = try descriptor.status()
         guard FileIdentity(status) == node.key else { throw .system(.staleNFSFileHandle) }
-        return (SourceFile(descriptor, size: UInt64(max(0, status.st_size))), status)
+        return (SourceFile(descriptor, status), status)
     }
 
-    /// The path from the source's root; of a node without a name, empty.
+    /// The path from the source's root. Empty for a node without a name.
     func path(of node: ViewNode) -> [UInt8] {
         var path: [UInt8] = []
         var current = node
         while current !== nodes.root, let name = nodes.name(of: current) {
-            path = path.isEmpty ? name.entry : name.entry + [UInt8(ascii: "/")] + path
+            path = path.isEmpty ? name.entry : joinedPath(name.entry, path)
             current = name.parent
         }
         return path
@@ -102,14 +113,14 @@ package final class ViewFileSystem: Sendable {
 
     package func attributes(_ id: NodeID) throws(StoreError) -> stat {
         let node = try nodes.node(id)
-        // The root always answers, so that whatever looks at mountpoints goes on.
+        // The root always replies, because programs check mountpoints.
         if node === nodes.root { return readOnly(try source.root.status()) }
         try admit()
         if node.isDirectory { return readOnly(try directory(node).status()) }
         if let file = node.openFile {
             var status = readOnly(try file.source.descriptor.status())
             guard status.st_nlink == 0 else { return plaintextAttributes(status, of: node) }
-            // It has no name any more by which it could be looked at anew.
+            // Removed: there is no name by which to open it again.
             status.st_size = off_t(file.length)
             return status
         }
@@ -117,13 +128,13 @@ package final class ViewFileSystem: Sendable {
         return plaintextAttributes(status, of: node)
     }
 
-    /// As programs are to see them. Of a file whose keys are not in memory the size is the ciphertext's until it is opened:
-    /// `ls -l` must not wait for key commands.
+    /// The attributes of the plaintext. If a file's keys are not in memory, the size is that of the ciphertext until an
+    /// open, because `ls -l` must not wait for key commands.
     func plaintextAttributes(_ status: stat, of node: ViewNode) -> stat {
         var result = readOnly(status)
         if node.isRegularFile {
             if let length = length(of: node, status) { result.st_size = off_t(length) }
-            node.toldSize.withLock { $0 = Int64(result.st_size) }
+            node.reportedSize.withLock { $0 = Int64(result.st_size) }
         }
         return result
     }
@@ -136,20 +147,24 @@ package final class ViewFileSystem: Sendable {
 
     private func length(of node: ViewNode, _ status: stat) -> UInt64? {
         let stamp = FileStamp(status)
-        // What playlists say of a file that is not open may have changed.
+        // In hls, the playlists of a file that is not open may have changed.
         if let known = node.known, known.stamp == stamp, source.format.layout != .hls || node.openFile != nil {
             return known.length
         }
         if let length = source.knownLength(status, path: { path(of: node) }) { return length }
         guard let (file, status) = try? openSource(node), FileStamp(status) == stamp else { return nil }
         guard let plan = try? source.plan(for: path(of: node), file, status),
-            let keys = availableKeys(plan), let content = try? plan.open(file, keys: keys)
+            let keys = availableKeys(plan)
         else { return nil }
-        remember(content.length, stamp, plan, of: node)
+        let token = tokenOfContent(of: node, stamp, plan)
+        guard let content = try? plan.open(file, keys: keys, token: token, cache: cache, counters: counters) else {
+            return nil
+        }
+        node.remember(.init(stamp: stamp, plan: plan, token: token, length: content.length))
         return content.length
     }
 
-    /// The keys of a file, if all of them are in memory.
+    /// The keys of a file. Nil if one is not in memory.
     func availableKeys(_ plan: FilePlan) -> [KeyMaterial]? {
         var keys: [KeyMaterial] = []
         for name in plan.keyNames {
@@ -159,15 +174,10 @@ package final class ViewFileSystem: Sendable {
         return keys
     }
 
-    private func remember(_ length: UInt64, _ stamp: FileStamp, _ plan: FilePlan, of node: ViewNode) {
-        let token = tokenOfContent(of: node, stamp, plan)
-        node.remember(.init(stamp: stamp, plan: plan, token: token, length: length))
-    }
-
-    /// What is cached of a file is of use for as long as it is the same, read in the same way.
+    /// The token of a file's content in the block cache. New if the file or its plan has changed.
     func tokenOfContent(of node: ViewNode, _ stamp: FileStamp, _ plan: FilePlan) -> UInt64 {
         if let known = node.known, known.stamp == stamp, known.plan.isSame(as: plan) { return known.token }
-        return makeToken()
+        return nextToken.add(1, ordering: .relaxed).oldValue
     }
 
     /// statvfs(3) of the source.
@@ -177,9 +187,7 @@ package final class ViewFileSystem: Sendable {
         return result
     }
 
-    // MARK: The lock
-
-    /// Everything in a view is refused while it is locked.
+    /// Refuses every operation while the view is locked.
     @inline(__always)
     func admit() throws(StoreError) {
         if gate.isUnlocked() { return }

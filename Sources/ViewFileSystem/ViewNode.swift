@@ -6,13 +6,13 @@ internal import ViewFormats
 
 /// A file, directory or link of a view that the kernel knows. Any thread.
 final class ViewNode: TableNode, @unchecked Sendable {
-    // @unchecked: as TableNode; what is added here is under a mutex.
+    // @unchecked: as TableNode. Its own state is under mutexes.
 
-    /// What was found of a file's content last.
+    /// The last known content of a file.
     struct Known {
         var stamp: FileStamp
         var plan: FilePlan
-        /// Of what is cached of it.
+        /// Identifies the content in the block cache.
         var token: UInt64
         /// Bytes of plaintext.
         var length: UInt64
@@ -20,37 +20,37 @@ final class ViewNode: TableNode, @unchecked Sendable {
 
     private struct Content {
         var known: Known?
-        /// While handles are open. All of them share it, as they share the kernel's pages: a file that is written anew in
-        /// place is another for all from the next open on.
+        /// While handles are open. All handles share it, as they share the kernel's pages: a file that is rewritten in place
+        /// changes for all handles at the next open.
         var file: ViewFile?
         var handles = 0
-        /// The content that all of the kernel's pages are of; nil: some may be of another.
+        /// The token of the content of all pages in the kernel. Nil if some pages may be of other content.
         var pages: UInt64?
 
         func caching(_ token: UInt64) -> PageCaching { pages == token ? .keep : .drop }
     }
 
-    /// Of a directory: whether a listing has come to its end.
+    /// Of a directory: true after the end of a listing.
     let wasListed = Atomic<Bool>(false)
     private let content = Mutex(Content())
-    /// The size that the kernel was told last.
-    let toldSize = Mutex<Int64?>(nil)
+    /// The size that the kernel has received last.
+    let reportedSize = Mutex<Int64?>(nil)
 
     required init(key: FileIdentity, kind: mode_t) {
         super.init(key: key, kind: kind)
     }
 
-    /// The file, where it is open.
+    /// Nil without handles.
     var openFile: ViewFile? { content.withLock { $0.file } }
 
     var known: Known? { content.withLock { $0.known } }
 
-    /// Takes note of what was found without an open. What handles have open stays what it is.
+    /// Records content that was found without an open. The content of open handles does not change.
     func remember(_ known: Known) {
         content.withLock { if $0.handles == 0 { $0.known = known } }
     }
 
-    /// One handle more of the file that is open, if it is still that, and has its keys.
+    /// Adds a handle to the open file. Nil if there is none, it has lost its keys, or its content is another.
     func reopen(_ stamp: FileStamp, _ plan: FilePlan) -> (file: ViewFile, token: UInt64, caching: PageCaching)? {
         content.withLock { content in
             guard let file = content.file, file.hasKeys, let known = content.known, known.stamp == stamp,
@@ -61,7 +61,7 @@ final class ViewNode: TableNode, @unchecked Sendable {
         }
     }
 
-    /// One handle more, and for all of them this file. Returns whether the kernel's pages are of it.
+    /// Adds a handle, and makes this the file of all handles. Returns `.keep` if the kernel's pages are of this content.
     func open(_ file: ViewFile, _ known: Known) -> PageCaching {
         content.withLock { content in
             content.handles += 1
@@ -72,8 +72,8 @@ final class ViewNode: TableNode, @unchecked Sendable {
         }
     }
 
-    /// The kernel has dropped its pages for a handle of this content: it does that when it has our answer, and others may
-    /// be opening the file meanwhile.
+    /// Records that the kernel has dropped its pages for a handle of this content. It drops them when it receives our
+    /// reply. Another open may have changed the content meanwhile.
     func hasDroppedPages(for token: UInt64) {
         content.withLock { if $0.known?.token == token { $0.pages = token } }
     }

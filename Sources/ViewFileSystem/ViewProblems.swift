@@ -1,13 +1,11 @@
-internal import FileSystem
 internal import LinuxSystem
 internal import Logging
 internal import Synchronization
 internal import ViewFormats
 
-/// What does not work of a view, for `status` and the log: one line a file, the newest last. Any thread.
+/// The files of a view that cannot be read, for `status` and the log. One line for each file, the newest last. Any thread.
 final class ViewProblems: Sendable {
-    /// More than people read.
-    private static let most = 100
+    private static let maximumCount = 100
 
     private let logger: Logger
     private let lines = Mutex<[(path: [UInt8], text: String)]>([])
@@ -16,7 +14,7 @@ final class ViewProblems: Sendable {
         self.logger = logger
     }
 
-    /// Remembers and logs it, unless it is what was said of the file before.
+    /// Records and logs a problem, unless it is the last one of the file.
     func note(_ text: String, of path: [UInt8]) {
         let isNew = lines.withLock { lines in
             if let index = lines.firstIndex(where: { $0.path == path }) {
@@ -24,18 +22,15 @@ final class ViewProblems: Sendable {
                 lines.remove(at: index)
             }
             lines.append((path, text))
-            if lines.count > Self.most { lines.removeFirst() }
+            if lines.count > Self.maximumCount { lines.removeFirst() }
             return true
         }
         if isNew { logger.error("\(Self.line(path, text))") }
     }
 
-    /// The file works.
+    /// Removes the problem of a file that has been opened.
     func clear(_ path: [UInt8]) {
-        lines.withLock { lines in
-            if lines.isEmpty { return }
-            lines.removeAll { $0.path == path }
-        }
+        lines.withLock { $0.removeAll { $0.path == path } }
     }
 
     var all: [String] { lines.withLock { $0.map { Self.line($0.path, $0.text) } } }

@@ -6,12 +6,12 @@ package import SystemPackage
 package import VaultCrypto
 package import ViewFormats
 
-/// What the keys of a view are made of beyond its files: a passphrase, or a key file given at mount. Any thread.
+/// The secret of a view, given at mount: a passphrase or a key file. Any thread.
 package final class ViewSecrets: Sendable {
     package enum Origin: Codable, Sendable {
-        /// Keys come from the source, the key command or `--key` alone.
+        /// All keys come from the source, the key command or `--key`.
         case none
-        /// Read again after a lock that forgets.
+        /// Read again at an unlock.
         case keyFile(FilePath, ViewCipher?)
         /// The view's key is the passphrase's SHA-256.
         case hashedPassphrase
@@ -19,17 +19,17 @@ package final class ViewSecrets: Sendable {
         case passphrase(OpenSSLKeyDerivation)
     }
 
-    /// Cost of the verifier: some 50 ms, as for a vault's slots at the least.
+    /// About 50 ms, the minimum of a vault's slots.
     private static let verifierLogN = 15
 
     private let origin: Origin
     private let passphrase = Mutex<SecretBytes?>(nil)
-    /// Tells whether a passphrase is the one of before, when nothing else is left of it: its scrypt, salted.
+    /// The passphrase's salted scrypt hash. At an unlock it is all that is left to check a passphrase.
     private let verifier: (salt: [UInt8], hash: SecretBytes)?
 
     /// - Parameters:
-    ///   - secret: the passphrase, where the origin is one.
-    ///   - isLockable: whether it may be forgotten, and given again.
+    ///   - secret: the passphrase, if the origin has one.
+    ///   - isLockable: false if the passphrase is never forgotten and checked again.
     package init(_ origin: Origin, secret: SecretBytes?, isLockable: Bool = true) throws(CryptoError) {
         self.origin = origin
         switch origin {
@@ -51,10 +51,10 @@ package final class ViewSecrets: Sendable {
         try Scrypt.derive(passphrase: passphrase, salt: salt, logN: verifierLogN, r: 8, p: 1, count: 32)
     }
 
-    /// Whether bringing the keys back after a lock that forgets takes the passphrase.
+    /// True if an unlock takes the passphrase.
     var needsPassphrase: Bool { verifier != nil }
 
-    /// The view's one key, where all files have one.
+    /// The one key of all files. Nil if each file has its own.
     package func sharedKey(_ keyFile: SecretBytes?) throws(CryptoError) -> KeyMaterial? {
         switch origin {
         case .none, .passphrase: return nil
@@ -79,17 +79,17 @@ package final class ViewSecrets: Sendable {
         }
     }
 
-    /// Waits for whoever derives a key right now.
+    /// Blocks while a key is derived.
     func forget() {
         let forgotten = passphrase.withLock { secret in
             defer { secret = nil }
             return secret
         }
-        // In place: there are others who hold it, such as the frame of who mounted.
+        // In place: others have references to it, such as the stack frame of the mount.
         forgotten?.forget()
     }
 
-    /// The view's one key again, after `forget`.
+    /// Returns the shared key again, after `forget`.
     func restore(_ secret: SecretBytes?) throws(UnlockRefusal) -> KeyMaterial? {
         if needsPassphrase {
             guard let secret else { throw .secretNeeded }
@@ -105,7 +105,7 @@ package final class ViewSecrets: Sendable {
         }
     }
 
-    /// Whether a secret that a user gives is the passphrase of before.
+    /// Checks that a secret is the passphrase of the mount.
     package func check(_ candidate: SecretBytes) throws(UnlockRefusal) {
         guard let verifier else { return }
         let hash: SecretBytes

@@ -47,8 +47,10 @@ import VaultCrypto
         try openssl(["-aes-\(keySize * 8)-cbc", "-pass", "file:\(passfile)"] + derivation.1)
         let source = try place.source()
         let secret = Array(Self.passphrase.utf8).withUnsafeBytes { SecretBytes(copying: $0) }
-        let salt = try OpenSSLSalt(of: source)
-        let (key, vector) = try salt.derive(derivation.0, passphrase: secret, keySize: keySize)
+        let salt = try OpenSSLSalt(of: source).bytes
+        let (bytes, iv) = try derivation.0.derive(passphrase: secret, salt: salt, keySize: keySize)
+        let key = try CbcKey(bytes)
+        let vector = try #require(iv.withUnsafeBytes { InitialVector($0) })
         let map = try ChainFormat.salted(source, vector: vector, key: key)
         try place.expect(source, map, [key], reads: plaintext)
     }

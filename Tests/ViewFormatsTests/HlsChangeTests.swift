@@ -4,7 +4,8 @@ import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing
-import ViewFormats
+
+@testable import ViewFormats
 
 /// What is changed in a tree is seen by whoever asks next.
 @Suite struct HlsChangeTests {

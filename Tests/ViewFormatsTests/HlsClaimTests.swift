@@ -1,5 +1,6 @@
 import Testing
-import ViewFormats
+
+@testable import ViewFormats
 
 /// Several playlists that name the same file, `f`, of 64 bytes.
 @Suite struct HlsClaimTests {
@@ -58,7 +59,7 @@ import ViewFormats
 
     @Test("Claims that contradict each other are an error that names both lines")
     func conflicts() throws {
-        let reason = "malformed: how it is encrypted is said in two ways, which cannot both be right: "
+        let reason = "malformed: two playlist lines contradict each other on its encryption: "
         #expect(try content(Self.whole, Self.otherKey) == reason + "0.m3u8:4 and 1.m3u8:4")
         #expect(try content(Self.whole, Self.otherVector) == reason + "0.m3u8:4 and 1.m3u8:4")
         #expect(try content(Self.plain, Self.whole) == reason + "0.m3u8:3 and 1.m3u8:4")
@@ -98,7 +99,7 @@ import ViewFormats
         let content = try #require(try source.index.open(Array("b.m3u8".utf8)))
         #expect(content.needed.map(\.path) == [Array("f".utf8)])
         let segment = try #require(content.needed.first?.segment)
-        #expect(segment.keys == [HlsKeyName(uri: Array("k".utf8), directory: [])])
+        #expect(segment.keys == [KeyName.uri(Array("k".utf8), directory: [])])
         #expect(segment.chains(size: 64).map(\.ciphertext) == [0..<32, 32..<64])
         let rendered = try content.rendered { (number, range) in
             #expect(number == 0)

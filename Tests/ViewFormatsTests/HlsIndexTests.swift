@@ -4,7 +4,8 @@ import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing
-import ViewFormats
+
+@testable import ViewFormats
 
 @Suite struct HlsIndexTests {
     private static func key(_ name: String, _ vector: String = ",IV=0x1") -> String {
@@ -118,7 +119,7 @@ import ViewFormats
                 "a.m3u8:3: a master playlist that refers to itself",
                 "a.m3u8:5: refers to another master playlist, b.m3u8, which refers back to it",
                 "b.m3u8:3: refers to another master playlist, a.m3u8, which refers back to it",
-                "c.m3u8:4: has c.m3u8 for a segment, which is a playlist",
+                "c.m3u8:4: names a playlist as a segment: c.m3u8",
             ])
         #expect(try source.content("1.ts") == ":k 1")
         #expect(try source.content("a.m3u8").hasPrefix("playlist"))
@@ -137,7 +138,7 @@ import ViewFormats
         let reason = "not a playlist: its first line is not #EXTM3U"
         #expect(
             source.problems() == [
-                "a.m3u8:1: \(reason)", "empty.m3u8:1: \(reason)", "f.m3u8: cannot be read: no regular file",
+                "a.m3u8:1: \(reason)", "empty.m3u8:1: \(reason)", "f.m3u8: cannot be read: it is not a regular file",
             ])
     }
 

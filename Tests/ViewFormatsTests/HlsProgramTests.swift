@@ -2,7 +2,8 @@ import Foundation
 import LinuxSystem
 import TestSupport
 import Testing
-import ViewFormats
+
+@testable import ViewFormats
 
 /// Playlists and segments that ffmpeg made, decrypted by openssl as the index says.
 @Suite struct HlsProgramTests {
@@ -80,18 +81,20 @@ import ViewFormats
         let segment = try segment(source, "encrypted/out.ts")
         #expect(segment.parts.count == 4)
         var plaintext: [UInt8] = []
-        var pieces: [HlsRangeMap.Piece] = []
+        var chains: [(CipherChain, UInt64)] = []
         for part in segment.parts {
             let piece = try decrypt(source, "encrypted/out.ts", part)
-            let start = UInt64(plaintext.count)
             plaintext += piece
-            pieces.append(.init(ciphertext: try #require(part.bytes), plaintext: start..<UInt64(plaintext.count)))
+            let encryption = CipherChain.Encryption(key: 0, vector: .bytes(part.encryption.vector), padding: .pkcs7)
+            let chain = CipherChain(ciphertext: try #require(part.bytes), encryption: encryption)
+            chains.append((chain, UInt64(piece.count)))
         }
         #expect(try plaintext == bytes(source, "plain/out.ts"))
         #expect(try source.content("encrypted/out.m3u8") == "playlist ?")
         let content = try #require(try source.index.open(Array("encrypted/out.m3u8".utf8)))
         #expect(content.needed.count == 1)
-        let map = HlsRangeMap(pieces)
+        let file = Descriptor(owning: open("\(source.path)/encrypted/out.ts", O_RDONLY | O_CLOEXEC))
+        let map = try ChainMap(chains, in: SourceFile(file, try file.status()))
         let rendered = try content.rendered { (_, range) throws(ViewError) in try map.plaintext(of: range) }
         #expect(try rendered == bytes(source, "plain/out.m3u8"))
     }

@@ -2,7 +2,8 @@ import FileSystem
 import Glibc
 import LinuxSystem
 import TestSupport
-import ViewFormats
+
+@testable import ViewFormats
 
 /// A source directory of its own with the index of it.
 final class HlsSource: Sendable {
@@ -59,10 +60,9 @@ final class HlsSource: Sendable {
         case .playlist(let size): return "playlist \(size.map { "\($0)" } ?? "?")"
         case .segment(let segment):
             return segment.parts.map { part in
-                let key = part.encryption.key
-                let place = String(decoding: key.directory, as: UTF8.self)
-                let range = part.bytes.map { "\($0) " } ?? ""
-                return "\(range)\(place):\(String(decoding: key.uri, as: UTF8.self)) \(hex(part.encryption.vector))"
+                guard case .uri(let uri, let directory) = part.encryption.key else { return "\(part)" }
+                let name = "\(String(decoding: directory, as: UTF8.self)):\(String(decoding: uri, as: UTF8.self))"
+                return "\(part.bytes.map { "\($0) " } ?? "")\(name) \(hex(part.encryption.vector))"
             }.joined(separator: ", ")
         case .failed(.malformed(let text)): return "malformed: \(text)"
         case .failed(let error): return "\(error)"

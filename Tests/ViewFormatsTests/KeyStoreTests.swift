@@ -98,7 +98,7 @@ import VaultCrypto
         store.reopen(shared: nil)
         #expect(
             noKeyReason { () throws(ViewError) in try store.fetch(.shared) }
-                == "the view's key is not here: unlock the view")
+                == "the view's key is not in memory: unlock the view")
         store.reopen(shared: material)
         #expect(try store.fetch(.shared).key === material.key)
     }

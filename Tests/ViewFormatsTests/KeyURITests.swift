@@ -16,7 +16,7 @@ import Testing
             ("a//b://c", "c"), ("urn:x:y", "urn:x:y"), ("...", "..."),
         ] as [(String, String?)])
     func fileName(uri: String, name: String?) {
-        #expect(KeyURI.fileName(of: [UInt8](uri.utf8)) == name.map { [UInt8]($0.utf8) })
+        #expect(HlsURI.fileName(of: [UInt8](uri.utf8)) == name.map { [UInt8]($0.utf8) })
     }
 
     @Test("Keys and tokens in URIs are not shown, nor what drives a terminal")
@@ -25,9 +25,9 @@ import Testing
             ("https://host/k?token=secret", "https://host/k?…"), ("data:text/plain;base64,c2VjcmV0", "data:…"),
             ("DATA:,x", "data:…"), ("a\u{1b}[2J\n", "a?[2J?"), ("data", "data"), ("database:x", "database:x"),
         ] {
-            #expect(shownURI([UInt8](uri.utf8)) == shown)
+            #expect(HlsURI.shownKey([UInt8](uri.utf8)) == shown)
         }
-        #expect(shownURI([UInt8](repeating: 0x61, count: 1000)).utf8.count < 300)
-        #expect(shownURI([0xFF, 0x61]) == "\u{FFFD}a")
+        #expect(HlsURI.shownKey([UInt8](repeating: 0x61, count: 1000)).utf8.count < 300)
+        #expect(HlsURI.shownKey([0xFF, 0x61]) == "\u{FFFD}a")
     }
 }

@@ -1,5 +1,6 @@
 import Testing
-import ViewFormats
+
+@testable import ViewFormats
 
 @Suite struct PlaylistHostileTests {
     @Test("A million lines are read in reasonable time", .timeLimit(.minutes(20)))

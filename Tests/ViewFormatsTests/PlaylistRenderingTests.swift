@@ -1,5 +1,8 @@
+import Glibc
+import LinuxSystem
 import Testing
-import ViewFormats
+
+@testable import ViewFormats
 
 @Suite struct PlaylistRenderingTests {
     private static let key = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x1"
@@ -48,10 +51,15 @@ import ViewFormats
 
     @Test("A plaintext offset is found within a chain, at its end and across padding")
     func rangeMap() throws {
-        let map = HlsRangeMap([
-            .init(ciphertext: 0..<10, plaintext: 0..<10), .init(ciphertext: 10..<42, plaintext: 10..<30),
-            .init(ciphertext: 42..<58, plaintext: 30..<30), .init(ciphertext: 58..<90, plaintext: 30..<61),
-        ])
+        let source = SourceFile(Descriptor(owning: open("/dev/null", O_RDONLY | O_CLOEXEC)), size: 90)
+        let encryption = CipherChain.Encryption(key: 0, vector: .bytes(.zero), padding: .pkcs7)
+        let map = try ChainMap(
+            [
+                (CipherChain(ciphertext: 0..<10, encryption: nil), 10),
+                (CipherChain(ciphertext: 10..<42, encryption: encryption), 20),
+                (CipherChain(ciphertext: 42..<58, encryption: encryption), 0),
+                (CipherChain(ciphertext: 58..<90, encryption: encryption), 31),
+            ], in: source)
         let cases: [(Range<UInt64>, Range<UInt64>)] = [
             (0..<10, 0..<10), (10..<42, 10..<30), (42..<58, 30..<30), (58..<90, 30..<61), (12..<20, 12..<20),
             (0..<90, 0..<61),
@@ -59,6 +67,6 @@ import ViewFormats
         ]
         for (ciphertext, plaintext) in cases { #expect(try map.plaintext(of: ciphertext) == plaintext) }
         #expect(throws: ViewError.self) { try map.plaintext(of: 58..<91) }
-        #expect(throws: ViewError.self) { try HlsRangeMap([]).plaintext(of: 0..<1) }
+        #expect(throws: ViewError.self) { try ChainMap([], in: source).plaintext(of: 0..<1) }
     }
 }

@@ -1,5 +1,6 @@
 import Testing
-import ViewFormats
+
+@testable import ViewFormats
 
 @Suite struct PlaylistTests {
     @Test("Segments, keys, and the number of a segment as its vector")

@@ -1,4 +1,4 @@
-import ViewFormats
+@testable import ViewFormats
 
 /// A playlist of these lines, `#EXTM3U` first, LF at each end.
 func playlist(_ lines: String...) -> [UInt8] {

@@ -61,8 +61,8 @@ import Testing
             let size = Int.random(in: 0...80, using: &generator)
             let bytes = (0..<size).map { _ in UInt8.random(in: 0...255, using: &generator) }
             #expect(malformedReason { () throws(ViewError) in try ViewManifest.parse(bytes) } != nil)
-            _ = KeyURI.fileName(of: bytes)
-            _ = shownURI(bytes)
+            _ = HlsURI.fileName(of: bytes)
+            _ = HlsURI.shownKey(bytes)
             let text = bytes.filter { $0 != 0 }
             _ = PathPattern(text).matches(PathPattern.split(text))
             _ = bytes.withUnsafeBytes { try? KeyFile.parse($0, cipher: nil, name: "k") }

@@ -18,11 +18,11 @@ import Testing
         try manifest.entry(for: [UInt8](path.utf8))?.key.map { String(decoding: $0, as: UTF8.self) }
     }
 
-    @Test("All that an entry may say", arguments: ViewManifest.formats)
-    func whole(format: String) throws {
+    @Test("All that an entry may say", arguments: ViewFormatName.allCases)
+    func whole(format: ViewFormatName) throws {
         let manifest = try parse(
             """
-            {"format": "\(format)", "files": {"a/b": {"key": "k/1", "iv": "0x000102030405060708090A0b0c0d0e0f",
+            {"format": "\(format.rawValue)", "files": {"a/b": {"key": "k/1", "iv": "0x000102030405060708090A0b0c0d0e0f",
              "cipher": "aes-192-cbc", "chunkSize": 16777216}, "*": {}}}
             """)
         #expect(manifest.format == format)
@@ -134,7 +134,7 @@ import Testing
         let place = try KeyPlace()
         #expect(try ViewManifest.read(in: place.root) == nil)
         try place.write("view.json", [UInt8](#"{"format": "hls", "files": {}}"#.utf8))
-        #expect(try ViewManifest.read(in: place.root)?.format == "hls")
+        #expect(try ViewManifest.read(in: place.root)?.format == .hls)
         try place.write("view.json", [0x7B])
         #expect(malformedReason { () throws(ViewError) in try ViewManifest.read(in: place.root) } != nil)
         #expect(truncate("\(place.path)/view.json", 1 << 40) == 0)

@@ -15,7 +15,7 @@ extension ViewExporter {
         _ name: [UInt8], of directory: Descriptor, as target: [UInt8], into destination: ExportDirectory, path: [UInt8]
     ) throws(EntryFailure) {
         let file = try readingView { () throws(StoreError) in
-            try Descriptor.place(of: name, in: directory).openedRegularFile()
+            try Descriptor(object: name, in: directory).openedRegularFile()
         }
         let status = try readingView { () throws(StoreError) in try file.status() }
         let stamp = ExportStamp(status)
@@ -65,8 +65,7 @@ extension ViewExporter {
             var keys: [KeyMaterial] = []
             for name in plan.keyNames { keys.append(try source.keys.fetch(name)) }
             lastToken += 1
-            return OpenContent(
-                try plan.open(file, keys: keys), of: file, token: lastToken, cache: cache, counters: counters)
+            return try plan.open(file, keys: keys, token: lastToken, cache: cache, counters: counters)
         } catch {
             throw EntryFailure(error)
         }
@@ -113,7 +112,7 @@ extension ViewExporter {
         _ name: [UInt8], in destination: ExportDirectory, as content: OpenContent, _ path: [UInt8]
     ) throws(EntryFailure) -> Bool {
         let file = try writingEntry(path) { () throws(StoreError) in
-            try Descriptor.place(of: name, in: destination.descriptor).openedRegularFile()
+            try Descriptor(object: name, in: destination.descriptor).openedRegularFile()
         }
         return try isSame(file, as: content, upTo: content.length, path)
     }

@@ -1,19 +1,20 @@
+internal import FileSystem
+internal import LinuxSystem
 package import VaultCrypto
 
-/// Finds out where the chains of a file are, format by format. Reads no more than the padding and a salt; checks what it
-/// reads. Any thread.
+/// Finds the chains of a file, for each format. Reads no more than the salt and the padding, and checks both. Any thread.
 ///
-/// Each function throws `.malformed`, with a text whose subject is the file or a part of it, for what the format does
-/// not allow; `.store`, also where a key is forgotten.
+/// Each function throws `.malformed`, with a text whose subject is the file or a part of it, if the file does not have
+/// the format. It throws `.store` if reading fails or a key is forgotten.
 package enum ChainFormat {
-    /// `cbc-chunks`: the plaintext cut in chunks of `chunkSize` bytes, each a chain by itself under one vector.
+    /// `cbc-chunks`: plaintext in chunks of `chunkSize` bytes. Each chunk is a chain. All have the same vector.
     ///
-    /// - Parameter chunkSize: 1 and more; a multiple of 16 where there is no padding.
+    /// - Parameter chunkSize: at least 1. A multiple of 16 without padding.
     package static func chunks(
         of source: SourceFile, chunkSize: UInt64, vector: InitialVector, padding: CipherChain.Padding, key: CbcKey
     ) throws(ViewError) -> ChainMap {
         guard 1...ChunkPieces.largestChunk ~= chunkSize, padding == .pkcs7 || chunkSize % 16 == 0 else {
-            throw .malformed("chunks of \(chunkSize) bytes cannot be, with this padding")
+            throw .malformed("chunks of \(chunkSize) bytes are not possible with this padding")
         }
         let encryption = CipherChain.Encryption(key: 0, vector: .bytes(vector), padding: padding)
         let stride = ChunkPieces.stride(chunkSize, padding)
@@ -21,31 +22,29 @@ package enum ChainFormat {
         if source.size > 0 {
             let last = CipherChain(
                 ciphertext: (source.size - 1) / stride * stride..<source.size, encryption: encryption)
-            lastLength = try plaintextLength(of: last, in: source, part: .lastChunk, key: key)
+            lastLength = try plaintextLength(of: last, in: source, part: "the last chunk", key: key)
             guard lastLength <= chunkSize else {
-                throw .malformed("the last chunk holds \(lastLength) bytes: chunks are not of \(chunkSize)")
+                throw .malformed("the last chunk holds \(lastLength) bytes: the chunk size is not \(chunkSize)")
             }
         }
         return ChainMap(
             ChunkPieces(chunkSize: chunkSize, encryption: encryption, size: source.size, lastLength: lastLength))
     }
 
-    /// `cbc`: all of the file is one chain.
+    /// `cbc`: the file is one chain.
     ///
-    /// - Parameter vector: nil: the first 16 bytes of the file.
+    /// - Parameter vector: nil for the first 16 bytes of the file.
     package static func stream(
         of source: SourceFile, vector: InitialVector?, padding: CipherChain.Padding, key: CbcKey
     ) throws(ViewError) -> ChainMap {
-        guard let vector else {
-            guard source.size >= 16 else {
-                throw .malformed("the file is of \(source.size) bytes: too short for an initial vector of 16")
-            }
-            return try stream(of: source, from: 16, vector: .inFile(at: 0), padding: padding, key: key)
+        if let vector { return try stream(of: source, from: 0, vector: .bytes(vector), padding: padding, key: key) }
+        guard source.size >= 16 else {
+            throw .malformed("the file has \(source.size) bytes: too short for an initial vector of 16")
         }
-        return try stream(of: source, from: 0, vector: .bytes(vector), padding: padding, key: key)
+        return try stream(of: source, from: 16, vector: .inFile(at: 0), padding: padding, key: key)
     }
 
-    /// `openssl`: the chain behind the salt. The key and the vector are those derived with it, see ``OpenSSLSalt``.
+    /// `openssl`: the chain behind the salt. The key and the vector are derived with the salt.
     package static func salted(
         _ source: SourceFile, vector: InitialVector, key: CbcKey
     ) throws(ViewError) -> ChainMap {
@@ -61,12 +60,14 @@ package enum ChainFormat {
             ciphertext: start..<source.size,
             encryption: CipherChain.Encryption(key: 0, vector: vector, padding: padding))
         return try ChainMap(
-            [(chain, try plaintextLength(of: chain, in: source, part: .file, key: key))], in: source)
+            [(chain, try plaintextLength(of: chain, in: source, part: "the file", key: key))], in: source)
     }
 
-    /// Byte ranges of one file, each a chain or plain; what is before, between and behind them is plain.
+    /// Byte ranges of one file, each a chain or plaintext. The bytes before, between and behind them are plaintext.
     ///
-    /// - Parameter ranges: in ascending order, none overlapping another; `keys` are what they ask for.
+    /// - Parameters:
+    ///   - ranges: in ascending order, without overlap.
+    ///   - keys: as many as the ranges name.
     package static func ranges(
         _ ranges: [CipherChain], of source: SourceFile, keys: [CbcKey]
     ) throws(ViewError) -> ChainMap {
@@ -77,23 +78,82 @@ package enum ChainFormat {
             chains.append((CipherChain(ciphertext: end..<next, encryption: nil), next - end))
         }
         for range in ranges {
-            let part = FilePart.range(range.ciphertext)
-            guard range.ciphertext.lowerBound >= end else { throw .malformed("\(part) overlaps the one before") }
-            guard range.ciphertext.upperBound <= source.size else {
-                throw .malformed("\(part) goes beyond the end of the file, at \(source.size)")
+            let bytes = range.ciphertext
+            func part() -> String { "the byte range \(bytes.lowerBound)-\(bytes.upperBound)" }
+            guard bytes.lowerBound >= end else { throw .malformed("\(part()) overlaps the one before") }
+            guard bytes.upperBound <= source.size else {
+                throw .malformed("\(part()) goes beyond the end of the file, at \(source.size)")
             }
-            addPlain(to: range.ciphertext.lowerBound)
-            var length = range.ciphertext.upperBound - range.ciphertext.lowerBound
+            addPlain(to: bytes.lowerBound)
+            var length = bytes.upperBound - bytes.lowerBound
             if let encryption = range.encryption {
                 guard keys.indices.contains(encryption.key) else {
                     preconditionFailure("internal error: key \(encryption.key) of \(keys.count)")
                 }
-                length = try plaintextLength(of: range, in: source, part: part, key: keys[encryption.key])
+                length = try plaintextLength(of: range, in: source, part: part(), key: keys[encryption.key])
             }
             chains.append((range, length))
-            end = range.ciphertext.upperBound
+            end = bytes.upperBound
         }
         addPlain(to: source.size)
         return try ChainMap(chains, in: source)
+    }
+
+    // MARK: Padding
+
+    /// Bytes of plaintext in a chain. Reads its last two blocks at most, and checks the whole padding (PKCS#7, RFC 5652
+    /// section 6.3).
+    private static func plaintextLength(
+        of chain: CipherChain, in source: SourceFile, part: @autoclosure () -> String, key: CbcKey
+    ) throws(ViewError) -> UInt64 {
+        let size = chain.ciphertext.upperBound - chain.ciphertext.lowerBound
+        guard let encryption = chain.encryption else { return size }
+        guard size % 16 == 0 else {
+            throw .malformed("\(part()) has \(size) bytes of ciphertext, not a multiple of 16: cut, or not AES-CBC")
+        }
+        guard encryption.padding == .pkcs7 else { return size }
+        guard size > 0 else { throw .malformed("\(part()) has no ciphertext: padding alone takes 16 bytes") }
+        let last = try lastBlock(of: chain, encryption.vector, in: source, key: key)
+        guard let padding = last.withUnsafeBytes({ paddingSize(of: $0) }) else {
+            throw .malformed("\(part()) ends in no valid padding: the key is wrong, or the file is damaged or cut")
+        }
+        return size - UInt64(padding)
+    }
+
+    /// 1 to 16. Nil if the padding is not valid: as many bytes of that value as it says.
+    private static func paddingSize(of block: UnsafeRawBufferPointer) -> Int? {
+        guard let last = block.last, 1...16 ~= last, block.suffix(Int(last)).allSatisfy({ $0 == last }) else {
+            return nil
+        }
+        return Int(last)
+    }
+
+    /// The last block, decrypted, of a chain that is not empty.
+    private static func lastBlock(
+        of chain: CipherChain, _ vector: CipherChain.Vector, in source: SourceFile, key: CbcKey
+    ) throws(ViewError) -> SecretBytes {
+        let start = chain.ciphertext.upperBound - 16
+        var blocks = [UInt8](repeating: 0, count: 32)
+        try blocks.withMutableBytes { (blocks) throws(ViewError) in
+            let previous = UnsafeMutableRawBufferPointer(rebasing: blocks[..<16])
+            if start > chain.ciphertext.lowerBound { return try source.read(at: start - 16, into: blocks) }
+            switch vector {
+            case .bytes(let bytes): bytes.store(into: previous)
+            case .inFile(let offset): try source.read(at: offset, into: previous)
+            }
+            try source.read(at: start, into: UnsafeMutableRawBufferPointer(rebasing: blocks[16...]))
+        }
+        do throws(CryptoError) {
+            let decryptor = try CbcDecryptor()
+            return try SecretBytes(count: 16) { (plaintext) throws(CryptoError) in
+                try blocks.withBytes { (blocks) throws(CryptoError) in
+                    guard let previous = blocks.baseAddress else { return }
+                    try decryptor.decrypt(
+                        UnsafeRawBufferPointer(rebasing: blocks[16...]), vector: previous, key: key, into: plaintext)
+                }
+            }
+        } catch {
+            throw .store(StoreError(error))
+        }
     }
 }

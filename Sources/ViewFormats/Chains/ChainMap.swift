@@ -1,8 +1,8 @@
-/// Where the plaintext of one file is: its chains, one behind the other. Any thread.
+/// The position of a file's plaintext: its chains, one behind the other. Any thread.
 ///
-/// Every chain of a map lies within the source file that it was made for, and its plaintext within its ciphertext.
+/// Every chain of a map lies within the source file of the map, and is at least as long as its plaintext.
 package struct ChainMap: Sendable {
-    /// One chain and the plaintext offsets of its bytes; there may be none.
+    /// One chain, and the plaintext offsets of its bytes, which can be empty.
     package struct Piece: Equatable, Sendable {
         package var chain: CipherChain
         package var plaintext: Range<UInt64>
@@ -16,12 +16,13 @@ package struct ChainMap: Sendable {
     private let pieces: Pieces
     /// Bytes of plaintext.
     package let length: UInt64
-    /// One more than the highest key that a chain asks for.
+    /// One more than the highest key number of the chains.
     let keyCount: Int
 
-    /// The map of chains that have `length` bytes of plaintext each.
+    /// The map of chains with `length` bytes of plaintext each.
     ///
-    /// Throws `.malformed` where one is not within the source file or has no such plaintext, or the sum is out of range.
+    /// Throws `.malformed` if a chain is not within the source file or cannot have this plaintext, or if the sum is out
+    /// of range.
     init(_ chains: [(chain: CipherChain, length: UInt64)], in source: SourceFile) throws(ViewError) {
         var stored: [Piece] = []
         stored.reserveCapacity(chains.count)
@@ -40,7 +41,7 @@ package struct ChainMap: Sendable {
         self.keyCount = keyCount
     }
 
-    /// The map of a file of equal chunks, however many.
+    /// The map of a file of equal chunks.
     init(_ chunks: ChunkPieces) {
         pieces = .computed(chunks)
         length = chunks.length
@@ -62,14 +63,14 @@ package struct ChainMap: Sendable {
         }
     }
 
-    /// The piece that has the byte at this offset; nil from the end of the file on.
+    /// The piece with the byte at this offset. Nil beyond the end of the file.
     package func piece(at plaintextOffset: UInt64) -> Piece? {
         guard plaintextOffset < length else { return nil }
         switch pieces {
         case .computed(let chunks):
             return chunks[plaintextOffset / chunks.chunkSize]
         case .stored(let stored):
-            // The last that begins at the offset or before: of several that begin there, all others are empty.
+            // The last piece that does not begin behind the offset. Empty pieces can begin at the same offset before it.
             var low = 0
             var high = stored.count
             while high - low > 1 {
@@ -79,10 +80,34 @@ package struct ChainMap: Sendable {
             return stored[low]
         }
     }
+
+    /// The plaintext offsets of a range of ciphertext. A range to the end of a chain does not include its padding. The
+    /// chains must cover the file, in ascending order.
+    /// - Throws: `.malformed` if the file ends before the range.
+    func plaintext(of ciphertext: Range<UInt64>) throws(ViewError) -> Range<UInt64> {
+        guard ciphertext.upperBound <= (count == 0 ? 0 : self[count - 1].chain.ciphertext.upperBound) else {
+            throw .malformed("a playlist names bytes up to \(ciphertext.upperBound), and the segment ends before")
+        }
+        let start = plaintextOffset(of: ciphertext.lowerBound)
+        return start..<max(start, plaintextOffset(of: ciphertext.upperBound))
+    }
+
+    private func plaintextOffset(of ciphertextOffset: UInt64) -> UInt64 {
+        // The first piece that ends behind the offset.
+        var low: UInt64 = 0
+        var high = count
+        while low < high {
+            let middle = (low + high) / 2
+            if self[middle].chain.ciphertext.upperBound <= ciphertextOffset { low = middle + 1 } else { high = middle }
+        }
+        guard low < count else { return length }
+        let distance = ciphertextOffset - self[low].chain.ciphertext.lowerBound
+        return min(self[low].plaintext.lowerBound + distance, self[low].plaintext.upperBound)
+    }
 }
 
 extension CipherChain {
-    /// Throws `.malformed` where this chain is not within `size` bytes, or cannot have `length` bytes of plaintext.
+    /// Throws `.malformed` if this chain is not within `size` bytes, or cannot have `length` bytes of plaintext.
     fileprivate func check(length: UInt64, size: UInt64) throws(ViewError) {
         let count = ciphertext.upperBound - ciphertext.lowerBound
         let hasPlaintext: Bool

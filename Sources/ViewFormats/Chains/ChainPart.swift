@@ -1,20 +1,20 @@
-/// A part of one chain that a read takes, and where its ciphertext is.
+/// The part of one chain that a read needs, and the position of its ciphertext.
 struct ChainPart {
-    /// Between the chains that one pread(2) takes may lie a block of padding that nothing asks for.
+    /// One pread(2) takes two chains if there is at most a block of padding between them.
     private static let largestGap: UInt64 = 16
 
     let chain: CipherChain
     /// Plaintext offsets of the file.
     let plaintext: Range<UInt64>
-    /// Bytes to read from the source file: those of the AES blocks that cover `plaintext`, and of the block before them,
-    /// which is their vector, unless they are the chain's first.
+    /// Bytes of the source file: the AES blocks that cover `plaintext`, and the block before them as their vector, unless
+    /// they are the first of the chain.
     let source: Range<UInt64>
-    /// Whether `source` begins with the vector; otherwise it is the chain's own.
+    /// True if `source` begins with the vector. Otherwise the chain's own vector counts.
     let hasVector: Bool
-    /// How many bytes of the first block are not wanted.
+    /// Bytes of the first block before `plaintext`.
     let skipped: Int
 
-    /// The part of `piece` from a plaintext offset within it on, to `end` at most.
+    /// The part of `piece` from a plaintext offset within it to `end` at most.
     init(_ piece: ChainMap.Piece, from plaintextOffset: UInt64, to end: UInt64) {
         chain = piece.chain
         plaintext = plaintextOffset..<min(end, piece.plaintext.upperBound)
@@ -33,7 +33,7 @@ struct ChainPart {
         source = (base + firstBlock - (hasVector ? 16 : 0))..<(base + (to + 15) / 16 * 16)
     }
 
-    /// Whether one pread(2) of at most `capacity` bytes takes this one as well as those in `sources`.
+    /// True if one pread(2) of at most `capacity` bytes takes this part together with `sources`.
     func follows(_ sources: Range<UInt64>, capacity: Int) -> Bool {
         source.lowerBound >= sources.upperBound && source.lowerBound - sources.upperBound <= Self.largestGap
             && source.upperBound - sources.lowerBound <= UInt64(capacity)

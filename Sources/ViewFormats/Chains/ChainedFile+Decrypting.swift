@@ -3,7 +3,7 @@ internal import LinuxSystem
 internal import VaultCrypto
 
 extension ChainedFile {
-    /// Fills `target`, at most one batch within the file, with the plaintext from an offset on.
+    /// Fills `target`, at most one batch, with plaintext. The range must be within the file.
     func decrypt(
         at plaintextOffset: UInt64, into target: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
     ) throws(ViewError) {
@@ -17,10 +17,10 @@ extension ChainedFile {
             try read(at: source.lowerBound, into: ciphertext)
             while position < taken, let part = part(at: position, to: taken) {
                 let start = Int(part.source.lowerBound - source.lowerBound)
-                let place = Int(position - plaintextOffset)
+                let done = Int(position - plaintextOffset)
                 try open(
                     part, UnsafeRawBufferPointer(rebasing: ciphertext[start..<(start + part.source.count)]),
-                    into: UnsafeMutableRawBufferPointer(rebasing: target[place..<(place + part.plaintext.count)]),
+                    into: UnsafeMutableRawBufferPointer(rebasing: target[done..<(done + part.plaintext.count)]),
                     workspace)
                 position = part.plaintext.upperBound
             }
@@ -31,7 +31,7 @@ extension ChainedFile {
         map.piece(at: plaintextOffset).map { ChainPart($0, from: plaintextOffset, to: end) }
     }
 
-    /// Which bytes of the source file one pread(2) takes from a plaintext offset on, and to which offset they reach.
+    /// The bytes of the source file that one pread(2) takes from a plaintext offset, and the offset that they reach.
     private func reach(
         from plaintextOffset: UInt64, to end: UInt64, capacity: Int
     ) -> (source: Range<UInt64>, taken: UInt64) {
@@ -61,7 +61,7 @@ extension ChainedFile {
         }
     }
 
-    /// Decrypts or copies one part into exactly its place.
+    /// Decrypts or copies one part. `target` has exactly its size.
     private func open(
         _ part: ChainPart, _ source: UnsafeRawBufferPointer, into target: UnsafeMutableRawBufferPointer,
         _ workspace: ViewWorkspace
@@ -73,11 +73,11 @@ extension ChainedFile {
             vector = UnsafeRawBufferPointer(rebasing: source[..<16])
             blocks = UnsafeRawBufferPointer(rebasing: source[16...])
         } else {
-            try placeVector(encryption.vector, into: workspace.vector)
+            try readVector(encryption.vector, into: workspace.vector)
             vector = UnsafeRawBufferPointer(workspace.vector)
             blocks = source
         }
-        // `keys` holds it for as long as this file is there.
+        // `keys` keeps the reference for the lifetime of this file.
         let failure = uncountedKeys[encryption.key]._withUnsafeGuaranteedRef { key -> CryptoError? in
             do throws(CryptoError) {
                 try counters.cryptoTime.time { () throws(CryptoError) in
@@ -91,16 +91,16 @@ extension ChainedFile {
         if let failure { throw .store(StoreError(failure)) }
     }
 
-    private func placeVector(
-        _ vector: CipherChain.Vector, into place: UnsafeMutableRawBufferPointer
+    private func readVector(
+        _ vector: CipherChain.Vector, into target: UnsafeMutableRawBufferPointer
     ) throws(ViewError) {
         switch vector {
-        case .bytes(let bytes): bytes.store(into: place)
-        case .inFile(let offset): try read(at: offset, into: place)
+        case .bytes(let bytes): bytes.store(into: target)
+        case .inFile(let offset): try read(at: offset, into: target)
         }
     }
 
-    /// Decrypts blocks into a target that begins `skipped` bytes into the first and may end within the last.
+    /// Decrypts blocks into a target that begins `skipped` bytes into the first block and can end within the last.
     private static func decrypt(
         _ blocks: UnsafeRawBufferPointer, vector: UnsafeRawBufferPointer, key: CbcKey, skipped: Int,
         into target: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
@@ -121,8 +121,8 @@ extension ChainedFile {
                     .copyMemory(from: UnsafeRawBufferPointer(rebasing: workspace.block[from..<(from + wanted)]))
                 done += wanted
             } else {
-                let place = UnsafeMutableRawBufferPointer(rebasing: target[done..<(done + size)])
-                try workspace.decryptor.decrypt(ciphertext, vector: previous, key: key, into: place)
+                let whole = UnsafeMutableRawBufferPointer(rebasing: target[done..<(done + size)])
+                try workspace.decryptor.decrypt(ciphertext, vector: previous, key: key, into: whole)
                 done += size
             }
             next += size

@@ -1,23 +1,23 @@
 package import FileSystem
 package import VaultCrypto
 
-/// One open file of a view: plaintext offsets in, somebody else's ciphertext on disk. Any thread.
+/// One open file of a view, decrypted from its chains. Any thread.
 package final class ChainedFile: Sendable {
-    /// Names this open file in the block cache.
+    /// Identifies the content in the block cache.
     package let token: UInt64
     package let map: ChainMap
     package let keys: [CbcKey]
-    /// The same, to be used without counting references: all who read a file would count at one place.
+    /// The same keys, used without reference counts, on which all readers of the file would contend.
     let uncountedKeys: [Unmanaged<CbcKey>]
     let source: SourceFile
     let cache: BlockCache
     let counters: Counters
-    /// A view never changes a file: nothing moves it.
-    let changes = ChangeCounter()
+    /// Never counts: a view changes no file.
+    private let changes = ChangeCounter()
 
     /// - Parameters:
-    ///   - map: made for `source`.
-    ///   - keys: as many as the map's chains ask for.
+    ///   - map: of `source`.
+    ///   - keys: as many as the map's chains name.
     ///   - cache: of blocks of ``ViewWorkspace/pageSize``.
     package init(
         source: SourceFile, map: ChainMap, keys: [CbcKey], token: UInt64, cache: BlockCache, counters: Counters
@@ -36,4 +36,90 @@ package final class ChainedFile: Sendable {
 
     /// Bytes of plaintext.
     package var length: UInt64 { map.length }
+
+    /// Reads plaintext. Returns the bytes read, less than the buffer only at the end of the file.
+    /// - Throws: `.malformed` if the source file has been cut since it was opened. `.store`, also for a lock.
+    package func read(
+        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: ViewWorkspace
+    ) throws(ViewError) -> Int {
+        let length = map.length
+        guard plaintextOffset < length, buffer.count > 0 else { return 0 }
+        let count = Int(min(UInt64(buffer.count), length - plaintextOffset))
+        let pages = Self.page(plaintextOffset + UInt64(count) - 1) - Self.page(plaintextOffset) + 1
+        let isCached = pages <= UInt64(ViewWorkspace.largestCachedRun)
+        var done = 0
+        while done < count {
+            let offset = plaintextOffset + UInt64(done)
+            let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[done..<count])
+            if !isCached {
+                let batch = min(rest.count, ViewWorkspace.batchSize)
+                try decrypt(at: offset, into: UnsafeMutableRawBufferPointer(rebasing: rest[..<batch]), workspace)
+                done += batch
+            } else if let hit = readFromCache(at: offset, into: rest) {
+                done += hit
+            } else {
+                done += try readPages(at: offset, into: rest, workspace)
+            }
+        }
+        return count
+    }
+
+    private static func page(_ plaintextOffset: UInt64) -> UInt64 {
+        plaintextOffset / UInt64(ViewWorkspace.pageSize)
+    }
+
+    /// Copies the page at this offset from the block cache, as far as it is wanted. Nil if it is not cached.
+    private func readFromCache(at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer) -> Int? {
+        let start = Int(plaintextOffset % UInt64(ViewWorkspace.pageSize))
+        let count = min(ViewWorkspace.pageSize - start, wanted.count)
+        guard let destination = wanted.baseAddress,
+            cache.copy(
+                file: token, chunk: Self.page(plaintextOffset), range: start..<(start + count), to: destination)
+        else { return nil }
+        counters.cacheHits.count()
+        return count
+    }
+
+    /// Decrypts and caches a run of adjacent pages that are not cached. Returns the number of wanted bytes that it has
+    /// filled. At most ``ViewWorkspace/largestCachedRun`` pages can be wanted.
+    private func readPages(
+        at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
+    ) throws(ViewError) -> Int {
+        let pageSize = UInt64(ViewWorkspace.pageSize)
+        let first = Self.page(plaintextOffset)
+        let last = Self.page(plaintextOffset + UInt64(wanted.count) - 1)
+        var next = first + 1
+        while next <= last, !cache.contains(file: token, chunk: next) { next += 1 }
+        counters.cacheMisses.count(Int(next - first))
+        let start = first * pageSize
+        let size = Int(min(next * pageSize, map.length) - start)
+        let skipped = Int(plaintextOffset - start)
+        let count = min(size - skipped, wanted.count)
+        if count == size {
+            let pages = UnsafeMutableRawBufferPointer(rebasing: wanted[..<count])
+            try decrypt(at: start, into: pages, workspace)
+            remember(first, UnsafeRawBufferPointer(pages))
+        } else {
+            // Only a part of the first or last page is wanted. Copying all is cheaper than a second pread(2).
+            let pages = UnsafeMutableRawBufferPointer(rebasing: workspace.assembly[..<size])
+            try decrypt(at: start, into: pages, workspace)
+            remember(first, UnsafeRawBufferPointer(pages))
+            UnsafeMutableRawBufferPointer(rebasing: wanted[..<count])
+                .copyMemory(from: UnsafeRawBufferPointer(rebasing: pages[skipped..<(skipped + count)]))
+        }
+        return count
+    }
+
+    private func remember(_ first: UInt64, _ plaintext: UnsafeRawBufferPointer) {
+        var start = 0
+        var page = first
+        while start < plaintext.count {
+            let end = min(start + ViewWorkspace.pageSize, plaintext.count)
+            cache.insert(
+                file: token, chunk: page, UnsafeRawBufferPointer(rebasing: plaintext[start..<end]),
+                seen: changes.value, changes: changes)
+            start = end
+            page += 1
+        }
+    }
 }

@@ -1,36 +1,34 @@
-/// The pieces of a file that was encrypted in chunks of equal size, computed: 1 TiB of them takes no memory.
+/// The pieces of a file that was encrypted in chunks of equal size. Computed, so that a file of 1 TiB takes no memory.
 struct ChunkPieces: Sendable {
-    /// The largest chunk size: with its padding it is still in range.
+    /// The largest chunk size that does not overflow with its padding.
     static let largestChunk = UInt64(1) << 62
 
     /// Plaintext bytes of every chunk but the last.
     let chunkSize: UInt64
     /// Ciphertext bytes of every chunk but the last.
     let stride: UInt64
-    /// What all chunks have in common.
     let encryption: CipherChain.Encryption
     /// Bytes of the source file.
     let size: UInt64
-    /// Bytes of plaintext, and of it in the last chunk: at most `chunkSize`, and 0 where that is nothing but padding.
+    /// Bytes of plaintext.
     let length: UInt64
-    /// How many chunks, the last one included.
+    /// Chunks, with the last one.
     let count: UInt64
 
     /// - Parameters:
-    ///   - chunkSize: 1...``largestChunk``; a multiple of 16 without padding.
-    ///   - lastLength: bytes of plaintext in the last chunk, of which there is none in an empty file.
+    ///   - chunkSize: 1...``largestChunk``. A multiple of 16 without padding.
+    ///   - lastLength: bytes of plaintext in the last chunk, at most `chunkSize`. An empty file has no last chunk.
     init(chunkSize: UInt64, encryption: CipherChain.Encryption, size: UInt64, lastLength: UInt64) {
         self.chunkSize = chunkSize
         stride = Self.stride(chunkSize, encryption.padding)
         self.encryption = encryption
         self.size = size
-        let full = size / stride
-        count = full + (size % stride == 0 ? 0 : 1)
-        // No product overflows: a chunk's plaintext is no longer than its ciphertext.
+        count = size / stride + (size % stride == 0 ? 0 : 1)
+        // No product overflows: a chunk's plaintext is not longer than its ciphertext.
         length = count == 0 ? 0 : (count - 1) * chunkSize + lastLength
     }
 
-    /// How many bytes of ciphertext a chunk takes: PKCS#7 adds 1 to 16.
+    /// Bytes of ciphertext of a chunk. PKCS#7 adds 1 to 16.
     static func stride(_ chunkSize: UInt64, _ padding: CipherChain.Padding) -> UInt64 {
         switch padding {
         case .pkcs7: chunkSize / 16 * 16 + 16

@@ -1,7 +1,7 @@
-/// One CBC chain: consecutive bytes of a source file that were encrypted by themselves. A plaintext file of a view is a
-/// list of these, one behind the other.
+internal import LinuxSystem
+
+/// One CBC chain: consecutive bytes of a source file that were encrypted together. A file of a view is a list of chains.
 package struct CipherChain: Equatable, Sendable {
-    /// Where the initial vector is.
     package enum Vector: Equatable, Sendable {
         case bytes(InitialVector)
         /// 16 bytes of the source file from this offset.
@@ -14,34 +14,22 @@ package struct CipherChain: Equatable, Sendable {
     }
 
     package struct Encryption: Equatable, Sendable {
-        /// Which of the file's keys.
+        /// The position of the key in the file's list of keys.
         package var key: Int
         package var vector: Vector
         package var padding: Padding
-
-        package init(key: Int, vector: Vector, padding: Padding) {
-            self.key = key
-            self.vector = vector
-            self.padding = padding
-        }
     }
 
     /// Bytes of the source file, without the initial vector.
     package var ciphertext: Range<UInt64>
-    /// Nil: the bytes are plaintext.
+    /// Nil if the bytes are plaintext.
     package var encryption: Encryption?
-
-    package init(ciphertext: Range<UInt64>, encryption: Encryption?) {
-        self.ciphertext = ciphertext
-        self.encryption = encryption
-    }
 }
 
-/// The 16 bytes that the first block of a CBC chain is combined with.
+/// The initial vector of a CBC chain: 16 bytes, as two big-endian numbers.
 package struct InitialVector: Codable, Equatable, Sendable {
     package static let zero = InitialVector(high: 0, low: 0)
 
-    /// The bytes in order, as two big-endian numbers.
     package var high: UInt64
     package var low: UInt64
 
@@ -49,4 +37,38 @@ package struct InitialVector: Codable, Equatable, Sendable {
         self.high = high
         self.low = low
     }
+
+    /// Nil if there are not exactly 16 bytes.
+    package init?(_ bytes: UnsafeRawBufferPointer) {
+        guard bytes.count == 16 else { return nil }
+        high = UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 0, as: UInt64.self))
+        low = UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+    }
+
+    /// 32 digits in either case, with or without `0x`.
+    package init?(hexadecimal text: [UInt8]) {
+        let digits = text.starts(with: "0x".utf8) || text.starts(with: "0X".utf8) ? text.dropFirst(2) : text[...]
+        guard digits.count == 32 else { return nil }
+        self.init(digits: digits)
+    }
+
+    /// 1 to 32 digits of a number.
+    init?(digits: ArraySlice<UInt8>) {
+        guard 1...32 ~= digits.count else { return nil }
+        self = .zero
+        for digit in digits {
+            guard let value = Hexadecimal.value(of: digit) else { return nil }
+            high = high << 4 | low >> 60
+            low = low << 4 | UInt64(value)
+        }
+    }
+
+    /// Writes the 16 bytes.
+    func store(into bytes: UnsafeMutableRawBufferPointer) {
+        bytes.storeBytes(of: high.bigEndian, toByteOffset: 0, as: UInt64.self)
+        bytes.storeBytes(of: low.bigEndian, toByteOffset: 8, as: UInt64.self)
+    }
+
+    /// 32 digits.
+    package var hexadecimal: String { Hexadecimal.encode(high) + Hexadecimal.encode(low) }
 }

@@ -5,35 +5,34 @@ internal import LinuxSystem
 internal import SystemPackage
 package import VaultCrypto
 
-/// One thread's buffers and cipher contexts for reading files of views, made once, so that a request allocates nothing.
-/// Not for sharing.
+/// One thread's buffers and cipher contexts for reads, allocated once, so that a request allocates nothing.
 package final class ViewWorkspace {
-    /// Plaintext bytes of one block of the cache.
+    /// Bytes of one block of the cache.
     package static let pageSize = 4096
-    /// Requests of more pages than this stream by the block cache: they would only push out what random reads use.
+    /// Reads of more pages bypass the block cache, because they would evict the pages of random reads.
     static let largestCachedRun = 16
-    /// How many bytes of plaintext are decrypted at a time: their ciphertext stays in the L2 cache.
+    /// Bytes that are decrypted at a time. Their ciphertext stays in the L2 cache.
     static let batchSize = 128 << 10
-    /// Room for the block before a batch, those it begins and ends in, and what lies between chains.
+    /// A batch, the block before it, the blocks that it begins and ends in, and the gaps between chains.
     private static let ciphertextSize = batchSize + pageSize
-    /// The largest read that FUSE passes on.
+    /// The largest read that FUSE sends.
     package static let replySize = 1 << 20
     private static let memorySize = replySize + ciphertextSize + largestCachedRun * pageSize + 32
 
     package let decryptor: CbcDecryptor
-    /// Plaintext to be handed to the kernel.
+    /// Plaintext for the kernel.
     package let reply: UnsafeMutableRawBufferPointer
     /// Ciphertext of one batch.
     let ciphertext: UnsafeMutableRawBufferPointer
-    /// Plaintext of pages of which only a part is wanted.
+    /// Plaintext of pages that are only partly wanted.
     let assembly: UnsafeMutableRawBufferPointer
-    /// Plaintext of one AES block of which only a part is wanted.
+    /// Plaintext of one AES block that is only partly wanted.
     let block: UnsafeMutableRawBufferPointer
     /// A chain's own initial vector.
     let vector: UnsafeMutableRawBufferPointer
     private let memory: UnsafeMutableRawPointer
 
-    /// Throws `.store` where there is no memory.
+    /// Throws `.store` if there is no memory.
     package init() throws(ViewError) {
         do { decryptor = try CbcDecryptor() } catch { throw .store(StoreError(error)) }
         var locked: Int32 = 0
@@ -44,7 +43,7 @@ package final class ViewWorkspace {
             defer { next += size }
             return UnsafeMutableRawBufferPointer(start: next, count: size)
         }
-        // Replies start on a page of their own.
+        // First, so that replies begin at a page.
         reply = part(Self.replySize)
         assembly = part(Self.largestCachedRun * Self.pageSize)
         ciphertext = part(Self.ciphertextSize)
@@ -52,7 +51,7 @@ package final class ViewWorkspace {
         vector = part(16)
     }
 
-    /// Zeroes the buffers and forgets the key last used. By its own thread, between requests.
+    /// Zeroes the buffers and forgets the last key. Call this from the workspace's thread, between requests.
     package func wipe() {
         memset(memory, 0, Self.memorySize)
         decryptor.forgetKeys()

@@ -1,11 +1,26 @@
 internal import LinuxSystem
 internal import Synchronization
 
+/// A defect of a playlist, for people to read.
+package struct HlsProblem: Hashable, Sendable {
+    /// Of the playlist, relative to the source.
+    package var path: [UInt8]
+    /// Counted from 1. 0 for the whole playlist.
+    package var line: Int
+    package var text: String
+
+    /// `path:line: text`.
+    package var description: String { "\(Self.location(path, line: line)): \(text)" }
+
+    static func location(_ path: [UInt8], line: Int) -> String {
+        line == 0 ? shown(path) : "\(shown(path)):\(line)"
+    }
+}
+
 extension HlsIndex {
-    /// How many problems are told.
     package static let maximumProblems = 256
 
-    /// What does not work, by path and line; at most `maximumProblems`.
+    /// The first `maximumProblems` problems, by path and line.
     package func problems() -> [HlsProblem] {
         let found = state.withLock { state in
             let own = state.playlists.values.flatMap { $0.problems + state.misplaced(in: $0) }
@@ -23,12 +38,12 @@ extension HlsIndex {
 }
 
 extension HlsState {
-    /// References to what is a playlist of the wrong kind: loops are made of these.
+    /// References to a playlist of the wrong kind. Loops are made of these.
     fileprivate func misplaced(in entry: Entry) -> [HlsProblem] {
         let path = entry.record.path
         let masters = entry.playlists.compactMap { line, identity -> HlsProblem? in
             guard let other = playlistFiles[identity] else {
-                return HlsProblem(path: path, line: line, text: "refers to what is not read as a playlist")
+                return HlsProblem(path: path, line: line, text: "refers to a file that is not read as a playlist")
             }
             guard other.kind == .master else { return nil }
             if identity == entry.record.stamp.identity {
@@ -43,13 +58,12 @@ extension HlsState {
             guard let other = playlistFiles[identity],
                 let claim = files[identity]?.claims.first(where: { $0.playlist === entry.record })
             else { return nil }
-            return HlsProblem(
-                path: path, line: claim.line, text: "has \(shown(other.path)) for a segment, which is a playlist")
+            return HlsProblem(path: path, line: claim.line, text: "names a playlist as a segment: \(shown(other.path))")
         }
         return Array((masters + segments).prefix(HlsIndex.maximumProblems))
     }
 
-    /// Files that playlists do not agree on, told as problems of the first.
+    /// Files on which playlists contradict each other, as problems of the first playlist.
     fileprivate func conflicts(limit: Int) -> [HlsProblem] {
         var found: [HlsProblem] = []
         for (identity, file) in files where !file.rest.isEmpty && playlistFiles[identity] == nil {
@@ -57,7 +71,7 @@ extension HlsState {
             do throws(ViewError) {
                 _ = try HlsClaimMerge(file.claims, size: file.size).segment()
             } catch {
-                // Those of a playlist that cannot be shown are told already.
+                // A playlist that cannot be shown is listed already.
                 guard case .malformed(let text) = error, let claim = file.claims.first(where: { !$0.isFailed }) else {
                     continue
                 }
@@ -65,11 +79,5 @@ extension HlsState {
             }
         }
         return found
-    }
-}
-
-extension HlsClaim {
-    fileprivate var isFailed: Bool {
-        if case .failed = use { true } else { false }
     }
 }

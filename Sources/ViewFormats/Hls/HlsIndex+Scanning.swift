@@ -1,22 +1,20 @@
-internal import FileSystem
 internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 
 extension HlsIndex {
-    /// How deep directories may be inside each other.
     private static let maximumDepth = 128
 
-    /// Reads every playlist of the tree. One directory is open at a time; links to directories are not followed. Playlists
-    /// are found by their files, so it does not matter how they refer to each other.
+    /// Reads every playlist of the tree. Opens one directory at a time, and does not follow links to directories. It finds
+    /// playlists by their names in directories, so it does not matter how they refer to each other.
     ///
-    /// - Throws: where the source itself cannot be read; what cannot be read inside it is a problem.
+    /// - Throws: if the source itself cannot be read. A directory inside it that cannot be read becomes a problem.
     package func scan() throws(StoreError) {
         try scan(from: [], again: true)
     }
 
-    /// Scans the directories that a path leads through, where they are new or their entries have changed since they were
-    /// read. True where there was one.
+    /// Scans the directories above a path that are new or have changed since they were read. Returns true if there was
+    /// one.
     func scanIfChanged(above path: [UInt8]) -> Bool {
         var directory = path
         var hasChanged = false
@@ -27,7 +25,6 @@ extension HlsIndex {
         return hasChanged
     }
 
-    /// As `scan`, from one directory; those in it that are known are not read again.
     private func scanIfChanged(_ path: [UInt8]) -> Bool {
         guard let directory = try? tree.directory(path), let status = try? directory.status(),
             state.withLock({ $0.directories[path] }) != FileStamp(status)
@@ -35,7 +32,7 @@ extension HlsIndex {
         return (try? scan(from: path, again: false)) != nil
     }
 
-    /// - Parameter again: whether directories in it that are known are read again.
+    /// - Parameter again: also read the directories inside that are known.
     private func scan(from start: [UInt8], again: Bool) throws(StoreError) {
         var waiting: [(path: [UInt8], depth: Int)] = []
         try scan(start, depth: start.count { $0 == UInt8(ascii: "/") } + (start.isEmpty ? 0 : 1), &waiting)
@@ -53,11 +50,11 @@ extension HlsIndex {
         _ path: [UInt8], depth: Int, _ waiting: inout [(path: [UInt8], depth: Int)]
     ) throws(StoreError) {
         let directory = try tree.directory(path)
-        // Taken before its entries, so that what changes meanwhile is seen the next time.
+        // Before the entries, so that the next check notices a change in between.
         let stamp = FileStamp(try directory.status())
         var reader = DirectoryReader(directory)
         while let entry = try reader.next() {
-            let inside = path.isEmpty ? entry.name : path + [UInt8(ascii: "/")] + entry.name
+            let inside = joinedPath(path, entry.name)
             if Self.isDirectory(entry, in: directory) {
                 guard depth < Self.maximumDepth else {
                     state.withLock { $0.note(inside, .damaged("more than \(Self.maximumDepth) directories deep")) }

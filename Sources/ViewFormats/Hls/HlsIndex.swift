@@ -1,57 +1,53 @@
-internal import FileSystem
-internal import Glibc
 package import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
 
-/// Knows the playlists of a source, and by them how its other files are encrypted. Any thread; the disk is never waited for
-/// with the lock held.
+/// Reads the playlists of a source, and finds from them how the other files are encrypted. Any thread. Does not hold the
+/// lock while it waits for the disk.
 package final class HlsIndex: Sendable {
     package let tree: HlsTree
     let state: Mutex<HlsState>
 
     /// - Parameters:
     ///   - root: the source, opened O_RDONLY|O_DIRECTORY.
-    ///   - maximumSegments: maximum number of segments that are kept for all playlists together, in about 500 bytes
-    ///     each.
+    ///   - maximumSegments: maximum number of segments of all playlists together. Each takes about 500 bytes.
     package init(root: Descriptor, maximumSegments: Int = 1 << 19) {
-        tree = HlsTree(root)
+        tree = HlsTree(root: root)
         state = Mutex(HlsState(maximumClaims: maximumSegments))
     }
 
-    /// Whether a file of this name is read as a playlist, if it is one.
+    /// True if a file of this name is read to see if it is a playlist.
     package static func isPlaylistName(_ name: [UInt8]) -> Bool {
         let ending = name[(name.lastIndex(of: UInt8(ascii: ".")) ?? name.endIndex)...].map { $0 | 0x20 }
         return ending.elementsEqual(".m3u8".utf8) || ending.elementsEqual(".m3u".utf8)
     }
 
-    /// What a file is.
+    /// The content of a file. Reads a playlist again if the file has come to the path since, or has the inode number of
+    /// a removed segment.
     ///
     /// - Parameters:
     ///   - size: bytes of the file.
-    ///   - path: relative to the source. The file may have come there since its playlist was read, or be another one
-    ///     that has the inode number of a segment which is gone: then the playlist is read again.
+    ///   - path: relative to the source.
     package func content(of identity: FileIdentity, size: UInt64, path: [UInt8]) -> HlsContent {
         switch state.withLock({ $0.knowledge(of: identity, at: path) }) {
-        case .sure: break
-        case .place(let place, let playlists):
-            if let status = try? tree.place(place).status(), FileIdentity(status) == identity { break }
+        case .certain: break
+        case .otherPath(let other, let playlists):
+            if let status = try? tree.object(other).status(), FileIdentity(status) == identity { break }
             for playlist in playlists { _ = try? read(playlist) }
         case .named(let playlist):
             _ = try? read(playlist)
             state.withLock { $0.forget(name: path, of: identity) }
         }
         let content = state.withLock { $0.content(of: identity, size: size) }
-        guard mayBeOutdated(content, identity, path) else { return content }
+        guard refreshSources(of: content, identity, path) else { return content }
         return state.withLock { $0.content(of: identity, size: size) }
     }
 
-    /// Looks again at what may be behind an answer that nobody would like to have wrongly. True where something has changed.
-    private func mayBeOutdated(_ content: HlsContent, _ identity: FileIdentity, _ path: [UInt8]) -> Bool {
+    /// Checks for changes behind a result that a user would not expect. Returns true if something may have changed.
+    private func refreshSources(of content: HlsContent, _ identity: FileIdentity, _ path: [UInt8]) -> Bool {
         switch content {
-        // A new playlist, or one that came here with its directory, may say how the file is encrypted.
+        // A new playlist, or one that came with its directory, may name the file.
         case .plain: return scanIfChanged(above: path)
-        // One of two playlists that contradict each other may be gone.
+        // One of two contradicting playlists may have been removed.
         case .failed:
             let playlists = state.withLock { $0.playlists(naming: identity) }
             if playlists.count < 2 { return false }
@@ -61,25 +57,26 @@ package final class HlsIndex: Sendable {
         }
     }
 
-    /// The path under which a playlist was read, of which the file may have others: what it refers to is relative to that one.
+    /// The path under which a playlist was read. Its references are relative to this path, even if the file has other
+    /// names.
     package func playlistPath(of identity: FileIdentity) -> [UInt8]? {
         state.withLock { $0.playlistFiles[identity]?.path }
     }
 
-    /// Reads a playlist again where it is not the file that was read, and one that is new. To be called when a file with a
-    /// playlist's name is looked up; what is no longer there is forgotten.
+    /// Reads a playlist if it is new or has changed, and forgets it if it is gone. Call this when a file with a
+    /// playlist's name is looked up.
     package func refresh(_ path: [UInt8]) {
         let known = state.withLock { $0.playlists[path]?.record.stamp }
-        if let known, let file = try? tree.place(path), let status = try? file.status(), FileStamp(status) == known {
+        if let known, let file = try? tree.object(path), let status = try? file.status(), FileStamp(status) == known {
             return
         }
         _ = try? read(path)
     }
 
-    /// What the mount shows of a playlist; nil where the file is none, and shown as it is. To be called at each open: the
-    /// playlist is read, and its segments are looked up, anew.
+    /// Reads a playlist and looks up its segments. Nil if the file is not a playlist, and shown as it is. Call this at
+    /// each open.
     ///
-    /// - Throws: `.malformed` where it cannot be shown decrypted, `.store` where it cannot be read.
+    /// - Throws: `.malformed` if it cannot be shown decrypted, `.store` if it cannot be read.
     package func open(_ path: [UInt8]) throws(ViewError) -> HlsPlaylistContent? {
         let reading: HlsReading
         let record: HlsPlaylistRecord
@@ -105,10 +102,10 @@ package final class HlsIndex: Sendable {
                 }
             }
         }
-        return HlsPlaylistContent(playlist, needed: needed, numbers: numbers)
+        return HlsPlaylistContent(needed: needed, playlist: playlist, numbers: numbers)
     }
 
-    /// Reads a playlist, and takes over what it says.
+    /// Reads a playlist and replaces its contents in the state.
     private func read(_ path: [UInt8]) throws(StoreError) -> (HlsReading, HlsPlaylistRecord) {
         let reading: HlsReading
         do throws(StoreError) {

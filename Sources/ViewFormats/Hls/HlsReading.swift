@@ -1,11 +1,36 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// One reading of a playlist, with the files that its URIs lead to. Reads the disk, keeps nothing.
+/// The result of one reading of a playlist. Immutable, even if the file changes later.
+final class HlsPlaylistRecord: Sendable {
+    let path: [UInt8]
+    let stamp: FileStamp
+    /// Nil if the file is not a playlist.
+    let kind: Playlist.Kind?
+    let fault: PlaylistError?
+    /// Length in bytes of the mount's text, if no byte range in it changes.
+    let sizeWithoutKeys: UInt64
+
+    init(path: [UInt8], stamp: FileStamp, playlist: Playlist?, fault: PlaylistError?) {
+        self.path = path
+        self.stamp = stamp
+        self.fault = fault
+        kind = playlist?.kind
+        sizeWithoutKeys = playlist?.sizeWithoutKeys ?? 0
+    }
+
+    /// False if the file is shown as it is.
+    var isPlaylist: Bool { kind != nil || fault != nil }
+
+    var error: ViewError? {
+        fault.map { .malformed("\(HlsProblem.location(path, line: $0.line)): \($0.text)") }
+    }
+}
+
+/// One reading of a playlist, with the files that its URIs mean.
 struct HlsReading {
-    /// How many problems of one playlist are kept.
+    /// Maximum number of problems of one playlist.
     private static let maximumProblems = 16
 
     /// A file of the tree that the playlist refers to.
@@ -16,22 +41,22 @@ struct HlsReading {
     }
 
     let record: HlsPlaylistRecord
-    /// Nil where it is none, or too large.
+    /// Nil if the file is not a playlist, or too large.
     let playlist: Playlist?
-    /// For each reference; nil: no file of the tree.
+    /// One for each reference. Nil if it is not a file of the tree.
     private(set) var targets: [Target?] = []
-    /// The paths of `names` as far as they are of segments, hashed: to see that a file which came later is one.
+    /// Hashes of the paths that segments can have. A file that appears later under such a path is a segment.
     private(set) var names: Set<Int> = []
     private(set) var problems: [HlsProblem] = []
     private let tree: HlsTree
 
-    /// - Throws: where there is no regular file, or it cannot be read.
+    /// - Throws: if the path is not a regular file, or cannot be read.
     init(_ path: [UInt8], in tree: HlsTree) throws(StoreError) {
         let file = try tree.file(path)
-        // Taken before the text, so that what changes meanwhile is seen the next time.
+        // Before the text, so that the next check notices a change in between.
         let stamp = FileStamp(try file.status())
         guard let text = try file.readToEnd(limit: Playlist.maximumSize) else {
-            let fault = PlaylistError(line: 0, text: "a playlist of more than \(Playlist.maximumSize >> 20) MiB")
+            let fault = PlaylistError(line: 0, text: Playlist.tooLarge)
             self.init(HlsPlaylistRecord(path: path, stamp: stamp, playlist: nil, fault: fault), nil, tree)
             return
         }
@@ -43,7 +68,7 @@ struct HlsReading {
             resolve(playlist)
         } catch {
             self.init(HlsPlaylistRecord(path: path, stamp: stamp, playlist: nil, fault: nil), nil, tree)
-            // An .m3u may be a list of anything.
+            // An .m3u can be a list of anything.
             if path.suffix(5).elementsEqual(".m3u8".utf8) { report(error.line, error.text) }
         }
     }
@@ -57,8 +82,8 @@ struct HlsReading {
 
     private mutating func report(_ line: Int, _ text: String) {
         guard problems.count <= Self.maximumProblems else { return }
-        let more = problems.count == Self.maximumProblems
-        problems.append(HlsProblem(path: record.path, line: line, text: more ? "and more like these" : text))
+        let isLast = problems.count == Self.maximumProblems
+        problems.append(HlsProblem(path: record.path, line: line, text: isLast ? "and more like these" : text))
     }
 
     // MARK: URIs
@@ -90,11 +115,11 @@ struct HlsReading {
         var reason = ""
         for path in paths {
             do throws(StoreError) {
-                let status = try tree.place(path).status()
-                guard status.st_mode & S_IFMT == S_IFREG else { throw .damaged("no regular file") }
+                let status = try tree.object(path).status()
+                guard status.st_mode & S_IFMT == S_IFREG else { throw .damaged("it is not a regular file") }
                 return Target(identity: FileIdentity(status), path: path, size: UInt64(max(status.st_size, 0)))
             } catch {
-                // The first is what it means by the book.
+                // Report the first path: it is the one that RFC 3986 gives.
                 if reason.isEmpty { reason = Self.text(error) }
             }
         }
@@ -106,29 +131,28 @@ struct HlsReading {
         switch error {
         case .system(Errno(rawValue: EXDEV)): "points outside the tree"
         case .system(.noSuchFileOrDirectory): "there is no such file"
-        case .system(let errno): "\(errno)"
-        case .damaged(let text), .crypto(let text): text
+        default: error.reason
         }
     }
 
-    // MARK: claims
+    // MARK: Claims
 
-    /// The maximum number of claims that `forEachClaim` passes on.
+    /// Maximum number of claims that `forEachClaim` passes on.
     var maximumClaimCount: Int { targets.count { $0 != nil } }
 
-    /// Passes on each claim about a file, one by one, because there may be half a million. A media playlist has
-    /// claims, any other has none.
+    /// Passes on each claim about a file, one by one, because there may be half a million. Only media playlists have
+    /// claims.
     func forEachClaim(_ body: (Target, HlsClaim) -> Void) {
         guard let playlist else { return }
         let directory = HlsURI.directory(of: record.path)
-        let keys = playlist.keys.map { HlsKeyName(uri: $0, directory: directory) }
+        let keys = playlist.keys.map { KeyName.uri($0, directory: directory) }
         for (reference, target) in zip(playlist.references, targets) {
             guard let target, reference.role != .playlist else { continue }
             var claim = HlsClaim(bytes: reference.bytes, use: .plain, playlist: record, line: reference.line)
             if playlist.fault != nil {
                 claim.use = .failed
             } else if let encryption = reference.encryption {
-                let used = HlsEncryption(key: keys[encryption.key], vector: encryption.vector)
+                let used = HlsSegment.Encryption(key: keys[encryption.key], vector: encryption.vector)
                 claim.use = reference.role == .frame ? .frames(used) : .encrypted(used)
             } else if reference.role == .frame {
                 continue

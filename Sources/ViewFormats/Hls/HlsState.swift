@@ -1,30 +1,29 @@
-internal import FileSystem
 internal import LinuxSystem
 internal import SystemPackage
 
-/// What all playlists of a tree say, taken together. Guarded by its index.
+/// The contents of all playlists of a tree, combined. Guarded by the lock of `HlsIndex`.
 struct HlsState {
-    /// Those that are more are read again whenever something in them is asked for that no playlist names.
+    /// Directories beyond this number are read again each time a file in them is asked for that no playlist names.
     private static let maximumDirectories = 1 << 18
 
     struct Entry {
         let record: HlsPlaylistRecord
         let problems: [HlsProblem]
-        /// The files that it claims something of.
+        /// The files that the playlist has claims about.
         let files: [FileIdentity]
-        /// Files that its text has byte ranges of.
+        /// The files that the playlist's text has byte ranges of.
         let ranged: Set<FileIdentity>
-        /// Of master playlists: which files it refers to.
+        /// The playlists that a master playlist refers to.
         let playlists: [(line: Int, identity: FileIdentity)]
         let names: Set<Int>
         let claimCount: Int
     }
 
     struct File {
-        // Nearly every segment has one claim, and an array of none takes no memory.
+        // Nearly every segment has one claim, and an empty array takes no memory.
         var first: HlsClaim
         var rest: [HlsClaim] = []
-        /// Where it was when a playlist was read, and how many bytes it had.
+        /// The path and the size in bytes at the time a playlist was read.
         var path: [UInt8]
         var size: UInt64
         var merged: (size: UInt64, content: HlsContent)?
@@ -36,7 +35,7 @@ struct HlsState {
     private(set) var playlists: [[UInt8]: Entry] = [:]
     private(set) var playlistFiles: [FileIdentity: HlsPlaylistRecord] = [:]
     private(set) var files: [FileIdentity: File] = [:]
-    /// Paths of segments, hashed, with the path of a playlist that names them.
+    /// Hashes of segments' paths, each with the path of a playlist that names the segment.
     private var names: [Int: [UInt8]] = [:]
     private let maximumClaims: Int
     private var claimCount = 0
@@ -49,9 +48,9 @@ struct HlsState {
         self.maximumClaims = maximumClaims
     }
 
-    // MARK: changing
+    // MARK: Changes
 
-    /// What one playlist says from now on. Returns what is known of it: too many segments are a fault.
+    /// Replaces the contents of one playlist. Returns its record, with a fault if it has too many segments.
     mutating func replace(with reading: HlsReading) -> HlsPlaylistRecord {
         remove(reading.record.path)
         var record = reading.record
@@ -98,7 +97,7 @@ struct HlsState {
         return (Array(identities), count)
     }
 
-    /// What is not read, and why; nothing where it is just not there.
+    /// Records why a playlist or directory cannot be read, unless it does not exist.
     mutating func note(_ path: [UInt8], _ error: StoreError) {
         guard error != .system(.noSuchFileOrDirectory), unreadable.count < HlsIndex.maximumProblems else { return }
         unreadable[path] = HlsReading.text(error)
@@ -110,7 +109,7 @@ struct HlsState {
         directories[path] = stamp
     }
 
-    /// A playlist that is no longer there.
+    /// Removes a playlist that no longer exists.
     mutating func remove(_ path: [UInt8]) {
         unreadable[path] = nil
         guard let entry = playlists.removeValue(forKey: path) else { return }
@@ -129,42 +128,43 @@ struct HlsState {
         for name in entry.names where names[name] == path { names[name] = nil }
         let identity = entry.record.stamp.identity
         if playlistFiles[identity] === entry.record {
-            // It may have another name.
+            // The file can have another name.
             playlistFiles[identity] =
                 playlists.values.first { $0.record.isPlaylist && $0.record.stamp.identity == identity }?.record
         }
         claimCount -= entry.claimCount
     }
 
-    /// A path that no playlist is to be asked for again, until one that names it is read: nothing came of it.
+    /// Stops further readings of playlists for this path, until a playlist that names it is read. For a path whose
+    /// reading found nothing.
     mutating func forget(name path: [UInt8], of identity: FileIdentity) {
         guard playlistFiles[identity] == nil, files[identity] == nil else { return }
         names[HlsURI.normalized(path).hashValue] = nil
     }
 
-    // MARK: asking
+    // MARK: Queries
 
-    /// How sure it is what the file at a path is.
+    /// How certain the content of a path is.
     enum Knowledge {
-        case sure
-        /// It was at another place: has it two names, or has this file only come by its inode number?
-        case place([UInt8], playlists: Set<[UInt8]>)
-        /// Nothing is known of it, and this playlist names it.
+        case certain
+        /// The file had another path. It has two names, or another file has got its inode number.
+        case otherPath([UInt8], playlists: Set<[UInt8]>)
+        /// Nothing is known of the file, and this playlist names its path.
         case named(playlist: [UInt8])
     }
 
     func knowledge(of identity: FileIdentity, at path: [UInt8]) -> Knowledge {
         if let record = playlistFiles[identity] {
-            return record.path == path ? .sure : .place(record.path, playlists: [record.path])
+            return record.path == path ? .certain : .otherPath(record.path, playlists: [record.path])
         }
         if let file = files[identity] {
-            if file.path == path || HlsURI.normalized(file.path) == path { return .sure }
-            return .place(file.path, playlists: Set(file.claims.map(\.playlist.path)))
+            if file.path == path || HlsURI.normalized(file.path) == path { return .certain }
+            return .otherPath(file.path, playlists: playlists(naming: identity))
         }
-        return names[HlsURI.normalized(path).hashValue].map { .named(playlist: $0) } ?? .sure
+        return names[HlsURI.normalized(path).hashValue].map { .named(playlist: $0) } ?? .certain
     }
 
-    /// The playlists that say something of a file.
+    /// The paths of the playlists that have claims about a file.
     func playlists(naming identity: FileIdentity) -> Set<[UInt8]> {
         Set(files[identity]?.claims.map(\.playlist.path) ?? [])
     }
@@ -188,7 +188,7 @@ struct HlsState {
         return content
     }
 
-    /// How a file is encrypted that a playlist has byte ranges of.
+    /// The encryption of a file that a playlist has byte ranges of.
     mutating func segment(of identity: FileIdentity) -> HlsSegment? {
         guard playlistFiles[identity] == nil, let size = files[identity]?.size,
             case .segment(let segment) = content(of: identity, size: size)

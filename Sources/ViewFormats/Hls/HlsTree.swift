@@ -1,34 +1,25 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 package import LinuxSystem
 internal import SystemPackage
 
-/// The source of an hls view. Every path is relative to its root, and stays beneath it by openat2(2): `..` and links may
-/// be in it as long as they do not lead out. Any thread.
+/// The source of an hls view. Paths are relative to its root. They can contain `..` and links, but cannot leave the root
+/// (openat2(2)). Any thread.
 package struct HlsTree: Sendable {
     let root: Descriptor
 
-    /// - Parameter root: of the source, a directory.
-    package init(_ root: Descriptor) {
-        self.root = root
-    }
-
-    /// An O_PATH descriptor of what is there, links followed.
-    func place(_ path: [UInt8]) throws(StoreError) -> Descriptor {
+    /// An O_PATH descriptor. Follows links.
+    func object(_ path: [UInt8]) throws(StoreError) -> Descriptor {
         try open(path, flags: linux_O_PATH, followLinks: true)
     }
 
-    /// A regular file for reading, links followed.
-    /// - Throws: `damaged` where it is something else.
+    /// A regular file, open for reading. Follows links.
+    /// - Throws: `damaged` if it is not a regular file.
     package func file(_ path: [UInt8]) throws(StoreError) -> Descriptor {
-        // Looked at before it is opened: to open a fifo waits, and to open a device may do anything.
-        let place = try place(path)
-        guard try place.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("no regular file") }
-        return try place.reopened(flags: O_RDONLY | O_NONBLOCK | O_NOCTTY)
+        try object(path).openedRegularFile()
     }
 
-    /// A directory for reading, no link on the way to it.
+    /// A directory, open for reading. Follows no links.
     func directory(_ path: [UInt8]) throws(StoreError) -> Descriptor {
         try open(path.isEmpty ? [UInt8(ascii: ".")] : path, flags: O_RDONLY | O_DIRECTORY, followLinks: false)
     }

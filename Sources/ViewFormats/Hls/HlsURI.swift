@@ -1,24 +1,62 @@
 internal import LinuxSystem
-internal import VaultFormat
 
-/// Where in the tree a playlist's URI leads (RFC 8216, 4.1; RFC 3986).
+/// URIs in playlists, and the paths that they mean (RFC 8216, 4.1 and 4.3.2.4; RFC 3986).
 enum HlsURI {
-    /// The paths, relative to the source, that a URI of a playlist in `directory` may mean; the first that exists is
-    /// meant. Empty where it is not relative, and thus no file of the tree.
+    /// The paths, relative to the source, that a URI of a playlist in `directory` can mean. The first that exists
+    /// counts. Empty if the URI is not relative.
     ///
-    /// A server takes the path percent-decoded and without the query. A downloader may have kept all of it in the file's
-    /// name, and ffmpeg neither encodes nor decodes names.
+    /// A server decodes the path and drops the query. A downloader may have kept the whole URI as the file's name, and
+    /// ffmpeg neither encodes nor decodes names.
     static func paths(_ uri: [UInt8], directory: [UInt8]) -> [[UInt8]] {
         guard !uri.isEmpty, uri[0] != UInt8(ascii: "/"), !hasScheme(uri) else { return [] }
-        let path = uri.prefix { $0 != UInt8(ascii: "?") && $0 != UInt8(ascii: "#") }
-        var names = [percentDecoded(path)]
+        var names = [percentDecoded(withoutQuery(uri))]
         if names[0] != uri { names.append(uri) }
-        let prefix = directory.isEmpty ? [] : directory + [UInt8(ascii: "/")]
-        // An absolute path may come out of decoding.
-        return names.filter { !$0.isEmpty && !$0.contains(0) && $0[0] != UInt8(ascii: "/") }.map { prefix + $0 }
+        // Decoding can make a path absolute.
+        return names.filter { !$0.isEmpty && !$0.contains(0) && $0[0] != UInt8(ascii: "/") }
+            .map { joinedPath(directory, $0) }
     }
 
-    /// The path without `.`, `..` and double slashes, by its text alone.
+    /// The files that can hold the key of an `EXT-X-KEY`, relative to the source, in this order: the file that a
+    /// relative URI means, unless it is outside the source, and the URI's file name beside the playlist.
+    static func keyPaths(_ uri: [UInt8], directory: [UInt8]) -> [[UInt8]] {
+        var paths = Self.paths(uri, directory: directory).filter(staysInside).map(normalized)
+        if let name = fileName(of: uri) {
+            let beside = joinedPath(directory, name)
+            if !paths.contains(beside) { paths.append(beside) }
+        }
+        return paths
+    }
+
+    /// The last component of the path, percent-decoded. Nil if it is not a file name.
+    static func fileName(of uri: [UInt8]) -> [UInt8]? {
+        var path = withoutQuery(uri)
+        if let authority = authority(of: path) {
+            // Without a slash behind the authority there is no path.
+            guard let slash = path[authority...].firstIndex(of: UInt8(ascii: "/")) else { return nil }
+            path = path[slash...]
+        }
+        let name = percentDecoded(path.lastIndex(of: UInt8(ascii: "/")).map { path[($0 + 1)...] } ?? path)
+        let isName = !name.isEmpty && !name.contains(0) && !name.contains(UInt8(ascii: "/"))
+        return isName && name != [UInt8](".".utf8) && name != [UInt8]("..".utf8) ? name : nil
+    }
+
+    /// True for a `data:` URI (RFC 2397), which contains the key.
+    static func isData(_ uri: [UInt8]) -> Bool {
+        let scheme = uri.prefix { $0 != UInt8(ascii: ":") }
+        return scheme.count < uri.count && scheme.elementsEqual("data".utf8) { $0 | 0x20 == $1 }
+    }
+
+    /// A key's URI for a message, without what is secret: the content of a `data:` URI, and a query, which can be a
+    /// token.
+    static func shownKey(_ uri: [UInt8]) -> String {
+        if isData(uri) { return "data:…" }
+        guard let query = uri.firstIndex(of: UInt8(ascii: "?")) else { return shown(uri) }
+        return shown(uri[..<query]) + "?…"
+    }
+
+    // MARK: Paths
+
+    /// The path without `.`, `..` and double slashes. Does not look at the disk.
     static func normalized(_ path: [UInt8]) -> [UInt8] {
         var components: [ArraySlice<UInt8>] = []
         for component in path.split(separator: UInt8(ascii: "/")) where !component.elementsEqual(".".utf8) {
@@ -27,8 +65,8 @@ enum HlsURI {
         return Array(components.joined(separator: [UInt8(ascii: "/")]))
     }
 
-    /// Whether no `..` of the path leads out of the source, by its text alone.
-    static func staysInside(_ path: [UInt8]) -> Bool {
+    /// True if no `..` of the path leads out of the source. Does not look at the disk.
+    private static func staysInside(_ path: [UInt8]) -> Bool {
         var depth = 0
         for component in path.split(separator: UInt8(ascii: "/")) where !component.elementsEqual(".".utf8) {
             depth += component.elementsEqual("..".utf8) ? -1 : 1
@@ -37,12 +75,18 @@ enum HlsURI {
         return true
     }
 
-    /// The directory of a path; empty: the source itself.
+    /// The directory of a path. Empty for the source itself.
     static func directory(of path: [UInt8]) -> [UInt8] {
         path.lastIndex(of: UInt8(ascii: "/")).map { Array(path[..<$0]) } ?? []
     }
 
-    /// Whether it begins with `scheme:` (RFC 3986, 3.1).
+    // MARK: Parts of a URI
+
+    private static func withoutQuery(_ uri: [UInt8]) -> ArraySlice<UInt8> {
+        uri.prefix { $0 != UInt8(ascii: "?") && $0 != UInt8(ascii: "#") }
+    }
+
+    /// True if the URI begins with `scheme:` (RFC 3986, 3.1).
     private static func hasScheme(_ uri: [UInt8]) -> Bool {
         guard let colon = uri.firstIndex(of: UInt8(ascii: ":")), let first = uri.first, isLetter(first) else {
             return false
@@ -56,7 +100,15 @@ enum HlsURI {
         (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
     }
 
-    /// `%` without two digits behind it stays as it is.
+    /// The start of the authority, which follows a `//` at the start or behind the scheme's colon.
+    private static func authority(of path: ArraySlice<UInt8>) -> Int? {
+        let scheme = path.prefix { $0 != UInt8(ascii: ":") && $0 != UInt8(ascii: "/") }
+        var start = scheme.endIndex
+        if start < path.endIndex, path[start] == UInt8(ascii: ":") { start += 1 }
+        return path[start...].starts(with: "//".utf8) && (start > scheme.endIndex || scheme.isEmpty) ? start + 2 : nil
+    }
+
+    /// Leaves a `%` without two digits behind it as it is.
     private static func percentDecoded(_ text: ArraySlice<UInt8>) -> [UInt8] {
         var result: [UInt8] = []
         result.reserveCapacity(text.count)

@@ -1,10 +1,9 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 package import LinuxSystem
 internal import SystemPackage
 
-/// One run of a shell command whose output is wanted. One thread.
+/// One run of a shell command, with its output. One thread.
 package struct CommandRun {
     package enum End: Equatable {
         case ended(ChildProcess.Outcome)
@@ -13,11 +12,11 @@ package struct CommandRun {
         case cancelled
     }
 
-    /// What it wrote so far, in memory that the caller wipes.
+    /// The output so far, in memory that the caller wipes.
     package struct Report {
-        /// For stdout; full: it prints too much.
+        /// For stdout. The run ends as `tooMuch` when it is full.
         let output: UnsafeMutableRawBufferPointer
-        /// For stderr, `errorSize` bytes: what is beyond the first half is read and forgotten.
+        /// For stderr, `errorSize` bytes. Keeps the first half, and uses the second to read and drop the rest.
         let errors: UnsafeMutableRawBufferPointer
         package fileprivate(set) var outputCount = 0
         package fileprivate(set) var errorCount = 0
@@ -31,9 +30,9 @@ package struct CommandRun {
     }
 
     package static let errorSize = 8192
-    /// How long a killed command is waited for, in milliseconds: one in the kernel (a file of a server that does not
-    /// answer, or of our own mount) may take any time.
-    private static let patienceWithDead = 1000
+    /// Timeout for the end of a killed command, in milliseconds. A command that is blocked in the kernel, on a dead server
+    /// or on our own mount, can take any time.
+    private static let killTimeout = 1000
 
     private let child: pid_t
     private let childEnd: Descriptor
@@ -42,9 +41,9 @@ package struct CommandRun {
 
     /// Starts `/bin/sh -c command` in a session of its own.
     /// - Parameters:
-    ///   - environment: nil for this process's.
-    ///   - input: for its stdin; nil for /dev/null.
-    /// - Throws: what pipe2(2), posix_spawn(3) or pidfd_open(2) do.
+    ///   - environment: nil for that of this process.
+    ///   - input: its stdin. Nil for /dev/null.
+    /// - Throws: the error of pipe2(2), posix_spawn(3) or pidfd_open(2).
     package init(command: [UInt8], environment: [[UInt8]]? = nil, input: Descriptor? = nil) throws(StoreError) {
         let source: Descriptor
         if let input {
@@ -77,7 +76,7 @@ package struct CommandRun {
         errors = errorPipe.read
     }
 
-    /// Two ends, close-on-exec; reading does not block.
+    /// Both ends are close-on-exec. Reads do not block.
     private static func pipe() throws(StoreError) -> (read: Descriptor, write: Descriptor) {
         var ends: [Int32] = [-1, -1]
         try retrying { linux_pipe(&ends) }
@@ -86,8 +85,8 @@ package struct CommandRun {
         return (read, write)
     }
 
-    /// Reads what it writes until it ends by itself or has to be ended: then its process group is killed. When this
-    /// returns the child is reaped, or will be as soon as the kernel lets it go.
+    /// Reads the output until the command ends, or kills its process group at the limit, at too much output, or at the
+    /// stop signal. On return the child is reaped, or will be when the kernel releases it.
     package func finish(
         within limit: Duration, stopSignal: Waker, _ report: inout Report
     ) throws(StoreError) -> End {
@@ -102,12 +101,11 @@ package struct CommandRun {
             killAll()
             throw error
         }
-        let outcome = ChildProcess.wait(for: child)
-        return .ended(outcome)
+        return .ended(ChildProcess.wait(for: child))
     }
 
-    /// Returns nil when the child has ended and what it wrote is read. Does not wait for the pipes' ends: a process that
-    /// it left behind may keep them open.
+    /// Returns nil when the child has ended and its output is read. Does not wait for the end of the pipes, which a process
+    /// that the child left behind can keep open.
     private func follow(until deadline: Int, stopSignal: Waker, _ report: inout Report) throws(StoreError) -> End? {
         var polled = [childEnd.fd, stopSignal.fd, output.fd, errors.fd].map {
             pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
@@ -117,9 +115,9 @@ package struct CommandRun {
             guard left > 0 else { return .tooLong }
             _ = try retrying { poll(&polled, nfds_t(polled.count), Int32(clamping: left)) }
             if polled[1].revents != 0 { return .cancelled }
-            // Asked for before the pipes are read: what it wrote is in them when it has ended.
+            // Before the pipes are read: at its end, all output of the child is in them.
             let hasEnded = polled[0].revents != 0
-            // A pipe that has ended would be readable for ever.
+            // Remove a pipe at its end, because it would stay readable.
             if polled[2].revents != 0, try !readOutput(&report) { polled[2].fd = -1 }
             if polled[3].revents != 0, try !readErrors(&report) { polled[3].fd = -1 }
             if report.outputCount == report.output.count { return .tooMuch }
@@ -127,7 +125,7 @@ package struct CommandRun {
         }
     }
 
-    /// Reads what is there; false at the end.
+    /// Reads without blocking. Returns false at the end.
     private func readOutput(_ report: inout Report) throws(StoreError) -> Bool {
         while report.outputCount < report.output.count {
             let room = UnsafeMutableRawBufferPointer(rebasing: report.output[report.outputCount...])
@@ -138,7 +136,7 @@ package struct CommandRun {
         return true
     }
 
-    /// As `readOutput`, one piece only: a command that complains for ever is not to keep us from the clock.
+    /// Like `readOutput`, but only one piece, so that endless errors cannot delay the deadline.
     private func readErrors(_ report: inout Report) throws(StoreError) -> Bool {
         let room = UnsafeMutableRawBufferPointer(rebasing: report.errors[report.errorCount...])
         guard let count = try Self.readNow(errors, into: room) else { return true }
@@ -146,7 +144,7 @@ package struct CommandRun {
         return count != 0
     }
 
-    /// read(2); nil where nothing is there now.
+    /// read(2). Nil if there is nothing to read now.
     private static func readNow(
         _ pipe: Descriptor, into buffer: UnsafeMutableRawBufferPointer
     ) throws(StoreError) -> Int? {
@@ -158,17 +156,17 @@ package struct CommandRun {
         }
     }
 
-    /// Ends the group and reaps the child: while it is not reaped, its number is nobody else's.
+    /// Kills the group and reaps the child. Until it is reaped, no other process gets its number.
     private func killAll() {
         kill(-child, SIGKILL)
         var polled = pollfd(fd: childEnd.fd, events: Int16(POLLIN), revents: 0)
-        let isDead = try? retrying { poll(&polled, 1, Int32(Self.patienceWithDead)) } == 1
+        let isDead = try? retrying { poll(&polled, 1, Int32(Self.killTimeout)) } == 1
         if isDead == true {
             _ = ChildProcess.wait(for: child)
             return
         }
         let child = child
-        // Without a thread it stays a zombie until this process ends: better than to wait for ever.
+        // If there is no thread, the child stays a zombie until this process ends. That is better than blocking here.
         try? BackgroundThread { _ = ChildProcess.wait(for: child) }.detach()
     }
 }

@@ -1,9 +1,9 @@
-/// Keys by name, a bounded number: those that were not used for longest go first. One thread at a time.
+/// A bounded number of keys by name. Evicts those with the oldest use. One thread at a time.
 struct KeyCache {
     private struct Entry {
         let material: KeyMaterial
         var lastUse: UInt64
-        /// Has opened a file: what it does not open is damaged.
+        /// True if the key has opened a file. A file that it does not open is damaged.
         var isProven = false
     }
 
@@ -30,7 +30,7 @@ struct KeyCache {
         entries[name] = Entry(material: material, lastUse: clock)
     }
 
-    /// Lets the older half go at once: to look for the oldest each time would cost more than to derive a key anew.
+    /// Evicts the older half at once. A search for the oldest at each insert would cost more than to fetch a key again.
     private mutating func shrink() {
         let uses = entries.values.map(\.lastUse).sorted()
         let median = uses[uses.count / 2]

@@ -1,18 +1,16 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// `--key-command`: a shell command that prints a key, called with the key's URI or the file's path in its environment.
+/// `--key-command`: a shell command that prints a key. The key's URI or the file's path is in its environment.
 ///
-/// It runs in a session of its own, with nothing of ours open, at most for as long as it may; whatever happens, nobody
-/// waits longer. Any thread, several at a time.
+/// It runs in a session of its own, without our open files, and is killed at the time limit. Any thread, several at a
+/// time.
 package final class KeyCommand: Sendable {
-    /// What the key is for.
     package enum Subject: Sendable {
-        /// `VAULTFS_KEY_URI`, as it stands in the playlist.
+        /// `VAULTFS_KEY_URI`, as in the playlist.
         case uri([UInt8])
         /// `VAULTFS_KEY_PATH`, relative to the source.
         case path([UInt8])
@@ -24,7 +22,7 @@ package final class KeyCommand: Sendable {
         var signal: Waker?
     }
 
-    /// How much of the errors of a command that failed is logged.
+    /// Limits for the log of a failed command's stderr.
     private static let loggedLines = 20
     private static let loggedLineSize = 200
 
@@ -34,19 +32,19 @@ package final class KeyCommand: Sendable {
     private let cancellation = Mutex(Cancellation())
 
     /// - Parameters:
-    ///   - command: for `/bin/sh -c`; no NUL.
-    ///   - log: takes what a command that failed wrote to stderr, line by line. What one wrote that succeeded nobody
-    ///     sees: with `set -x` it may be the key.
+    ///   - command: for `/bin/sh -c`, without NUL.
+    ///   - log: receives the stderr of a failed command, line by line. The stderr of a successful command is dropped: with
+    ///     `set -x` it can contain the key.
     package init(_ command: [UInt8], limit: Duration = .seconds(30), log: @escaping @Sendable (String) -> Void) {
         self.command = command
         self.limit = limit
         self.log = log
     }
 
-    /// Runs it.
-    /// - Throws: `noKey` where it fails, takes too long, prints too much or no key, or was cancelled.
+    /// Runs the command.
+    /// - Throws: `noKey` if it fails, takes too long, prints too much or no key, or is cancelled.
     package func key(for subject: Subject, cipher: ViewCipher?) throws(ViewError) -> KeyFile.Found {
-        // One more than it may print, to see that it prints more.
+        // One byte more than the maximum, to detect more output.
         try withWipedBuffer(KeyFile.maximumSize + 1) { (output) throws(ViewError) in
             try withWipedBuffer(CommandRun.errorSize) { (errors) throws(ViewError) in
                 var report = CommandRun.Report(output: output, errors: errors)
@@ -65,7 +63,7 @@ package final class KeyCommand: Sendable {
         }
     }
 
-    /// Ends those that run, without waiting for their end, and refuses new ones.
+    /// Ends running commands, without waiting for them, and refuses new ones.
     package func cancelAll() {
         let signal = cancellation.withLock { state in
             state.isCancelled = true
@@ -75,7 +73,7 @@ package final class KeyCommand: Sendable {
         signal?.wake()
     }
 
-    /// Lets new ones run again.
+    /// Allows new commands again.
     package func resume() {
         cancellation.withLock { $0.isCancelled = false }
     }
@@ -86,7 +84,7 @@ package final class KeyCommand: Sendable {
         return try run.finish(within: limit, stopSignal: signal, &report)
     }
 
-    /// Nil where none may run.
+    /// Nil if commands are refused.
     private func stopSignal() throws(StoreError) -> Waker? {
         let result = cancellation.withLock { state -> Result<Waker?, StoreError> in
             if state.isCancelled { return .success(nil) }
@@ -100,7 +98,7 @@ package final class KeyCommand: Sendable {
         return try result.get()
     }
 
-    /// Ours with the one variable.
+    /// The environment of this process and the one variable.
     private func environment(for subject: Subject) throws(StoreError) -> [[UInt8]] {
         let names = ["VAULTFS_KEY_URI=", "VAULTFS_KEY_PATH="].map { [UInt8]($0.utf8) }
         var variables: [[UInt8]] = []

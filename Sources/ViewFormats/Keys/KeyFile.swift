@@ -1,33 +1,87 @@
+internal import CLinux
 internal import FileSystem
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
+package import SystemPackage
 package import VaultCrypto
-internal import VaultFormat
 
-/// Key files: a key in binary or as hexadecimal digits, told apart by length. Any thread.
+/// Reads keys from files: in binary or as hexadecimal digits, as the length shows. Any thread.
 package enum KeyFile {
-    /// The most bytes that are read of a file or of a command's output.
+    /// Maximum size of a key file or of a key command's output.
     static let maximumSize = 4096
 
     package struct Found: Sendable {
         package let key: SecretBytes
-        /// What the user should know about how the file was understood.
+        /// For the user: an ambiguity in the file, and how it was resolved.
         package let notice: String?
     }
 
-    private enum Ending: Int {
-        case lf = 1
-        case crlf = 2
+    // MARK: Reading
+
+    /// Reads a key file of the command line, which can be a pipe (`/dev/fd/3`). Blocks until the writer closes it, so only
+    /// for use before the mount.
+    /// - Throws: `noKey`.
+    package static func readOnce(_ path: FilePath, cipher: ViewCipher?) throws(ViewError) -> Found {
+        try read("key file \(path.shown)", cipher) { (buffer) throws(StoreError) in
+            let file = try open(path, flags: O_RDONLY | O_NOCTTY)
+            var count = 0
+            while count < buffer.count {
+                let piece = UnsafeMutableRawBufferPointer(rebasing: buffer[count...])
+                let read = try retrying { Glibc.read(file.fd, piece.baseAddress, piece.count) }
+                if read == 0 { break }
+                count += read
+            }
+            return count
+        }
     }
 
-    /// The key in the bytes of a file.
+    /// Reads a key from a file of the user. Follows links. Does not block: the file must be a regular file.
+    /// - Throws: `noKey`.
+    package static func read(_ path: FilePath, cipher: ViewCipher?) throws(ViewError) -> Found {
+        try read("key file \(path.shown)", cipher) { (buffer) throws(StoreError) in
+            try open(path, flags: linux_O_PATH).openedRegularFile().read(at: 0, into: buffer)
+        }
+    }
+
+    /// Reads a key from a regular file inside the source. Follows no links.
+    /// - Parameter path: relative to `root`, without `..`.
+    /// - Throws: `noKey`.
+    package static func read(
+        _ path: [UInt8], in root: Descriptor, cipher: ViewCipher?
+    ) throws(ViewError) -> Found {
+        try read("key file \(shown(path))", cipher) { (buffer) throws(StoreError) in
+            try Descriptor(object: path, in: root).openedRegularFile().read(at: 0, into: buffer)
+        }
+    }
+
+    private static func open(_ path: FilePath, flags: Int32) throws(StoreError) -> Descriptor {
+        Descriptor(owning: try retrying { path.withPlatformString { Glibc.open($0, flags | O_CLOEXEC) } })
+    }
+
+    private static func read(
+        _ name: String, _ cipher: ViewCipher?,
+        fill: (UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
+    ) throws(ViewError) -> Found {
+        // One byte more than the maximum, to detect a longer file.
+        try withWipedBuffer(maximumSize + 1) { (buffer) throws(ViewError) in
+            let count: Int
+            do throws(StoreError) { count = try fill(buffer) } catch {
+                throw .noKey("cannot read \(name): \(error.reason)")
+            }
+            return try parse(UnsafeRawBufferPointer(rebasing: buffer[..<count]), cipher: cipher, name: name)
+        }
+    }
+
+    // MARK: Parsing
+
+    /// Parses the bytes of a key file.
     ///
-    /// Without a cipher, 32 hexadecimal digits are a key of AES-128, though they might be the bytes of one of AES-256:
-    /// nobody has met a random key that is all digits.
+    /// Without a cipher, 32 hexadecimal digits are an AES-128 key. They could be the bytes of an AES-256 key, but a random
+    /// key does not consist of digits only.
     /// - Parameters:
-    ///   - cipher: whose key it is; nil where any length does.
-    ///   - name: what messages call the file.
-    /// - Throws: `noKey` with the length that it has and what was expected.
+    ///   - cipher: nil if a key of any length will do.
+    ///   - name: the file's name in messages.
+    /// - Throws: `noKey`, with the actual and the expected length.
     package static func parse(
         _ bytes: UnsafeRawBufferPointer, cipher: ViewCipher?, name: String
     ) throws(ViewError) -> Found {
@@ -35,19 +89,19 @@ package enum KeyFile {
             throw .noKey("\(name) has more than \(maximumSize) bytes, where \(expectation(cipher)) is expected")
         }
         let sizes = cipher.map { [$0.keySize] } ?? ViewCipher.allCases.map(\.keySize)
-        // First, for the sake of the 32 digits: with one size in question, no length is both.
-        if let found = try hexadecimal(bytes, sizes: sizes) { return found }
+        // First, because 32 digits without a cipher are AES-128. With one size, no length is ambiguous.
+        if let key = try hexadecimal(bytes, sizes: sizes) { return Found(key: key, notice: nil) }
         if sizes.contains(bytes.count) {
-            // 32 digits where 32 bytes are wanted: a key of AES-128 in hex for AES-256 would otherwise fail without a hint.
+            // Without this notice, an AES-128 key in hexadecimal given for AES-256 would fail without a hint.
             let looksWrong = bytes.count == ViewCipher.aes256CBC.keySize && bytes.allSatisfy(isDigit)
             return Found(
                 key: SecretBytes(copying: bytes),
                 notice: looksWrong ? "\(name): 32 hexadecimal digits are taken as the 32 bytes of a key" : nil)
         }
-        if let ending = ending(of: bytes), sizes.contains(bytes.count - ending.rawValue) {
-            let key = UnsafeRawBufferPointer(rebasing: bytes.dropLast(ending.rawValue))
+        let newline = bytes.last != UInt8(ascii: "\n") ? 0 : bytes.dropLast().last == UInt8(ascii: "\r") ? 2 : 1
+        if newline > 0, sizes.contains(bytes.count - newline) {
             return Found(
-                key: SecretBytes(copying: key),
+                key: SecretBytes(copying: UnsafeRawBufferPointer(rebasing: bytes.dropLast(newline))),
                 notice: "\(name): \(bytes.count) bytes are taken as a key without the newline at the end")
         }
         throw .noKey("\(name) has \(bytes.count) bytes, which is not \(expectation(cipher))")
@@ -58,17 +112,12 @@ package enum KeyFile {
         return "a key of \(cipher.keySize) bytes or \(2 * cipher.keySize) hexadecimal digits"
     }
 
-    private static func ending(of bytes: UnsafeRawBufferPointer) -> Ending? {
-        guard bytes.last == UInt8(ascii: "\n") else { return nil }
-        return bytes.dropLast().last == UInt8(ascii: "\r") ? .crlf : .lf
-    }
-
     private static func isDigit(_ byte: UInt8) -> Bool { Hexadecimal.value(of: byte) != nil }
 
-    /// The key where the bytes are its digits: `0x` before them and white space behind them are allowed.
+    /// The key if the bytes are its digits, optionally with `0x` before and white space behind them.
     private static func hexadecimal(
         _ bytes: UnsafeRawBufferPointer, sizes: [Int]
-    ) throws(ViewError) -> Found? {
+    ) throws(ViewError) -> SecretBytes? {
         let blanks = [UInt8](" \t\r\n".utf8)
         var digits = bytes[...]
         while let last = digits.last, blanks.contains(last) { digits.removeLast() }
@@ -76,16 +125,28 @@ package enum KeyFile {
         guard sizes.contains(where: { 2 * $0 == digits.count }), digits.allSatisfy(isDigit) else { return nil }
         let first = digits.startIndex
         do throws(CryptoError) {
-            let key = try SecretBytes(count: digits.count / 2) { key in
+            return try SecretBytes(count: digits.count / 2) { key in
                 for index in key.indices {
                     let high = Hexadecimal.value(of: digits[first + 2 * index]) ?? 0
                     let low = Hexadecimal.value(of: digits[first + 2 * index + 1]) ?? 0
                     key[index] = high << 4 | low
                 }
             }
-            return Found(key: key, notice: nil)
         } catch {
             throw .store(StoreError(error))
         }
     }
+}
+
+/// Calls `body` with `count` zeroed bytes, and wipes them afterwards. For secrets on their way into secret memory.
+func withWipedBuffer<Result, Failure: Error>(
+    _ count: Int, _ body: (UnsafeMutableRawBufferPointer) throws(Failure) -> Result
+) throws(Failure) -> Result {
+    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: count, alignment: 16)
+    buffer.initializeMemory(as: UInt8.self, repeating: 0)
+    defer {
+        if let base = buffer.baseAddress { explicit_bzero(base, buffer.count) }
+        buffer.deallocate()
+    }
+    return try body(buffer)
 }

@@ -1,17 +1,22 @@
-/// Says which key is meant, without the key. Paths and URIs are bytes without NUL.
+internal import LinuxSystem
+package import VaultCrypto
+
+/// Identifies a key. Paths and URIs are bytes without NUL.
 package enum KeyName: Hashable, Sendable {
-    /// The view's one key, given at mount.
+    /// The one key of the view, given at mount.
     case shared
-    /// A key file that `view.json` names: relative to the source, or absolute. No cipher: the length tells.
+    /// A key file that `view.json` names: absolute, or relative to the source. Without a cipher, the key's length
+    /// decides.
     case manifest(path: [UInt8], cipher: ViewCipher?)
-    /// What the key command answers for a file; the path is relative to the source.
+    /// The key command's key of a file. The path is relative to the source.
     case path([UInt8], cipher: ViewCipher?)
-    /// The key of an `EXT-X-KEY` in a playlist of a directory, whose path is relative to the source (empty: itself).
+    /// The key of an `EXT-X-KEY`, with its URI as in the playlist. The playlist's directory is relative to the source
+    /// (empty for the source itself).
     case uri([UInt8], directory: [UInt8])
-    /// Derived from the view's passphrase; how is the same for all files, but for the cipher.
+    /// A key derived from the view's passphrase. All files have the same derivation, but for the cipher.
     case derived(salt: [UInt8], cipher: ViewCipher)
 
-    /// Whether the key command may be asked for it.
+    /// True if it can come from the key command.
     package var mayTakeCommand: Bool {
         switch self {
         case .path, .uri: true
@@ -19,7 +24,7 @@ package enum KeyName: Hashable, Sendable {
         }
     }
 
-    /// Whether it may be another key when it is asked for again.
+    /// True if another fetch can return another key.
     var mayChange: Bool {
         switch self {
         case .manifest, .path, .uri: true
@@ -27,13 +32,47 @@ package enum KeyName: Hashable, Sendable {
         }
     }
 
-    /// The key of a file of any format but hls and openssl: what `view.json` names, else the one given at mount, else what
-    /// the key command answers.
+    /// The key of a file in `cbc` and `cbc-chunks`: from `view.json`, otherwise given at mount, otherwise from the key
+    /// command.
     package static func ofFile(
         _ path: [UInt8], entry: ViewManifest.Entry?, hasSharedKey: Bool, cipher: ViewCipher?
     ) -> KeyName {
         let cipher = entry?.cipher ?? cipher
         if let key = entry?.key { return .manifest(path: key, cipher: cipher) }
         return hasSharedKey ? .shared : .path(path, cipher: cipher)
+    }
+
+    /// True if both names mean the same key. URIs of playlists in different directories can mean the same file.
+    func means(_ other: KeyName) -> Bool {
+        self == other || (file != nil && file == other.file)
+    }
+
+    /// For a URI: the path from the source that it means, or the whole URI if it is absolute.
+    private var file: [UInt8]? {
+        guard case .uri(let uri, let directory) = self else { return nil }
+        return HlsURI.paths(uri, directory: directory).last.map(HlsURI.normalized) ?? uri
+    }
+}
+
+/// A key, with its initial vector if it was derived together with it (`openssl enc`).
+///
+/// Make a cipher of it and let it go. Its bytes are wiped with the last reference.
+package struct KeyMaterial: Sendable {
+    package let key: SecretBytes
+    /// 16 bytes.
+    package let iv: SecretBytes?
+
+    package init(key: SecretBytes, iv: SecretBytes? = nil) {
+        self.key = key
+        self.iv = iv
+    }
+
+    /// - Throws: `noKey` if the key's length is not that of `cipher`. The view's one key can be used for a file to which
+    ///   `view.json` gives another cipher.
+    func check(fits cipher: ViewCipher, path: [UInt8]) throws(ViewError) {
+        guard key.count == cipher.keySize else {
+            throw .noKey(
+                "\(shown(path)): \(cipher.rawValue) takes a key of \(cipher.keySize) bytes, this one has \(key.count)")
+        }
     }
 }

@@ -1,39 +1,73 @@
 internal import CLinux
-internal import FileSystem
 internal import LinuxSystem
 
-/// The keys of a view, by name: those in memory, and those still to be had from `KeySources`. Any thread.
+/// The keys of a view. Keeps a bounded number in memory, and fetches others from `KeySources`. Any thread.
 ///
-/// What was fetched is kept, a bounded number; a failure is not: the next fetch tries again.
+/// Does not keep failures: the next fetch tries again.
 package final class KeyStore: Sendable {
-    /// Told how a key that was fetched ahead came out; on one of the store's own threads, and not to call `stop`.
+    /// Receives the result of a prefetch, on a thread of the store. Must not call `stop`.
     package typealias Completion = @Sendable (KeyName, Result<KeyMaterial, ViewError>) -> Void
 
+    /// One fetch. All threads that want the key wait for it. Under the monitor's lock.
+    private final class Load {
+        var outcome: Result<KeyMaterial, ViewError>?
+    }
+
+    private struct State {
+        /// Why there are no keys now.
+        var refusal: ViewError?
+        var isStopped = false
+        var shared: KeyMaterial?
+        var cache: KeyCache
+        var loads: [KeyName: Load] = [:]
+        /// Threads inside `KeySources.load`, also for loads that `forget` has ended.
+        var loadingThreads = 0
+        var queue: [(name: KeyName, completion: Completion)] = []
+        /// The next request in `queue`.
+        var queueStart = 0
+        var threads: [BackgroundThread] = []
+
+        mutating func find(_ name: KeyName) -> KeyMaterial? {
+            name == .shared ? shared : cache.find(name)
+        }
+
+        /// The next prefetch. `.some(nil)` if the thread must end, nil if it must wait.
+        mutating func nextRequest() -> (name: KeyName, completion: Completion)?? {
+            if isStopped { return .some(nil) }
+            guard queueStart < queue.count else { return nil }
+            defer {
+                queueStart += 1
+                if queueStart == queue.count { (queue, queueStart) = ([], 0) }
+            }
+            return queue[queueStart]
+        }
+    }
+
     private static let threadCount = 4
-    /// How many names may wait to be fetched ahead.
+    /// Maximum number of waiting prefetches.
     package static let queueLimit = 65_536
 
     private let sources: KeySources
     private let state: Monitor<State>
 
     /// - Parameters:
-    ///   - shared: the view's one key, if it has one.
-    ///   - capacity: how many keys are kept.
+    ///   - shared: the one key of the view, if it has one.
+    ///   - capacity: maximum number of keys in memory.
     package init(_ sources: KeySources, shared: KeyMaterial? = nil, capacity: Int = 65_536) {
         self.sources = sources
         state = Monitor(State(shared: shared, cache: KeyCache(capacity: capacity)))
     }
 
-    /// Whether it gives no keys, after `forget` or `stop`.
+    /// True after `forget` or `stop`.
     package var isClosed: Bool { state.access { $0.refusal != nil } }
 
-    /// The key if it is in memory; does not wait.
+    /// The key if it is in memory. Does not block.
     package func find(_ name: KeyName) -> KeyMaterial? {
         state.access { $0.find(name) }
     }
 
-    /// The key from memory, or from where it is to be had: blocks, for at most the key command's limit and a bit.
-    /// - Throws: `noKey` with what was tried; `.store(.locked)` after `forget`, at once also to those who wait.
+    /// Returns the key from memory, or fetches it. Blocks for little more than the key command's timeout at most.
+    /// - Throws: `noKey`, with what was tried. `.store(.locked)` after `forget`, which also ends waits.
     package func fetch(_ name: KeyName) throws(ViewError) -> KeyMaterial {
         enum Step {
             case done(Result<KeyMaterial, ViewError>)
@@ -61,7 +95,7 @@ package final class KeyStore: Sendable {
         linux_scrub_thread()
         return state.update { state in
             state.loadingThreads -= 1
-            // Abandoned by `forget` or `stop`: what came is let go, and with that wiped, before `forget` returns.
+            // Ended by `forget` or `stop`: release the key, which wipes it, before `waitForLoads` returns.
             guard load.outcome == nil, let result = loaded.take() else {
                 loaded = nil
                 return load.outcome ?? .failure(.store(.locked))
@@ -73,7 +107,7 @@ package final class KeyStore: Sendable {
         }
     }
 
-    /// These keys have opened a file.
+    /// Records that these keys have opened a file.
     package func prove(_ names: [KeyName]) {
         if names.isEmpty { return }
         state.access { state in
@@ -81,24 +115,24 @@ package final class KeyStore: Sendable {
         }
     }
 
-    /// Lets keys go that did not open a file: they may be put right, and the next fetch asks again. Those that have opened
-    /// another stay, and what is given at mount or derived from that: it would come out the same.
+    /// Removes keys that did not open a file, so that the next fetch finds a corrected key. Keeps keys that have opened
+    /// another file, and keys that a fetch would not change.
     package func dropUnproven(_ names: [KeyName]) {
         state.access { state in
             for name in names where name.mayChange { state.cache.removeUnproven(name) }
         }
     }
 
-    /// Fetches keys in the background, in order, four at a time; `completion` is called for each, but not for those that
-    /// wait at a `forget`, and not after `stop`. Returns how many of the names were taken: the queue is bounded.
+    /// Fetches keys in the background, in order, four at a time. Calls `completion` for each, but not for keys that wait
+    /// at a `forget`, and not after `stop`. Returns how many names the bounded queue has accepted.
     @discardableResult
     package func prefetch(_ names: [KeyName], completion: @escaping Completion) -> Int {
         state.update { state in
             guard state.refusal == nil else { return 0 }
             let taken = names.prefix(Self.queueLimit - (state.queue.count - state.queueStart))
-            state.queue += taken.map { Request(name: $0, completion: completion) }
+            state.queue += taken.map { ($0, completion) }
             for _ in 0..<min(Self.threadCount - state.threads.count, taken.count) {
-                // Fewer threads do it too; and without any, keys are fetched when files are opened.
+                // Fewer threads will do. Without any, keys are fetched when files are opened.
                 guard let thread = try? BackgroundThread({ [self] in work() }) else { break }
                 state.threads.append(thread)
             }
@@ -107,26 +141,26 @@ package final class KeyStore: Sendable {
     }
 
     private func work() {
-        while let request = state.wait(for: { $0.nextRequest() }) {
-            let outcome: Result<KeyMaterial, ViewError> = Result { () throws(ViewError) in try fetch(request.name) }
+        while let (name, completion) = state.wait(for: { $0.nextRequest() }) {
+            let outcome: Result<KeyMaterial, ViewError> = Result { () throws(ViewError) in try fetch(name) }
             guard state.update({ $0.refusal }) == nil else { continue }
-            request.completion(request.name, outcome)
+            completion(name, outcome)
         }
     }
 
-    /// Lets all keys in memory go, which wipes them, ends key commands, and fails whoever waits for a key: for a lock.
-    /// A key that is being derived or read meanwhile is let go as soon as it is there: see `waitForLoads`.
+    /// For a lock: releases all keys, which wipes them, ends key commands, and fails waiting fetches. A fetch in progress
+    /// releases its key when it ends. See `waitForLoads`.
     package func forget() {
         close(.store(.locked))
         sources.command?.cancelAll()
     }
 
-    /// Returns when no key is being derived or read: for ever, where a key file's store does not answer.
+    /// Waits until no fetch is in progress. Has no timeout if the file system of a key file does not answer.
     package func waitForLoads() {
         state.wait { $0.loadingThreads == 0 ? () : nil }
     }
 
-    /// Gives keys again, after an unlock.
+    /// Returns keys again, after an unlock.
     package func reopen(shared: KeyMaterial?) {
         state.update { state in
             if state.isStopped { return }
@@ -136,7 +170,7 @@ package final class KeyStore: Sendable {
         }
     }
 
-    /// As `forget`, for good: at unmount. Ends and joins the threads. Once, by the owner.
+    /// For an unmount: like `forget`, but final. Joins the threads. Must be called once.
     package func stop() {
         close(.noKey("the view is being unmounted"), isStopped: true)
         sources.command?.cancelAll()
@@ -153,8 +187,7 @@ package final class KeyStore: Sendable {
             state.cache.removeAll()
             for load in state.loads.values { load.outcome = .failure(refusal) }
             state.loads = [:]
-            state.queue = []
-            state.queueStart = 0
+            (state.queue, state.queueStart) = ([], 0)
         }
     }
 }

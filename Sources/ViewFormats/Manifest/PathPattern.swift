@@ -1,9 +1,8 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 
-/// A glob over paths, as bytes: in a component fnmatch(3) with `*`, `?`, `[…]` and `\`, none of which crosses a `/`; and
-/// `**` as a whole component, which stands for any number of them (at the end: one or more).
+/// A glob over paths, as bytes. A component is fnmatch(3) with `*`, `?`, `[…]` and `\`, which do not match `/`. A
+/// component `**` matches any number of components, and at the end one or more.
 struct PathPattern: Sendable {
     private enum Component: Sendable {
         case anyNumber
@@ -13,7 +12,7 @@ struct PathPattern: Sendable {
     let text: [UInt8]
     private let components: [Component]
 
-    /// Whether the text is more than a path.
+    /// False if the text is a plain path.
     static func isPattern(_ text: [UInt8]) -> Bool {
         text.contains { "*?[\\".utf8.contains($0) }
     }
@@ -26,7 +25,7 @@ struct PathPattern: Sendable {
     /// - Parameter path: its components.
     func matches(_ path: [[UInt8]]) -> Bool {
         var (next, position) = (0, 0)
-        // Where the last `**` stands, and how far the path went when it was met: only that one is ever tried longer.
+        // The last `**`, and the position it has reached. Only the last one ever needs to match more components.
         var retry: (next: Int, position: Int)?
         while position < path.count {
             if next < components.count {
@@ -56,7 +55,7 @@ struct PathPattern: Sendable {
     }
 
     private static func matches(_ glob: [UInt8], _ component: [UInt8]) -> Bool {
-        // Of the C locale, since this process sets none: bytes.
+        // Matches bytes: this process sets no locale, so it has the C locale.
         withCString(glob) { glob in withCString(component) { fnmatch(glob, $0, 0) == 0 } }
     }
 }

@@ -1,22 +1,28 @@
-internal import FileSystem
+internal import CLinux
+package import Glibc
 package import LinuxSystem
+internal import SystemPackage
 
-/// The ciphertext file behind a file of a view, opened for reading. Any thread.
+/// The ciphertext of a view's file, open for reading. Any thread.
 package struct SourceFile: Sendable {
     package let descriptor: Descriptor
-    /// The size in bytes when it was opened: nothing behind it is ever asked for.
+    /// Bytes at the time of the open. Nothing behind them is read.
     package let size: UInt64
 
-    /// - Parameter size: at most 2^63 − 1, as fstat(2) tells it.
     package init(_ descriptor: Descriptor, size: UInt64) {
         precondition(size <= UInt64(Int64.max), "internal error: a file of \(size) bytes")
         self.descriptor = descriptor
         self.size = size
     }
 
+    /// - Parameter status: of the descriptor.
+    package init(_ descriptor: Descriptor, _ status: stat) {
+        self.init(descriptor, size: UInt64(max(0, status.st_size)))
+    }
+
     /// Fills `buffer` from a ciphertext offset (pread(2)).
     ///
-    /// Throws `.malformed` where the file ends before: it has been cut since it was opened.
+    /// Throws `.malformed` if the file has been cut since the open and ends before.
     func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(ViewError) {
         let had: Int
         do { had = try descriptor.read(at: ciphertextOffset, into: buffer) } catch { throw .store(error) }
@@ -25,4 +31,37 @@ package struct SourceFile: Sendable {
             throw .malformed("the file ends after \(end) bytes, of the \(size) it had when it was opened")
         }
     }
+}
+
+extension Descriptor {
+    /// An O_PATH descriptor of the object at `path` inside the tree `root`. Follows no links. Check the object before you
+    /// open it: opening a fifo blocks, and opening a device can have side effects.
+    /// - Throws: `invalidArgument` for an empty path, or a path with `..`.
+    package convenience init(object path: [UInt8], in root: Descriptor) throws(StoreError) {
+        let components = path.split(separator: UInt8(ascii: "/")).map(Array.init)
+        guard let last = components.last, !path.contains(0), !components.contains([UInt8]("..".utf8)) else {
+            throw .system(.invalidArgument)
+        }
+        var directory = root
+        for component in components.dropLast() {
+            directory = try Descriptor(at: directory.fd, component, flags: linux_O_PATH | O_DIRECTORY)
+        }
+        try self.init(at: directory.fd, last, flags: linux_O_PATH)
+    }
+
+    /// The regular file of an O_PATH descriptor, open for reading.
+    /// - Throws: `damaged` if it is not a regular file.
+    package func openedRegularFile() throws(StoreError) -> Descriptor {
+        switch try status().st_mode & S_IFMT {
+        case S_IFREG: return try reopened(flags: O_RDONLY | O_NONBLOCK | O_NOCTTY)
+        case S_IFLNK: throw .damaged("it is a symbolic link")
+        case S_IFDIR: throw .damaged("it is a directory")
+        default: throw .damaged("it is not a regular file")
+        }
+    }
+}
+
+/// The path of an entry of a directory. An empty directory path is the source itself.
+package func joinedPath(_ directory: [UInt8], _ name: [UInt8]) -> [UInt8] {
+    directory.isEmpty ? name : directory + [UInt8(ascii: "/")] + name
 }

@@ -1,49 +1,52 @@
 internal import Glibc
 internal import LinuxSystem
-internal import VaultCrypto
 
-/// What a file is, as far as can be told without a key.
+/// The kind of a file, as far as it shows without a key.
 package struct SourceInspection: Sendable {
     package enum Content: Sendable {
         case empty
         /// `openssl enc` with a passphrase.
         case salted
         case playlist(Playlist)
-        /// What it is called.
+        /// The name of its format.
         case plaintext(String)
-        /// May be ciphertext: its length is a multiple of 16, and nothing is to be seen in it.
+        /// Possibly ciphertext: random bytes, with a length that is a multiple of 16.
         case opaque
-        /// Not AES-CBC.
+        /// Not AES-CBC, and why.
         case other(String)
     }
 
-    /// A size of `cbc-chunks` that goes with the file's.
+    /// A chunk size of `cbc-chunks` that the file's length allows.
     package struct ChunkSize: Equatable, Sendable {
         /// Plaintext bytes.
         package let size: UInt64
         package let pieces: UInt64
-        /// Whether all pieces are full: by chance, one file in `size` / 16 is like that.
+        /// True if all pieces are full, as one file in `size` / 16 is by chance.
         package let isExact: Bool
     }
 
-    /// Bytes whose distribution is looked at.
     private static let sampleSize = 64 << 10
-    /// Of that many random bytes: it is above 7.99 in all but one of millions.
+    /// In bits per byte. Of that many random bytes, all but one sample in millions have more than 7.99.
     private static let randomEntropy = 7.98
 
     /// Bytes.
     package let size: UInt64
     package let content: Content
-    /// Bits a byte of the beginning; nil where that is too short to tell.
+    /// Bits per byte in the first bytes. Nil if the file is too short.
     package let entropy: Double?
 
-    /// Throws `.store`, and `.malformed` where the file is cut meanwhile.
+    /// Throws `.store`, and `.malformed` if the file is cut meanwhile.
     package init(of source: SourceFile) throws(ViewError) {
         size = source.size
-        var bytes = [UInt8](repeating: 0, count: Int(min(source.size, UInt64(Self.sampleSize))))
-        try bytes.withMutableBytes { (bytes) throws(ViewError) in try source.read(at: 0, into: bytes) }
+        let bytes = try Self.read(source, Int(min(source.size, UInt64(Self.sampleSize))))
         entropy = bytes.count == Self.sampleSize ? Self.entropy(of: bytes) : nil
         content = try Self.content(of: source, beginning: bytes, entropy)
+    }
+
+    private static func read(_ source: SourceFile, _ count: Int) throws(ViewError) -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: count)
+        try bytes.withMutableBytes { (bytes) throws(ViewError) in try source.read(at: 0, into: bytes) }
+        return bytes
     }
 
     private static func content(
@@ -51,22 +54,34 @@ package struct SourceInspection: Sendable {
     ) throws(ViewError) -> Content {
         if beginning.isEmpty { return .empty }
         if (try? OpenSSLSalt(of: source)) != nil { return .salted }
-        if let playlist = try playlist(source, beginning) { return .playlist(playlist) }
-        if let name = PlainMedia.name(of: beginning) { return .plaintext(name) }
+        if source.size <= UInt64(Playlist.maximumSize), (try? Playlist.parse(beginning)) != nil,
+            let playlist = try? Playlist.parse(try read(source, Int(source.size)))
+        {
+            return .playlist(playlist)
+        }
+        if let name = plainFormat(beginning) { return .plaintext(name) }
         if source.size % 16 != 0 { return .other("its length is not a multiple of 16") }
         if let entropy, entropy < randomEntropy { return .other("its bytes are too regular") }
         return .opaque
     }
 
-    /// A playlist, which is no more than ``Playlist/maximumSize``.
-    private static func playlist(_ source: SourceFile, _ beginning: [UInt8]) throws(ViewError) -> Playlist? {
-        guard source.size <= UInt64(Playlist.maximumSize), (try? Playlist.parse(beginning)) != nil else { return nil }
-        var text = [UInt8](repeating: 0, count: Int(source.size))
-        try text.withMutableBytes { (text) throws(ViewError) in try source.read(at: 0, into: text) }
-        return try? Playlist.parse(text)
+    /// The format of a media file that is not encrypted, from its first bytes.
+    private static func plainFormat(_ bytes: [UInt8]) -> String? {
+        let packetSize = 188
+        // Every packet of a transport stream begins with this byte (ISO/IEC 13818-1, 2.4.3.2).
+        if bytes.count >= packetSize,
+            stride(from: 0, to: min(bytes.count, 4 * packetSize), by: packetSize).allSatisfy({ bytes[$0] == 0x47 })
+        {
+            return "MPEG-TS"
+        }
+        // The type of the first box (ISO/IEC 14496-12, 4.2).
+        let boxes = ["ftyp", "styp", "moof", "sidx", "moov"]
+        if bytes.count >= 8, boxes.contains(where: { bytes[4..<8].elementsEqual($0.utf8) }) { return "MP4" }
+        if bytes.starts(with: [0x1A, 0x45, 0xDF, 0xA3]) { return "Matroska" }
+        return bytes.starts(with: "WEBVTT".utf8) ? "WebVTT" : nil
     }
 
-    /// Shannon's, in bits a byte.
+    /// Shannon entropy, in bits per byte.
     private static func entropy(of bytes: [UInt8]) -> Double {
         var counts = [Int](repeating: 0, count: 256)
         for byte in bytes { counts[Int(byte)] += 1 }
@@ -77,7 +92,7 @@ package struct SourceInspection: Sendable {
         }
     }
 
-    /// The powers of two from 4 KiB to 64 MiB of which the file has more than one piece, where it may be `cbc-chunks`. The
+    /// If the file may be `cbc-chunks`: the powers of two from 4 KiB to 64 MiB of which it has more than one piece. Its
     /// length excludes none of them.
     package var chunkSizes: [ChunkSize] {
         guard case .opaque = content else { return [] }

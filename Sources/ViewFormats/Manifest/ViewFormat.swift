@@ -1,18 +1,42 @@
-/// How the files of a view are encrypted, as its options say. What `view.json` says of a file comes before it.
+/// The formats, as on the command line and in `view.json`.
+package enum ViewFormatName: String, CaseIterable, Codable, Sendable {
+    case cbcChunks = "cbc-chunks"
+    case cbc
+    case openssl
+    case hls
+}
+
+/// The ciphers of views: AES in CBC mode (NIST SP 800-38A).
+package enum ViewCipher: String, CaseIterable, Codable, Hashable, Sendable {
+    case aes128CBC = "aes-128-cbc"
+    case aes192CBC = "aes-192-cbc"
+    case aes256CBC = "aes-256-cbc"
+
+    /// In bytes.
+    package var keySize: Int {
+        switch self {
+        case .aes128CBC: 16
+        case .aes192CBC: 24
+        case .aes256CBC: 32
+        }
+    }
+}
+
+/// How the files of a view are encrypted. An entry in `view.json` overrides this for its files.
 package struct ViewFormat: Codable, Equatable, Sendable {
     package enum Layout: Codable, Equatable, Sendable {
-        /// Pieces of so many bytes of plaintext, each a chain.
+        /// Each `size` bytes of plaintext are a chain.
         case chunks(size: UInt64)
-        /// One chain.
+        /// The file is one chain.
         case stream(isVectorInFile: Bool)
-        /// As `openssl enc` with a passphrase makes them.
+        /// As `openssl enc` writes files with a passphrase.
         case openssl
-        /// What playlists say.
+        /// As the playlists say.
         case hls
     }
 
     package var layout: Layout
-    /// Nil: the key's length tells.
+    /// Nil if the key's length decides.
     package var cipher: ViewCipher?
     package var vector: InitialVector?
     package var padding: CipherChain.Padding
@@ -26,13 +50,12 @@ package struct ViewFormat: Codable, Equatable, Sendable {
         self.padding = padding
     }
 
-    /// As on the command line and in `view.json`.
-    package var name: String {
+    package var name: ViewFormatName {
         switch layout {
-        case .chunks: "cbc-chunks"
-        case .stream: "cbc"
-        case .openssl: "openssl"
-        case .hls: "hls"
+        case .chunks: .cbcChunks
+        case .stream: .cbc
+        case .openssl: .openssl
+        case .hls: .hls
         }
     }
 }

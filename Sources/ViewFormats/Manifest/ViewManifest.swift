@@ -1,11 +1,10 @@
-internal import FileSystem
 internal import Glibc
 package import LinuxSystem
 internal import SystemPackage
 
 /// `view.json`: keys, initial vectors and parameters of single files of a view. Any thread.
 package struct ViewManifest: Sendable {
-    /// What it says of a file. A file has one entry: what is not in it is not looked for in another.
+    /// A file has one entry. A member that the entry lacks is not taken from another entry.
     package struct Entry: Equatable, Sendable {
         /// A key file: absolute, or relative to the source and inside it.
         package var key: [UInt8]?
@@ -15,51 +14,48 @@ package struct ViewManifest: Sendable {
         package var chunkSize: UInt64?
     }
 
-    /// Its name in the source directory.
+    /// The name in the source directory.
     package static let fileName = [UInt8]("view.json".utf8)
     package static let maximumSize = 16 << 20
 
-    /// One of `formats`.
-    package let format: String
-    /// By what stands before the colon: a path relative to the source, or a pattern.
+    package let format: ViewFormatName
+    /// By path relative to the source, or by pattern.
     let entries: [[UInt8]: Entry]
-    /// The patterns among them, the longest first.
+    /// The keys of `entries` that are patterns, the longest first.
     let patterns: [PathPattern]
 
-    /// The manifest of a source directory; nil where there is none.
+    /// The manifest of a source directory. Nil if there is none.
     /// - Throws: `malformed`, `store`.
     package static func read(in root: Descriptor) throws(ViewError) -> ViewManifest? {
         let bytes: [UInt8]
         do throws(StoreError) {
-            guard let file = try open(in: root) else { return nil }
+            let file = try Descriptor(object: fileName, in: root).openedRegularFile()
             let size = try file.status().st_size
-            guard size <= maximumSize else {
+            guard size <= maximumSize, let contents = try file.readToEnd(limit: maximumSize) else {
                 throw .damaged("\(size) bytes are more than \(maximumSize)")
             }
-            var buffer = [UInt8](repeating: 0, count: Int(size))
-            let count = try buffer.withUnsafeMutableBufferPointer { (buffer) throws(StoreError) in
-                try file.read(at: 0, into: UnsafeMutableRawBufferPointer(buffer))
-            }
-            bytes = Array(buffer[..<count])
+            bytes = contents
+        } catch .system(.noSuchFileOrDirectory) {
+            return nil
+        } catch .damaged(let reason) {
+            throw .malformed("view.json: \(reason)")
         } catch {
-            if case .damaged(let reason) = error { throw .malformed("view.json: \(reason)") }
             throw .store(error)
         }
         return try parse(bytes)
     }
 
-    private static func open(in root: Descriptor) throws(StoreError) -> Descriptor? {
-        do throws(StoreError) {
-            return try Descriptor.place(of: fileName, in: root).openedRegularFile()
-        } catch .system(.noSuchFileOrDirectory) {
-            return nil
+    /// - Throws: `malformed` if the manifest is for another format.
+    package func check(is format: ViewFormatName) throws(ViewError) {
+        guard self.format == format else {
+            throw .malformed("view.json is for the format \(self.format.rawValue), not for \(format.rawValue)")
         }
     }
 
-    /// What it says of the file at `path` (relative to the source): the entry that is that path, else that of the longest
-    /// pattern that matches, in bytes.
-    /// - Throws: `malformed` where two patterns of that length match and say different things: nothing would tell that
-    ///   the wrong one was taken.
+    /// The entry of the file at `path`, relative to the source: the entry for this path, otherwise that of the longest
+    /// matching pattern, in bytes.
+    /// - Throws: `malformed` if two patterns of the same length match and differ. Nothing would show that the wrong one
+    ///   was used.
     package func entry(for path: [UInt8]) throws(ViewError) -> Entry? {
         if let entry = entries[path] { return entry }
         if patterns.isEmpty { return nil }

@@ -1,8 +1,16 @@
-/// A playlist of HTTP Live Streaming (RFC 8216), as far as decryption needs it: what it refers to, how that is encrypted,
-/// and which parts of its text are different once it is not. All else is bytes that are kept.
+/// A defect of a playlist. The text is for people: lower case, no full stop, no secrets.
+package struct PlaylistError: Error, Hashable, Sendable {
+    /// Counted from 1. 0 for the whole playlist.
+    package var line: Int
+    package var text: String
+}
+
+/// A playlist of HTTP Live Streaming (RFC 8216), as far as decryption needs it: its references, their encryption, and the
+/// parts of its text that change. All other bytes stay as they are.
 package struct Playlist: Sendable {
     /// Maximum size, in bytes.
     package static let maximumSize = 16 << 20
+    static let tooLarge = "a playlist of more than \(maximumSize >> 20) MiB"
     /// Maximum number of references. Each takes about 100 bytes while the playlist is read.
     package static let maximumReferences = 1 << 19
 
@@ -11,12 +19,12 @@ package struct Playlist: Sendable {
         case media
     }
 
-    /// What a URI is there for.
+    /// The purpose of a URI.
     package enum Role: Sendable {
         case segment
         /// `EXT-X-MAP`: a media initialization section.
         case map
-        /// A byte range of an I-frame playlist. It is one of the plaintext; the resource is encrypted as a whole
+        /// A byte range in an I-frame playlist. It is a range of the plaintext, and the resource is encrypted as a whole
         /// (RFC 8216, 6.2.3 and 6.3.6).
         case frame
         /// A playlist that a master playlist refers to.
@@ -24,24 +32,24 @@ package struct Playlist: Sendable {
     }
 
     package struct Encryption: Equatable, Sendable {
-        /// Which of `keys`.
+        /// Position in `keys`.
         package var key: Int
         package var vector: InitialVector
     }
 
     package struct Reference: Sendable {
         package var role: Role
-        /// Where the URI is, counted from 1.
+        /// The line of the URI, counted from 1.
         package var line: Int
-        /// Of the text.
+        /// Position in the text.
         package var uri: Range<Int>
-        /// Ciphertext offsets; nil: the whole resource.
+        /// Ciphertext offsets. Nil for the whole resource.
         package var bytes: Range<UInt64>?
-        /// Nil: the bytes are plaintext.
+        /// Nil if the bytes are plaintext.
         package var encryption: Encryption?
     }
 
-    /// A part of the text that may not stay.
+    /// A part of the text that changes.
     struct Edit {
         enum Change {
             case removed
@@ -56,11 +64,11 @@ package struct Playlist: Sendable {
     package let text: [UInt8]
     package internal(set) var kind = Kind.media
     package internal(set) var references: [Reference] = []
-    /// The URIs of its keys, each once.
+    /// The URIs of the keys, each once.
     package internal(set) var keys: [[UInt8]] = []
-    /// Why it cannot be shown decrypted, nor the segments that only it refers to.
+    /// Why the playlist, and segments that only it names, cannot be shown decrypted.
     package internal(set) var fault: PlaylistError?
-    /// What is wrong in a playlist without keys, which is shown as it is.
+    /// The defect of a playlist without keys, which is shown as it is.
     package internal(set) var complaint: PlaylistError?
     /// In ascending order.
     var edits: [Edit] = []
@@ -69,16 +77,46 @@ package struct Playlist: Sendable {
         self.text = text
     }
 
-    /// - Throws: where it is no playlist at all, or too large. Whatever else is wrong is `fault` or `complaint`.
+    /// - Throws: if the text is not a playlist, or too large. Other defects become `fault` or `complaint`.
     package static func parse(_ text: [UInt8]) throws(PlaylistError) -> Playlist {
-        guard text.count <= maximumSize else {
-            throw PlaylistError(line: 0, text: "a playlist of more than \(maximumSize >> 20) MiB")
-        }
+        guard text.count <= maximumSize else { throw PlaylistError(line: 0, text: tooLarge) }
         var parser = PlaylistParser(text)
         return try parser.parse()
     }
 
     package func uri(of reference: Reference) -> [UInt8] {
         Array(text[reference.uri])
+    }
+
+    /// The text that the mount shows: without key lines, and with byte ranges of the plaintext.
+    ///
+    /// - Parameter plaintext: returns the plaintext offsets of a reference's byte range. Nil if they do not change.
+    package func rendered<Failure>(
+        _ plaintext: (Int, Reference) throws(Failure) -> Range<UInt64>?
+    ) throws(Failure) -> [UInt8] {
+        var result: [UInt8] = []
+        result.reserveCapacity(text.count)
+        var position = 0
+        for edit in edits {
+            result += text[position..<edit.range.lowerBound]
+            position = edit.range.upperBound
+            guard case .bytes(let number, let showsOffset) = edit.change else { continue }
+            if let range = try plaintext(number, references[number]) {
+                result += "\(range.upperBound - range.lowerBound)".utf8
+                if showsOffset { result += "@\(range.lowerBound)".utf8 }
+            } else {
+                result += text[edit.range]
+            }
+        }
+        return result + text[position...]
+    }
+
+    /// Bytes of the rendered text if no byte range changes.
+    var sizeWithoutKeys: UInt64 {
+        var size = text.count
+        for edit in edits {
+            if case .removed = edit.change { size -= edit.range.count }
+        }
+        return UInt64(size)
     }
 }

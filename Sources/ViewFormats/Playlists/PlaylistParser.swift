@@ -1,18 +1,43 @@
-/// Reads a playlist line by line. What counts is what players do (ffmpeg's libavformat/hls.c among them), where they agree
-/// with RFC 8216 or it says nothing: a URI is a segment after an `EXTINF`, a variant after an `EXT-X-STREAM-INF`.
+internal import LinuxSystem
+
+/// Parses a playlist line by line. Follows players (ffmpeg's libavformat/hls.c and others) if they agree with RFC 8216 or
+/// it is silent: a URI is a segment after an `EXTINF`, and a variant after an `EXT-X-STREAM-INF`.
 struct PlaylistParser {
     private static let byteOrderMark: [UInt8] = [0xEF, 0xBB, 0xBF]
 
-    let text: [UInt8]
-    private(set) var playlist: Playlist
-    var keys = PlaylistKeys()
+    /// The keys in force (RFC 8216, 4.3.2.4 and 5.2).
+    private struct Keys {
+        /// Each URI once.
+        var uris: [[UInt8]] = []
+        private var numbers: [[UInt8]: Int] = [:]
+        /// True after a key line without `METHOD=NONE`.
+        var isUsed = false
+        /// The key that a player without DRM uses. A nil vector stands for the segment's number.
+        var identity: (key: Int, vector: InitialVector?)?
+        /// The formats of other keys, such as FairPlay's. They alone are of no use here.
+        var foreign: Set<[UInt8]> = []
+
+        mutating func number(of uri: [UInt8]) -> Int {
+            if let number = numbers[uri] { return number }
+            uris.append(uri)
+            numbers[uri] = uris.count - 1
+            return uris.count - 1
+        }
+    }
+
+    private let text: [UInt8]
+    private var playlist: Playlist
+    private var keys = Keys()
+    /// `EXT-X-MEDIA-SEQUENCE`.
+    private var firstNumber: UInt64 = 0
+    private var segments: UInt64 = 0
     private var isMaster = false
     private var isMedia = false
     private var isFramesOnly = false
     private var isSegmentNext = false
     private var isVariantNext = false
-    private var bytesNext: (value: PlaylistValues.Bytes, range: Range<Int>)?
-    /// The segment before where it was a byte range: the next one may begin where it ended.
+    private var bytesNext: (value: PlaylistByteRange, range: Range<Int>)?
+    /// The previous segment if it was a byte range. The next range can begin at its end.
     private var previous: (uri: Range<Int>, end: UInt64)?
 
     init(_ text: [UInt8]) {
@@ -35,13 +60,12 @@ struct PlaylistParser {
         return playlist
     }
 
-    /// Keeps the first.
-    mutating func fail(_ line: Int, _ text: String) {
+    /// Keeps the first fault.
+    private mutating func fail(_ line: Int, _ text: String) {
         if playlist.fault == nil { playlist.fault = PlaylistError(line: line, text: text) }
     }
 
-    /// Returns the playlist without references, as a fault. The unread rest may have keys, so this is a fault in any
-    /// case.
+    /// The result for too many references. Always a fault, because the unread rest can have keys.
     private func cut(_ line: Int) -> Playlist {
         var result = Playlist(text: [])
         result.fault = PlaylistError(line: line, text: "more than \(Playlist.maximumReferences) segments")
@@ -52,7 +76,7 @@ struct PlaylistParser {
         playlist.kind = isMaster ? .master : .media
         if isMaster && isMedia { fail(0, "both a master and a media playlist") }
         playlist.keys = keys.uris
-        // A byte range's line may stand before a key's.
+        // The line of a byte range can stand before a key line.
         playlist.edits.sort { $0.range.lowerBound < $1.range.lowerBound }
         if !keys.isUsed {
             playlist.complaint = playlist.fault
@@ -60,11 +84,11 @@ struct PlaylistParser {
         }
     }
 
-    // MARK: tags
+    // MARK: Tags
 
     private mutating func tag(_ line: PlaylistLines.Line) {
         let content = text[line.content]
-        // Every tag that matters begins with #EXT, and there may be a million comments.
+        // Skip comments early: there can be a million of them.
         guard content.starts(with: "#EXT".utf8) else { return }
         let name = content.prefix { $0 != UInt8(ascii: ":") }
         let value = min(name.endIndex + 1, content.endIndex)..<content.endIndex
@@ -77,39 +101,62 @@ struct PlaylistParser {
             playlist.edits.append(Playlist.Edit(range: line.whole, change: .removed))
             key(line.number, value)
         case "#EXT-X-SESSION-KEY":
-            // Only says ahead what the media playlists' keys will be.
+            // Only announces the keys of the media playlists.
             playlist.edits.append(Playlist.Edit(range: line.whole, change: .removed))
-        case "#EXT-X-MEDIA-SEQUENCE": mediaSequence(line.number, value)
-        case "#EXT-X-BYTERANGE": byteRange(line.number, value)
+        case "#EXT-X-MEDIA-SEQUENCE":
+            guard let number = PlaylistByteRange.decimal(text[value]) else {
+                return fail(line.number, "EXT-X-MEDIA-SEQUENCE is no number")
+            }
+            firstNumber = number
+        case "#EXT-X-BYTERANGE":
+            guard let bytes = PlaylistByteRange(text[value]) else {
+                return fail(line.number, "EXT-X-BYTERANGE is no byte range")
+            }
+            bytesNext = (bytes, value)
         case "#EXT-X-MAP": map(line.number, value)
         case "#EXT-X-I-FRAMES-ONLY": isFramesOnly = true
         case "#EXT-X-SKIP": fail(line.number, "EXT-X-SKIP: an update of a playlist, not a whole one")
         case "#EXT-X-STREAM-INF":
             isMaster = true
             isVariantNext = true
-        case "#EXT-X-MEDIA", "#EXT-X-I-FRAME-STREAM-INF": masterReference(line.number, value)
+        case "#EXT-X-MEDIA", "#EXT-X-I-FRAME-STREAM-INF":
+            isMaster = true
+            guard let uri = PlaylistAttributes(text, in: value)?["URI"] else { return }
+            playlist.references.append(Playlist.Reference(role: .playlist, line: line.number, uri: uri))
         default: break
         }
     }
 
-    private mutating func mediaSequence(_ line: Int, _ value: Range<Int>) {
-        guard let number = PlaylistValues.decimal(text[value]) else {
-            return fail(line, "EXT-X-MEDIA-SEQUENCE is no number")
+    private mutating func key(_ line: Int, _ value: Range<Int>) {
+        guard let attributes = PlaylistAttributes(text, in: value), let method = attributes["METHOD"] else {
+            keys.isUsed = true
+            return fail(line, "EXT-X-KEY has no METHOD, or its attributes do not parse")
         }
-        keys.firstNumber = number
-    }
-
-    private mutating func byteRange(_ line: Int, _ value: Range<Int>) {
-        guard let bytes = PlaylistValues.bytes(text[value]) else {
-            return fail(line, "EXT-X-BYTERANGE is no byte range")
+        if text[method].elementsEqual("NONE".utf8) {
+            // Ends all keys: it has no KEYFORMAT.
+            keys.identity = nil
+            keys.foreign = []
+            return
         }
-        bytesNext = (bytes, value)
-    }
-
-    private mutating func masterReference(_ line: Int, _ value: Range<Int>) {
-        isMaster = true
-        guard let uri = PlaylistAttributes(text, in: value)?["URI"] else { return }
-        playlist.references.append(Playlist.Reference(role: .playlist, line: line, uri: uri))
+        keys.isUsed = true
+        guard text[method].elementsEqual("AES-128".utf8) else {
+            return fail(line, "METHOD=\(shown(text[method], limit: 32)) is not supported, only NONE and AES-128 are")
+        }
+        if let format = attributes["KEYFORMAT"], !text[format].elementsEqual("identity".utf8) {
+            keys.foreign.insert(Array(text[format]))
+            return
+        }
+        guard let uri = attributes["URI"], !uri.isEmpty else { return fail(line, "EXT-X-KEY has no URI") }
+        var vector: InitialVector?
+        if let value = attributes["IV"] {
+            // A number, so fewer than 32 digits are its lower ones (RFC 8216, 4.2).
+            let isPrefixed = text[value].starts(with: "0x".utf8) || text[value].starts(with: "0X".utf8)
+            vector = isPrefixed ? InitialVector(digits: text[value].dropFirst(2)) : nil
+            guard vector != nil else {
+                return fail(line, "the IV of EXT-X-KEY is not 0x and at most 32 hexadecimal digits")
+            }
+        }
+        keys.identity = (keys.number(of: Array(text[uri])), vector)
     }
 
     private mutating func map(_ line: Int, _ value: Range<Int>) {
@@ -118,17 +165,30 @@ struct PlaylistParser {
         }
         var reference = Playlist.Reference(role: .map, line: line, uri: uri)
         if let range = attributes["BYTERANGE"] {
-            // Without an offset it is the resource's beginning (RFC 8216, 4.3.2.5).
-            guard let value = PlaylistValues.bytes(text[range]), let bytes = value.range(from: 0) else {
+            // Without an offset it begins at 0 (RFC 8216, 4.3.2.5).
+            guard let value = PlaylistByteRange(text[range]), let bytes = value.range(from: 0) else {
                 return fail(line, "the BYTERANGE of EXT-X-MAP is no byte range")
             }
             reference.bytes = bytes
             addBytes(range, showsOffset: value.offset != nil)
         }
-        // With AES-128 there has to be an IV (RFC 8216, 4.3.2.5). Where it lacks, ffmpeg takes the number of the segment
-        // that follows, hls.js 0; those are mostly the same.
+        // AES-128 requires an IV here (RFC 8216, 4.3.2.5). Without one, ffmpeg takes the number of the next segment, and
+        // hls.js 0. These are mostly the same.
         reference.encryption = encryption(line)
         playlist.references.append(reference)
+    }
+
+    /// The encryption of a reference at `line`.
+    private mutating func encryption(_ line: Int) -> Playlist.Encryption? {
+        if let (key, vector) = keys.identity {
+            let (low, overflow) = firstNumber.addingReportingOverflow(segments)
+            let sequenceNumber = InitialVector(high: overflow ? 1 : 0, low: low)
+            return Playlist.Encryption(key: key, vector: vector ?? sequenceNumber)
+        }
+        if let format = keys.foreign.first {
+            fail(line, "the only key for it has KEYFORMAT \(shown(format, limit: 64)), which is not supported")
+        }
+        return nil
     }
 
     // MARK: URIs
@@ -143,10 +203,10 @@ struct PlaylistParser {
         var reference = Playlist.Reference(role: .segment, line: line.number, uri: line.content)
         defer {
             bytesNext = nil
-            keys.countSegment()
+            segments += 1
         }
         reference.encryption = encryption(line.number)
-        // What has a wrong range is still referred to: it fails with the playlist.
+        // A reference with a wrong range is kept, so that its file fails with the playlist.
         let bytes = bytesNext.flatMap { range(of: $0.value, line) }
         if let bytes, let (value, range) = bytesNext {
             reference.bytes = bytes
@@ -157,7 +217,7 @@ struct PlaylistParser {
         playlist.references.append(reference)
     }
 
-    private mutating func range(of bytes: PlaylistValues.Bytes, _ line: PlaylistLines.Line) -> Range<UInt64>? {
+    private mutating func range(of bytes: PlaylistByteRange, _ line: PlaylistLines.Line) -> Range<UInt64>? {
         let implied = previous.flatMap { text[$0.uri].elementsEqual(text[line.content]) ? $0.end : nil }
         guard bytes.offset != nil || implied != nil else {
             fail(line.number, "the byte range has no offset, and does not follow one of the same resource")
@@ -170,15 +230,9 @@ struct PlaylistParser {
         return range
     }
 
-    /// To be called before the reference is added.
+    /// Call this before the reference is added.
     private mutating func addBytes(_ range: Range<Int>, showsOffset: Bool) {
         let change = Playlist.Edit.Change.bytes(reference: playlist.references.count, showsOffset: showsOffset)
         playlist.edits.append(Playlist.Edit(range: range, change: change))
-    }
-}
-
-extension Playlist.Reference {
-    fileprivate init(role: Playlist.Role, line: Int, uri: Range<Int>) {
-        self.init(role: role, line: line, uri: uri, bytes: nil, encryption: nil)
     }
 }

@@ -2,6 +2,7 @@ internal import FileSystem
 internal import LinuxSystem
 internal import SystemPackage
 internal import Transfer
+internal import ViewFormats
 
 /// What `export` says: failures on stderr when they are met, progress, and a summary at the end.
 final class ExportReport {
