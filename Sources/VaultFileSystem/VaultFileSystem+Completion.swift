@@ -56,9 +56,10 @@ extension VaultFileSystem {
     /// Walks through the tree once. Returns false if the walk was stopped or could not look at something. The next
     /// mount then starts again.
     private func walk(_ completion: Completion, _ inFlight: LockGate.InFlight) -> Bool {
-        guard var walk = try? BackingWalk(root: store.root, isIgnored: isIgnored) else { return false }
+        guard let root = try? store.root.inner([UInt8(ascii: ".")]) else { return false }
+        var walk = BackingWalk(root)
         var isComplete = true
-        var found: BackingWalk.Found?
+        var found: BackingWalk<Descriptor>.Found?
         var isPausing = false
         while true {
             let goesOn = completion.wait {
@@ -70,7 +71,13 @@ extension VaultFileSystem {
             gate.enter(inFlight)
             defer { gate.leave(inFlight) }
             guard gate.state == .unlocked else { continue }
-            guard let object = found ?? walk.nextEntry() else { return isComplete && walk.isComplete }
+            let next =
+                found
+                ?? walk.nextEntry { entry, directory, error in
+                    if let entry, isIgnored(entry, directory, error) { return }
+                    isComplete = false
+                }
+            guard let object = next else { return isComplete }
             do throws(StoreError) {
                 try complete(object, completion, walk)
                 found = nil
@@ -84,7 +91,7 @@ extension VaultFileSystem {
     }
 
     private func complete(
-        _ object: BackingWalk.Found, _ completion: Completion, _ walk: BackingWalk
+        _ object: BackingWalk<Descriptor>.Found, _ completion: Completion, _ walk: BackingWalk<Descriptor>
     ) throws(StoreError) {
         guard Self.mayBeIncomplete(object.status) else { return }
         try completion.complete(

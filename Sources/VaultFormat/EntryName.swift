@@ -82,6 +82,9 @@ package enum EntryName {
         return paddedSize(name.count) == size && isValid(name) ? name : nil
     }
 
+    /// Returns true if an entry may be the name of a file, link or directory of a vault.
+    package static func isObject(_ entry: [UInt8]) -> Bool { [.name, .longName].contains(kind(of: entry)) }
+
     /// What `entry` is. Only the spelling is looked at.
     package static func kind(of entry: [UInt8]) -> Kind {
         guard entry.starts(with: reservedPrefix) else { return .name }

@@ -1,20 +1,20 @@
 package import VaultCrypto
 
-/// `vaultfs.rekey`, in the vault's root: a step of a rekey that takes more than one system call, written before it begins, so
-/// that whoever opens the vault next can finish it (FileFormat, Rekeying).
+/// `vaultfs.rekey`, in the vault's root: a step of a rekey that takes several system calls. It is written before the step
+/// begins, so that the next opening for writing can complete the step (FileFormat, Rekeying).
 package enum RekeyIntent: Sendable, Equatable {
     case directory(Directory)
     case links(Links)
 
-    /// A directory whose secret changes: its names, its attributes and its record.
+    /// A directory that gets a new secret, and with it new names, attributes and a new record.
     package struct Directory: Sendable, Equatable {
-        /// From the root, the entries that lead to it; none for the root.
+        /// The backing entries that lead to it from the root. Empty for the root.
         package var path: [[UInt8]]
         package var oldRecord: [UInt8]
         package var newRecord: [UInt8]
-        /// Of the directory: atime and mtime, in seconds and nanoseconds, which stay.
+        /// atime and mtime of the directory, in seconds and nanoseconds. They are restored.
         package var times: [UInt64]
-        /// The directory's own attributes as they are to be stored.
+        /// The directory's attributes as the new record has them stored.
         package var attributes: [Attribute]
 
         package init(
@@ -28,6 +28,7 @@ package enum RekeyIntent: Sendable, Equatable {
         }
     }
 
+    /// A stored attribute.
     package struct Attribute: Sendable, Equatable {
         package var name: [UInt8]
         package var value: [UInt8]
@@ -38,13 +39,13 @@ package enum RekeyIntent: Sendable, Equatable {
         }
     }
 
-    /// A file or symbolic link with several names, each of which is to lead to the new object.
+    /// A file or symbolic link with several names, all of which will lead to the new object.
     package struct Links: Sendable, Equatable {
-        /// What the old object is known by, wherever it was copied.
+        /// Identifies the old object, even in a copy of the vault.
         package var old: Identity
         /// The entry in the root that leads to the new object.
         package var temporary: [UInt8]
-        /// Each from the root, the entries that lead to a name.
+        /// The backing entries that lead to each name from the root.
         package var paths: [[[UInt8]]]
 
         package init(old: Identity, temporary: [UInt8], paths: [[[UInt8]]]) {
@@ -55,22 +56,23 @@ package enum RekeyIntent: Sendable, Equatable {
     }
 
     package enum Identity: Sendable, Equatable {
-        /// The id in its header.
+        /// The id in the file's header.
         case file(UInt64)
-        /// The target as it is stored, which no other link has.
+        /// The stored target of a link. No other link has the same.
         case link([UInt8])
     }
 
-    /// More than any that is written: what is larger is not read.
+    /// Bytes. A larger file is not read.
     package static let maximumSize = 1 << 26
     private static let magic: [UInt8] = Array("VFSK".utf8)
     private static let headSize = 8
+    private static let timesSize = 32
 
-    /// The bytes of the file. `cipher` is under the intent key of `epoch`.
+    /// Returns the bytes of the file. `cipher` has the intent key of `epoch`.
     package func serialized(epoch: UInt8, cipher: SivCipher) throws(FormatError) -> [UInt8] {
         let (kind, fields) = encoded
         let head = Self.magic + [1, kind, 0, epoch]
-        let body = RekeyFields.encode(fields)
+        let body = Self.encode(fields)
         let sealed = try cryptography("vaultfs.rekey") { [body] () throws(CryptoError) in
             try cipher.seal(body, associatedData: [head])
         }
@@ -89,7 +91,7 @@ package enum RekeyIntent: Sendable, Equatable {
         let body = try cryptography("vaultfs.rekey") { () throws(CryptoError) in
             try cipher.open(Array(bytes[headSize...]), associatedData: [Array(bytes[..<headSize])])
         }
-        guard let fields = RekeyFields.decode(body), let intent = decoded(kind: bytes[5], fields) else {
+        guard let fields = decode(body), let intent = decoded(kind: bytes[5], fields) else {
             throw FormatError(.malformed, "vaultfs.rekey: not laid out as the format says")
         }
         return intent
@@ -99,23 +101,22 @@ package enum RekeyIntent: Sendable, Equatable {
         switch self {
         case .directory(let step):
             let attributes = step.attributes.flatMap { [$0.name, $0.value] }
-            let (times, path) = (RekeyFields.encode(times: step.times), RekeyFields.joined(step.path))
-            return (1, [step.oldRecord, step.newRecord, times, path] + attributes)
+            let times = step.times.prefix(4).flatMap(Self.number)
+            return (1, [step.oldRecord, step.newRecord, times, Self.joined(step.path)] + attributes)
         case .links(let step):
-            let paths = step.paths.map(RekeyFields.joined)
+            let paths = step.paths.map(Self.joined)
             switch step.old {
-            case .file(let id): return (2, [RekeyFields.number(id), step.temporary] + paths)
-            case .link(let stored):
-                return (3, [stored, step.temporary] + paths)
+            case .file(let id): return (2, [Self.number(id), step.temporary] + paths)
+            case .link(let stored): return (3, [stored, step.temporary] + paths)
             }
         }
     }
 
     private static func decoded(kind: UInt8, _ fields: [[UInt8]]) -> RekeyIntent? {
         if kind == 1 { return directory(fields).map { .directory($0) } }
-        guard fields.count >= 3, EntryName.kind(of: fields[1]) == .temporary, RekeyFields.isEntry(fields[1])
+        guard fields.count >= 3, EntryName.kind(of: fields[1]) == .temporary, isEntry(fields[1])
         else { return nil }
-        let paths = fields[2...].compactMap { RekeyFields.split($0) }.filter { !$0.isEmpty }
+        let paths = fields[2...].compactMap { split($0) }.filter { !$0.isEmpty }
         guard paths.count == fields.count - 2 else { return nil }
         switch kind {
         case 2:
@@ -130,15 +131,58 @@ package enum RekeyIntent: Sendable, Equatable {
 
     private static func directory(_ fields: [[UInt8]]) -> Directory? {
         guard fields.count >= 4, fields.count % 2 == 0, fields[0].count == DirectoryRecord.size,
-            fields[1].count == DirectoryRecord.size, fields[2].count == RekeyFields.timesSize,
-            let path = RekeyFields.split(fields[3])
+            fields[1].count == DirectoryRecord.size, fields[2].count == timesSize,
+            let path = split(fields[3])
         else { return nil }
         let attributes = stride(from: 4, to: fields.count, by: 2).map {
             Attribute(name: fields[$0], value: fields[$0 + 1])
         }
         guard attributes.allSatisfy({ !$0.name.contains(0) }) else { return nil }
+        let times = fields[2].withUnsafeBytes { bytes in (0..<4).map { bytes.littleEndian64(at: $0 * 8) } }
         return Directory(
-            path: path, oldRecord: fields[0], newRecord: fields[1], times: RekeyFields.times(fields[2]),
-            attributes: attributes)
+            path: path, oldRecord: fields[0], newRecord: fields[1], times: times, attributes: attributes)
+    }
+
+    // MARK: Fields
+
+    /// Encodes fields, each after its size.
+    private static func encode(_ fields: [[UInt8]]) -> [UInt8] {
+        fields.flatMap { number(UInt64($0.count)) + $0 }
+    }
+
+    /// Returns nil if the fields do not fill the body exactly.
+    private static func decode(_ body: [UInt8]) -> [[UInt8]]? {
+        var fields: [[UInt8]] = []
+        var position = 0
+        while position < body.count {
+            guard body.count - position >= 8 else { return nil }
+            let size = body.withUnsafeBytes { $0.littleEndian64(at: position) }
+            position += 8
+            guard let size = Int(exactly: size), size <= body.count - position else { return nil }
+            fields.append(Array(body[position..<(position + size)]))
+            position += size
+        }
+        return fields
+    }
+
+    private static func number(_ value: UInt64) -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: 8)
+        bytes.storeLittleEndian64(value, at: 0)
+        return bytes
+    }
+
+    private static func joined(_ path: [[UInt8]]) -> [UInt8] { Array(path.joined(separator: [UInt8(ascii: "/")])) }
+
+    /// Returns nil if the path has an entry that is invalid.
+    private static func split(_ path: [UInt8]) -> [[UInt8]]? {
+        if path.isEmpty { return [] }
+        let entries = path.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).map { Array($0) }
+        return entries.allSatisfy(isEntry) ? entries : nil
+    }
+
+    /// Returns true if the bytes can be an entry of a directory, and do not lead out of it.
+    private static func isEntry(_ entry: [UInt8]) -> Bool {
+        (1...EntryName.maximumLength).contains(entry.count) && !entry.contains(0) && !entry.contains(UInt8(ascii: "/"))
+            && entry != Array(".".utf8) && entry != Array("..".utf8)
     }
 }

@@ -77,5 +77,26 @@ extension MountTests {
             let after = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded().output
             expectSameLines(after, as: written, "the mount, at the end")
         }
+
+        @Test("exit code 11: a file that is closed to its owner stays under the old key", arguments: Settings.accounts)
+        func closed(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            try vault.account.run([
+                "sh", "-c", "echo text >\(vault.mountpoint)/closed; chmod 0 \(vault.mountpoint)/closed",
+            ])
+            .succeeded()
+            try vault.unmount()
+            let rekey = ["rekey", vault.vault, "--yes", "--passfile", vault.passfile]
+            if setting.isRoot {
+                try vault.vaultfs(rekey).succeeded()
+                return
+            }
+            let result = try vault.vaultfs(rekey)
+            #expect(result.exitCode == 11, "\(result)")
+            #expect(result.errors.contains("closed: stays under the old key: Permission denied"), "\(result)")
+            try vault.account.run(["chmod", "-R", "u+rw", vault.vault]).succeeded()
+            try vault.vaultfs(rekey).succeeded()
+        }
     }
 }

@@ -82,7 +82,7 @@ class Reader:
         """True for what is not a name: vaultfs.dir and the like, sidecars, and what does not belong, which is noted."""
         if not entry.startswith(b"vaultfs."):
             return False
-        if entry == b"vaultfs.dir" or (path == b"" and entry in (b"vaultfs.json", b"vaultfs.journal", b"vaultfs.lock", b"vaultfs.rekey", b"vaultfs.modes")):
+        if entry == b"vaultfs.dir" or (path == b"" and entry in (b"vaultfs.json", b"vaultfs.journal", b"vaultfs.lock", b"vaultfs.rekey")):
             return True
         if entry.startswith(b"vaultfs.long."):
             if not entry.endswith(b".name"):

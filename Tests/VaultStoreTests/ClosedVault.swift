@@ -63,10 +63,10 @@ final class ClosedVault {
         return (outcome, problems.all)
     }
 
-    /// Whether nothing of what a rekey notes meanwhile lies in the vault.
+    /// Returns true if the vault has no temporary file of a rekey.
     static func isClean(_ path: String) throws -> Bool {
         try FileManager.default.subpathsOfDirectory(atPath: path).allSatisfy { entry in
-            !["vaultfs.rekey", "vaultfs.modes", "vaultfs.tmp."].contains { entry.contains($0) }
+            !["vaultfs.rekey", "vaultfs.tmp."].contains { entry.contains($0) }
         }
     }
 }

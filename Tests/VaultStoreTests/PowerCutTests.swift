@@ -58,9 +58,7 @@ import VaultFormat
 
     private func rekey(ignoring isIgnored: @escaping Ignored) throws -> [String] {
         let vault = try RekeyVault()
-        // Notes of modes and times need not outlive a power cut.
-        let isUnseen: Ignored = { $0.path.hasSuffix("/vaultfs.modes") || isIgnored($0) }
-        let log = try CallLog(of: vault.path, ignoring: isUnseen) { () throws in
+        let log = try CallLog(of: vault.path, ignoring: isIgnored) { () throws in
             #expect(try RekeyVault.rekey(vault.path, threads: 1).isFinished)
         }
         let configurations = log.renames(to: "vaultfs.json")

@@ -11,7 +11,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// An ordinary user's rekey of what he has closed to himself.
+/// A rekey by an ordinary user of objects that they have closed to themselves.
 @Suite(.timeLimit(.minutes(20))) struct RekeyClosedTests {
     private func vault(_ fill: (VerifierVaultWriter) throws -> Void) throws -> RekeyVault {
         try OrdinaryUser.act { try RekeyVault(fill) }
@@ -27,10 +27,14 @@ import VaultFormat
         let vault = try vault { writer in try writer.file("file", count: 5000) }
         try OrdinaryUser.act {
             try RekeyVault.beginWithJournaledFile(vault.path, mode: mode)
-            #expect(try RekeyVault.rekey(vault.path).isFinished)
+            #expect(try RekeyVault.rekey(vault.path).totals.denied == 1)
         }
         try RekeyVault.expectRetained(vault.path)
-        #expect(self.mode(of: try RekeyVault.backing("made meanwhile", in: vault.path)) == mode)
+        let backing = try RekeyVault.backing("made meanwhile", in: vault.path)
+        #expect(self.mode(of: backing) == mode)
+        #expect(chmod(backing, 0o600) == 0)
+        #expect(try OrdinaryUser.act { try RekeyVault.rekey(vault.path) }.isFinished)
+        try RekeyVault.expectRetained(vault.path)
     }
 
     @Test("a closed directory that has lost its name keeps the rekey unfinished", arguments: [mode_t(0), 0o300, 0o600])
@@ -45,6 +49,9 @@ import VaultFormat
             #expect(!outcome.isFinished && outcome.totals.problems > 0)
             #expect(self.mode(of: entry) == mode)
             #expect(try VaultDirectory.open(FilePath(vault.path)).configuration.isRekeying)
+        }
+        #expect(chmod(entry, 0o700) == 0)
+        try OrdinaryUser.act {
             try Data(sidecar).write(to: URL(filePath: entry + ".name"))
             #expect(try RekeyVault.rekey(vault.path).isFinished)
         }
@@ -69,19 +76,22 @@ import VaultFormat
         #expect(next.isFinished)
     }
 
-    @Test("a file that is closed to its owner keeps its attributes", arguments: [mode_t(0o200), 0])
-    func attributes(mode: mode_t) throws {
+    @Test("a file that is closed to its owner is reported, and stays as it is", arguments: [mode_t(0o200), 0])
+    func closedFile(mode: mode_t) throws {
         let vault = try vault { writer in
             let file = try writer.file("file", count: 5000)
-            try writer.setAttribute("user.color", "red", key: file.keys.attributeKey, on: file.anyDescriptor)
-            try ExtendedAttributes(file.anyDescriptor).set(ascii("user.plain"), ascii("kept"), flags: 0)
             #expect(fchmod(file.anyDescriptor.fd, mode) == 0)
+            try writer.file("other", count: 10)
         }
-        let outcome = try OrdinaryUser.act { try RekeyVault.rekey(vault.path) }
-        #expect(outcome.isFinished)
-        #expect(self.mode(of: try RekeyVault.backing("file", in: vault.path)) == mode)
-        #expect(chmod(try RekeyVault.backing("file", in: vault.path), 0o600) == 0)
-        let shown = try RekeyVault.tree(at: vault.path)["file"]
-        #expect(shown?.attributes["user.color"] == ascii("red") && shown?.attributes["user.plain"] == ascii("kept"))
+        let old = try VerifierVault.contents(try vault.vault.backing("file"))
+        let (outcome, problems) = try ClosedVault.rekey(vault.path)
+        #expect(!outcome.isFinished && outcome.totals.problems == 1 && outcome.totals.denied == 1)
+        #expect(outcome.totals.files == 1 && problems == ["file: Permission denied"])
+        let backing = try RekeyVault.backing("file", in: vault.path)
+        #expect(self.mode(of: backing) == mode)
+        #expect(try VerifierVault.contents(backing) == old)
+        #expect(chmod(backing, 0o400) == 0)
+        #expect(try ClosedVault.rekey(vault.path).outcome.isFinished)
+        #expect(self.mode(of: try RekeyVault.backing("file", in: vault.path)) == 0o400)
     }
 }

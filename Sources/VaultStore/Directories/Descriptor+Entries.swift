@@ -118,4 +118,13 @@ extension Descriptor {
             return true
         }
     }
+
+    /// Returns all entries of this directory but `.` and `..`. They are read before any is changed, because
+    /// getdents(2) may leave out entries of a directory that changes.
+    func allEntries() throws(StoreError) -> [[UInt8]] {
+        var reader = DirectoryReader(try openedForReading())
+        var entries: [[UInt8]] = []
+        while let entry = try reader.next() { entries.append(entry.name) }
+        return entries
+    }
 }

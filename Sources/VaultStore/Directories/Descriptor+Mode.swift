@@ -21,39 +21,20 @@ extension Descriptor {
         return before.st_mode & 0o7777
     }
 
-    /// Opens the object that this O_PATH descriptor has pinned for reading. If its mode denies that to its owner,
-    /// changes the mode for a moment.
-    func reopenedForReading() throws(StoreError) -> Descriptor {
-        try reopened(flags: O_RDONLY | O_NONBLOCK, giving: 0o400)
-    }
-
-    /// The same for reading and writing. Not while another process works on it.
+    /// Opens the object that this O_PATH descriptor has pinned for reading and writing. If its mode denies that to its
+    /// owner, changes the mode for a moment. Not while another process works on it.
     func reopenedForWriting() throws(StoreError) -> Descriptor {
-        try reopened(flags: O_RDWR | O_NONBLOCK, giving: 0o600)
-    }
-
-    private func reopened(flags: Int32, giving mode: mode_t) throws(StoreError) -> Descriptor {
+        let flags = O_RDWR | O_NONBLOCK
         do throws(StoreError) {
             return try reopened(flags: flags)
         } catch .system(.permissionDenied) {
             let before = try status()
             guard before.st_uid == geteuid() else { throw .system(.permissionDenied) }
-            try changePinnedMode(to: before.st_mode & 0o7777 | mode)
+            try changePinnedMode(to: before.st_mode & 0o7777 | 0o600)
             // Best effort: a mode that stays changed gives access to the owner only.
             defer { try? changePinnedMode(to: before.st_mode & 0o7777) }
             return try reopened(flags: flags)
         }
-    }
-
-    /// Calls `body` while the owner may read the object that this descriptor has open, because getxattr(2) checks the
-    /// mode again.
-    func whileReadable<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
-        let before = try status()
-        guard before.denies(0o400) else { return try body() }
-        try retrying { fchmod(fd, before.st_mode & 0o7777 | 0o400) }
-        // Best effort, as above.
-        defer { fchmod(fd, before.st_mode & 0o7777) }
-        return try body()
     }
 }
 

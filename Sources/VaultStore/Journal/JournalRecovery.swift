@@ -26,15 +26,16 @@ package struct JournalRecovery {
 
     private mutating func walk() {
         do throws(StoreError) {
-            var walk = try BackingWalk(root: store.root) { _, _, _ in false }
-            while !wanted.isEmpty, let found = walk.nextEntry() { visit(found) }
-            if !walk.isComplete { isComplete = false }
+            var walk = BackingWalk(try store.root.inner([UInt8(ascii: ".")]))
+            while !wanted.isEmpty, let found = walk.nextEntry(onFailure: { _, _, _ in isComplete = false }) {
+                visit(found)
+            }
         } catch {
             isComplete = false
         }
     }
 
-    private mutating func visit(_ found: BackingWalk.Found) {
+    private mutating func visit(_ found: BackingWalk<Descriptor>.Found) {
         guard found.status.st_mode & S_IFMT == S_IFREG, found.status.st_size >= off_t(FileHeader.size) else { return }
         do {
             let file = try Descriptor(at: found.directory.fd, found.entry, flags: O_RDONLY | O_NONBLOCK)

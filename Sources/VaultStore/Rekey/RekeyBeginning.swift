@@ -5,15 +5,15 @@ internal import SystemPackage
 package import VaultCrypto
 package import VaultFormat
 
-/// The first step of a rekey: one replacement of `vaultfs.json`, from which on what is made is of the next key epoch.
+/// The first step of a rekey: one replacement of `vaultfs.json`. Objects made after it are of the next key epoch.
 package enum RekeyBeginning {
-    /// How long to wait for another process that changes slots.
-    static let patience: Duration = .seconds(60)
+    /// Timeout for another process that changes slots.
+    static let lockTimeout: Duration = .seconds(60)
 
-    /// Refuses where the vault cannot be rekeyed, without changing anything.
+    /// Throws if the vault cannot be rekeyed. Changes nothing.
     /// - Parameters:
-    ///   - slot: the one that is kept.
-    ///   - isForced: also where no slot without an end is kept.
+    ///   - slot: the slot to keep.
+    ///   - isForced: allows to keep only a slot that expires.
     /// - Throws: `slotRefused`, `damaged`, `system`, `format`.
     package static func check(
         _ vault: VaultDirectory, keeping slot: KeySlot, masterKey: SecretBytes, isForced: Bool
@@ -28,23 +28,24 @@ package enum RekeyBeginning {
         }
         if slot.isLimited && !isForced {
             throw .slotRefused(
-                "slot \(slot.id) would be the only one, and it has an end: use a secret of a slot without, or --force")
+                "slot \(slot.id) would be the only one, and it expires: use the secret of a slot that does not, or --force"
+            )
         }
         try checkContents(vault, masterKey: masterKey)
     }
 
-    /// Refuses a vault that the first step would close: after it the slots of before are gone.
+    /// Refuses a vault that the first step would make unreadable: the step removes the other slots.
     private static func checkContents(_ vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
         let keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
         let isStray = try VaultError.wrapping("cannot look at", vault.path) { () throws(StoreError) in
-            try RekeyIntentFile.isThere(in: vault.descriptor)
+            try RekeyIntentFile.exists(in: vault.descriptor)
         }
         guard !isStray else {
             throw .slotRefused(
                 "\(vault.path.shown): vaultfs.rekey is there, though no rekey is unfinished: move it out of the vault; "
                     + "nothing was changed")
         }
-        // A vaultfs.json of before another rekey authenticates; what is in the vault does not open with its key.
+        // A vaultfs.json from before another rekey authenticates. Its key does not open what is in the vault.
         do throws(StoreError) {
             guard try OpenDirectory.record(of: vault.descriptor, keyRing).isRoot else {
                 throw StoreError.damaged("vaultfs.dir: the root's flag is not set")
@@ -57,24 +58,25 @@ package enum RekeyBeginning {
         }
     }
 
-    /// Begins, with a new master key. What fails leaves all as it was.
+    /// Draws a new master key and begins. A failure changes nothing.
     /// - Parameters:
-    ///   - vault: locked by the caller, exclusively, and read since; as it was announced.
-    ///   - slot: the one slot that is kept, and `secret`, which opens it.
+    ///   - vault: locked by the caller, exclusively, and read since. The user has seen its slots.
+    ///   - slot: the slot to keep.
+    ///   - secret: opens `slot`.
     /// - Returns: the new master key.
     /// - Throws: `inUse`, `slotRefused`, `damaged`, `system`, `format`.
     package static func begin(
         _ vault: VaultDirectory, keeping slot: KeySlot, secret: SlotSecret, masterKey: SecretBytes,
         created: String = UtcTime.now()
     ) throws(VaultError) -> SecretBytes {
-        let lock = try ConfigurationLock.take(vault, wait: patience)
+        let lock = try ConfigurationLock.take(vault, wait: lockTimeout)
         defer { withExtendedLifetime(lock) {} }
         try vault.claim()
-        // Only now nobody else replaces it.
+        // Nobody else can replace it now.
         let current = try vault.reread()
         try current.authenticate(masterKey: masterKey)
         try checkContents(current, masterKey: masterKey)
-        // What goes was announced, and is all that goes.
+        // Only the slots that the user has seen go.
         guard current.configuration == vault.configuration, current.configuration.slot(slot.id) == slot else {
             throw .slotRefused("\(vault.path.shown): slots were changed meanwhile; nothing was changed")
         }
@@ -93,8 +95,31 @@ package enum RekeyBeginning {
             try vault.descriptor.status()
         }
         try ConfigurationReplacement(vault: vault, lock: lock, base: current.configuration).put(bytes) {}
-        // Best effort: that has moved them.
+        // Best effort: the replacement has changed the times.
         futimens(vault.descriptor.fd, [before.st_atim, before.st_mtim])
         return newMaster
+    }
+}
+
+extension VaultDirectory {
+    /// Refuses a vault in which a killed rekey has left an incomplete step. It cannot be read before that is completed.
+    /// - Throws: `halfRekeyed`.
+    package func checkNoRekeyStep() throws(VaultError) {
+        guard configuration.isRekeying else { return }
+        let exists = try VaultError.wrapping("cannot look at", path) { () throws(StoreError) in
+            try RekeyIntentFile.exists(in: descriptor)
+        }
+        if exists { throw .halfRekeyed(path) }
+    }
+
+    /// Completes the step that a killed rekey has left. The caller has locked the vault, exclusively.
+    /// - Throws: `system`; `damaged` for a `vaultfs.rekey` that does not authenticate.
+    package func finishRekeyStep(masterKey: SecretBytes) throws(VaultError) {
+        guard configuration.isRekeying else { return }
+        try claim()
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
+        try VaultError.wrapping("cannot continue the rekey of", path) { () throws(StoreError) in
+            try RekeyIntentFile.settle(root: descriptor, keyRing: keyRing, writerLock: writerLock)
+        }
     }
 }

@@ -5,29 +5,27 @@ internal import SystemPackage
 internal import VaultFormat
 
 extension Rekeyer {
-    /// Gives every directory of the previous epoch another secret, from the innermost outwards: while the step for one is under
-    /// way, the names on the way to it stay.
+    // MARK: Directories
+
+    /// Gives every directory of the previous epoch a new secret, the innermost first. So the backing paths of the directories
+    /// to come stay valid.
     func rekeyDirectories() throws(StoreError) {
-        try walk(
-            enter: { [shared] (_) throws(StoreError) in try shared.check() },
-            leave: { [self] (place) throws(StoreError) in
-                onProgress(totals)
-                guard place.record?.epoch == store.keyRing.epochs.previous else { return }
-                do throws(StoreError) {
-                    try rekey(place)
-                    shared.count { $0.directories += 1 }
-                } catch {
-                    // With a step half done none may be begun.
-                    if error.endsRekey { throw error }
-                    if try RekeyIntentFile.isThere(in: store.root) { throw error }
-                    shared.take(error, about: place.shown)
-                }
-                try shared.check()
-            })
+        try walk(leave: { [self] (directory) throws(StoreError) in
+            onProgress(totals)
+            guard let old = directory.record, old.epoch == store.keyRing.epochs.previous else { return }
+            do throws(StoreError) {
+                try rekey(directory, old)
+                shared.count { $0.directories += 1 }
+            } catch {
+                try checkStep(error)
+                shared.take(error, about: directory.shown)
+            }
+            try shared.check()
+        })
     }
 
-    private func rekey(_ place: RekeyPlace) throws(StoreError) {
-        guard let old = place.record, let oldKeys = place.keys else { return }
+    private func rekey(_ directory: RekeyDirectory, _ old: DirectoryRecord) throws(StoreError) {
+        guard let oldKeys = directory.keys else { return }
         let cipher = try store.keyRing.classCipher(old.protectionClass)
         let made: (bytes: [UInt8], keys: DirectoryKeys)
         do throws(FormatError) {
@@ -37,66 +35,91 @@ extension Rekeyer {
         } catch {
             throw StoreError(error)
         }
-        guard old.isRoot == place.path.isEmpty else { throw .damaged("vaultfs.dir: the root's flag") }
-        try checkFeasible(place, oldKeys)
-        let attributes = try RekeyAttributes.encrypted(
-            of: place.descriptor, from: oldKeys.attributeKey, to: made.keys.attributeKey)
+        guard old.isRoot == directory.path.isEmpty else { throw .damaged("vaultfs.dir: the root's flag") }
+        // Do not begin a step that could only be undone.
+        let owner = try OpenDirectory.readRecord(of: directory.descriptor).status.st_uid
+        guard [0, owner].contains(geteuid()) else {
+            throw .damaged("vaultfs.dir belongs to user \(owner): only they or root can replace it")
+        }
+        let entries = try directory.descriptor.allEntries()
+        for entry in entries where EntryName.isObject(entry) { try directory.checkName(of: entry, under: oldKeys) }
+        let attributes = try RekeyCopies.attributes(
+            of: directory.descriptor, from: oldKeys.attributeKey, to: made.keys.attributeKey)
         let step = RekeyIntent.Directory(
-            path: place.path, oldRecord: old.bytes, newRecord: made.bytes, times: place.times, attributes: attributes)
-        // A block for each sidecar, and as much for what the attributes take.
-        let longNames = try place.descriptor.allEntries().count { EntryName.kind(of: $0) == .longName }
+            path: directory.path, oldRecord: old.bytes, newRecord: made.bytes, times: directory.times,
+            attributes: attributes)
+        // A block for each sidecar and for each attribute.
+        let longNames = entries.count { EntryName.kind(of: $0) == .longName }
         let space = longNames * 4096 + attributes.reduce(0) { $0 + $1.name.count + $1.value.count + 4096 }
         try intents.carryOut(.directory(step), space: space)
     }
 
-    /// Refuses before anything is begun what a step could only undo.
-    private func checkFeasible(_ place: RekeyPlace, _ keys: DirectoryKeys) throws(StoreError) {
-        let owner = try OpenDirectory.readRecord(of: place.descriptor).status.st_uid
-        guard [0, owner].contains(geteuid()) else {
-            throw .damaged("vaultfs.dir is of the user with the id \(owner), who alone can replace it, or root")
-        }
-        let names = RekeyNames(directory: place.descriptor, keyRing: store.keyRing)
-        for entry in try place.descriptor.allEntries() where RekeyNames.isObject(entry) {
-            try names.check(entry, under: [keys])
-        }
-    }
+    // MARK: The end
 
-    /// An object whose name is lost, or cannot be read, is under the old key.
-    private func checkName(of entry: [UInt8], in place: RekeyPlace) throws(StoreError) {
-        // A directory of the previous epoch is named as a whole.
-        guard let keys = place.keys, place.record?.epoch == store.keyRing.epochs.current else { return }
-        do throws(StoreError) {
-            try RekeyNames(directory: place.descriptor, keyRing: store.keyRing).check(entry, under: [keys])
-        } catch {
-            if error.endsRekey { throw error }
-            shared.take(error, about: place.shownPath(of: entry))
-        }
-    }
-
-    /// Whether nothing of the previous epoch is left, and nothing that may be.
+    /// Returns true if nothing of the previous epoch is left, and nothing that may be. Reports what is, and removes from the
+    /// journal what it holds of the previous epoch.
     func isComplete() throws(StoreError) -> Bool {
         var left = 0
-        let previous = store.keyRing.epochs.previous
+        var unused = store.journal.retainedFiles
         try walk(
-            enter: { [self] (place) throws(StoreError) in
-                try shared.check()
-                try reportLeftovers(in: place)
-                try removeOrphanedSidecars(in: place)
-                if let error = place.unread { try shared.walkFailed(place.shown, error) }
-                if place.record == nil, place.isNamed {
-                    shared.problem(place.shown, "vaultfs.dir: missing, or it does not authenticate")
-                }
-                if place.record?.epoch == previous { left += 1 }
-                for entry in try place.descriptor.allEntries() where RekeyNames.isObject(entry) {
-                    try checkName(of: entry, in: place)
-                }
-            },
             visit: { [self] (object) throws(StoreError) in
-                switch try objects.standing(of: object) {
-                case .current, .foreign: return
+                switch try copies.kind(of: object) {
+                case .current(let fileID): if let fileID { unused.remove(fileID) }
+                case .foreign: return
                 case .previousFile, .previousLink, .damaged: left += 1
                 }
+            },
+            leave: { [self] (directory) throws(StoreError) in
+                if try check(directory) { left += 1 }
+                // Everything is durable before the old key goes. Files are already.
+                if store.isOnFuse { try directory.descriptor.synchronize(dataOnly: false) }
             })
-        return left == 0 && totals.problems == 0
+        // A slot may hold the one good record of a file that could not be read.
+        guard left == 0 && totals.problems == 0 else { return false }
+        try store.admitChange()
+        for fileID in unused { store.journal.forget(file: fileID) }
+        try store.journal.wipeFreeSlots()
+        return true
+    }
+
+    /// Reports what is wrong with a directory. Returns true if it is of the previous epoch.
+    private func check(_ directory: RekeyDirectory) throws(StoreError) -> Bool {
+        if let error = directory.unread { try shared.walkFailed(directory.shown, error) }
+        guard let record = directory.record else {
+            if directory.isNamed {
+                shared.problem(directory.shown, "vaultfs.dir: missing, or it does not authenticate")
+            }
+            return false
+        }
+        let isCurrent = record.epoch == store.keyRing.epochs.current
+        let entries = try directory.descriptor.allEntries()
+        for entry in try directory.leftovers() {
+            shared.problem(
+                directory.shownPath(of: entry),
+                "a leftover that cannot be removed, and may hold old objects: move it out of the vault")
+        }
+        // A directory of the previous epoch is reported as a whole.
+        guard isCurrent, let keys = directory.keys else { return true }
+        for entry in entries {
+            do throws(StoreError) {
+                if EntryName.isObject(entry) {
+                    try directory.checkName(of: entry, under: keys)
+                } else if EntryName.kind(of: entry) == .sidecar {
+                    try removeOrphan(entry, directory)
+                }
+            } catch {
+                try shared.walkFailed(directory.shownPath(of: entry), error)
+            }
+        }
+        return false
+    }
+
+    /// Removes a sidecar whose entry is gone. An interrupted operation can leave one, of either key.
+    private func removeOrphan(_ sidecar: [UInt8], _ directory: RekeyDirectory) throws(StoreError) {
+        guard try directory.descriptor.isSidecarOrphaned(sidecar) else { return }
+        try store.admitChange()
+        directory.willChange()
+        try directory.descriptor.remove(sidecar)
+        try directory.descriptor.synchronize(dataOnly: false)
     }
 }

@@ -7,13 +7,13 @@ internal import SystemPackage
 package import VaultCrypto
 internal import VaultFormat
 
-/// Goes on with a rekey that was begun: encrypts everything of the previous key epoch anew, and then has the vault forget its
-/// key (FileFormat, Rekeying).
+/// Continues a rekey that was begun: encrypts everything of the previous key epoch again, and then makes the vault forget
+/// that epoch's key (FileFormat, Rekeying).
 ///
-/// Whatever ends it, and whenever, the vault opens with the same secret, shows the same tree, and a next run goes on. One
-/// thread's; files are worked on by as many threads as there are workspaces.
+/// A rekey can be stopped or killed at any moment. The vault then opens with the same secret and shows the same tree, and
+/// the next run continues. Used by one thread, which makes one more for each workspace.
 package final class Rekeyer {
-    /// Shared by the threads.
+    /// State that the threads share.
     final class Shared: Sendable {
         private struct State {
             var totals = RekeyTotals()
@@ -31,7 +31,6 @@ package final class Rekeyer {
         }
 
         var totals: RekeyTotals { state.withLock { $0.totals } }
-        var failure: StoreError? { state.withLock { $0.failure } }
 
         /// Ends the work of all threads.
         func fail(_ error: StoreError) {
@@ -42,60 +41,100 @@ package final class Rekeyer {
             state.withLock { change(&$0.totals) }
         }
 
-        /// Each path once: a tree is gone through several times.
-        func problem(_ path: [UInt8], _ reason: String) {
+        /// Counts an object that was replaced.
+        func count(_ old: RekeyIntent.Identity) {
+            count { totals in
+                if case .file = old { totals.files += 1 } else { totals.links += 1 }
+            }
+        }
+
+        func countBytes(_ number: UInt64) throws(StoreError) {
+            count { $0.bytes += number }
+            try check()
+        }
+
+        /// Reports each path once: several walks may meet the same problem.
+        func problem(_ path: [UInt8], _ reason: String, isDenied: Bool = false) {
             let isNew = state.withLock { state in
                 guard state.reported.insert(path).inserted else { return false }
                 state.totals.problems += 1
+                if isDenied { state.totals.denied += 1 }
                 return true
             }
             if isNew { onProblem(path, reason) }
         }
 
-        /// What a walk could not read: with a name or without, it may be the vault's.
+        /// Ends the work if the error concerns the whole vault. Otherwise reports it as the problem of one object.
+        func take(_ error: StoreError, about path: [UInt8]) {
+            if error.endsRekey {
+                fail(error)
+            } else {
+                problem(path, error.reason, isDenied: error == .system(.permissionDenied))
+            }
+        }
+
+        /// Reports an object that could not be read. It may belong to the vault, with a name or without.
         func walkFailed(_ path: [UInt8], _ error: StoreError) throws(StoreError) {
             if error.endsRekey { throw error }
             take(error, about: path)
         }
 
-        /// Keeps what concerns the whole vault, the first; the rest is the problem of one object.
-        func take(_ error: StoreError, about path: [UInt8]) {
-            if error.endsRekey {
-                fail(error)
-            } else {
-                problem(path, error.reason)
+        /// - Throws: the error that ended the work of any thread.
+        func check() throws(StoreError) {
+            if let failure = state.withLock({ $0.failure }) { throw failure }
+            if isStopped() { throw Rekeyer.stopped }
+        }
+
+        /// Visits every object that is not a directory, and then each directory after its content.
+        func walk(
+            _ context: RekeyContext, visit: (RekeyObject) throws(StoreError) -> Void,
+            leave: (RekeyDirectory) throws(StoreError) -> Void = { _ in }
+        ) throws(StoreError) {
+            var walk = BackingWalk(try RekeyDirectory.at([], context), readsAhead: true)
+            while let step = walk.next() {
+                try check()
+                switch step {
+                case .left(let directory): try leave(directory)
+                case .failed(nil, let directory, let error): try walkFailed(directory.shown, error)
+                case .failed(let entry?, let directory, let error): try failed(entry, directory, error)
+                case .found(let found) where found.status.st_mode & S_IFMT == S_IFDIR: continue
+                case .found(let found):
+                    do throws(StoreError) { try visit(try RekeyObject(found.entry, in: found.directory)) } catch {
+                        try failed(found.entry, found.directory, error)
+                    }
+                }
             }
         }
 
-        /// - Throws: what ended the work, by another thread too.
-        func check() throws(StoreError) {
-            if let failure { throw failure }
-            if isStopped() { throw Rekeyer.stopped }
+        private func failed(
+            _ entry: [UInt8], _ directory: RekeyDirectory, _ error: StoreError
+        ) throws(StoreError) {
+            if error == .system(.noSuchFileOrDirectory) || directory.isFileSystems(entry) { return }
+            try walkFailed(directory.shownPath(of: entry), error)
         }
     }
 
-    /// What is thrown where it was asked to stop.
-    static let stopped = StoreError.system(.canceled)
+    /// Thrown after a request to stop.
+    private static let stopped = StoreError.system(.canceled)
 
     let store: Store
     let shared: Shared
-    let objects: RekeyObjects
+    let context: RekeyContext
+    let copies: RekeyCopies
     let intents: RekeyIntentFile
-    let before: RekeyHook
     private let directory: VaultDirectory
     private let masterKey: SecretBytes
-    /// What is to be put back of modes and times.
-    let notes: RekeyNotes
-    /// How much there is to do.
+    private let rootStatus: stat
+    /// The work to do. Known after the first walk.
     package internal(set) var survey = RekeySurvey()
-    /// Called by this thread now and then.
+    /// Called by the thread that called `run`, several times a second.
     package var onProgress: (RekeyTotals) -> Void = { _ in }
 
-    /// Does first what was left half done.
+    /// Completes a step that a killed rekey has left.
     /// - Parameters:
     ///   - directory: locked by the caller, exclusively, and read since.
-    ///   - isStopped: asked often; a step under way is finished.
-    ///   - onProblem: gets what has to stay under the old key, and why. Both on any thread.
+    ///   - isStopped: asked often. The current step is completed.
+    ///   - onProblem: called with each object that stays under the old key, and the reason. Both are called by any thread.
     /// - Throws: `system`, `format`, `damaged`.
     package convenience init(
         directory: VaultDirectory, masterKey: SecretBytes, isStopped: @escaping @Sendable () -> Bool,
@@ -114,56 +153,48 @@ package final class Rekeyer {
         self.directory = directory
         self.masterKey = masterKey
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
-        let (opened, notes) = try VaultError.wrapping("cannot rekey", directory.path) { () throws(StoreError) in
+        let (store, status) = try VaultError.wrapping("cannot rekey", directory.path) { () throws(StoreError) in
             let store = try Store(
                 root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false,
                 writerLock: directory.writerLock)
-            return (store, try RekeyNotes(root: store.root, keyRing: keyRing, admit: store.admitChange))
+            return (store, try store.root.status())
         }
-        store = opened
-        let (store, shared) = (self.store, Shared(isStopped: isStopped, onProblem: onProblem))
-        self.shared = shared
-        // Every object after it would fail as well.
-        directory.writerLock?.onLoss.withLock { $0 = { shared.fail(.system(.ioError)) } }
-        let before: RekeyHook = { (point) throws(StoreError) in
+        let shared = Shared(isStopped: isStopped, onProblem: onProblem)
+        let context = RekeyContext(root: store.root, keyRing: keyRing) { (point) throws(StoreError) in
             try before(point)
             try store.admitChange()
         }
-        self.before = before
-        guard let notes, let intents = RekeyIntentFile(notes: notes, before: before) else {
+        (self.store, self.shared, self.context, rootStatus) = (store, shared, context, status)
+        // Without the vault, every further object would fail.
+        directory.writerLock?.onLoss.withLock { $0 = { shared.fail(.system(.ioError)) } }
+        guard let intents = RekeyIntentFile(context) else {
             throw .slotRefused("\(directory.path.shown): no rekey was begun")
         }
-        self.notes = notes
         self.intents = intents
-        objects = RekeyObjects(store: store, notes: notes, before: before)
+        copies = RekeyCopies(store: store, before: context.before)
     }
 
     var totals: RekeyTotals { shared.totals }
 
-    /// Goes on to the end, or as far as it gets.
+    /// Continues to the end, or as far as possible.
     /// - Parameter workspaces: one for each thread.
-    /// - Throws: `system`, where the store can take no more, such as `ENOSPC`; `damaged`.
+    /// - Throws: `system` if the store accepts no more changes, such as `ENOSPC`; `damaged`.
     package func run(workspaces: [Workspace]) throws(VaultError) -> RekeyOutcome {
-        defer { if !isLost { notes.restoreRoot() } }
+        defer { restoreRoot() }
         do throws(StoreError) {
             let links = try lookAround()
             try rekeyLinkSets(links, workspaces)
             try rekeyFiles(links, workspaces)
-            notes.restoreRoot()
+            // A directory's step takes the times from the directory.
+            restoreRoot()
             try rekeyDirectories()
-            try synchronize()
-            // In this order, and nothing that could not be read in any of them.
-            guard try isComplete(), try clearJournal(), totals.problems == 0 else {
-                try notes.end(removing: false)
+            if !store.isOnFuse { try retrying { linux_syncfs(store.root.fd) } }
+            guard try isComplete() else {
                 directory.releaseWriterLock()
                 return RekeyOutcome(totals: totals, isFinished: false, isStopped: false)
             }
-            // The notes are of no use to anybody once the vault has forgotten the key.
-            try notes.end(removing: true)
-            try before(.finish)
+            try context.before(.finish)
         } catch {
-            // Best effort: all is put back, and whoever opens the vault next does it once more.
-            try? notes.end(removing: false)
             if error == Self.stopped { return RekeyOutcome(totals: totals, isFinished: false, isStopped: true) }
             switch error {
             case .system(let errno):
@@ -173,39 +204,30 @@ package final class Rekeyer {
             }
         }
         try finish()
-        // Where it ended otherwise, not all is durable: the next machine waits.
+        // After any other end not everything is durable, and the next machine waits.
         directory.releaseWriterLock()
         return RekeyOutcome(totals: totals, isFinished: true, isStopped: false)
     }
 
     private var isLost: Bool { directory.writerLock?.isLost ?? false }
 
-    /// A walk whose failures are an object's problem, but for those that end everything.
-    func walk(
-        enter: @escaping (RekeyPlace) throws(StoreError) -> Void = { _ in },
-        visit: @escaping (RekeyWalk.Object) throws(StoreError) -> Void = { _ in },
-        leave: @escaping (RekeyPlace) throws(StoreError) -> Void = { _ in }
-    ) throws(StoreError) {
-        try RekeyWalk(
-            notes: notes, enter: enter, visit: visit, leave: leave,
-            failed: shared.walkFailed
-        ).run()
+    /// Gives the root its times back. Best effort.
+    private func restoreRoot() {
+        if !isLost { futimens(store.root.fd, [rootStatus.st_atim, rootStatus.st_mtim]) }
     }
 
-    /// All that was done is on disk before the old key goes.
-    private func synchronize() throws(StoreError) {
-        guard store.isOnFuse else {
-            try retrying { linux_syncfs(store.root.fd) }
-            return
-        }
-        try walk(enter: { (place) throws(StoreError) in try place.descriptor.synchronize(dataOnly: false) })
+    func walk(
+        visit: (RekeyObject) throws(StoreError) -> Void = { _ in },
+        leave: (RekeyDirectory) throws(StoreError) -> Void
+    ) throws(StoreError) {
+        try shared.walk(context, visit: visit, leave: leave)
     }
 
     private func finish() throws(VaultError) {
-        let lock = try ConfigurationLock.take(directory, wait: RekeyBeginning.patience)
+        let lock = try ConfigurationLock.take(directory, wait: RekeyBeginning.lockTimeout)
         defer { withExtendedLifetime(lock) {} }
         let now = try directory.reread()
-        // Whoever can write the store may have put another there since: what is signed is what the key vouches for.
+        // Someone who can write the store may have replaced it. Sign only what the key authenticates.
         try now.authenticate(masterKey: masterKey)
         let (current, started) = (now.configuration, directory.configuration)
         guard (current.vault, current.chunkSize, current.epochs) == (started.vault, started.chunkSize, started.epochs)
@@ -219,7 +241,7 @@ package final class Rekeyer {
 }
 
 extension StoreError {
-    /// Whether it concerns every object to come as well.
+    /// True if the error would recur for every further object.
     var endsRekey: Bool {
         switch self {
         case .system(let errno):
@@ -229,7 +251,7 @@ extension StoreError {
         }
     }
 
-    /// For people: the reason of damage rather than `EIO`.
+    /// A message for people, with the reason of damage instead of `EIO`.
     var reason: String {
         switch self {
         case .system(let errno): "\(errno)"

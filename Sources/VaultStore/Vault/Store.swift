@@ -62,15 +62,14 @@ package final class Store: Sendable {
         blockSize = min(4096, max(512, UInt64(space.f_bsize)))
         temporaryPrefix = try VaultDirectory.randomDigits()
         if isReadOnly {
-            if try RekeyIntentFile.isThere(in: self.root),
-                let notes = try RekeyNotes(root: self.root, keyRing: keyRing, admit: {}),
-                let intents = RekeyIntentFile(notes: notes)
+            if try RekeyIntentFile.exists(in: self.root),
+                let intents = RekeyIntentFile(RekeyContext(root: self.root, keyRing: keyRing, before: { _ in }))
             {
                 throw intents.refusal()
             }
         } else {
             // Before anything is looked up, made or swept.
-            try RekeyIntentFile.settle(root: self.root, keyRing: keyRing, hold: self.writerLock)
+            try RekeyIntentFile.settle(root: self.root, keyRing: keyRing, writerLock: self.writerLock)
         }
         journal =
             followsWriter

@@ -5,34 +5,62 @@ package import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
+/// A directory that a `BackingWalk` goes through.
+package protocol WalkedDirectory {
+    var descriptor: Descriptor { get }
+    /// Opens a directory in this one.
+    func inner(_ entry: [UInt8]) throws(StoreError) -> Self
+}
+
+extension Descriptor: WalkedDirectory {
+    package var descriptor: Descriptor { self }
+
+    package func inner(_ entry: [UInt8]) throws(StoreError) -> Descriptor {
+        try Descriptor(at: fd, entry, flags: O_RDONLY | O_DIRECTORY)
+    }
+}
+
 /// Visits every object of a vault whose backing entry may be a name, depth first, following no link. It needs no key,
 /// because it looks only at the stored names. Used by one thread.
-package struct BackingWalk {
+package struct BackingWalk<Directory: WalkedDirectory> {
     /// An entry of a directory.
     package struct Found {
         package let entry: [UInt8]
-        package let directory: Descriptor
+        package let directory: Directory
         /// The result of fstatat(2) for the entry.
         package let status: stat
     }
 
-    /// False once something could not be read.
-    package private(set) var isComplete = true
-    /// Returns true if a failure to read an entry does not matter.
-    private let isIgnored: (_ entry: [UInt8], _ directory: Descriptor, StoreError) -> Bool
-    /// From the root to the directory being read.
-    private var path: [(entry: [UInt8], reader: DirectoryReader)]
-    /// The directory that was returned last. The walk continues in it.
-    private var next: Found?
+    package enum Step {
+        /// A directory is found before its content.
+        case found(Found)
+        /// Everything in the directory has been visited.
+        case left(Directory)
+        /// An entry, or if nil the directory itself, could not be read.
+        case failed([UInt8]?, Directory, StoreError)
+    }
 
-    /// - Parameter isIgnored: returns true if a failure to read an entry does not matter.
-    /// - Throws: the error of openat(2) for the root.
-    package init(
-        root: Descriptor, isIgnored: @escaping (_ entry: [UInt8], _ directory: Descriptor, StoreError) -> Bool
-    ) throws(StoreError) {
-        let root = try Descriptor(at: root.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        self.isIgnored = isIgnored
-        path = [([], DirectoryReader(root))]
+    private struct Frame {
+        let entry: [UInt8]
+        let directory: Directory
+        var reader: DirectoryReader
+        /// The entries to come, the next one last, if they were read ahead.
+        var entries: [[UInt8]]?
+    }
+
+    private let readsAhead: Bool
+    /// From the root to the directory being read.
+    private var path: [Frame]
+    /// The directory that was returned last. The walk continues in it.
+    private var entered: Found?
+
+    /// - Parameters:
+    ///   - root: open for reading, and read by nothing else.
+    ///   - readsAhead: reads all names of a directory before the first is returned. Needed if the caller replaces
+    ///     entries: getdents(2) may leave out entries of a directory that changes.
+    package init(_ root: Directory, readsAhead: Bool = false) {
+        self.readsAhead = readsAhead
+        path = [Frame(entry: [], directory: root, reader: DirectoryReader(root.descriptor))]
     }
 
     /// The backing path of an entry of the directory being read.
@@ -40,38 +68,62 @@ package struct BackingWalk {
         Array((path.dropFirst().map(\.entry) + [entry]).joined(separator: [UInt8(ascii: "/")]))
     }
 
-    /// Returns the next entry, or nil at the end. A directory comes before its content.
-    package mutating func nextEntry() -> Found? {
-        if let entered = next {
-            next = nil
-            do throws(StoreError) {
-                let directory = try Descriptor(
-                    at: entered.directory.fd, entered.entry, flags: O_RDONLY | O_DIRECTORY)
-                path.append((entered.entry, DirectoryReader(directory)))
-            } catch {
-                if !isIgnored(entered.entry, entered.directory, error) { isComplete = false }
-            }
-        }
-        while let last = path.indices.last {
-            let directory = path[last].reader.directory
-            let entry: [UInt8]?
-            do throws(StoreError) { entry = try path[last].reader.next()?.name } catch {
-                isComplete = false
-                entry = nil
-            }
-            guard let entry else {
-                path.removeLast()
-                continue
-            }
-            guard [.name, .longName].contains(EntryName.kind(of: entry)) else { continue }
-            do throws(StoreError) {
-                let found = Found(entry: entry, directory: directory, status: try directory.status(of: entry))
-                if found.status.st_mode & S_IFMT == S_IFDIR { next = found }
-                return found
-            } catch {
-                if !isIgnored(entry, directory, error) { isComplete = false }
+    /// Returns the next entry, or nil at the end.
+    package mutating func nextEntry(
+        onFailure: (_ entry: [UInt8]?, _ directory: Directory, StoreError) -> Void
+    ) -> Found? {
+        while let step = next() {
+            switch step {
+            case .found(let found): return found
+            case .left: continue
+            case .failed(let entry, let directory, let error): onFailure(entry, directory, error)
             }
         }
         return nil
+    }
+
+    /// Returns nil at the end.
+    package mutating func next() -> Step? {
+        if let found = entered {
+            entered = nil
+            do throws(StoreError) {
+                let inner = try found.directory.inner(found.entry)
+                path.append(Frame(entry: found.entry, directory: inner, reader: DirectoryReader(inner.descriptor)))
+            } catch {
+                return .failed(found.entry, found.directory, error)
+            }
+        }
+        while let last = path.indices.last {
+            let directory = path[last].directory
+            let next: [UInt8]?
+            do throws(StoreError) { next = try nextName(last) } catch {
+                path.removeLast()
+                return .failed(nil, directory, error)
+            }
+            guard let entry = next else {
+                path.removeLast()
+                return .left(directory)
+            }
+            guard EntryName.isObject(entry) else { continue }
+            do throws(StoreError) {
+                let status = try directory.descriptor.status(of: entry)
+                let found = Found(entry: entry, directory: directory, status: status)
+                if status.st_mode & S_IFMT == S_IFDIR { entered = found }
+                return .found(found)
+            } catch {
+                return .failed(entry, directory, error)
+            }
+        }
+        return nil
+    }
+
+    private mutating func nextName(_ index: Int) throws(StoreError) -> [UInt8]? {
+        guard readsAhead else { return try path[index].reader.next()?.name }
+        if path[index].entries == nil {
+            var entries: [[UInt8]] = []
+            while let entry = try path[index].reader.next() { entries.append(entry.name) }
+            path[index].entries = entries
+        }
+        return path[index].entries?.popLast()
     }
 }

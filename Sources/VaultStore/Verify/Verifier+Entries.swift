@@ -7,9 +7,7 @@ internal import VaultCrypto
 internal import VaultFormat
 
 extension Verifier {
-    private static let rootEntries = [
-        "vaultfs.dir", "vaultfs.json", "vaultfs.journal", "vaultfs.lock", "vaultfs.modes",
-    ].map {
+    private static let rootEntries = ["vaultfs.dir", "vaultfs.json", "vaultfs.journal", "vaultfs.lock"].map {
         Array($0.utf8)
     }
     /// The longest name gives 272 bytes.

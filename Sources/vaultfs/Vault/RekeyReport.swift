@@ -122,11 +122,16 @@ final class RekeyReport: Sendable {
         guard outcome.totals.problems > 0 else {
             return CommandFailure(.failure, "\(vault.shown): something is still under the old key: run it again")
         }
+        let left = AmountText.counted(outcome.totals.problems, "object")
+        if outcome.totals.denied == outcome.totals.problems {
+            return CommandFailure(
+                .incomplete,
+                "\(vault.shown): \(left) under the old key still, to which access was denied: allow it with 'chmod', then "
+                    + "rekey again")
+        }
         return CommandFailure(
             .damageFound,
-            "\(vault.shown): \(AmountText.counted(outcome.totals.problems, "object")) under the old key still: undo what "
-                + "denies a change of it, repair damage with 'vaultfs verify --repair', or save with "
-                + "'vaultfs export --damaged' and delete, then rekey again"
-        )
+            "\(vault.shown): \(left) under the old key still: undo what denies a change of it, repair damage with 'vaultfs "
+                + "verify --repair', or save with 'vaultfs export --damaged' and delete, then rekey again")
     }
 }

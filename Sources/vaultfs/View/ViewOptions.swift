@@ -5,19 +5,12 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import ViewFormats
 
-/// The formats of views.
-enum ViewFormatName: String, CaseIterable, Codable, ExpressibleByArgument, Sendable {
-    case cbcChunks = "cbc-chunks"
-    case cbc
-    case openssl
-    case hls
-}
-
 /// A function that makes a key of a passphrase.
 enum ViewKdf: String, CaseIterable, ExpressibleByArgument, Sendable {
     case sha256
 }
 
+extension ViewFormatName: ExpressibleByArgument {}
 extension ViewCipher: ExpressibleByArgument {}
 extension OpenSSLDigest: ExpressibleByArgument {}
 extension CipherChain.Padding: ExpressibleByArgument {}

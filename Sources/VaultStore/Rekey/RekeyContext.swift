@@ -1,0 +1,48 @@
+internal import FileSystem
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultFormat
+
+/// Steps of a rekey at which a test can inspect the vault or inject a failure.
+enum RekeyPoint: CaseIterable, Sendable {
+    case makeObject, fillObject, replaceEntry
+    case writeIntent, placeIntent, removeIntent
+    case linkName, renameLink
+    case writeSidecar, renameName, removeSidecar
+    case removeAttribute, setAttribute
+    case writeRecord, placeRecord
+    case finish
+}
+
+/// Called before each step that changes the vault. An error that it throws is the failure of that step. Any thread.
+typealias RekeyHook = @Sendable (RekeyPoint) throws(StoreError) -> Void
+
+/// The vault being rekeyed, as far as its steps need it. Any thread.
+struct RekeyContext: Sendable {
+    let root: Descriptor
+    let keyRing: KeyRing
+    let before: RekeyHook
+
+    static func temporaryEntry() throws(StoreError) -> [UInt8] { Array(try VaultDirectory.temporaryEntry().utf8) }
+
+    /// Gives `entry` to a new file of these bytes, which is durable. The directory is not synchronized.
+    /// - Parameters:
+    ///   - status: owner and mode of the file.
+    ///   - writing, placing: passed to `before` ahead of the file's creation and of its rename.
+    func place(
+        _ bytes: [UInt8], as entry: [UInt8], in directory: Descriptor, like status: stat, writing: RekeyPoint,
+        placing: RekeyPoint? = nil
+    ) throws(StoreError) {
+        let temporary = try Self.temporaryEntry()
+        try before(writing)
+        do throws(StoreError) {
+            try directory.makeFile(temporary, of: bytes, like: status)
+            if let placing { try before(placing) }
+            try OpenDirectory.rename(temporary, from: directory.fd, to: directory.fd, as: entry, flags: 0)
+        } catch {
+            directory.removeQuietly(temporary)
+            throw error
+        }
+    }
+}

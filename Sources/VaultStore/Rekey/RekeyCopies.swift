@@ -1,0 +1,227 @@
+internal import CLinux
+internal import FileSystem
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+/// A file, link or special file that a rekey visits.
+struct RekeyObject {
+    let entry: [UInt8]
+    let directory: RekeyDirectory
+    /// O_PATH, so that the object opened later is the one whose status was read.
+    let pin: Descriptor
+    let status: stat
+
+    init(_ entry: [UInt8], in directory: RekeyDirectory) throws(StoreError) {
+        self.entry = entry
+        self.directory = directory
+        pin = try Descriptor(at: directory.descriptor.fd, entry, flags: linux_O_PATH)
+        status = try pin.status()
+    }
+
+    var identity: FileIdentity { FileIdentity(status) }
+    var path: [[UInt8]] { directory.path + [entry] }
+    var shownPath: [UInt8] { directory.shownPath(of: entry) }
+}
+
+/// Makes the objects that replace those of the previous epoch. Any thread.
+struct RekeyCopies {
+    enum Kind {
+        /// Of the current epoch, or of a type in which only the name is encrypted. The id is that of a file.
+        case current(fileID: UInt64?)
+        /// A file of the previous epoch, open for reading.
+        case previousFile(Descriptor)
+        /// A symbolic link of the previous epoch.
+        case previousLink(stored: [UInt8], target: [UInt8], ProtectionClass)
+        /// Its name authenticates, and its content does not.
+        case damaged(String)
+        /// Neither its name nor its content authenticates: it does not belong to the vault.
+        case foreign
+    }
+
+    private static let ownPrefix = Array("user.vaultfs.".utf8)
+    private static let accessListPrefix = Array("system.posix_acl_".utf8)
+
+    let store: Store
+    let before: RekeyHook
+    private var keyRing: KeyRing { store.keyRing }
+
+    func kind(of object: RekeyObject) throws(StoreError) -> Kind {
+        do throws(StoreError) {
+            switch object.status.st_mode & S_IFMT {
+            case S_IFREG where object.status.st_size >= off_t(FileHeader.size):
+                let reader = try object.pin.reopened(flags: O_RDONLY | O_NONBLOCK)
+                let header = try EncryptedFile.readHeader(of: reader, keyRing: keyRing).0
+                return header.epoch == keyRing.epochs.current
+                    ? .current(fileID: header.fileID) : .previousFile(reader)
+            case S_IFLNK:
+                let stored = try object.pin.linkTarget(of: [])
+                let (target, protectionClass, isCurrent) = try keyRing.linkTarget(ofStored: stored)
+                return isCurrent
+                    ? .current(fileID: nil) : .previousLink(stored: stored, target: target, protectionClass)
+            default:
+                return .current(fileID: nil)
+            }
+        } catch .damaged(let reason) {
+            return object.directory.name(of: object.entry) == nil ? .foreign : .damaged(reason)
+        }
+    }
+
+    /// Makes an object of the current epoch that has everything of the old one. A file is durable.
+    /// - Parameter onBytes: called with the size of each piece of content. An error that it throws ends the copy.
+    /// - Returns: the old object, or nil if there is nothing to replace.
+    /// - Throws: `.damaged` if anything of the old object does not verify. Then nothing is left of the new one.
+    func copy(
+        _ object: RekeyObject, _ kind: Kind, to temporary: [UInt8], in directory: Descriptor, _ workspace: Workspace,
+        onBytes: (UInt64) throws(StoreError) -> Void
+    ) throws(StoreError) -> RekeyIntent.Identity? {
+        switch kind {
+        case .current, .foreign: return nil
+        case .damaged(let reason): throw .damaged(reason)
+        case .previousFile(let reader):
+            let old = try EncryptedFile.open(reader, in: store)
+            try makeFile(temporary, in: directory, from: old, reader, object.status, workspace, onBytes: onBytes)
+            return .file(old.fileID)
+        case .previousLink(let stored, let target, let protectionClass):
+            try makeLink(temporary, in: directory, to: target, protectionClass, from: object.pin, object.status)
+            return .link(stored)
+        }
+    }
+
+    private func makeFile(
+        _ temporary: [UInt8], in directory: Descriptor, from old: EncryptedFile, _ reader: Descriptor,
+        _ status: stat, _ workspace: Workspace, onBytes: (UInt64) throws(StoreError) -> Void
+    ) throws(StoreError) {
+        guard !old.hasUnsealedTail else { throw .damaged("it is longer than its header's length") }
+        // A mount that opens it for writing does the same. If that is denied, reading shows any damage.
+        if (try? old.prepareForWriting()) != nil { _ = try old.cutTornAppend() }
+        try before(.makeObject)
+        let file = try Descriptor(at: directory.fd, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
+        do throws(StoreError) {
+            let new = try EncryptedFile.create(in: file, class: old.protectionClass, store: store)
+            let attributes = try Self.attributes(
+                of: reader, from: old.keys.attributeKey, to: new.keys.attributeKey)
+            try before(.fillObject)
+            try old.copyContents(to: new, workspace, onBytes: onBytes)
+            // In this order, none of them undoes another.
+            let made = try file.status()
+            if made.st_uid != status.st_uid || made.st_gid != status.st_gid {
+                try retrying { fchown(file.fd, status.st_uid, status.st_gid) }
+            }
+            try copyForeignAttributes(from: ExtendedAttributes(reader), to: ExtendedAttributes(file))
+            for attribute in attributes { try ExtendedAttributes(file).set(attribute.name, attribute.value, flags: 0) }
+            try retrying { fchmod(file.fd, status.st_mode & 0o7777) }
+            try retrying { futimens(file.fd, [status.st_atim, status.st_mtim]) }
+            try file.synchronize(dataOnly: false)
+        } catch {
+            directory.removeQuietly(temporary)
+            throw error
+        }
+    }
+
+    private func makeLink(
+        _ temporary: [UInt8], in directory: Descriptor, to target: [UInt8], _ protectionClass: ProtectionClass,
+        from pin: Descriptor, _ status: stat
+    ) throws(StoreError) {
+        let cipher = try keyRing.linkCipher(protectionClass)
+        let stored: [UInt8]
+        do throws(FormatError) {
+            stored = try LinkTarget.encode(target, class: protectionClass, linkCipher: cipher)
+        } catch {
+            throw StoreError(error)
+        }
+        try before(.makeObject)
+        try withCString(stored) { (stored) throws(StoreError) in
+            try withCString(temporary) { (name) throws(StoreError) in
+                _ = try retrying { symlinkat(stored, directory.fd, name) }
+            }
+        }
+        do throws(StoreError) {
+            try before(.fillObject)
+            let new = try Descriptor(at: directory.fd, temporary, flags: linux_O_PATH)
+            let made = try new.status()
+            if made.st_uid != status.st_uid || made.st_gid != status.st_gid {
+                try retrying { fchownat(new.fd, "", status.st_uid, status.st_gid, linux_AT_EMPTY_PATH) }
+            }
+            try copyForeignAttributes(from: ExtendedAttributes(pin), to: ExtendedAttributes(new))
+            try withCString(temporary) { (name) throws(StoreError) in
+                _ = try retrying {
+                    utimensat(directory.fd, name, [status.st_atim, status.st_mtim], AT_SYMLINK_NOFOLLOW)
+                }
+            }
+        } catch {
+            directory.removeQuietly(temporary)
+            throw error
+        }
+    }
+
+    // MARK: Attributes
+
+    /// Returns the encrypted attributes of an object as they are stored under another key.
+    /// - Throws: `.damaged` if one does not authenticate.
+    static func attributes(
+        of object: Descriptor, from oldKey: SecretBytes, to newKey: SecretBytes
+    ) throws(StoreError) -> [RekeyIntent.Attribute] {
+        let attributes = ExtendedAttributes(object)
+        var found: [RekeyIntent.Attribute] = []
+        for stored in try names(of: attributes) where stored.starts(with: ownPrefix) {
+            found.append(RekeyIntent.Attribute(name: stored, value: try attributes.value(of: stored)))
+        }
+        return try encrypted(found, from: oldKey, to: newKey)
+    }
+
+    /// Returns stored attributes as they are stored under another key.
+    static func encrypted(
+        _ attributes: [RekeyIntent.Attribute], from oldKey: SecretBytes, to newKey: SecretBytes
+    ) throws(StoreError) -> [RekeyIntent.Attribute] {
+        guard !attributes.isEmpty else { return [] }
+        var result: [RekeyIntent.Attribute] = []
+        do throws(FormatError) {
+            let (old, new) = (try AttributeCodec(key: oldKey), try AttributeCodec(key: newKey))
+            for attribute in attributes { result.append(try encrypted(attribute, old, new)) }
+        } catch {
+            throw StoreError(error)
+        }
+        return result
+    }
+
+    private static func encrypted(
+        _ attribute: RekeyIntent.Attribute, _ old: AttributeCodec, _ new: AttributeCodec
+    ) throws(FormatError) -> RekeyIntent.Attribute {
+        if attribute.name == AttributeCodec.packName {
+            guard let sealed = try new.seal(pack: try old.open(pack: attribute.value)) else {
+                throw FormatError(.tooLong, "the pack of attributes does not fit")
+            }
+            return RekeyIntent.Attribute(name: attribute.name, value: sealed)
+        }
+        guard let name = old.name(ofStored: attribute.name) else {
+            throw FormatError(.doesNotAuthenticate, "the name of an attribute does not authenticate")
+        }
+        let plaintext = try old.open(value: attribute.value, name: name)
+        return RekeyIntent.Attribute(
+            name: try new.storedName(of: name), value: try new.seal(value: plaintext, name: name))
+    }
+
+    /// Copies the attributes that are not encrypted.
+    private func copyForeignAttributes(
+        from old: ExtendedAttributes, to new: ExtendedAttributes
+    ) throws(StoreError) {
+        let wanted = try Self.names(of: old).filter { !$0.starts(with: Self.ownPrefix) }
+        // A new file may have inherited an access list from its directory.
+        for name in try Self.names(of: new)
+        where name.starts(with: Self.accessListPrefix) && !wanted.contains(name) {
+            try new.remove(name)
+        }
+        for name in wanted {
+            let value = try old.value(of: name)
+            // A security module sets its own attribute, and may refuse that we do.
+            if (try? new.value(of: name)) != value { try new.set(name, value, flags: 0) }
+        }
+    }
+
+    private static func names(of attributes: ExtendedAttributes) throws(StoreError) -> [[UInt8]] {
+        do throws(StoreError) { return try attributes.names() } catch .system(.notSupported) { return [] }
+    }
+}

@@ -1,0 +1,158 @@
+internal import CLinux
+internal import FileSystem
+internal import Glibc
+internal import LinuxSystem
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFormat
+
+/// A directory of a vault that is being rekeyed. Everyone who works in it keeps a reference. When the last one goes, the
+/// directory gets its times back. Any thread.
+final class RekeyDirectory: WalkedDirectory, Sendable {
+    let descriptor: Descriptor
+    /// The backing entries that lead here from the root.
+    let path: [[UInt8]]
+    /// The path for messages, with plaintext names where they authenticate.
+    let shown: [UInt8]
+    /// Nil if the record does not authenticate.
+    let record: DirectoryRecord?
+    let keys: DirectoryKeys?
+    /// The error that kept the record from being read.
+    let unread: StoreError?
+    /// True for the root, and if the directory's own name authenticates.
+    let isNamed: Bool
+    private let status: stat
+    private let context: RekeyContext
+    private let isChanged = Mutex(false)
+
+    private init(
+        _ entry: [UInt8], in parent: Descriptor, path: [[UInt8]], shown: [UInt8], isNamed: Bool,
+        _ context: RekeyContext
+    ) throws(StoreError) {
+        descriptor = try parent.inner(entry)
+        status = try descriptor.status()
+        // Their owner has to open it first: a rekey changes no modes.
+        if status.denies(0o700) { throw .system(.permissionDenied) }
+        self.context = context
+        self.path = path
+        self.shown = shown
+        self.isNamed = isNamed
+        var record: DirectoryRecord?
+        var keys: DirectoryKeys?
+        var unread: StoreError?
+        do throws(StoreError) {
+            let bytes = try OpenDirectory.readRecord(of: descriptor).bytes
+            record = try? DirectoryRecord.parse(bytes, epochs: context.keyRing.epochs)
+            keys = try record?.openKeys(context.keyRing)
+        } catch {
+            if case .damaged = error {} else { unread = error }
+        }
+        (self.keys, self.unread) = (keys, unread)
+        self.record = keys == nil ? nil : record
+    }
+
+    func inner(_ entry: [UInt8]) throws(StoreError) -> RekeyDirectory {
+        try RekeyDirectory(
+            entry, in: descriptor, path: path + [entry], shown: shownPath(of: entry),
+            isNamed: name(of: entry) != nil, context)
+    }
+
+    /// Opens the directory at a path of backing entries from the vault's root. Follows no link.
+    static func at(_ path: some Sequence<[UInt8]>, _ context: RekeyContext) throws(StoreError) -> RekeyDirectory {
+        var directory = try RekeyDirectory(
+            [UInt8(ascii: ".")], in: context.root, path: [], shown: [], isNamed: true, context)
+        for entry in path { directory = try directory.inner(entry) }
+        return directory
+    }
+
+    deinit {
+        // Best effort: if it fails, only the times are wrong.
+        if isChanged.withLock(\.self) { futimens(descriptor.fd, [status.st_atim, status.st_mtim]) }
+    }
+
+    /// atime and mtime, in seconds and nanoseconds.
+    var times: [UInt64] {
+        [status.st_atim, status.st_mtim].flatMap {
+            [UInt64(bitPattern: Int64($0.tv_sec)), UInt64(bitPattern: Int64($0.tv_nsec))]
+        }
+    }
+
+    /// To be called before entries are made, replaced or removed. The times are then restored at the end.
+    func willChange() { isChanged.withLock { $0 = true } }
+
+    /// Returns the `vaultfs.tmp.*` here, except those of a concurrent change of slots.
+    func leftovers() throws(StoreError) -> [[UInt8]] {
+        try descriptor.allEntries().filter {
+            EntryName.kind(of: $0) == .temporary && !$0.starts(with: Array(ConfigurationReplacement.prefix.utf8))
+        }
+    }
+
+    // MARK: Names
+
+    /// Returns the plaintext name of an entry, or nil if it does not authenticate here.
+    func name(of entry: [UInt8]) -> [UInt8]? {
+        guard let keys else { return nil }
+        let blob = EntryName.kind(of: entry) == .longName ? descriptor.sidecarBlob(of: entry) : nil
+        return EntryName.decode(entry, sidecarBlob: blob, keys: keys)
+    }
+
+    /// Returns the path of an entry, for messages.
+    func shownPath(of entry: [UInt8]) -> [UInt8] {
+        (shown.isEmpty ? [] : shown + [UInt8(ascii: "/")]) + (name(of: entry) ?? entry)
+    }
+
+    /// Returns the plaintext name of an entry under the first of the keys with which it authenticates, and the index of
+    /// those keys. Returns nil if the entry does not belong to the vault.
+    /// - Throws: `.damaged` if the entry belongs to the vault, or may, and its name does not authenticate; `.system` if
+    ///   its sidecar cannot be read.
+    func name(of entry: [UInt8], under keys: [DirectoryKeys]) throws(StoreError) -> (name: [UInt8], key: Int)? {
+        let isLong = EntryName.kind(of: entry) == .longName
+        let blob = isLong ? try sidecar(of: entry) : nil
+        for (index, keys) in keys.enumerated() {
+            if let name = EntryName.decode(entry, sidecarBlob: blob, keys: keys) { return (name, index) }
+        }
+        // An entry with a sidecar is a name of some vault, and may be one of this.
+        if blob == nil, try !isNameless(entry) { return nil }
+        throw .damaged("the name of \(Self.shown(entry)) does not authenticate")
+    }
+
+    /// Throws if the name of an entry that may belong to the vault is lost or cannot be read. The error names the entry.
+    func checkName(of entry: [UInt8], under keys: DirectoryKeys) throws(StoreError) {
+        do throws(StoreError) {
+            _ = try name(of: entry, under: [keys])
+        } catch .system(let errno) where !StoreError.system(errno).endsRekey {
+            throw .damaged("the sidecar of \(Self.shown(entry)) cannot be read: \(errno)")
+        }
+    }
+
+    /// Returns true if an entry without a name belongs to the vault.
+    private func isNameless(_ entry: [UInt8]) throws(StoreError) -> Bool {
+        do throws(StoreError) {
+            return try LostObject.look(at: entry, in: descriptor, context.keyRing) != nil
+        } catch .system(let errno) where !StoreError.system(errno).endsRekey {
+            if isFileSystems(entry) { return false }
+            throw .damaged("\(Self.shown(entry)) cannot be read, and may belong to the vault: \(errno)")
+        }
+    }
+
+    private func sidecar(of entry: [UInt8]) throws(StoreError) -> [UInt8]? {
+        do throws(StoreError) {
+            return try descriptor.readSidecar(of: entry)
+        } catch .system(let errno)
+            where [.tooManySymbolicLinkLevels, .isDirectory, .noSuchAddressOrDevice].contains(errno)
+        {
+            throw .damaged("the sidecar of \(Self.shown(entry)) is not a regular file")
+        }
+    }
+
+    /// Returns true for the directory that mkfs(8) makes for fsck(8) at the root of a file system. Only root can read it.
+    func isFileSystems(_ entry: [UInt8]) -> Bool {
+        guard entry == Array("lost+found".utf8), geteuid() != 0, let status = try? descriptor.status(of: entry) else {
+            return false
+        }
+        return status.st_uid == 0 && status.st_mode & S_IFMT == S_IFDIR
+    }
+
+    /// An entry of a backing directory, for messages.
+    static func shown(_ entry: [UInt8]) -> String { FilePath(String(decoding: entry, as: UTF8.self)).shown }
+}
