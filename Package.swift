@@ -51,8 +51,8 @@ let package = Package(
             "ViewFileSystem", "FileSystem", "Locking", "ViewFormats", "LinuxSystem", "VaultCrypto", "CLinux", system,
             logging),
         library(
-            "Transfer", "VaultFileSystem", "FileSystem", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat",
-            "VaultCrypto", "CLinux", system),
+            "Transfer", "VaultFileSystem", "ViewFileSystem", "FileSystem", "VaultStore", "ViewFormats", "LinuxSystem",
+            "VaultFormat", "VaultCrypto", "CLinux", system),
         library("FuseSession", "FileSystem", "Locking", "LinuxSystem", "CFuse", "CLinux", system, logging),
         library("Control", "Locking", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
         program(
@@ -85,8 +85,9 @@ let package = Package(
             "ViewFileSystemTests", "ViewFileSystem", "ViewFormats", "FileSystem", "Locking", "LinuxSystem",
             "VaultCrypto", "TestSupport", system, logging),
         tests(
-            "TransferTests", "vaultfs", "Transfer", "VaultFileSystem", "FileSystem", "VaultStore", "ViewFormats",
-            "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system),
+            "TransferTests", "vaultfs", "Transfer", "VaultFileSystem", "ViewFileSystem", "FileSystem", "Locking",
+            "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system,
+            logging),
         tests(
             "FuseSessionTests", "vaultfs", "FuseSession", "FileSystem", "Locking", "VaultFileSystem", "VaultStore",
             "LinuxSystem", "VaultFormat", "CLinux", "TestSupport", system, logging),

@@ -1,37 +1,38 @@
 internal import Glibc
 internal import LinuxSystem
 
-/// The files with several names of which some are yet to come: where the first was put. Any thread.
+/// Where the first name of each file with several names was copied to, until all its names are copied. Any thread.
 final class HardLinks: Sendable {
-    private enum Place {
-        case beingMade
-        /// At a path below the destination; how many names are left.
+    private enum Copy {
+        case inProgress
+        /// The path below the destination.
         case made([UInt8], namesLeft: Int)
     }
 
-    private let places = Monitor<[FileIdentity: Place]>([:])
+    private let copies = Monitor<[FileIdentity: Copy]>([:])
 
-    /// Where the file is; nil where the caller is the first, who has to `finish`. Waits for a first one at work.
+    /// Returns the path of the file's copy, or nil if the caller is the first, who must call `finish`. Waits while
+    /// another thread makes the copy.
     func claim(_ file: FileIdentity) -> [UInt8]? {
-        places.wait { places -> [UInt8]?? in
-            switch places[file] {
+        copies.wait { copies -> [UInt8]?? in
+            switch copies[file] {
             case nil:
-                places[file] = .beingMade
+                copies[file] = .inProgress
                 return .some(nil)
-            case .beingMade: return nil
+            case .inProgress: return nil
             case .made(let path, let left):
-                places[file] = left > 1 ? .made(path, namesLeft: left - 1) : nil
+                copies[file] = left > 1 ? .made(path, namesLeft: left - 1) : nil
                 return path
             }
         }
     }
 
     /// - Parameters:
-    ///   - path: nil where it could not be made: the next name is the first.
-    ///   - names: how many the file has.
+    ///   - path: nil if the copy could not be made. The next name is then the first.
+    ///   - names: the file's number of names.
     func finish(_ file: FileIdentity, at path: [UInt8]?, names: Int) {
-        places.update { places in
-            places[file] = path.flatMap { names > 1 ? .made($0, namesLeft: names - 1) : nil }
+        copies.update { copies in
+            copies[file] = path.flatMap { names > 1 ? .made($0, namesLeft: names - 1) : nil }
         }
     }
 }

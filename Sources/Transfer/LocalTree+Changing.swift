@@ -3,7 +3,7 @@ package import FileSystem
 package import Glibc
 package import LinuxSystem
 internal import SystemPackage
-package import VaultStore
+internal import VaultStore
 
 extension LocalTree {
     package func makeDirectory(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor {
@@ -38,7 +38,7 @@ extension LocalTree {
         return item
     }
 
-    /// Locked with flock(2) while it is open: another export is not to take it for a stale one.
+    /// The file is locked with flock(2) while it is open, so that no other transfer takes it for a stale one.
     package func makeFile(
         _ name: [UInt8], in directory: Descriptor
     ) throws(StoreError) -> (Descriptor, Descriptor) {
@@ -47,8 +47,52 @@ extension LocalTree {
         return (file, file)
     }
 
+    package var canResume: Bool { true }
+
+    package func resume(
+        _ name: [UInt8], in directory: Descriptor
+    ) throws(StoreError) -> (Descriptor, Descriptor) {
+        let file = try openUnfinished(name, in: directory)
+        let status = try file.status()
+        // A transfer by root gives a file its source's owner before its name.
+        if geteuid() == 0 && status.st_uid != 0 && isStale(file) {
+            try remove(name, in: directory)
+            return try makeFile(name, in: directory)
+        }
+        guard Self.isOwn(status) else {
+            throw .damaged("'\(String(decoding: name, as: UTF8.self))' there is not from a transfer")
+        }
+        let isBusy = StoreError.damaged("another export is writing it")
+        do throws(StoreError) { try retrying { flock(file.fd, LOCK_EX | LOCK_NB) } } catch .system(.wouldBlock) {
+            throw isBusy
+        }
+        // The other process may have just finished it.
+        guard let named = try? directory.status(of: name), named.st_ino == status.st_ino, named.st_dev == status.st_dev
+        else { throw isBusy }
+        return (file, file)
+    }
+
+    private func openUnfinished(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor {
+        let flags = O_RDWR | O_NONBLOCK | O_NOCTTY
+        do throws(StoreError) {
+            return try Descriptor(at: directory.fd, name, flags: flags | O_CREAT, mode: 0o600)
+        } catch .system(.permissionDenied) {
+            // A finished file that still needs its rename already has its final mode, which may deny us access.
+            guard let pinned = try? Descriptor(at: directory.fd, name, flags: linux_O_PATH),
+                let status = try? pinned.status(), Self.isOwn(status)
+            else { throw .system(.permissionDenied) }
+            // fchmod(2) refuses an O_PATH descriptor. The kernel's own link to it works.
+            try retrying { chmod("/proc/self/fd/\(pinned.fd)", 0o600) }
+            return try pinned.reopened(flags: flags)
+        }
+    }
+
+    private static func isOwn(_ status: stat) -> Bool {
+        status.st_mode & S_IFMT == S_IFREG && status.st_uid == geteuid() && status.st_nlink <= 1
+    }
+
     package func link(_ item: Descriptor, as name: [UInt8], in directory: Descriptor) throws(StoreError) {
-        // By the kernel's own link: AT_EMPTY_PATH takes a capability, linkat(2).
+        // AT_EMPTY_PATH needs a capability (linkat(2)). The kernel's own link does not.
         let path = "/proc/self/fd/\(item.fd)"
         try withCString(name) { (name) throws(StoreError) in
             _ = try retrying { linkat(AT_FDCWD, path, directory.fd, name, AT_SYMLINK_FOLLOW) }
@@ -59,12 +103,16 @@ extension LocalTree {
         _ bytes: UnsafeRawBufferPointer, to content: Descriptor, at offset: UInt64, _ workspace: Workspace
     ) throws(StoreError) {
         try content.write(bytes, at: offset)
-        // The disk is at work while the next are decrypted. Where it cannot be told, it begins later.
+        // Writeback begins now, while the next bytes are decrypted. A failure only delays it.
         _ = linux_start_writing(content.fd, Int64(offset), Int64(bytes.count))
     }
 
     package func setLength(_ length: UInt64, of content: Descriptor, _ workspace: Workspace) throws(StoreError) {
         try content.truncate(to: length)
+    }
+
+    package func synchronize(_ content: Descriptor) throws(StoreError) {
+        try content.synchronize(dataOnly: false)
     }
 
     package func change(
@@ -90,7 +138,7 @@ extension LocalTree {
                 do throws(StoreError) {
                     _ = try retrying { linux_renameat2(directory.fd, old, directory.fd, new, flags) }
                 } catch .system(.invalidArgument) where !isReplacing {
-                    // A file system that cannot rename without replacing (NFS) may know links.
+                    // A file system that cannot rename without replacing (NFS) may have hard links.
                     _ = try retrying { linkat(directory.fd, old, directory.fd, new, 0) }
                     unlinkat(directory.fd, old, 0)
                 }
@@ -104,14 +152,14 @@ extension LocalTree {
         }
     }
 
-    /// A file that is locked is being written.
+    /// A transfer locks the file that it writes.
     package func isStale(_ item: Descriptor) -> Bool {
         let user = geteuid()
-        // What root makes gets its source's owner.
+        // A transfer by root gives a file its source's owner before its name.
         guard let status = try? item.status(), user == 0 || status.st_uid == user, status.st_mode & S_IFMT != S_IFDIR
         else { return false }
         guard status.st_mode & S_IFMT == S_IFREG else { return true }
-        // It gets its mode when it is whole.
+        // A file gets its final mode only when it is whole.
         if user != 0 && status.st_mode & 0o400 == 0 { return true }
         guard let file = try? item.reopened(flags: O_RDONLY | O_NONBLOCK) else { return false }
         return flock(file.fd, LOCK_EX | LOCK_NB) == 0

@@ -1,12 +1,12 @@
 internal import CLinux
-internal import FileSystem
+package import FileSystem
 package import Glibc
 package import LinuxSystem
 internal import SystemPackage
-package import VaultStore
+internal import VaultStore
 
-/// Real files. An item is an O_PATH descriptor, so that a file closed to its own owner has attributes all the same.
-package struct LocalTree: TransferTree {
+/// Real files. An item is an O_PATH descriptor, so that the attributes of a file closed to its own owner can be read.
+package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     package init() {}
 
     package func find(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor? {
@@ -40,8 +40,8 @@ package struct LocalTree: TransferTree {
         try ExtendedAttributes(item).value(of: name)
     }
 
-    /// O_NONBLOCK and O_NOCTTY do nothing to a regular file, which it was when it was found.
     package func open(_ item: Descriptor, _ workspace: Workspace) throws(StoreError) -> Descriptor {
+        // O_NONBLOCK and O_NOCTTY do nothing to a regular file.
         try item.reopened(flags: O_RDONLY | O_NONBLOCK | O_NOCTTY)
     }
 
@@ -49,13 +49,11 @@ package struct LocalTree: TransferTree {
         UInt64(max(0, try content.status().st_size))
     }
 
-    package func authenticLength(of content: Descriptor) -> UInt64 { .max }
-
     package func data(in content: Descriptor, from offset: UInt64) throws(StoreError) -> Range<UInt64>? {
         let status = try content.status()
         let size = UInt64(max(0, status.st_size))
         guard offset < size else { return nil }
-        // Without holes there is nothing to ask for (st_blocks counts 512 bytes, stat(2)).
+        // A file without holes needs no lseek(2). st_blocks counts 512 bytes, stat(2).
         if status.st_blocks * 512 >= status.st_size { return offset..<size }
         let start = lseek(content.fd, off_t(offset), linux_SEEK_DATA)
         if start < 0 { return currentErrno() == .noSuchAddressOrDevice ? nil : offset..<size }
@@ -70,15 +68,23 @@ package struct LocalTree: TransferTree {
     }
 
     package func forgetCached(_ content: Descriptor) {
-        // Only advice, posix_fadvise(2): a file system in memory has nothing else.
+        // posix_fadvise(2) is advice. A file system in memory has no other copy.
         _ = posix_fadvise(content.fd, 0, 0, POSIX_FADV_DONTNEED)
     }
+}
 
-    package func isVouchedFor(_ item: Descriptor, _ workspace: Workspace) throws(StoreError) -> Bool { true }
-
-    package func vouch(for item: Descriptor, _ workspace: Workspace) throws(StoreError) {}
-
-    package var mayLoseTimes: Bool { false }
-
-    package var damageUnit: Int { 4096 }
+extension Descriptor {
+    /// True if this directory is `other` or somewhere below it.
+    package func isInside(_ other: Descriptor) throws(StoreError) -> Bool {
+        let wanted = try other.status()
+        var current = self
+        var status = try status()
+        while true {
+            if status.st_ino == wanted.st_ino && status.st_dev == wanted.st_dev { return true }
+            let parent = try Descriptor(at: current.fd, Array("..".utf8), flags: linux_O_PATH | O_DIRECTORY)
+            let above = try parent.status()
+            if above.st_ino == status.st_ino && above.st_dev == status.st_dev { return false }
+            (current, status) = (parent, above)
+        }
+    }
 }

@@ -2,12 +2,14 @@ internal import FileSystem
 internal import LinuxSystem
 internal import VaultCrypto
 
-/// What is being written is called `.vaultfs-transfer-` and 16 hexadecimal digits until it is whole.
+/// The names of unfinished files: `.vaultfs-transfer-` and 16 hexadecimal digits at random. A large file that the next
+/// transfer can go on inside has `FILE-CONTENT` instead, 16 digits each of a SHA-256: of the name that the file will
+/// have, and of its source's identity, times and decryption.
 package enum TemporaryName {
     private static let prefix = Array(".vaultfs-transfer-".utf8)
     private static let digits = 16
 
-    /// Of a file in a destination that was made for a transfer which has not ended: none is drawn so.
+    /// The name of a file that marks a destination made for a transfer that has not ended. No random name is equal.
     static let mark = prefix + Array(String(repeating: "0", count: digits).utf8)
 
     static func make() throws(StoreError) -> [UInt8] {
@@ -16,9 +18,36 @@ package enum TemporaryName {
         return prefix + Array(Hexadecimal.encode(number).utf8)
     }
 
-    /// Whether it can only be a name of this kind.
+    static func resumable(_ name: [UInt8], content: String) throws(StoreError) -> [UInt8] {
+        do throws(CryptoError) {
+            return try prefix + digest(name) + [UInt8(ascii: "-")] + digest(Array(content.utf8))
+        } catch {
+            throw StoreError(error)
+        }
+    }
+
+    private static func digest(_ bytes: [UInt8]) throws(CryptoError) -> [UInt8] {
+        let hex = Array("0123456789abcdef".utf8)
+        return try Sha256.digest(bytes).prefix(digits / 2).flatMap { [hex[Int($0 >> 4)], hex[Int($0 & 15)]] }
+    }
+
+    /// True for both forms.
     package static func isOne(_ name: [UInt8]) -> Bool {
-        name.count == prefix.count + digits && name.starts(with: prefix)
-            && name.dropFirst(prefix.count).allSatisfy { Array("0123456789abcdef".utf8).contains($0) }
+        guard name.starts(with: prefix) else { return false }
+        let parts = name.dropFirst(prefix.count).split(separator: UInt8(ascii: "-"), omittingEmptySubsequences: false)
+        return (1...2).contains(parts.count)
+            && parts.allSatisfy { part in
+                part.count == digits && part.allSatisfy { Array("0123456789abcdef".utf8).contains($0) }
+            }
+    }
+
+    static func isResumable(_ name: [UInt8]) -> Bool {
+        name.count > prefix.count + digits && isOne(name)
+    }
+
+    /// True if both are resumable names of the same file.
+    static func isSameFile(_ one: [UInt8], _ other: [UInt8]) -> Bool {
+        isResumable(one) && isResumable(other)
+            && one.prefix(prefix.count + digits) == other.prefix(prefix.count + digits)
     }
 }

@@ -1,21 +1,21 @@
 internal import Glibc
 internal import Synchronization
 
-/// A directory that is being transferred, until all in it is. Any thread.
+/// A directory whose contents are being transferred. Any thread.
 final class TransferDirectory<SourceItem: Sendable, DestinationItem: Sendable>: Sendable {
     let source: SourceItem
     let destination: DestinationItem
     /// Below both roots; empty for the roots.
     let path: [UInt8]
     let parent: TransferDirectory?
-    /// What the source was when it was entered; nil where a single file of it is transferred.
+    /// The source's status when it was entered; nil if only one file of it is transferred.
     let status: stat?
-    /// A person named the destination, which was there: it keeps its owner, mode, attributes and times.
+    /// True for a destination that was there and that the user named. It keeps its owner, mode, attributes and times.
     let keepsOwn: Bool
-    /// Nothing a former transfer has left can be in it.
+    /// True if the destination was just made, so that no earlier transfer has left anything in it.
     let isNew: Bool
     let depth: Int
-    /// Pieces of work that are not done.
+    /// The number of unfinished pieces of work.
     private let pending = Atomic<Int>(1)
 
     init(
@@ -36,7 +36,7 @@ final class TransferDirectory<SourceItem: Sendable, DestinationItem: Sendable>: 
         pending.add(1, ordering: .relaxed)
     }
 
-    /// Returns whether that was the last piece.
+    /// Returns true for the last piece.
     func end() -> Bool {
         pending.subtract(1, ordering: .acquiringAndReleasing).newValue == 0
     }

@@ -2,28 +2,28 @@ internal import FileSystem
 package import LinuxSystem
 internal import SystemPackage
 
-/// Why a transfer ends before it has seen everything.
+/// Why a transfer ended early.
 package enum TransferError: Error, Equatable, Sendable {
-    /// It was told to stop.
     case stopped
-    /// The destination can take no more: at which path below it, and why.
+    /// The destination can take no more. The path is below it.
     case unusable(path: [UInt8], StoreError)
 }
 
-/// Why one object is not transferred.
-enum TransferFailure: Error {
-    /// The rest goes on. For people: lower case, no full stop.
+/// Why one object is not transferred. Texts are for people: lower case, no full stop.
+enum TransferFailure: Error, Equatable {
+    /// The transfer goes on with the rest.
     case entry(String)
-    /// What is in the source does not verify.
+    /// The source's object does not verify.
     case damaged(String)
     case whole(TransferError)
 
     static let isTemporary = TransferFailure.entry(
-        "not copied: so is called what an import or export has not finished; rename it if it is yours")
+        "not copied: this is the name of an unfinished import or export; rename the file if it is yours")
     static let differs = TransferFailure.entry("something else is there already: --overwrite replaces files")
     static let changed = TransferFailure.entry("it was changed while it was read")
+    static let missing = TransferFailure.entry("it is missing at the destination")
 
-    /// Of the source.
+    /// - Parameter error: of the source.
     init(reading error: StoreError) {
         switch error {
         case .system(let errno): self = .entry("cannot be read: \(errno)")
@@ -32,7 +32,7 @@ enum TransferFailure: Error {
         }
     }
 
-    /// Of the destination: what the next file would meet as well ends the transfer.
+    /// - Parameter error: of the destination. An error that the next file would meet too ends the transfer.
     init(writing path: [UInt8], _ error: StoreError) {
         let fatal: [Errno] = [
             .noSpace, .diskQuotaExceeded, .readOnlyFileSystem, .ioError, .tooManyOpenFiles, .tooManyOpenFilesInSystem,
@@ -46,7 +46,7 @@ enum TransferFailure: Error {
     }
 }
 
-/// Runs `body`, which changes the destination.
+/// Runs `body`, which uses the destination.
 func writing<Result>(
     _ path: [UInt8], _ body: () throws(StoreError) -> Result
 ) throws(TransferFailure) -> Result {

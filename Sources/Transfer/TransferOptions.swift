@@ -2,22 +2,28 @@ package import Glibc
 
 /// What a transfer does besides copying what is not there.
 package struct TransferOptions: Sendable {
-    /// Files that differ are replaced.
+    /// Replaces files that differ.
     package var isReplacing = false
-    /// What differs in its content alone is found, and replaced with the others: not its time, but every byte tells.
-    package var looksAtContents = false
-    /// What verifies of a damaged file is written, the rest being a hole.
+    /// Compares the contents of existing files whose size and time are right.
+    package var comparesContents = false
+    /// Writes what verifies of a damaged file. The rest becomes a hole.
     package var savesDamaged = false
-    /// What gives whoever starts or opens it another's rights is left behind: set-user-ID and set-group-ID bits of files, file
-    /// capabilities (capabilities(7)), device nodes.
+    /// Leaves behind what gives rights of others: set-user-ID and set-group-ID bits of files, file capabilities
+    /// (capabilities(7)), device nodes.
     package var dropsSpecial = false
-    /// Nothing is written: what is there is compared with the source.
+    /// For a view, which knows only contents, names and times. Copies are for this user alone, other kinds of objects
+    /// are failures, and samples of existing files are compared, because nothing authenticates them.
+    package var contentsOnly = false
+    /// Writes nothing. Compares the destination with the source.
     package var isComparing = false
-    /// Time (CLOCK_REALTIME_COARSE) at which the copying began whose result is compared. A file that changed since
+    /// The time (CLOCK_REALTIME_COARSE) at which the copying began whose result is compared. A file that changed since
     /// then and differs from its source was copied wrong, and is removed. Any other file is not ours, and stays.
     package var copiedSince: timespec?
-    /// A directory that is neither transferred nor put into: the vault, where it lies in the source or at the destination.
+    /// A directory that is neither transferred nor written to: the vault, if it lies in the source or the destination.
     package var leftOut: stat?
+    /// A file longer than this can be resumed inside it, at a multiple of this. In bytes. Less work is repeated with a
+    /// small interval, and the disk is waited for less often with a large one.
+    package var resumeInterval: UInt64 = 256 << 20
 
     package init() {}
 
@@ -31,5 +37,39 @@ package struct TransferOptions: Sendable {
 
     func leavesOut(_ status: stat) -> Bool {
         leftOut.map { $0.st_dev == status.st_dev && $0.st_ino == status.st_ino } ?? false
+    }
+
+    /// True if a copy has its source's type, size and time. A file system without fractions of a second may be a second
+    /// off. For a view two seconds may be, because samples are compared too.
+    func isSame(_ copy: stat, _ source: stat) -> Bool {
+        copy.st_mode & S_IFMT == source.st_mode & S_IFMT && hasSameTime(copy, source)
+            && (source.st_mode & S_IFMT != S_IFREG || copy.st_size == source.st_size)
+    }
+
+    func hasSameTime(_ copy: stat, _ source: stat) -> Bool {
+        let (one, other) = (copy.st_mtim, source.st_mtim)
+        let distance = (one.tv_sec &- other.tv_sec).magnitude
+        if contentsOnly { return distance <= 2 }
+        return one.tv_nsec == other.tv_nsec ? distance == 0 : one.tv_nsec == 0 && distance <= 1
+    }
+}
+
+/// Receives a transfer's notices. Called by any thread.
+package struct TransferObserver: Sendable {
+    /// A path below the source, and why it is not transferred.
+    let failed: @Sendable ([UInt8], String) -> Void
+    /// A path below the source, its ranges that do not verify (none: nothing of it verifies), and why.
+    let damaged: @Sendable ([UInt8], [Range<UInt64>], String) -> Void
+    /// Called before each batch of at most 1 MiB.
+    let isStopped: @Sendable () -> Bool
+
+    package init(
+        failed: @escaping @Sendable ([UInt8], String) -> Void,
+        damaged: @escaping @Sendable ([UInt8], [Range<UInt64>], String) -> Void,
+        isStopped: @escaping @Sendable () -> Bool
+    ) {
+        self.failed = failed
+        self.damaged = damaged
+        self.isStopped = isStopped
     }
 }

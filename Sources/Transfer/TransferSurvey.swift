@@ -2,7 +2,7 @@ internal import FileSystem
 internal import Glibc
 internal import Synchronization
 
-/// How much there is to transfer, found out beside the transfer. Any thread.
+/// The amount of work of a transfer, counted while it runs. Any thread.
 package final class TransferSurvey: Sendable {
     private let files = Atomic<Int>(0)
     private let bytes = Atomic<Int>(0)
@@ -11,44 +11,39 @@ package final class TransferSurvey: Sendable {
 
     package init() {}
 
-    /// Nil as long as it is not all known.
+    /// Nil until everything is counted.
     package var result: (files: Int, bytes: UInt64)? {
         guard isComplete.load(ordering: .acquiring) else { return nil }
         return (files.load(ordering: .relaxed), UInt64(bytes.load(ordering: .relaxed)))
     }
 
-    /// It is known without looking.
-    package func complete(files: Int, bytes: UInt64) {
-        self.files.store(files, ordering: .relaxed)
-        self.bytes.store(Int(clamping: bytes), ordering: .relaxed)
-        isComplete.store(true, ordering: .releasing)
-    }
-
-    /// The transfer has ended.
     package func stop() {
         isStopped.store(true, ordering: .relaxed)
     }
 
-    /// Counts what is below a directory. What cannot be read counts nothing.
-    package func run<Tree: TransferTree>(_ tree: Tree, below directory: Tree.Item) {
-        count(tree, below: directory, depth: 0)
+    /// Counts one object in a directory, or everything below the directory. Objects that cannot be read count nothing.
+    package func run<Tree: TransferTree>(_ tree: Tree, _ directory: Tree.Item, _ name: [UInt8]?) {
+        if let name {
+            count(tree, name, in: directory, depth: 0)
+        } else {
+            count(tree, below: directory, depth: 0)
+        }
         if !isStopped.load(ordering: .relaxed) { isComplete.store(true, ordering: .releasing) }
     }
 
     private func count<Tree: TransferTree>(_ tree: Tree, below directory: Tree.Item, depth: Int) {
         guard depth <= 1000, var listing = try? tree.list(directory) else { return }
         while !isStopped.load(ordering: .relaxed), let name = try? tree.next(&listing) {
-            guard let item = try? tree.find(name, in: directory), let status = try? tree.status(of: item) else {
-                continue
-            }
-            if status.st_mode & S_IFMT == S_IFDIR {
-                count(tree, below: item, depth: depth + 1)
-            } else {
-                files.add(1, ordering: .relaxed)
-                // A hole is no work.
-                let size = min(status.st_size, status.st_blocks * 512)
-                if status.st_mode & S_IFMT == S_IFREG { bytes.add(max(0, Int(size)), ordering: .relaxed) }
-            }
+            count(tree, name, in: directory, depth: depth)
         }
+    }
+
+    private func count<Tree: TransferTree>(_ tree: Tree, _ name: [UInt8], in directory: Tree.Item, depth: Int) {
+        guard let item = try? tree.find(name, in: directory), let status = try? tree.status(of: item) else { return }
+        if status.st_mode & S_IFMT == S_IFDIR { return count(tree, below: item, depth: depth + 1) }
+        files.add(1, ordering: .relaxed)
+        // A hole is no work.
+        let size = min(status.st_size, status.st_blocks * 512)
+        if status.st_mode & S_IFMT == S_IFREG { bytes.add(max(0, Int(size)), ordering: .relaxed) }
     }
 }

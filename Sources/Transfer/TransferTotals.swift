@@ -1,6 +1,6 @@
-/// What a transfer has done so far.
+/// The work that a transfer has done so far.
 package struct TransferTotals: Equatable, Sendable {
-    /// Of what could not be kept, how many objects lack it.
+    /// The numbers of objects that lack something that could not be kept.
     package struct Lost: Equatable, Sendable {
         package var owners = 0
         package var modes = 0
@@ -17,22 +17,22 @@ package struct TransferTotals: Equatable, Sendable {
     package var hardLinks = 0
     /// Fifos, sockets and devices.
     package var specialFiles = 0
-    /// What was there already.
+    /// Objects that were there already.
     package var present = 0
-    /// What is not at the destination as it is in the source.
+    /// Objects that are not at the destination as in the source.
     package var failures = 0
-    /// What did not verify: files of which parts are missing at the destination, and what is missing altogether.
+    /// Objects that did not verify: files with parts missing at the destination, and objects missing altogether.
     package var damaged = 0
-    /// What was compared with the source and is not the same.
+    /// Objects that were compared and differ.
     package var different = 0
     package var lost = Lost()
-    /// Bytes written, or compared; holes count nothing.
+    /// Bytes written, or compared, without holes.
     package var bytes: UInt64 = 0
-    /// Bytes of files that were there already.
+    /// Bytes that were there already: of whole files, and of begun ones that were resumed.
     package var bytesPresent: UInt64 = 0
 
     package init() {}
 
-    /// Everything looked at but directories.
+    /// The number of objects seen, without directories.
     package var objects: Int { files + symbolicLinks + hardLinks + specialFiles + present + failures }
 }

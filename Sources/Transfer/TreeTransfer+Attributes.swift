@@ -2,45 +2,41 @@ internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 extension TreeTransfer {
-    /// Gives what was made its source's owner, extended attributes, mode and times. What is not permitted here, or not
-    /// known to the file system, is counted.
+    /// Gives a copy its source's owner, extended attributes, mode and times. Counts what is not permitted or not
+    /// supported at the destination.
     func keep(
         _ status: stat, of item: Source.Item, on made: Destination.Item, path: [UInt8], _ workspace: Workspace
     ) throws(TransferFailure) {
+        if options.contentsOnly {
+            // A directory was made for this user, or keeps its mode.
+            if status.st_mode & S_IFMT == S_IFREG { try keepMode(status.st_mode & 0o700, on: made, path, workspace) }
+            return try keepTimes(status, AttributeChanges(), on: made, path, workspace)
+        }
         let before = try writing(path) { () throws(StoreError) in try destination.status(of: made) }
         let isOwned = try keepOwner(status, before, on: made, path, workspace)
-        // Attributes of programs take a file that can be written, and an ACL changes the mode.
+        // User attributes can be set only on a writable file, so set them before the mode. An ACL changes the mode, so
+        // set it afterwards.
         let all = try reading { () throws(StoreError) in try source.attributeNames(of: item) }
         let names = options.dropsSpecial ? all.filter { $0 != Self.capabilities } : all
         var isKept = names.count == all.count
         if try !keepAttributes(names.filter { !Self.isACL($0) }, of: item, on: made, path) { isKept = false }
         if status.st_mode & S_IFMT != S_IFLNK {
-            // Of a directory they say whose group new files get, and no more.
+            // On a directory the bits only choose the group of new files.
             let setsID = status.st_mode & S_IFMT != S_IFDIR && status.st_mode & 0o6000 != 0
             if options.dropsSpecial && setsID { count { $0.lost.modes += 1 } }
-            // What runs as its owner is not to run as another.
+            // A set-user-ID program must not run as another user.
             let mode = status.st_mode & (isOwned && !(options.dropsSpecial && setsID) ? 0o7777 : 0o1777)
-            try keep(path, \.modes) { () throws(StoreError) in
-                var changes = AttributeChanges()
-                changes.mode = mode
-                try destination.change(made, changes, workspace)
-            }
+            try keepMode(mode, on: made, path, workspace)
         }
         if try !keepAttributes(names.filter(Self.isACL), of: item, on: made, path) { isKept = false }
         if try !removeAttributes(notIn: names, of: made, path) { isKept = false }
         if !isKept { count { $0.lost.attributes += 1 } }
-        try keep(path, \.times) { () throws(StoreError) in
-            var changes = AttributeChanges()
-            changes.accessTime = status.st_atim
-            changes.modificationTime = status.st_mtim
-            try destination.change(made, changes, workspace)
-        }
+        try keepTimes(status, AttributeChanges(), on: made, path, workspace)
     }
 
-    /// Gives a file back what a kill within a seal has taken: its times, and what lets it act as its owner.
+    /// Restores what a kill during a seal has changed: a file's times, set-id bits and capabilities.
     func restoreTimes(
         _ status: stat, of item: Source.Item, on made: Destination.Item, _ found: stat, path: [UInt8],
         _ workspace: Workspace
@@ -54,6 +50,22 @@ extension TreeTransfer {
             }
             if status.st_mode != found.st_mode { changes.mode = status.st_mode & 0o7777 }
         }
+        try keepTimes(status, changes, on: made, path, workspace)
+    }
+
+    private func keepMode(
+        _ mode: mode_t, on made: Destination.Item, _ path: [UInt8], _ workspace: Workspace
+    ) throws(TransferFailure) {
+        var changes = AttributeChanges()
+        changes.mode = mode
+        try keep(path, \.modes) { () throws(StoreError) in try destination.change(made, changes, workspace) }
+    }
+
+    /// - Parameter others: made in the same call.
+    private func keepTimes(
+        _ status: stat, _ others: AttributeChanges, on made: Destination.Item, _ path: [UInt8], _ workspace: Workspace
+    ) throws(TransferFailure) {
+        var changes = others
         changes.accessTime = status.st_atim
         changes.modificationTime = status.st_mtim
         try keep(path, \.times) { () throws(StoreError) in try destination.change(made, changes, workspace) }
@@ -63,21 +75,21 @@ extension TreeTransfer {
 
     private static func isACL(_ name: [UInt8]) -> Bool { name.starts(with: Array("system.posix_acl_".utf8)) }
 
-    /// Returns whether it has the owner that it is to have.
+    /// Returns true if the copy has its source's owner.
     private func keepOwner(
         _ status: stat, _ before: stat, on made: Destination.Item, _ path: [UInt8], _ workspace: Workspace
     ) throws(TransferFailure) -> Bool {
         if status.st_uid == before.st_uid && status.st_gid == before.st_gid { return true }
         return try keep(path, \.owners) { () throws(StoreError) in
             var changes = AttributeChanges()
-            // Whose group it is an owner may choose among his own.
+            // An owner may change the group to any group they belong to (chown(2)).
             changes.gid = status.st_gid
             if status.st_uid != before.st_uid { changes.uid = status.st_uid }
             try destination.change(made, changes, workspace)
         }
     }
 
-    /// Runs `body`; where it is refused, counts that and returns false.
+    /// Runs `body`. Counts a refusal and returns false.
     @discardableResult
     private func keep(
         _ path: [UInt8], _ lost: WritableKeyPath<TransferTotals.Lost, Int>,
@@ -91,7 +103,7 @@ extension TreeTransfer {
     private func isPermitted(
         _ path: [UInt8], _ body: () throws(StoreError) -> Void
     ) throws(TransferFailure) -> Bool {
-        // setxattr(2) gives the last three where an attribute has no room.
+        // setxattr(2) returns the last three if an attribute has no room.
         let refusals: [Errno] = [
             .notPermitted, .permissionDenied, .notSupported, .invalidArgument, .outOfRange, .argListTooLong, .noSpace,
         ]
@@ -108,7 +120,7 @@ extension TreeTransfer {
 
     // MARK: Extended attributes
 
-    /// Returns whether all could be kept.
+    /// Returns true if all could be kept.
     private func keepAttributes(
         _ names: [[UInt8]], of item: Source.Item, on made: Destination.Item, _ path: [UInt8]
     ) throws(TransferFailure) -> Bool {
@@ -125,13 +137,13 @@ extension TreeTransfer {
             let isSet = try isPermitted(path) { () throws(StoreError) in
                 try destination.setAttribute(name, value, of: made)
             }
-            // A label is given by the policy that is in force at the destination.
+            // The policy of the destination sets the label.
             if !isSet && name != Array("security.selinux".utf8) { isKept = false }
         }
         return isKept
     }
 
-    /// A new file may have got an ACL from its directory, and a directory that was there may have others.
+    /// Removes other attributes: a new file may have an ACL from its directory, and an existing directory any.
     private func removeAttributes(
         notIn names: [[UInt8]], of made: Destination.Item, _ path: [UInt8]
     ) throws(TransferFailure) -> Bool {

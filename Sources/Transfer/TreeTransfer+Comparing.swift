@@ -2,18 +2,17 @@ internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 extension TreeTransfer {
-    /// Compares what is at the destination with its source, all of its content included.
+    /// Compares an object at the destination with its source, with all of its content.
     func compare(
         _ object: SourceObject<Source.Item>, in directory: Directory, _ workspace: Workspace
     ) throws(TransferFailure) {
         guard let existing = try existing(object, in: directory) else {
-            throw .entry("it is missing at the destination")
+            throw .missing
         }
         let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
-        guard TransferStamp.isSame(status, object.status) else {
+        guard options.isSame(status, object.status) else {
             throw .entry("its type, size or time is not that of the source")
         }
         switch object.kind {
@@ -33,7 +32,7 @@ extension TreeTransfer {
         count { $0.files += 1 }
     }
 
-    /// Removes a file that this transfer has copied and that differs from its source. Returns true if it was removed.
+    /// Removes a file that this transfer has copied and that differs from its source. Returns true if that worked.
     private func removeWrongCopy(
         _ existing: Destination.Item, of object: SourceObject<Source.Item>, in directory: Directory
     ) -> Bool {
@@ -49,7 +48,7 @@ extension TreeTransfer {
         }
     }
 
-    /// How the contents differ; nil where they do not.
+    /// Returns how the contents differ, or nil if they do not.
     func difference(
         _ existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
     ) throws(TransferFailure) -> String? {
@@ -82,7 +81,7 @@ extension TreeTransfer {
             }
             if options.isComparing { self.count { $0.bytes += UInt64(count) } }
             offset += UInt64(count)
-            // Where both have a hole there is nothing to compare, but the end.
+            // Skip a hole that both have, except its last byte: the ends must be compared.
             let data = try reading { () throws(StoreError) in try source.data(in: content, from: offset) }
             let other = try? destination.data(in: copy, from: offset)
             let next = min(data?.lowerBound ?? .max, other?.lowerBound ?? .max)
@@ -93,7 +92,29 @@ extension TreeTransfer {
         }
     }
 
-    /// - Throws: `changed` where the source was written to since it was looked at.
+    /// Compares 4 KiB at the start, before `end`, and where the source shows another decryption. A different key, initial
+    /// vector or chunk size changes one of them.
+    func hasSameSamples(
+        _ copy: Destination.Content, _ content: Source.Content, upTo end: UInt64, _ path: [UInt8],
+        _ workspace: Workspace
+    ) throws(TransferFailure) -> Bool {
+        let size: UInt64 = 4096
+        for offset in [0, source.decryption(of: content).sample, end - min(end, size)] where offset < end {
+            let count = Int(min(size, end - offset))
+            let wanted = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[..<count])
+            let found = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[count..<(2 * count)])
+            let expected = try reading { () throws(StoreError) in
+                try source.read(content, at: offset, into: wanted, workspace)
+            }
+            let had = try writing(path) { () throws(StoreError) in
+                try destination.read(copy, at: offset, into: found, workspace)
+            }
+            guard expected == count, had == count, Self.isSame(wanted, found, count) else { return false }
+        }
+        return true
+    }
+
+    /// - Throws: `changed` if the source was written to since its status was taken.
     func expectUnchanged(_ object: SourceObject<Source.Item>) throws(TransferFailure) {
         let status = try reading { () throws(StoreError) in try source.status(of: object.item) }
         guard TransferStamp(status) == TransferStamp(object.status) else { throw .changed }

@@ -2,34 +2,74 @@ internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 extension TreeTransfer {
-    /// Writes all of a file: data where there is data, and nothing where there are holes.
+    /// Writes a file's data and leaves its holes.
+    /// - Parameter start: where a file that can be resumed goes on; nil for any other file.
     func fill(
         _ file: Destination.Content, from content: Source.Content, of object: SourceObject<Source.Item>,
-        _ workspace: Workspace
+        resumedAt start: UInt64? = nil, _ workspace: Workspace
     ) throws(TransferFailure) {
         var damage = DamagedRanges()
-        try readAll(content, &damage, workspace) { (bytes, offset) throws(TransferFailure) in
+        let interval = options.resumeInterval
+        var durable = start ?? 0
+        try readAll(content, from: durable, &damage, workspace) { (bytes, offset) throws(TransferFailure) in
             try writing(object.path) { () throws(StoreError) in
+                // If a file goes beyond a multiple of the interval, all bytes before that are on disk.
+                if start != nil && offset / interval > durable / interval {
+                    try destination.synchronize(file)
+                    durable = offset
+                }
                 try destination.write(bytes, to: file, at: offset, workspace)
             }
             count { $0.bytes += UInt64(bytes.count) }
         }
         let length = try reading { () throws(StoreError) in try source.length(of: content) }
         try writing(object.path) { () throws(StoreError) in
+            if start != nil || options.contentsOnly { try destination.synchronize(file) }
             try destination.setLength(length, of: file, workspace)
         }
         report(damage, of: object)
     }
 
-    /// Tells what does not verify of a file that is there already.
+    /// Goes on inside a large file that an interrupted transfer has begun, or begins it.
+    func resumeFile(
+        _ name: [UInt8], from content: Source.Content, of object: SourceObject<Source.Item>, in directory: Directory,
+        _ workspace: Workspace
+    ) throws(TransferFailure) -> Destination.Item {
+        removeOutdated(name, in: directory.destination)
+        let (made, file) = try writing(object.path) { () throws(StoreError) in
+            try destination.resume(name, in: directory.destination)
+        }
+        let size = try writing(object.path) { () throws(StoreError) in try destination.length(of: file) }
+        var start = size == 0 ? 0 : (size - 1) / options.resumeInterval * options.resumeInterval
+        let length = try reading { () throws(StoreError) in try source.length(of: content) }
+        // The name does not depend on the keys, so compare samples.
+        if start >= length { start = 0 }
+        if try !hasSameSamples(file, content, upTo: start, object.path, workspace) { start = 0 }
+        try writing(object.path) { () throws(StoreError) in try destination.setLength(start, of: file, workspace) }
+        count { $0.bytesPresent += start }
+        try fill(file, from: content, of: object, resumedAt: start, workspace)
+        return made
+    }
+
+    /// Removes unfinished files of the same name, made from other content or from an older state of the source.
+    private func removeOutdated(_ name: [UInt8], in directory: Destination.Item) {
+        guard var listing = try? destination.list(directory) else { return }
+        while let other = try? destination.next(&listing) {
+            guard other != name, TemporaryName.isSameFile(other, name),
+                let item = try? destination.find(other, in: directory), destination.isStale(item)
+            else { continue }
+            try? destination.remove(other, in: directory)
+        }
+    }
+
+    /// Reports the damage of a file whose copy is there already.
     func surveyDamage(_ object: SourceObject<Source.Item>, _ workspace: Workspace) throws(TransferFailure) {
         guard object.kind == S_IFREG else { return }
         let content = try reading { () throws(StoreError) in try source.open(object.item, workspace) }
         var damage = DamagedRanges()
-        try readAll(content, &damage, workspace) { _, _ in }
+        try readAll(content, from: 0, &damage, workspace) { _, _ in }
         report(damage, of: object)
     }
 
@@ -39,12 +79,13 @@ extension TreeTransfer {
         observer.damaged(object.path, damage.ranges, reason)
     }
 
-    /// Hands all data to `take`, in order.
+    /// Passes all data from an offset on to `take`, in order. No batch crosses a multiple of the resume interval.
     private func readAll(
-        _ content: Source.Content, _ damage: inout DamagedRanges, _ workspace: Workspace,
+        _ content: Source.Content, from start: UInt64, _ damage: inout DamagedRanges, _ workspace: Workspace,
         _ take: (UnsafeRawBufferPointer, UInt64) throws(TransferFailure) -> Void
     ) throws(TransferFailure) {
-        var offset: UInt64 = 0
+        var offset = start
+        let interval = options.resumeInterval
         // Report the tail as one range. Someone who can write the vault's directory can make it as long as a file can
         // be.
         let end = options.savesDamaged ? source.authenticLength(of: content) : .max
@@ -55,17 +96,18 @@ extension TreeTransfer {
             }
             while offset < min(run.upperBound, end) {
                 guard !observer.isStopped() else { throw .whole(.stopped) }
-                let wanted = Int(min(UInt64(workspace.reply.count), min(run.upperBound, end) - offset))
+                let left = min(min(run.upperBound, end) - offset, interval - offset % interval)
+                let wanted = Int(min(UInt64(workspace.reply.count), left))
                 let buffer = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[..<wanted])
                 let count = try read(content, at: offset, into: buffer, &damage, workspace, take)
-                // It ends earlier than it did, which its times tell.
+                // The file was cut meanwhile. Its times show that.
                 if count == 0 { return }
                 offset += UInt64(count)
             }
         }
     }
 
-    /// Returns how far it has come; 0 at the end.
+    /// Returns the number of bytes read or skipped; 0 at the end.
     private func read(
         _ content: Source.Content, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
         _ damage: inout DamagedRanges, _ workspace: Workspace,
@@ -89,7 +131,7 @@ extension TreeTransfer {
         return count
     }
 
-    /// The same for a range of which something is damaged, unit by unit.
+    /// Reads a range that contains damage, unit by unit.
     private func readUnits(
         _ content: Source.Content, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
         _ damage: inout DamagedRanges, _ workspace: Workspace,
@@ -108,16 +150,16 @@ extension TreeTransfer {
     }
 }
 
-/// What of a file does not verify.
+/// The ranges of a file that do not verify.
 struct DamagedRanges {
-    /// A file may have any number; those beyond are one.
+    /// A file can have any number of them. The last one covers those beyond the limit.
     private static let limit = 1000
 
     private(set) var ranges: [Range<UInt64>] = []
-    /// Of the first.
+    /// Of the first range.
     private(set) var reason: String?
 
-    /// Ranges come in order.
+    /// - Parameter range: behind those added before.
     mutating func add(_ range: Range<UInt64>, _ text: String) {
         if reason == nil { reason = text }
         if let last = ranges.last, last.upperBound == range.lowerBound || ranges.count == Self.limit {

@@ -2,15 +2,15 @@ internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 extension TreeTransfer {
-    /// Copies a file, link or special file, unless it is there.
+    /// Copies a file, link or special file that is not there yet.
     func copy(
         _ object: SourceObject<Source.Item>, in directory: Directory, _ workspace: Workspace
     ) throws(TransferFailure) {
         let existing = try existing(object, in: directory)
-        guard object.status.st_nlink > 1, directory.status != nil else {
+        // The names of one file in a view can differ in their keys.
+        guard object.status.st_nlink > 1, directory.status != nil, !options.contentsOnly else {
             return try copyFirst(object, existing, in: directory, workspace)
         }
         let file = FileIdentity(object.status)
@@ -45,13 +45,14 @@ extension TreeTransfer {
             case .different: throw .differs
             }
         }
-        let isPublished = try publish(object, in: directory, isReplacing: existing != nil) {
-            (name) throws(TransferFailure) in
-            let made = try make(object, as: name, in: directory.destination, workspace)
-            try expectUnchanged(object)
-            try keep(object.status, of: object.item, on: made, path: object.path, workspace)
-            return made
-        }
+        let isPublished =
+            object.kind == S_IFREG
+            ? try copyFile(object, in: directory, isReplacing: existing != nil, workspace)
+            : try publish(object, in: directory, isReplacing: existing != nil) { (name) throws(TransferFailure) in
+                let made = try make(object, as: name, in: directory.destination)
+                try complete(made, object, workspace)
+                return made
+            }
         guard isPublished else {
             guard let other = try self.existing(object, in: directory) else { throw .differs }
             return try copyFirst(object, other, in: directory, workspace)
@@ -65,30 +66,71 @@ extension TreeTransfer {
         }
     }
 
-    /// What is there already, to a transfer.
+    private func copyFile(
+        _ object: SourceObject<Source.Item>, in directory: Directory, isReplacing: Bool, _ workspace: Workspace
+    ) throws(TransferFailure) -> Bool {
+        let content = try reading { () throws(StoreError) in try source.open(object.item, workspace) }
+        let resumable = try resumableName(of: object, content)
+        return try publish(object, as: resumable, in: directory, isReplacing: isReplacing) {
+            (name) throws(TransferFailure) in
+            let made: Destination.Item
+            if resumable != nil {
+                made = try resumeFile(name, from: content, of: object, in: directory, workspace)
+            } else {
+                let file: Destination.Content
+                (made, file) = try writing(object.path) { () throws(StoreError) in
+                    try destination.makeFile(name, in: directory.destination)
+                }
+                try fill(file, from: content, of: object, workspace)
+            }
+            try complete(made, object, workspace)
+            return made
+        }
+    }
+
+    /// Returns nil for a file that a later transfer cannot go on inside. The ranges of a damaged file must be found again.
+    private func resumableName(
+        of object: SourceObject<Source.Item>, _ content: Source.Content
+    ) throws(TransferFailure) -> [UInt8]? {
+        guard destination.canResume, !options.savesDamaged, object.status.st_size > Int64(options.resumeInterval) else {
+            return nil
+        }
+        let text = TransferStamp(object.status).description + "\n" + source.decryption(of: content).description
+        return try writing(object.path) { () throws(StoreError) in
+            try TemporaryName.resumable(object.name, content: text)
+        }
+    }
+
+    private func complete(
+        _ made: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
+    ) throws(TransferFailure) {
+        try expectUnchanged(object)
+        try keep(object.status, of: object.item, on: made, path: object.path, workspace)
+    }
+
+    /// The state of an existing object.
     private enum Standing {
         case complete
-        /// A former transfer has made it, and not completed it, or it is to be replaced.
+        /// An earlier transfer has made it and not completed it, or the options say so.
         case replaceable
         case different
     }
 
-    /// Completes what is there where only attributes are missing.
+    /// Completes an existing object that lacks only attributes.
     private func standing(
         of existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
     ) throws(TransferFailure) -> Standing {
         let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
-        let isSame = TransferStamp.isSame(status, object.status)
+        let isSame = options.isSame(status, object.status)
         let mayReplace = options.isReplacing && status.st_mode & S_IFMT != S_IFDIR
         switch object.kind {
         case S_IFREG:
             guard isSame || mayHaveLostTimes(status, object) else { break }
             if try isComplete(existing, isSame ? nil : status, object, workspace) { return .complete }
-            // With the size and time of its source, and yet not complete, it was made by a former transfer: nothing else
-            // lets a file of a vault be without a word for its length.
-            if isSame { return .replaceable }
+            // Same size and mtime but unsealed: only an interrupted transfer leaves that.
+            if isSame && !options.contentsOnly { return .replaceable }
         case S_IFLNK:
-            guard isSame else { break }
+            guard isSame || options.contentsOnly else { break }
             let target = try reading { () throws(StoreError) in try source.linkTarget(of: object.item) }
             if (try? destination.linkTarget(of: existing)) == target { return .complete }
         default:
@@ -97,18 +139,20 @@ extension TreeTransfer {
         return mayReplace ? .replaceable : .different
     }
 
-    /// Whether a former transfer has made it.
-    /// - Parameter lost: what it is where it may have lost its times: then it gets them back.
+    /// True if an earlier transfer has made the file.
+    /// - Parameter lost: the status of a file that may have lost its times. It gets them back.
     private func isComplete(
         _ existing: Destination.Item, _ lost: stat?, _ object: SourceObject<Source.Item>, _ workspace: Workspace
     ) throws(TransferFailure) -> Bool {
-        let isVouchedFor = (try? destination.isVouchedFor(existing, workspace)) == true
-        if lost == nil && isVouchedFor && !options.looksAtContents { return true }
-        // The former transfer was killed, and a power cut may have taken some of it.
+        let isSealed = (try? destination.isSealed(existing, workspace)) == true
+        if lost == nil && isSealed && !options.comparesContents {
+            return options.contentsOnly ? try hasSameSamples(existing, object, workspace) : true
+        }
+        // A power cut may have taken a part of the file.
         if try difference(existing, object, workspace) != nil { return false }
-        if !isVouchedFor {
-            do throws(StoreError) { try destination.vouch(for: existing, workspace) } catch {
-                // Closed to writing, as its source: made anew, it is vouched for as it is written.
+        if !isSealed {
+            do throws(StoreError) { try destination.seal(existing, workspace) } catch {
+                // The file is closed to writing, as its source is. A new copy is sealed as it is written.
                 if error == .system(.permissionDenied) { return false }
                 throw TransferFailure(writing: object.path, error)
             }
@@ -119,8 +163,17 @@ extension TreeTransfer {
         return true
     }
 
-    /// Whether what is there may be what a former transfer has made, but for what `mayLoseTimes` speaks of: its contents
-    /// tell. Nothing else of it is changed, which somebody may have given it.
+    private func hasSameSamples(
+        _ existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
+    ) throws(TransferFailure) -> Bool {
+        let content = try reading { () throws(StoreError) in try source.open(object.item, workspace) }
+        let copy = try writing(object.path) { () throws(StoreError) in try destination.open(existing, workspace) }
+        let length = try reading { () throws(StoreError) in try source.length(of: content) }
+        return try hasSameSamples(copy, content, upTo: length, object.path, workspace)
+    }
+
+    /// True if a file differs from an earlier transfer's only in what `mayLoseTimes` names. Its contents must still be
+    /// compared. A user may have changed anything else, so nothing else is restored.
     private func mayHaveLostTimes(_ status: stat, _ object: SourceObject<Source.Item>) -> Bool {
         let source = object.status
         return destination.mayLoseTimes && !options.isReplacing && object.kind == S_IFREG
@@ -129,7 +182,7 @@ extension TreeTransfer {
             && [source.st_uid, geteuid()].contains(status.st_uid)
     }
 
-    /// Whether nothing is lost where a link takes its place: a former transfer may have made each of two names a file.
+    /// True if a link can replace the object without loss. An earlier transfer may have made each of two names a file.
     private func mayBecomeLink(
         _ existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
     ) throws(TransferFailure) -> Bool {
@@ -137,18 +190,23 @@ extension TreeTransfer {
         if status.st_mode & S_IFMT == S_IFDIR { return false }
         if options.isReplacing { return true }
         guard object.kind == S_IFREG else { return try standing(of: existing, object, workspace) == .complete }
-        guard TransferStamp.isSame(status, object.status) || mayHaveLostTimes(status, object) else { return false }
+        guard options.isSame(status, object.status) || mayHaveLostTimes(status, object) else { return false }
         return try difference(existing, object, workspace) == nil
     }
 
-    /// Lets `body` make something under a temporary name, and gives it its own.
-    /// - Parameter body: returns what is to be kept open until then: while it is locked, it is nobody's leftover.
-    /// - Returns: false where something has the name meanwhile, as another transfer may have made it: what was made is gone.
+    /// Runs `body`, which makes an object under a temporary name, and then renames the object to its own name.
+    /// - Parameters:
+    ///   - resumable: the temporary name of a file that a later transfer can go on inside; nil for a random name.
+    ///   - body: returns the object, which stays open until the rename: while it is locked, no transfer removes it.
+    /// - Returns: false, with the object removed, if something has the name meanwhile. Another transfer may have made it.
     private func publish(
-        _ object: SourceObject<Source.Item>, in directory: Directory, isReplacing: Bool,
+        _ object: SourceObject<Source.Item>, as resumable: [UInt8]? = nil, in directory: Directory, isReplacing: Bool,
         _ body: ([UInt8]) throws(TransferFailure) -> Destination.Item?
     ) throws(TransferFailure) -> Bool {
-        let name = try writing(object.path) { () throws(StoreError) in try TemporaryName.make() }
+        let name = try writing(object.path) { () throws(StoreError) in
+            if let resumable { return resumable }
+            return try TemporaryName.make()
+        }
         do throws(TransferFailure) {
             let made = try body(name)
             return try withExtendedLifetime(made) { () throws(TransferFailure) in
@@ -157,8 +215,8 @@ extension TreeTransfer {
                 }
             }
         } catch {
-            // Where nothing was made there is nothing to remove.
-            try? destination.remove(name, in: directory.destination)
+            let isUseless = if case .damaged = error { true } else { error == .changed }
+            if resumable == nil || isUseless { try? destination.remove(name, in: directory.destination) }
             throw error
         }
     }
@@ -175,33 +233,22 @@ extension TreeTransfer {
         }
     }
 
+    /// Makes a symbolic link or special file.
     private func make(
-        _ object: SourceObject<Source.Item>, as name: [UInt8], in directory: Destination.Item,
-        _ workspace: Workspace
+        _ object: SourceObject<Source.Item>, as name: [UInt8], in directory: Destination.Item
     ) throws(TransferFailure) -> Destination.Item {
-        switch object.kind {
-        case S_IFREG:
-            let content = try reading { () throws(StoreError) in try source.open(object.item, workspace) }
-            let (made, file) = try writing(object.path) { () throws(StoreError) in
-                try destination.makeFile(name, in: directory)
-            }
-            try fill(file, from: content, of: object, workspace)
-            return made
-        case S_IFLNK:
-            let target = try reading { () throws(StoreError) in try source.linkTarget(of: object.item) }
-            return try writing(object.path) { () throws(StoreError) in
-                try destination.makeLink(name, to: target, in: directory)
-            }
-        default:
-            return try writing(object.path) { () throws(StoreError) in
-                try destination.makeNode(name, like: object.status, in: directory)
-            }
+        let target =
+            object.kind == S_IFLNK
+            ? try reading { () throws(StoreError) in try source.linkTarget(of: object.item) } : nil
+        return try writing(object.path) { () throws(StoreError) in
+            if let target { return try destination.makeLink(name, to: target, in: directory) }
+            return try destination.makeNode(name, like: object.status, in: directory)
         }
     }
 
     // MARK: Hard links
 
-    /// Gives another name to what is at a path below the destination.
+    /// Gives another name to the object at a path below the destination.
     private func link(
         _ object: SourceObject<Source.Item>, to path: [UInt8], _ existing: Destination.Item?, in directory: Directory,
         _ workspace: Workspace
@@ -228,7 +275,7 @@ extension TreeTransfer {
         count { $0.hardLinks += 1 }
     }
 
-    /// What is at a path below the destination's root, no link followed.
+    /// Returns the object at a path below the destination's root. Follows no link.
     func item(at path: [UInt8]) throws(StoreError) -> Destination.Item {
         guard var item = destinationRoot else { throw .system(.noSuchFileOrDirectory) }
         for name in path.split(separator: UInt8(ascii: "/")) {

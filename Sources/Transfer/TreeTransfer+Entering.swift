@@ -2,13 +2,12 @@ internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 extension TreeTransfer {
-    /// How deep directories may be inside each other: each is open at both sides.
+    /// The deepest nesting of directories. Each is open on both sides.
     private static var maximumDepth: Int { 1000 }
 
-    /// The directory at the destination, made where it is missing.
+    /// Opens the directory at the destination, or makes it.
     func enter(
         _ object: SourceObject<Source.Item>, in directory: Directory, _ workspace: Workspace
     ) throws(TransferFailure) -> Directory {
@@ -23,7 +22,7 @@ extension TreeTransfer {
             try open(existing, for: object.path, workspace)
             made = existing
         } else if options.isComparing {
-            throw .entry("it is missing at the destination")
+            throw .missing
         } else {
             made = try writing(object.path) { () throws(StoreError) in
                 try destination.makeDirectory(object.name, in: directory.destination)
@@ -33,7 +32,7 @@ extension TreeTransfer {
             object.item, made, path: object.path, parent: directory, status: object.status, isNew: existing == nil)
     }
 
-    /// Makes sure that what is there is a directory that can be written in.
+    /// Checks that an existing object is a directory, and makes it writable.
     private func open(
         _ existing: Destination.Item, for path: [UInt8], _ workspace: Workspace
     ) throws(TransferFailure) {
@@ -44,35 +43,35 @@ extension TreeTransfer {
             guard !options.leavesOut(status) else {
                 throw StoreError.damaged("the vault itself is there, and nothing is put into it")
             }
-            // It gets its own mode again when all is in it.
-            if geteuid() != 0, status.st_mode & 0o700 != 0o700 {
+            // The directory gets its source's mode when all is in it.
+            if geteuid() != 0, !options.contentsOnly, status.st_mode & 0o700 != 0o700 {
                 try change(existing, workspace) { $0.mode = status.st_mode & 0o7777 | 0o700 }
             }
         }
     }
 
-    /// Whether a transfer that has not ended has made the directory.
+    /// True if a transfer that has not ended has made the directory.
     func isMarked(_ directory: Destination.Item) throws(StoreError) -> Bool {
         guard let mark = try destination.find(TemporaryName.mark, in: directory) else { return false }
-        // Whoever may write to a directory can make one: then it is taken for no transfer's, least of all for root's.
+        // Any user who can write to the directory can make a mark. Only our own counts.
         return try destination.status(of: mark).st_uid == geteuid() && destination.isStale(mark)
     }
 
-    /// The destination has all that its source has: only its times are to be set once more. Until then the next transfer takes it
-    /// for this one's.
+    /// Removes the mark from a complete destination, and then sets its times again, which that has changed. Until then the
+    /// next transfer takes the directory for this transfer's.
     func removeMark(in directory: Directory, _ status: stat, _ workspace: Workspace) throws(TransferFailure) {
         let made = directory.destination
         try writing(directory.path) { () throws(StoreError) in
             let kept = try destination.status(of: made).st_mode & 0o7777
             let isClosed = geteuid() != 0 && kept & 0o300 != 0o300
-            // Nothing is removed from what is closed to its owner, who has to be let in for that moment.
+            // A removal needs write access, so open the directory to its owner for that moment.
             if isClosed { try change(made, workspace) { $0.mode = kept | 0o700 } }
             do throws(StoreError) {
                 try destination.remove(TemporaryName.mark, in: made)
             } catch .system(.noSuchFileOrDirectory) {}
             if isClosed { try change(made, workspace) { $0.mode = kept } }
         }
-        // Where that is refused it has been counted.
+        // A refusal has been counted before.
         try? change(made, workspace) {
             $0.accessTime = status.st_atim
             $0.modificationTime = status.st_mtim
@@ -87,13 +86,14 @@ extension TreeTransfer {
         try destination.change(item, changes, workspace)
     }
 
-    /// Removes what a transfer that was killed has left. What cannot be seen or removed stays.
-    func sweep(_ directory: Directory) {
+    /// Removes unfinished objects of killed transfers. Objects that cannot be seen or removed stay.
+    func sweep(_ directory: Directory, includingResumable: Bool = false) {
         guard !directory.isNew, !options.isComparing, var listing = try? destination.list(directory.destination) else {
             return
         }
         while let name = try? destination.next(&listing) {
             guard TemporaryName.isOne(name), name != TemporaryName.mark,
+                includingResumable || !TemporaryName.isResumable(name),
                 let item = try? destination.find(name, in: directory.destination), destination.isStale(item)
             else { continue }
             try? destination.remove(name, in: directory.destination)

@@ -2,25 +2,25 @@ internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
-package import VaultStore
 
-/// Copies a tree, or compares a copy with its source, on several threads, in memory that does not grow with the tree (but
-/// for files with several names, of which some are yet to come).
+/// Copies a tree, or compares a copy with its source, on several threads. Its memory does not grow with the tree, except
+/// for files with several names of which some are not copied yet.
 ///
-/// Everything is made under a temporary name beside its own, which it gets when it is whole: a transfer that was
-/// interrupted, however, goes on with what is not there. What is there with the same type, size and time is taken for
-/// the same; a file with the same contents gets its source's. No directory is ever replaced.
-package final class TreeTransfer<Source: TransferTree, Destination: TransferTree>: Sendable {
+/// Each object is made under a temporary name and gets its own name when it is whole. So an interrupted transfer goes on
+/// with what is missing, and inside a large file. An object that is there with the same type, size and time counts as the
+/// same. A file with the same contents gets its source's time. No directory is ever replaced.
+package final class TreeTransfer<Source: TransferTree, Destination: TransferTree>: Sendable
+where Source.Workspace == Destination.Workspace {
+    package typealias Workspace = Source.Workspace
     typealias Directory = TransferDirectory<Source.Item, Destination.Item>
 
-    /// What a thread takes from the others.
     enum Work: Sendable {
         case directory(Directory)
         case names(Directory, [[UInt8]])
         case file([UInt8], Directory, as: [UInt8])
     }
 
-    /// How many names of a directory a thread takes at a time.
+    /// The number of names of a directory that a thread takes at a time.
     private static var batch: Int { 32 }
 
     let source: Source
@@ -46,15 +46,15 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
         state.withLock { body(&$0.totals) }
     }
 
-    /// The destination's root, for what is known by its path.
+    /// The destination's root, for lookups by path.
     var destinationRoot: Destination.Item? { state.withLock { $0.root } }
 
     /// Makes one directory what another is.
     /// - Parameters:
-    ///   - isNew: the destination was made for this. One that was there keeps its owner, mode, attributes and times, unless a
-    ///     transfer that has not ended made it.
+    ///   - isNew: the destination was made for this transfer. One that was there keeps its owner, mode, attributes and
+    ///     times, unless a transfer that has not ended made it.
     ///   - workspaces: one for each thread.
-    ///   - whileWaiting: called by this thread, several times a second.
+    ///   - whileWaiting: called by this thread several times a second.
     package func transferTree(
         _ from: Source.Item, into directory: Destination.Item, isNew: Bool, _ workspaces: [Workspace],
         whileWaiting: (TransferTotals) -> Void
@@ -76,7 +76,7 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
         try run(.directory(root), root, workspaces, whileWaiting)
     }
 
-    /// Makes the file of one name in a directory what the one of another name in another is.
+    /// Copies one object that is not a directory.
     package func transferFile(
         _ name: [UInt8], in from: Source.Item, as newName: [UInt8], into directory: Destination.Item,
         _ workspaces: [Workspace], whileWaiting: (TransferTotals) -> Void
@@ -90,7 +90,7 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
     ) throws(TransferError) {
         state.withLock { $0.root = root.destination }
         let bodies = workspaces.map { workspace -> @Sendable (Work) -> Void in
-            // Each is handed to one thread, and used by no other.
+            // One thread uses it, and no other.
             nonisolated(unsafe) let workspace = workspace
             return { [self] work in perform(work, workspace) }
         }
@@ -123,17 +123,21 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
         }
     }
 
-    /// Gives work to another thread, or does it where enough waits.
+    /// Gives work to another thread, or does it if enough waits.
     private func share(_ work: Work, _ workspace: Workspace) {
         if !pool.offer(work) { perform(work, workspace) }
     }
 
-    /// Runs `body`, and reports what of it concerns this path alone.
+    /// Runs `body`, and reports a failure that concerns this path alone.
     func attempt(_ path: [UInt8], _ body: () throws(TransferFailure) -> Void) {
         guard !observer.isStopped() else { return stop(.stopped) }
+        // A directory is not finished if the transfer has ended early.
+        if state.withLock({ $0.failure != nil }) { return }
         do throws(TransferFailure) {
             try body()
         } catch {
+            // Stopping a transfer also fails a thread that waits for a key.
+            if observer.isStopped() { return stop(.stopped) }
             switch error {
             case .whole(let error): stop(error)
             case .damaged(let text) where options.savesDamaged:
@@ -180,7 +184,7 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
         share(.names(directory, names), workspace)
     }
 
-    /// One piece of a directory's work is done: after the last it is finished, and its parent has one less.
+    /// Ends one piece of a directory's work. The last piece finishes the directory and ends a piece of its parent.
     private func end(_ directory: Directory, _ workspace: Workspace) {
         var current: Directory? = directory
         while let directory = current, directory.end() {
@@ -197,24 +201,30 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
     private func finish(
         _ directory: Directory, _ status: stat, _ workspace: Workspace
     ) throws(TransferFailure) {
-        if options.isComparing || directory.keepsOwn { return }
+        if options.isComparing { return }
+        // With a failure an unfinished file may still be wanted.
+        if totals.failures == 0 { sweep(directory, includingResumable: true) }
+        if directory.keepsOwn { return }
         try keep(status, of: directory.source, on: directory.destination, path: directory.path, workspace)
-        // In others there is none.
         if directory.parent == nil { try removeMark(in: directory, status, workspace) }
     }
 
-    /// Transfers whatever has a name.
+    /// Transfers one name of a directory.
     private func transfer(
         _ name: [UInt8], in directory: Directory, as newName: [UInt8], _ workspace: Workspace
     ) throws(TransferFailure) {
         guard let item = try reading({ () throws(StoreError) in try source.find(name, in: directory.source) }) else {
             throw .entry("it was removed meanwhile")
         }
-        let object = SourceObject(
+        var object = SourceObject(
             item: item, status: try reading { () throws(StoreError) in try source.status(of: item) },
             name: newName, path: directory.path(of: name))
         if options.leavesOut(object.status) {
             throw .entry("it is the vault itself, and left out")
+        }
+        if options.contentsOnly && ![S_IFREG, S_IFLNK, S_IFDIR].contains(object.kind) {
+            if options.isComparing { return }
+            throw .entry("neither a file nor a directory nor a link")
         }
         if options.dropsSpecial && (object.kind == S_IFCHR || object.kind == S_IFBLK) {
             if !options.isComparing { count { $0.lost.devices += 1 } }
@@ -225,10 +235,30 @@ package final class TreeTransfer<Source: TransferTree, Destination: TransferTree
             directory.begin()
             return share(.directory(inside), workspace)
         }
+        if object.kind == S_IFREG && !source.knowsLengths { try findLength(of: &object, in: directory, workspace) }
         if options.isComparing {
             try compare(object, in: directory, workspace)
         } else {
             try copy(object, in: directory, workspace)
+        }
+    }
+
+    /// Opens a file to get its exact length. That can take its key, so a copy with another time is refused before.
+    private func findLength(
+        of object: inout SourceObject<Source.Item>, in directory: Directory, _ workspace: Workspace
+    ) throws(TransferFailure) {
+        if !options.isComparing, let existing = try existing(object, in: directory) {
+            let found = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
+            if found.st_ino == object.status.st_ino && found.st_dev == object.status.st_dev {
+                throw .entry("the destination is the source")
+            }
+            guard options.isReplacing || found.st_mode & S_IFMT == S_IFREG && options.hasSameTime(found, object.status)
+            else { throw .differs }
+        }
+        object.status = try reading { () throws(StoreError) in
+            try withExtendedLifetime(try source.open(object.item, workspace)) { () throws(StoreError) in
+                try source.status(of: object.item)
+            }
         }
     }
 }

@@ -2,7 +2,7 @@ internal import FileSystem
 internal import LinuxSystem
 internal import Synchronization
 internal import VaultCrypto
-internal import ViewFormats
+package import ViewFormats
 
 /// An open source file. All handles of the same content share it. Any thread.
 final class ViewFile: Sendable {
@@ -71,6 +71,8 @@ package final class ViewHandle: Sendable {
         isSettled.store(true, ordering: .relaxed)
         node.hasDroppedPages(for: token)
     }
+
+    package var content: OpenContent { file.content }
 
     var file: ViewFile {
         guard let file = node.openFile else { preconditionFailure("internal error: a handle without a file") }

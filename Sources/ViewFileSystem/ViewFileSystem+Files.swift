@@ -149,6 +149,8 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     /// Records and logs a file's problem. Returns the error for the program.
     func storeError(_ error: ViewError, of path: [UInt8]) -> StoreError {
         switch error {
+        case .malformed(let text) where !isMounted: return .damaged(text)
+        case .noKey(let text) where !isMounted: return .crypto(text)
         case .malformed(let text):
             counters.damagedReads.count()
             fileProblems.note(text, of: path)

@@ -32,16 +32,20 @@ package final class ViewFileSystem: Sendable {
     let lockObserver = Mutex<(any LockObserver)?>(nil)
     let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
     private let nextToken = Atomic<UInt64>(1)
+    let isMounted: Bool
 
     /// - Parameters:
-    ///   - secrets: from which the source's key store derives keys.
-    ///   - cacheSize: bytes of the block cache.
+    ///   - isMounted: false if this process itself reads the files, as an export does. Modes are then the source's, and
+    ///     errors carry their texts instead of logging them.
+    ///   - secrets: what the source's key store derives keys from.
+    ///   - cacheSize: bytes for the block cache.
     package init(
-        source: ViewSource, secrets: ViewSecrets, gate: LockGate, cacheSize: Int, logger: Logger
+        source: ViewSource, secrets: ViewSecrets, gate: LockGate, cacheSize: Int, logger: Logger, isMounted: Bool = true
     ) throws(StoreError) {
         self.source = source
         self.secrets = secrets
         self.gate = gate
+        self.isMounted = isMounted
         cache = try BlockCache(capacity: cacheSize, blockSize: ViewWorkspace.pageSize)
         fileProblems = ViewProblems(logger: logger)
         quickOpens = DeferredOpens(gate: gate, keys: source.keys, mostThreads: 4)
@@ -141,7 +145,7 @@ package final class ViewFileSystem: Sendable {
 
     private func readOnly(_ status: stat) -> stat {
         var status = status
-        status.st_mode &= ~0o222
+        if isMounted { status.st_mode &= ~0o222 }
         return status
     }
 

@@ -12,24 +12,24 @@ import Testing
         var totals = RekeyTotals()
         (totals.files, totals.bytes) = (120, 9 << 30)
         #expect(
-            RekeyProgress.text(totals, of: survey, seconds: 9)
+            WorkProgress.text(RekeyReport.amount(totals, of: survey), seconds: 9)
                 == "[##########          ]  50%  120 of 240 files  9.0 GiB  1.0 GiB/s  0:09 left")
         // Nothing to be said of what is to come.
         #expect(
-            RekeyProgress.text(RekeyTotals(), of: RekeySurvey(), seconds: 0)
+            WorkProgress.text(RekeyReport.amount(RekeyTotals(), of: RekeySurvey()), seconds: 0)
                 == "[                    ]   0%  0 of 0 files  0 B  0 B/s")
         // More was there than the survey had seen.
         (totals.files, totals.bytes) = (300, 20 << 30)
         #expect(
-            RekeyProgress.text(totals, of: survey, seconds: 20)
+            WorkProgress.text(RekeyReport.amount(totals, of: survey), seconds: 20)
                 == "[####################] 100%  300 of 300 files  20.0 GiB  1.0 GiB/s  0:00 left")
     }
 
     @Test func `of a look at a vault`() {
         var totals = VerifierTotals()
         (totals.files, totals.bytes, totals.damage) = (1, 3 << 20, 2)
-        #expect(VerifyReport.text(totals, seconds: 2) == "1 file, 3.0 MiB, 1.5 MiB/s, 2 damaged")
-        #expect(VerifyReport.text(VerifierTotals(), seconds: 0) == "0 files, 0 B, 0 B/s, 0 damaged")
+        #expect(VerifyReport.text(totals, seconds: 2) == "1 file  3.0 MiB  1.5 MiB/s  2 damaged")
+        #expect(VerifyReport.text(VerifierTotals(), seconds: 0) == "0 files  0 B  0 B/s  0 damaged")
     }
 
     @Test(arguments: [

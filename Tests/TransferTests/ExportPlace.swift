@@ -1,9 +1,13 @@
 import FileSystem
 import Foundation
 import LinuxSystem
+import Locking
+import Logging
+import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
+import ViewFileSystem
 import ViewFormats
 
 @testable import Transfer
@@ -14,18 +18,20 @@ final class ExportPlace {
     /// 2021-03-04 05:06:07.123456789 UTC
     static let time = timespec(tv_sec: 1_614_834_367, tv_nsec: 123_456_789)
 
-    static let interval: UInt64 = 4 << 20
-
     let directory: TemporaryDirectory
     let source: String
     let destination: String
     var keyBytes = [UInt8](repeating: 7, count: 16)
     var vector = InitialVector(high: 1, low: 2)
     var padding = CipherChain.Padding.pkcs7
-    /// What was reported, and after how many bytes of an export to stop.
+    /// Where a file can be resumed.
+    var interval: UInt64 = 4 << 20
+    var isReplacing = false
+    /// The failures of the last export.
     private(set) var failures: [String: String] = [:]
+    /// The bytes of an export after which it stops.
     var limit = UInt64.max
-    var onBatch: (ExportTotals) -> Void = { _ in }
+    var onBatch: @Sendable (TransferTotals) -> Void = { _ in }
 
     init() throws {
         directory = try TemporaryDirectory()
@@ -65,8 +71,7 @@ final class ExportPlace {
 
     /// Exports the tree, or one file.
     @discardableResult
-    func export(_ name: String? = nil) throws -> ExportTotals {
-        failures = [:]
+    func export(_ name: String? = nil, isComparing: Bool = false) throws -> TransferTotals {
         let key = SecretBytes(copying: keyBytes.withUnsafeBytes { $0 })
         let root = try opened(source)
         let viewed = try ViewSource(
@@ -74,19 +79,50 @@ final class ExportPlace {
             format: ViewFormat(layout: .stream(isVectorInFile: false), vector: vector, padding: padding),
             manifest: nil, keys: KeyStore(KeySources(root: root, notice: { _ in }), shared: KeyMaterial(key: key)),
             hasSharedKey: true)
-        let observer = ExportObserver(
-            failed: { [self] in failures[String(decoding: $0, as: UTF8.self)] = $1 },
-            goesOn: { [self] in
-                onBatch($0)
-                return $0.bytes < limit
+        let system = try ViewFileSystem(
+            source: viewed, secrets: ViewSecrets(.none, secret: nil), gate: LockGate(),
+            cacheSize: ViewWorkspace.pageSize, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+            isMounted: false)
+        defer { system.endDeferred() }
+        var options = TransferOptions()
+        options.contentsOnly = true
+        options.isReplacing = isReplacing
+        options.isComparing = isComparing
+        options.resumeInterval = interval
+        let (running, failed) = (Running(), Failures())
+        let observer = TransferObserver(
+            failed: { path, text in failed.texts.withLock { $0[String(decoding: path, as: UTF8.self)] = text } },
+            damaged: { _, _, _ in },
+            isStopped: { [limit, onBatch] in
+                guard let totals = running.transfer.withLock({ $0?.totals }) else { return false }
+                onBatch(totals)
+                return totals.bytes >= limit
             })
-        let exporter = try ViewExporter(source: viewed, observer: observer, interval: Self.interval)
-        if let name {
-            try exporter.exportFile(as: Array(name.utf8), into: opened(destination))
-        } else {
-            try exporter.exportTree(into: opened(destination))
+        let tree = FileSystemTree(system)
+        let transfer = TreeTransfer(from: tree, to: LocalTree<ViewWorkspace>(), options, observer)
+        running.transfer.withLock { $0 = transfer }
+        defer {
+            running.transfer.withLock { $0 = nil }
+            failures = failed.texts.withLock { $0 }
         }
-        return exporter.totals
+        let workspaces = [try system.makeWorkspace()]
+        if let name {
+            try transfer.transferFile(
+                Array(name.utf8), in: tree.root, as: Array(name.utf8), into: opened(destination), workspaces
+            ) { _ in }
+        } else {
+            try transfer.transferTree(
+                tree.root, into: opened(destination), isNew: false, workspaces, whileWaiting: { _ in })
+        }
+        return transfer.totals
+    }
+
+    private final class Running: Sendable {
+        let transfer = Mutex<TreeTransfer<FileSystemTree<ViewFileSystem>, LocalTree<ViewWorkspace>>?>(nil)
+    }
+
+    private final class Failures: Sendable {
+        let texts = Mutex<[String: String]>([:])
     }
 
     func opened(_ path: String) throws -> Descriptor {
@@ -107,7 +143,7 @@ final class ExportPlace {
     var names: [String] { get throws { try FileManager.default.contentsOfDirectory(atPath: destination).sorted() } }
 
     /// The files that are not whole.
-    var partials: [String] { get throws { try names.filter { $0.hasPrefix(".vaultfs-export-") } } }
+    var partials: [String] { get throws { try names.filter { $0.hasPrefix(".vaultfs-transfer-") } } }
 }
 
 /// Bytes that tell where they are from.

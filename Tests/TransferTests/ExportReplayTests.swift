@@ -11,6 +11,7 @@ import Testing
 
     init() throws {
         place = try ExportPlace()
+        place.interval = 4096
         try Command(["mkdir", "\(place.source)/inner"]).run().succeeded()
         for (name, mode) in [("closed", 0o444), ("inner/open", 0o644)] as [(String, mode_t)] {
             try place.write(pattern(5000), to: name, mode: mode)
@@ -21,7 +22,7 @@ import Testing
     }
 
     @discardableResult
-    private func export() throws -> ExportTotals { try OrdinaryUser.act { try place.export() } }
+    private func export() throws -> TransferTotals { try OrdinaryUser.act { try place.export() } }
 
     private func expectWhole(_ when: Comment) throws {
         #expect(try place.names == ["closed", "inner"], when)
@@ -54,7 +55,7 @@ import Testing
         try Command(["rm", "-r", "\(place.source)/inner"]).run().succeeded()
         let answer = { @Sendable (call: WatchedCall) -> Int32 in call.kind == .synchronize ? EIO : 0 }
         try CallWatcher.watch(place.destination, answer) { () throws in
-            #expect(throws: ExportError.self) { try export() }
+            #expect(throws: TransferError.self) { try export() }
         }
         let partial = try #require(place.partials.first)
         #expect(place.status(partial)?.st_mode == S_IFREG | 0o600)
@@ -67,7 +68,7 @@ import Testing
             copies.paths.last { path in
                 (try? FileManager.default.contentsOfDirectory(atPath: path))?.contains { name in
                     var status = stat()
-                    return name.hasPrefix(".vaultfs-export-") && lstat("\(path)/\(name)", &status) == 0
+                    return name.hasPrefix(".vaultfs-transfer-") && lstat("\(path)/\(name)", &status) == 0
                         && status.st_mode == S_IFREG | 0o400
                 } == true
             })

@@ -8,7 +8,7 @@ import ViewFormats
 
 /// An export that ended in the middle of a file.
 @Suite(.timeLimit(.minutes(20)), .serialized) struct ExportResumeTests {
-    private static let interval = Int(ExportPlace.interval)
+    private static let interval = 4 << 20
     private static let size = 2 * interval + 4096
 
     private let place: ExportPlace
@@ -18,7 +18,7 @@ import ViewFormats
         place = try ExportPlace()
         try place.writeHole(Self.size)
         place.limit = UInt64(2 * Self.interval - (1 << 20))
-        #expect(throws: ExportError.stopped) { try place.export() }
+        #expect(throws: TransferError.stopped) { try place.export() }
         place.limit = .max
         #expect(try place.partials.count == 1)
         #expect(try place.names.count == 1)
@@ -48,7 +48,7 @@ import ViewFormats
 
     @Test func `goes on behind what is on disk for sure`() throws {
         let totals = try place.export()
-        #expect(totals.bytesBefore == UInt64(Self.interval))
+        #expect(totals.bytesPresent == UInt64(Self.interval))
         #expect(totals.bytes == UInt64(Self.size - Self.interval))
         try expectWhole()
     }
@@ -56,7 +56,7 @@ import ViewFormats
     @Test func `a file that ends at an interval is not known to be on disk as far as that`() throws {
         try #require(truncate(partial, Self.interval) == 0)
         let totals = try place.export()
-        #expect(totals.bytesBefore == 0)
+        #expect(totals.bytesPresent == 0)
         try expectWhole()
     }
 
@@ -73,7 +73,7 @@ import ViewFormats
         default: try Command(["sh", "-c", "cp -p \(path) \(path).new; mv \(path).new \(path)"]).run().succeeded()
         }
         let totals = try place.export()
-        #expect(totals.bytesBefore == 0 && totals.bytes == UInt64(Self.size))
+        #expect(totals.bytesPresent == 0 && totals.bytes == UInt64(Self.size))
         #expect(try place.names == ["file"])
     }
 
@@ -81,7 +81,7 @@ import ViewFormats
     func `another key or vector begins anew`(what: String) throws {
         if what == "key" { place.keyBytes[0] ^= 1 } else { place.vector = InitialVector(high: 3, low: 4) }
         let totals = try place.export()
-        #expect(totals.bytesBefore == 0 && totals.files == 1)
+        #expect(totals.bytesPresent == 0 && totals.files == 1)
         try expectWhole()
     }
 

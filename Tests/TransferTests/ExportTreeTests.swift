@@ -21,7 +21,7 @@ import ViewFormats
         for name in ["a/link", "a/b", "a", "nothing"] { try place.age("\(place.source)/\(name)") }
         let totals = try place.export()
         #expect(place.failures.isEmpty)
-        #expect(totals.files == 7 && totals.directories == 4 && totals.links == 1 && totals.present == 0)
+        #expect(totals.files == 7 && totals.directories == 4 && totals.symbolicLinks == 1 && totals.present == 0)
         #expect(totals.bytes == UInt64(counts.values.reduce(6, +)))
         for (name, count) in counts { #expect(try place.exported(name) == pattern(count), "\(name)") }
         for name in ["one", "a/b/odd", "a/link", "a/b", "a", "nothing"] {
@@ -45,8 +45,8 @@ import ViewFormats
         try place.export()
         let before = try #require(place.status("file"))
         let totals = try place.export()
-        #expect(totals.files == 0 && totals.links == 0 && totals.present == 2)
-        #expect(totals.bytes == 0 && totals.bytesBefore == 100_000)
+        #expect(totals.files == 0 && totals.symbolicLinks == 0 && totals.present == 2)
+        #expect(totals.bytes == 0 && totals.bytesPresent == 100_000)
         #expect(place.status("file")?.st_ino == before.st_ino)
     }
 
@@ -81,7 +81,7 @@ import ViewFormats
         let before = try #require(place.status("file"))
         let totals = try place.export()
         #expect(totals.failures == 1)
-        #expect(place.failures["file"]?.hasPrefix("something else has its name") == true)
+        #expect(place.failures["file"]?.hasPrefix("something else is there already") == true)
         #expect(place.status("file")?.st_ino == before.st_ino)
         #expect(access(foreign, F_OK) != 0)
         if kind.hasPrefix("same") { #expect(try place.exported() == same) }
@@ -99,15 +99,34 @@ import ViewFormats
         #expect(try FileManager.default.contentsOfDirectory(atPath: outside).isEmpty)
     }
 
-    @Test func `the source is not exported into itself`() throws {
-        try Command(["mkdir", "\(place.source)/inside"]).run().succeeded()
-        for path in [place.source, "\(place.source)/inside"] {
-            let root = try place.opened(place.source)
-            let viewed = try ViewSource(
-                root: root, format: ViewFormat(layout: .stream(isVectorInFile: true)), manifest: nil,
-                keys: KeyStore(KeySources(root: root, notice: { _ in })), hasSharedKey: false)
-            let exporter = try ViewExporter(source: viewed, observer: .init(failed: { _, _ in }, goesOn: { _ in true }))
-            #expect(throws: ExportError.insideSource) { try exporter.exportTree(into: place.opened(path)) }
-        }
+    @Test func `a file with another time is refused before its key is needed`() throws {
+        try place.write(pattern(5000))
+        try Data([1]).write(to: URL(filePath: "\(place.destination)/file"))
+        place.keyBytes = [1]
+        #expect(try place.export().failures == 1)
+        #expect(place.failures["file"]?.hasPrefix("something else is there already") == true)
+    }
+
+    @Test func `names of one file are copied each, and what is there can be compared and replaced`() throws {
+        try place.write(pattern(5000))
+        try Command(["ln", "\(place.source)/file", "\(place.source)/other"]).run().succeeded()
+        #expect(try place.export().files == 2)
+        #expect(place.status("file")?.st_nlink == 1)
+        try Data(pattern(5001)).write(to: URL(filePath: "\(place.destination)/file"))
+        #expect(try place.export(isComparing: true).failures == 1)
+        place.isReplacing = true
+        let totals = try place.export()
+        #expect(totals.files == 1 && totals.present == 1)
+        #expect(try place.exported() == pattern(5000))
+        let compared = try place.export(isComparing: true)
+        #expect(compared.files == 2 && compared.failures == 0 && compared.different == 0)
+    }
+
+    @Test func `a file does not replace its own source`() throws {
+        try place.write(pattern(5000))
+        try Command(["ln", "\(place.source)/file", "\(place.destination)/file"]).run().succeeded()
+        place.isReplacing = true
+        #expect(try place.export().failures == 1)
+        #expect(place.failures["file"] == "the destination is the source")
     }
 }

@@ -54,12 +54,12 @@ import VaultStore
         let opened = try VaultDirectory.open(FilePath(vault))
         let store = try Store(root: opened.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: isComparing)
         let system = try VaultFileSystem(store: store)
-        let tree = VaultTree(system)
+        let tree = FileSystemTree(system)
         let source = Descriptor(owning: Glibc.open(directory.appending("tree"), O_RDONLY | O_DIRECTORY))
         var options = TransferOptions()
         options.isComparing = isComparing
         let transfer = TreeTransfer(
-            from: LocalTree(), to: tree, options,
+            from: LocalTree<Workspace>(), to: tree, options,
             TransferObserver(
                 failed: { path, reason in
                     if !mayFail { Issue.record("\(String(decoding: path, as: UTF8.self)): \(reason)") }
@@ -133,7 +133,7 @@ import VaultStore
     private func modes() throws -> [String] {
         let opened = try VaultDirectory.open(FilePath(vault))
         let store = try Store(root: opened.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: true)
-        let tree = VaultTree(try VaultFileSystem(store: store))
+        let tree = FileSystemTree(try VaultFileSystem(store: store))
         return try ["closed", "fifo", "file"].map { name in
             let item = try #require(try tree.find(Array(name.utf8), in: tree.root))
             return "\(name) \(String(try tree.status(of: item).st_mode & 0o7777, radix: 8))"

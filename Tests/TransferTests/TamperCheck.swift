@@ -112,7 +112,7 @@ struct TamperCheck {
         var options = TransferOptions()
         options.savesDamaged = savesDamaged
         let destination = try Descriptor(at: AT_FDCWD, Array(out.utf8), flags: O_RDONLY | O_DIRECTORY)
-        let transfer = TreeTransfer(from: tree, to: LocalTree(), options, observer)
+        let transfer = TreeTransfer(from: tree, to: LocalTree<Workspace>(), options, observer)
         try transfer.transferFile(name, in: tree.root, as: name, into: destination, [vault.workspace]) { _ in }
         let path = out + "/" + String(decoding: name, as: UTF8.self)
         let made = try? [UInt8](Data(contentsOf: URL(filePath: path)))

@@ -131,7 +131,7 @@ final class TamperVault {
         _ item: VaultTree.Item, _ tree: VaultTree, _ workspace: Workspace
     ) throws {
         let length = Int(plan.lengths.1 * Double(chunkSize))
-        let content = try tree.openForWriting(item, workspace)
+        let content = try tree.open(item, flags: O_RDWR, workspace)
         let rewritten = random.bytes(min(chunkSize, length))
         plaintext.replaceSubrange(..<min(rewritten.count, plaintext.count), with: rewritten)
         try write(rewritten, at: 0, to: content, tree, workspace)
@@ -185,9 +185,4 @@ final class TamperVault {
     }
 }
 
-extension VaultTree {
-    /// Opens a file that is there for reading and writing.
-    fileprivate func openForWriting(_ item: Item, _ workspace: Workspace) throws -> Content {
-        Content(system, try system.open(item.id, flags: O_RDWR, for: caller, workspace: workspace), of: item)
-    }
-}
+typealias VaultTree = FileSystemTree<VaultFileSystem>

@@ -29,7 +29,7 @@ import VaultStore
     /// With one thread, a copy is of one moment.
     private func transfer(isNew: Bool) throws -> TransferTotals {
         let transfer = TreeTransfer(
-            from: LocalTree(), to: LocalTree(), TransferOptions(),
+            from: LocalTree<Workspace>(), to: LocalTree<Workspace>(), TransferOptions(),
             TransferObserver(
                 failed: { path, reason in Issue.record("\(String(decoding: path, as: UTF8.self)): \(reason)") },
                 damaged: { _, _, reason in Issue.record("\(reason)") }, isStopped: { false }))
@@ -109,7 +109,7 @@ import VaultStore
         let answer = { @Sendable [out] (call: WatchedCall) -> Int32 in
             guard call.kind == .rename, let source = call.source, source.hasPrefix(out + "/") else { return 0 }
             let fd = open(source, O_RDONLY | O_CLOEXEC)
-            if fd >= 0 { isStale.withLock { $0 = LocalTree().isStale(Descriptor(owning: fd)) } }
+            if fd >= 0 { isStale.withLock { $0 = LocalTree<Workspace>().isStale(Descriptor(owning: fd)) } }
             return 0
         }
         try CallWatcher.watch(out, answer) { _ = try transfer(isNew: false) }

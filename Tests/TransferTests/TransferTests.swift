@@ -196,7 +196,8 @@ import VaultStore
                 },
                 damaged: { _, _, _ in }, isStopped: { false })
             let (source, target) = try (open(place.path("from")), open(place.path("to")))
-            let transfer = TreeTransfer(from: LocalTree(), to: LocalTree(), options, observer)
+            let transfer = TreeTransfer(
+                from: LocalTree<Workspace>(), to: LocalTree<Workspace>(), options, observer)
             try transfer.transferTree(
                 source, into: target, isNew: false, [Workspace(layout: ChunkLayout(chunkSize: 4096))],
                 whileWaiting: { _ in })
@@ -257,7 +258,7 @@ import VaultStore
     @Test(arguments: [
         (["--damaged", "--verify"], "only one of --damaged, --verify can be given"),
         (["--iv-in-file"], "--iv-in-file is for views"),
-        (["--view", "cbc", "--overwrite"], "--overwrite is for vaults, not for views"),
+        (["--view", "cbc", "--damaged"], "--damaged is for vaults, not for views"),
     ])
     func `options that do not go together are refused`(options: [String], message: String) throws {
         let result = try place.exporting(to: "out", options: options).run()
@@ -270,8 +271,10 @@ import VaultStore
         totals.files = 120
         totals.bytes = 512 << 20
         #expect(
-            TransferProgress.text(totals, of: (files: 240, bytes: 1 << 30), seconds: 4)
+            WorkProgress.text(TransferReport.amount(totals, of: (files: 240, bytes: 1 << 30)), seconds: 4)
                 == "[##########          ]  50%  120 of 240 files  512.0 MiB  128.0 MiB/s  0:04 left")
-        #expect(TransferProgress.text(totals, of: nil, seconds: 4) == "120 files  512.0 MiB  128.0 MiB/s")
+        #expect(
+            WorkProgress.text(TransferReport.amount(totals, of: nil), seconds: 4) == "120 files  512.0 MiB  128.0 MiB/s"
+        )
     }
 }

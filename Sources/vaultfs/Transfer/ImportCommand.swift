@@ -4,6 +4,7 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import Transfer
+internal import VaultFileSystem
 internal import VaultStore
 
 /// `vaultfs import SOURCE VAULT[:PATH]`
@@ -11,21 +12,21 @@ struct ImportCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "import", abstract: "Encrypt a file or a tree into a vault, without mounting it.",
         discussion: """
-            What is in a SOURCE that is a directory goes into the vault, or into the directory PATH in it, which is made \
-            if only its last name is missing. A SOURCE that is a file becomes the file PATH, or goes into the directory of \
-            that name. Modes, owners, times, links, holes of 1 MiB and more and extended attributes are kept; what is not \
-            permitted is counted, and makes the exit code \(FailureCode.notKept.rawValue). Links are copied as links. A directory \
-            that is there and was named as the destination keeps its own owner, mode, attributes and times; directories in \
-            it get those of the source.
+            If SOURCE is a directory, its contents go into the vault, or into the directory PATH in it. That directory is \
+            made if only its last name is missing. If SOURCE is a file, it becomes the file PATH, or goes into the \
+            directory of that name. Modes, owners, times, holes of 1 MiB and more and extended attributes are kept. What \
+            is not permitted is counted, and makes the exit code \(FailureCode.notKept.rawValue). Links are copied as \
+            links. An existing directory that is named as the destination keeps its own owner, mode, attributes and \
+            times. Directories in it get those of the source.
 
-            Interrupted, the same command goes on where it was: what is there with the same type, size and time is \
-            skipped, a file with the same contents and another time gets that of its source, and what is not whole has a \
-            name that begins with .vaultfs-transfer-, which the next import removes. A file that is there and has other \
-            contents is an error, unless --overwrite is given. A file that cannot be read, or is \
-            written to meanwhile, is named on stderr, the others are imported, and the exit code is \
+            After an interruption, the same command goes on. An object that is there with the same type, size and time \
+            is skipped. A file with the same contents and another time gets the time of its source. An unfinished file \
+            has a name that begins with .vaultfs-transfer-, and the next import removes it. A file that is there and has \
+            other contents is an error, unless --overwrite is given. A file that cannot be read, or that is changed \
+            during the import, is named on stderr. The others are imported, and the exit code is \
             \(FailureCode.incomplete.rawValue).
 
-            The vault must not be mounted. A SOURCE may be the mount of another encrypted file system.
+            The vault must not be mounted. SOURCE can be the mount of another encrypted file system.
             """)
 
     @Argument(help: "A file or a directory.")
@@ -46,7 +47,7 @@ struct ImportCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         ProcessSetup.raiseLimits()
-        let from = try LocalPlace(source.path, mayBeMissing: false)
+        let from = try LocalPath(source.path, mayBeMissing: false)
         let (directory, path) = try vault.open()
         let root = try Descriptor(at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
         guard (try? from.root.isInside(root)) != true else {
@@ -57,28 +58,22 @@ struct ImportCommand: ParsableCommand {
         }
         let run = TransferRun(
             report: TransferReport(source: source.path, isJSON: transfer.json), interruption: try Interruption {},
-            lease: session.lease, workspaces: try session.makeWorkspaces(), whileRunning: session.sealSometimes,
-            destination: directory.path)
-        do {
-            try perform(run, session, from, path, leavingOut: root.status())
-        } catch {
-            run.endIfInterrupted(error)
-            throw error
-        }
+            destination: directory.path, hasEnded: session.hasEnded, whileRunning: session.sealSometimes)
+        try run.perform { try perform(run, session, from, path, leavingOut: root.status()) }
     }
 
     private func perform(
-        _ run: TransferRun, _ session: VaultSession, _ from: LocalPlace, _ path: [[UInt8]], leavingOut root: stat
+        _ run: TransferRun, _ session: VaultSession, _ from: LocalPath, _ path: [[UInt8]], leavingOut root: stat
     ) throws {
-        let local = LocalTree()
+        let (local, workspaces) = (LocalTree<Workspace>(), try session.makeWorkspaces())
         let source = try TransferTarget.source(local, from.root, from.path, shown: self.source.path.shown)
         let shown = session.directory.path.shown
         var options = transfer.options
         options.leftOut = root
         options.beginCopying()
-        let transferred = { (tree: VaultTree) throws in
+        let transferred = { (tree: FileSystemTree<VaultFileSystem>) throws in
             let target = try TransferTarget.destination(tree, tree.root, path, for: from.fileName, shown: shown)
-            return try run.run((local, source), (tree, target), options)
+            return try run.run((local, source), (tree, target), options, workspaces)
         }
         var compared: TransferTotals?
         let totals = try finishing(session) {
@@ -92,7 +87,7 @@ struct ImportCommand: ParsableCommand {
         try run.report.finish("imported", to: session.directory.path, totals, compared: compared)
     }
 
-    /// What was written is sealed and durable when this returns, and when it throws.
+    /// Runs `body`, and then seals what was written and makes it durable, also if `body` throws.
     private func finishing(
         _ session: VaultSession, _ body: () throws -> TransferTotals
     ) throws -> TransferTotals {

@@ -1,100 +1,117 @@
-internal import CLinux
+internal import ArgumentParser
 internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import Transfer
-internal import VaultFileSystem
-internal import VaultStore
 
-/// A transfer with its report: progress, interruption, and what ends it early. One thread.
+/// The options that `import` and `export` share.
+struct TransferArguments: ParsableArguments {
+    @Flag(
+        help: "Replace files that are there and differ; with --verify, also those that differ only in their contents.")
+    var overwrite = false
+
+    @Flag(
+        help: ArgumentHelp(
+            "Then read everything back from disk, also what was there already, and compare it with the source; "
+                + "a wrong copy is removed."))
+    var verify = false
+
+    @Flag(help: "Print JSON at the end.")
+    var json = false
+
+    var options: TransferOptions {
+        var options = TransferOptions()
+        options.isReplacing = overwrite
+        options.comparesContents = overwrite && verify
+        return options
+    }
+}
+
+/// A transfer with its report, its interruption and the reasons that end it early. One thread.
 struct TransferRun {
     let report: TransferReport
     let interruption: Interruption
-    /// Of the vault.
-    let lease: VaultLease
-    let workspaces: [Workspace]
-    /// Called several times a second.
-    let whileRunning: () -> Void
-    /// As they were typed, for messages.
+    /// As it was typed, for messages.
     let destination: FilePath
+    /// True if the right to open the vault has ended. Called by any thread.
+    var hasEnded: @Sendable () -> Bool = { false }
+    /// Called several times a second.
+    var whileRunning: () -> Void = {}
 
-    /// Copies, or compares; throws where that had to end early.
+    /// Copies, or compares.
+    /// - Parameter survey: counts the source; nil for a survey of the source's tree.
+    /// - Throws: if the transfer ended early.
     func run<Source: TransferTree, Destination: TransferTree>(
         _ source: (tree: Source, at: TransferTarget<Source>),
-        _ destination: (tree: Destination, at: TransferTarget<Destination>), _ options: TransferOptions
-    ) throws -> TransferTotals {
+        _ destination: (tree: Destination, at: TransferTarget<Destination>), _ options: TransferOptions,
+        _ workspaces: [Source.Workspace], survey count: (@Sendable (TransferSurvey) -> Void)? = nil
+    ) throws -> TransferTotals where Source.Workspace == Destination.Workspace {
+        let (from, to) = (source.at, destination.at)
         let survey = TransferSurvey()
-        let surveying = try startSurvey(survey, source.tree, source.at)
+        let count = count ?? { [tree = source.tree] in $0.run(tree, from.directory, from.name) }
+        let surveying = Console.isStandardErrorTerminal ? try BackgroundThread { count(survey) } : nil
         defer {
             survey.stop()
             surveying?.join()
         }
         let observer = TransferObserver(
             failed: report.addFailure, damaged: report.addDamage,
-            // A slot that was renewed goes on.
-            isStopped: { [interruption, lease] in
-                interruption.signal != nil || lease.isOver && lease.hasEnded()
-            })
+            isStopped: { [interruption, hasEnded] in interruption.signal != nil || hasEnded() })
         let transfer = TreeTransfer(from: source.tree, to: destination.tree, options, observer)
-        if options.isComparing { report.beginComparing() }
+        report.isSingleFile = from.name != nil
+        if options.isComparing { report.work.beginVerifying() }
+        let whileWaiting = { totals in
+            report.showProgress(totals, of: survey)
+            whileRunning()
+        }
         do throws(TransferError) {
-            if let name = source.at.name {
+            if let name = from.name {
                 try transfer.transferFile(
-                    name, in: source.at.directory, as: destination.at.name ?? name, into: destination.at.directory,
-                    workspaces
-                ) { show($0, of: survey) }
+                    name, in: from.directory, as: to.name ?? name, into: to.directory, workspaces,
+                    whileWaiting: whileWaiting)
             } else {
                 try transfer.transferTree(
-                    source.at.directory, into: destination.at.directory, isNew: destination.at.isNew, workspaces
-                ) { show($0, of: survey) }
+                    from.directory, into: to.directory, isNew: to.isNew, workspaces, whileWaiting: whileWaiting)
             }
         } catch {
-            report.clear()
+            report.work.clear()
             throw failure(error)
         }
         return transfer.totals
     }
 
-    private func show(_ totals: TransferTotals, of survey: TransferSurvey) {
-        report.showProgress(totals, of: survey)
-        whileRunning()
-    }
-
-    private func startSurvey<Source: TransferTree>(
-        _ survey: TransferSurvey, _ tree: Source, _ place: TransferTarget<Source>
-    ) throws(StoreError) -> BackgroundThread? {
-        // Nobody would see it.
-        guard Console.isStandardErrorTerminal else { return nil }
-        if let name = place.name {
-            let size = (try tree.find(name, in: place.directory)).flatMap { try? tree.status(of: $0).st_size } ?? 0
-            survey.complete(files: 1, bytes: UInt64(max(0, size)))
-            return nil
-        }
-        let directory = place.directory
-        return try BackgroundThread { survey.run(tree, below: directory) }
-    }
-
     private func failure(_ error: TransferError) -> CommandFailure {
+        let advice = "the same command goes on where this one was"
         switch error {
         case .stopped where interruption.signal == nil:
-            CommandFailure(
-                .wrongSecret,
-                "the time of the slot is over: with the secret of one that opens, the same command goes on where this one was"
-            )
-        case .stopped: CommandFailure(.failure, "interrupted: the same command goes on where this one was")
+            return CommandFailure(
+                .wrongSecret, "the time of the slot is over: with the secret of a slot that opens the vault, \(advice)")
+        case .stopped: return CommandFailure(.failure, "interrupted: \(advice)")
         case .unusable(let path, let error):
-            CommandFailure(
-                .failure,
-                "\(path.isEmpty ? destination.shown : FilePath(bytes: path).shown): \(ExportTarget.text(error)): "
-                    + "the same command goes on where this one was")
+            let shown = path.isEmpty ? destination.shown : FilePath(bytes: path).shown
+            return CommandFailure(.failure, "\(shown): \(error.text): \(advice)")
         }
     }
 
-    /// Ends the process as the signal would have, where one has come.
-    func endIfInterrupted(_ error: any Error) {
-        guard let signal = interruption.signal else { return }
-        if let failure = error as? CommandFailure { Console.report(failure.message) }
-        Signals.end(by: signal)
+    /// Runs `body`. If a signal has arrived, reports the failure and ends the process as the signal would have.
+    func perform(_ body: () throws -> Void) throws {
+        do {
+            try body()
+        } catch {
+            guard let signal = interruption.signal else { throw error }
+            if let failure = error as? CommandFailure { Console.report(failure.message) }
+            Signals.end(by: signal)
+        }
+    }
+}
+
+extension StoreError {
+    /// For messages.
+    var text: String {
+        switch self {
+        case .system(let errno): "\(errno)"
+        case .damaged(let text), .crypto(let text): text
+        }
     }
 }

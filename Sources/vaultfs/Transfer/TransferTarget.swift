@@ -4,14 +4,13 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import Transfer
-internal import VaultStore
 
-/// Where in a tree something is, or goes.
+/// The source or the destination of a transfer, in its tree.
 struct TransferTarget<Tree: TransferTree> {
     let directory: Tree.Item
-    /// What is not a directory, there; nil: the directory itself.
+    /// An entry of the directory that is no directory; nil for the directory itself.
     let name: [UInt8]?
-    /// It was made just now.
+    /// True if the directory was just made.
     let isNew: Bool
 
     private init(_ directory: Tree.Item, _ name: [UInt8]?, isNew: Bool = false) {
@@ -20,7 +19,7 @@ struct TransferTarget<Tree: TransferTree> {
         self.isNew = isNew
     }
 
-    /// What there is.
+    /// Finds an existing object.
     /// - Parameter shown: the path, for messages.
     static func source(
         _ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], shown: String
@@ -34,8 +33,8 @@ struct TransferTarget<Tree: TransferTree> {
         return isDirectory ? TransferTarget(item, nil) : TransferTarget(parent, last)
     }
 
-    /// Where something goes: its last component may be missing.
-    /// - Parameter file: the name of a file that goes into a directory that is there; nil for a tree.
+    /// Finds the destination, or makes a directory for a tree. Only the last component may be missing.
+    /// - Parameter file: the name that a file gets in an existing directory; nil for a tree.
     static func destination(
         _ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], for file: [UInt8]?, shown: String
     ) throws -> TransferTarget {
@@ -72,16 +71,16 @@ struct TransferTarget<Tree: TransferTree> {
     }
 }
 
-/// A path that a person typed: links on the way to it are followed, none in it.
-struct LocalPlace {
+/// A path that the user typed. Links on the way to it are followed, and none below it.
+struct LocalPath {
     /// O_PATH.
     let root: Descriptor
-    /// Below `root`: one name, or none where `root` is it.
+    /// Below `root`: one name, or none for `root` itself.
     let path: [[UInt8]]
-    /// What a copy is called; nil for a directory.
+    /// The name of a copy; nil for a directory.
     let fileName: [UInt8]?
 
-    /// - Parameter mayBeMissing: as long as the directory that it would be in is there.
+    /// - Parameter mayBeMissing: true if only the directory above has to exist.
     init(_ path: FilePath, mayBeMissing: Bool) throws(CommandFailure) {
         if let directory = try? Self.open(path) {
             (root, self.path, fileName) = (directory, [], nil)

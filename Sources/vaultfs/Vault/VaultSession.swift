@@ -49,12 +49,15 @@ final class VaultSession {
         self.isReadOnly = isReadOnly
     }
 
-    /// Opens the vault's files.
-    func open(readsCutFiles: Bool = false) throws -> VaultTree {
+    /// True if the slot's time is over. A slot that was renewed goes on. Called by any thread.
+    var hasEnded: @Sendable () -> Bool { { [lease] in lease.isOver && lease.hasEnded() } }
+
+    /// Opens its files.
+    func open(readsCutFiles: Bool = false) throws -> FileSystemTree<VaultFileSystem> {
         let system = try start(isReadOnly: isReadOnly, readsCutFiles: readsCutFiles)
         self.system = system
         system.store.reportProblems(to: Console.report)
-        return VaultTree(system)
+        return FileSystemTree(system)
     }
 
     /// Called while files are written. Seals the written ones, so that a later run can skip them. Takes at most a tenth of the
@@ -67,8 +70,9 @@ final class VaultSession {
         nextSealing = ended + (ended - started) * Self.sealingPause
     }
 
-    /// Seals everything written, makes it durable, and opens the files again as the next mount will see them.
-    func reopen() throws -> VaultTree {
+    /// Opens the vault's files again, as the next mount will see them. Before that, everything written is sealed and
+    /// made durable.
+    func reopen() throws -> FileSystemTree<VaultFileSystem> {
         system?.sealEverything()
         try synchronize()
         return try open()

@@ -47,13 +47,9 @@ final class VerifyReport {
         }
     }
 
-    private static let progressInterval: Duration = .milliseconds(200)
-
     private let vault: FilePath
     private let isJSON: Bool
-    private let progress = ProgressLine()
-    private let started = ContinuousClock.now
-    private var nextProgress = ContinuousClock.now
+    private var progress = WorkProgress()
     private let encoder = JSONEncoder()
     /// In the list of JSON that is being printed.
     private var findings = 0
@@ -83,16 +79,13 @@ final class VerifyReport {
     }
 
     func showProgress(_ totals: VerifierTotals) {
-        guard progress.isShown, ContinuousClock.now >= nextProgress else { return }
-        nextProgress = ContinuousClock.now + Self.progressInterval
-        progress.show(Self.text(totals, seconds: (ContinuousClock.now - started) / .seconds(1)))
+        progress.show { Self.text(totals, seconds: $0) }
     }
 
-    /// `120 files, 9.0 GiB, 1.2 GiB/s, 0 damaged`
+    /// `120 files  9.0 GiB  1.2 GiB/s  0 damaged`
     static func text(_ totals: VerifierTotals, seconds: Double) -> String {
-        let rate = seconds > 0 ? Double(totals.bytes) / seconds : 0
-        return "\(AmountText.counted(totals.files, "file")), \(AmountText.bytes(Double(totals.bytes))), "
-            + "\(AmountText.bytes(rate))/s, \(totals.damage) damaged"
+        let amount = WorkProgress.Amount(files: Int(clamping: totals.files), bytes: totals.bytes)
+        return WorkProgress.text(amount, seconds: seconds) + "  \(totals.damage) damaged"
     }
 
     /// Ends the findings of the first look.
@@ -111,9 +104,7 @@ final class VerifyReport {
 
     /// How many repairs are made.
     func showProgress(_ done: Int, of count: Int) {
-        guard progress.isShown, ContinuousClock.now >= nextProgress else { return }
-        nextProgress = ContinuousClock.now + Self.progressInterval
-        progress.show("\(done) of \(AmountText.counted(count, "repair"))")
+        progress.show { _ in "\(done) of \(AmountText.counted(count, "repair"))" }
     }
 
     /// Reports the repairs, and those that could not be made; where they were made, what is left follows.

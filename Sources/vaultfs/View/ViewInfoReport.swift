@@ -76,7 +76,7 @@ struct ViewInfoReport: Encodable {
             let file = try Descriptor(owning: fd).openedRegularFile()
             return SourceFile(file, size: UInt64(max(0, try file.status().st_size)))
         } catch {
-            throw CommandFailure(.failure, "cannot open \(path.shown): \(ExportTarget.text(error))")
+            throw CommandFailure(.failure, "cannot open \(path.shown): \(error.text)")
         }
     }
 

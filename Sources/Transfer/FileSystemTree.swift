@@ -1,0 +1,270 @@
+internal import CLinux
+package import FileSystem
+package import Glibc
+package import LinuxSystem
+internal import Synchronization
+internal import SystemPackage
+
+/// The files of a vault or a view. The tree drives the file system as a kernel would, so holes, journal and seals are as
+/// in a mount.
+package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
+    package typealias Workspace = System.Workspace
+
+    /// A node, looked up once.
+    package final class Item: Sendable {
+        let id: NodeID
+        /// The kernel lets one request at a time change a directory. Here this mutex does.
+        let names = Mutex<Void>(())
+        private let system: System
+
+        init(_ system: System, _ id: NodeID) {
+            self.system = system
+            self.id = id
+        }
+
+        deinit {
+            system.forget(id, count: 1)
+        }
+    }
+
+    /// An open file. It is closed with the last reference.
+    package final class Content {
+        let handle: System.File
+        private let system: System
+        /// A handle is valid only while its node is known.
+        private let item: Item
+
+        init(_ system: System, _ handle: System.File, of item: Item) {
+            self.system = system
+            self.handle = handle
+            self.item = item
+        }
+
+        deinit {
+            system.release(handle)
+        }
+    }
+
+    /// A listing, a few names at a time.
+    package final class Listing {
+        fileprivate let handle: System.Directory
+        fileprivate var offset: Int64 = 0
+        fileprivate var names: ArraySlice<[UInt8]> = []
+        private let system: System
+
+        fileprivate init(_ system: System, _ handle: System.Directory) {
+            self.system = system
+            self.handle = handle
+        }
+
+        deinit {
+            system.release(handle)
+        }
+    }
+
+    private static var namesAtOnce: Int { 256 }
+
+    let system: System
+    let caller = Caller(uid: geteuid(), gid: getegid())
+    package let root: Item
+
+    package init(_ system: System) {
+        self.system = system
+        root = Item(system, .root)
+    }
+
+    // MARK: Reading
+
+    package func find(_ name: [UInt8], in directory: Item) throws(StoreError) -> Item? {
+        do throws(StoreError) {
+            return Item(system, try system.lookUp(name, in: directory.id).id)
+        } catch .system(.noSuchFileOrDirectory) {
+            return nil
+        }
+    }
+
+    package func status(of item: Item) throws(StoreError) -> stat { try system.attributes(item.id) }
+
+    package func list(_ directory: Item) throws(StoreError) -> Listing {
+        Listing(system, try system.openDirectory(directory.id))
+    }
+
+    package func next(_ listing: inout Listing) throws(StoreError) -> [UInt8]? {
+        while true {
+            if let name = listing.names.popFirst() { return name }
+            var taken: [[UInt8]] = []
+            var offset = listing.offset
+            try system.list(listing.handle, from: offset, withAttributes: false) { entry in
+                if taken.count == Self.namesAtOnce { return false }
+                taken.append(entry.name)
+                offset = entry.nextOffset
+                return true
+            }
+            if taken.isEmpty { return nil }
+            listing.offset = offset
+            listing.names = taken.filter { $0 != Array(".".utf8) && $0 != Array("..".utf8) }[...]
+        }
+    }
+
+    package func linkTarget(of item: Item) throws(StoreError) -> [UInt8] { try system.linkTarget(item.id) }
+
+    package func attributeNames(of item: Item) throws(StoreError) -> [[UInt8]] {
+        do throws(StoreError) {
+            return try system.attributeNames(item.id)
+        } catch .system(.notSupported) {
+            return []
+        }
+    }
+
+    package func attribute(_ name: [UInt8], of item: Item) throws(StoreError) -> [UInt8] {
+        try system.attribute(item.id, name)
+    }
+
+    package func open(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Content {
+        try open(item, flags: O_RDONLY, workspace)
+    }
+
+    /// Waits for an open that the file system defers, as it does for keys that have to be fetched.
+    func open(_ item: Item, flags: Int32, _ workspace: Workspace) throws(StoreError) -> Content {
+        var deferred: Monitor<Result<System.File, StoreError>?>?
+        let opened = try system.open(item.id, flags: flags, for: caller, workspace: workspace) {
+            let outcome = Monitor(Result<System.File, StoreError>?.none)
+            deferred = outcome
+            return { result in outcome.update { $0 = result } }
+        }
+        if let opened { return Content(system, opened, of: item) }
+        guard let deferred else { preconditionFailure("internal error: an open without an outcome") }
+        return Content(system, try deferred.wait { $0 }.get(), of: item)
+    }
+
+    package func length(of content: Content) throws(StoreError) -> UInt64 { system.length(of: content.handle) }
+
+    package func authenticLength(of content: Content) -> UInt64 { system.authenticLength(of: content.handle) }
+
+    package func data(in content: Content, from offset: UInt64) throws(StoreError) -> Range<UInt64>? {
+        do throws(StoreError) {
+            let start = try system.seek(content.handle, from: offset, toHole: false)
+            return start..<max(start + 1, try system.seek(content.handle, from: start, toHole: true))
+        } catch .system(.noSuchAddressOrDevice) {
+            return nil
+        }
+    }
+
+    package func read(
+        _ content: Content, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer, _ workspace: Workspace
+    ) throws(StoreError) -> Int {
+        try system.read(content.handle, at: offset, into: buffer, workspace: workspace)
+    }
+
+    package func forgetCached(_ content: Content) { system.forgetCached(content.handle) }
+
+    package func isSealed(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool {
+        system.isSealed(try open(item, workspace).handle)
+    }
+
+    /// The last close of a file that was open for writing seals it.
+    package func seal(_ item: Item, _ workspace: Workspace) throws(StoreError) {
+        _ = try open(item, flags: O_RDWR, workspace)
+    }
+
+    package var mayLoseTimes: Bool { system.mayLoseTimes }
+    package var damageUnit: Int { system.damageUnit }
+    package var knowsLengths: Bool { system.knowsLengths }
+
+    package func decryption(of content: Content) -> (description: String, sample: UInt64) {
+        system.decryption(of: content.handle)
+    }
+
+    /// The number of names, also of attributes, that were left out because they do not authenticate.
+    package var hiddenNames: Int { Int(clamping: system.statistics().hiddenNames) }
+
+    // MARK: Changing
+
+    package func makeDirectory(_ name: [UInt8], in directory: Item) throws(StoreError) -> Item {
+        try make(in: directory) { () throws(StoreError) in
+            try system.makeDirectory(name, in: directory.id, mode: 0o700, for: caller)
+        }
+    }
+
+    package func makeLink(_ name: [UInt8], to target: [UInt8], in directory: Item) throws(StoreError) -> Item {
+        try make(in: directory) { () throws(StoreError) in
+            try system.makeLink(name, in: directory.id, target: target, for: caller)
+        }
+    }
+
+    package func makeNode(_ name: [UInt8], like status: stat, in directory: Item) throws(StoreError) -> Item {
+        try make(in: directory) { () throws(StoreError) in
+            try system.makeNode(
+                name, in: directory.id, mode: status.st_mode & S_IFMT | 0o600, device: status.st_rdev, for: caller)
+        }
+    }
+
+    private func make(
+        in directory: Item, _ body: () throws(StoreError) -> NodeEntry
+    ) throws(StoreError) -> Item {
+        Item(system, try directory.names.withLock { (_) throws(StoreError) in try body().id })
+    }
+
+    package func makeFile(_ name: [UInt8], in directory: Item) throws(StoreError) -> (Item, Content) {
+        try directory.names.withLock { (_) throws(StoreError) in
+            let (entry, handle) = try system.create(
+                name, in: directory.id, mode: 0o600, flags: O_RDWR, for: caller)
+            let item = Item(system, entry.id)
+            return (item, Content(system, handle, of: item))
+        }
+    }
+
+    package func link(_ item: Item, as name: [UInt8], in directory: Item) throws(StoreError) {
+        _ = try make(in: directory) { () throws(StoreError) in
+            try system.link(item.id, as: name, in: directory.id, for: caller)
+        }
+    }
+
+    package func write(
+        _ bytes: UnsafeRawBufferPointer, to content: Content, at offset: UInt64, _ workspace: Workspace
+    ) throws(StoreError) {
+        var done = 0
+        while done < bytes.count {
+            done += try system.write(
+                content.handle, UnsafeRawBufferPointer(rebasing: bytes[done...]), at: offset + UInt64(done),
+                isWriteBack: false, workspace: workspace)
+        }
+    }
+
+    package func setLength(_ length: UInt64, of content: Content, _ workspace: Workspace) throws(StoreError) {
+        try system.setLength(length, of: content.handle, workspace: workspace)
+    }
+
+    package func synchronize(_ content: Content) throws(StoreError) {
+        try system.synchronize(content.handle, dataOnly: false)
+    }
+
+    package func change(_ item: Item, _ changes: AttributeChanges, _ workspace: Workspace) throws(StoreError) {
+        _ = try system.change(item.id, changes, handle: nil, workspace: workspace)
+    }
+
+    package func setAttribute(_ name: [UInt8], _ value: [UInt8], of item: Item) throws(StoreError) {
+        try system.setAttribute(item.id, name, value: value, flags: 0)
+    }
+
+    package func removeAttribute(_ name: [UInt8], of item: Item) throws(StoreError) {
+        try system.removeAttribute(item.id, name)
+    }
+
+    package func rename(
+        _ name: [UInt8], to newName: [UInt8], in directory: Item, isReplacing: Bool
+    ) throws(StoreError) {
+        try directory.names.withLock { (_) throws(StoreError) in
+            try system.rename(
+                name, in: directory.id, to: newName, in: directory.id, flags: isReplacing ? 0 : linux_RENAME_NOREPLACE,
+                for: caller)
+        }
+    }
+
+    package func remove(_ name: [UInt8], in directory: Item) throws(StoreError) {
+        try directory.names.withLock { (_) throws(StoreError) in try system.unlink(name, in: directory.id) }
+    }
+
+    /// A vault has one writer at a time.
+    package func isStale(_ item: Item) -> Bool { true }
+}

@@ -1,0 +1,87 @@
+internal import FileSystem
+internal import LinuxSystem
+internal import Synchronization
+internal import SystemPackage
+
+/// What a command prints of long work on many files: progress, problems as they occur, and a summary. Any thread.
+final class WorkReport: Sendable {
+    /// The names of the fields are the interface of `--json`.
+    struct Problem: Encodable, Sendable {
+        let path: String
+        let message: String
+    }
+
+    private struct State {
+        var progress = WorkProgress()
+        var problems: [Problem] = []
+        /// How long the work took, if its result is being verified.
+        var seconds: Double?
+    }
+
+    /// The number of problems that a summary lists.
+    static let kept = 1000
+
+    let isJSON: Bool
+    private let root: FilePath
+    private let started = ContinuousClock.now
+    private let state = Mutex(State())
+
+    /// - Parameter root: as it was typed. Paths are below it.
+    init(_ root: FilePath, isJSON: Bool) {
+        self.root = root
+        self.isJSON = isJSON
+    }
+
+    var problems: [Problem] { state.withLock { $0.problems } }
+
+    /// The duration of the work, without the verification.
+    var seconds: Double { state.withLock { $0.seconds } ?? (ContinuousClock.now - started) / .seconds(1) }
+
+    /// - Parameter text: what stderr shows, if that is not the message.
+    func add(_ path: [UInt8], _ message: String, as text: String? = nil) {
+        print(path, text ?? message)
+        keep(path, message)
+    }
+
+    /// Prints a line on stderr.
+    func print(_ path: [UInt8], _ text: String) {
+        state.withLock { state in
+            state.progress.clear()
+            Console.report("\(path.isEmpty ? root.shown : FilePath(bytes: path).shown): \(text)")
+        }
+    }
+
+    /// Keeps a problem for the summary.
+    func keep(_ path: [UInt8], _ message: String) {
+        state.withLock { state in
+            guard state.problems.count < Self.kept else { return }
+            state.problems.append(Problem(path: String(decoding: path, as: UTF8.self), message: message))
+        }
+    }
+
+    func showProgress(_ amount: @autoclosure () -> WorkProgress.Amount) {
+        state.withLock { $0.progress.show { WorkProgress.text(amount(), seconds: $0) } }
+    }
+
+    /// The work is done, and its result is verified now.
+    func beginVerifying() {
+        let seconds = seconds
+        state.withLock { state in
+            state.progress.clear()
+            state.seconds = seconds
+            state.progress = WorkProgress(label: "verifying ")
+        }
+    }
+
+    func clear() {
+        state.withLock { $0.progress.clear() }
+    }
+
+    /// `1 file, 2 links, 3.0 MiB, 1.5 MiB/s`
+    /// - Parameter objects: numbers and their words, singular and plural.
+    static func text(_ objects: [(Int, String, String?)], bytes: UInt64, seconds: Double) -> String {
+        let rate = seconds > 0 ? ["\(AmountText.bytes(Double(bytes) / seconds))/s"] : []
+        let counts = objects.map { AmountText.counted($0.0, $0.1, $0.2) }
+        return (counts + [AmountText.bytes(Double(bytes))] + rate).joined(separator: ", ")
+    }
+}
