@@ -15,13 +15,7 @@ extension NullFileSystem: FileSystem {
     func openInodes() -> [UInt64] { [] }
     func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {}
 
-    func statistics() -> Statistics {
-        Statistics(
-            cacheHits: 0, cacheMisses: 0, cacheSize: 0, cacheUsed: 0, aesBlocksDecrypted: 0, ciphertextBytesRead: 0,
-            ciphertextBytesWritten: 0, cryptoTime: 0, storeTime: 0, damagedReads: 0, hiddenNames: 0, filesSealed: 0,
-            nodes: 0, keysLocked: false,
-            cacheLocked: false)
-    }
+    func statistics() -> Statistics { Statistics(counters, cache: cache, nodes: 0) }
 
     // MARK: Files
 

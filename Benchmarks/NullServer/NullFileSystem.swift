@@ -58,7 +58,7 @@ extension NullFileSystem: LockableFileSystem {
     var presentKeys: [String] { [] }
     var needsSecret: Bool { false }
 
-    func setLockObserver(_ observer: any LockObserver) {}
+    func setLockController(_ controller: LockController) {}
     func inodesToDrop() -> [UInt64] { [] }
     func knownNames() -> [KnownName] { [] }
     func closeDirectories() {}

@@ -122,3 +122,47 @@ package protocol WorkerBuffers: AnyObject {
     /// Zeroes the buffers and the key schedules. Called between requests.
     func wipe()
 }
+
+/// The user and groups of a program that makes a request.
+package struct Caller: Sendable {
+    package var uid: uid_t
+    package var gid: gid_t
+
+    /// The supplementary groups, if they were requested.
+    package var groups: [gid_t]
+
+    package init(uid: uid_t, gid: gid_t, groups: [gid_t] = []) {
+        self.uid = uid
+        self.gid = gid
+        self.groups = groups
+    }
+}
+
+/// The result of a lookup: a node, counted as one more lookup, and its attributes.
+package struct NodeEntry {
+    package var id: NodeID
+    package var attributes: stat
+
+    package init(id: NodeID, attributes: stat) {
+        self.id = id
+        self.attributes = attributes
+    }
+}
+
+/// One entry of a listing.
+package struct ListedEntry {
+    package var name: [UInt8]
+    /// Inode number and type (S_IFMT), or all of them in a listing with attributes.
+    package var attributes: stat
+    /// The backing directory's offset of the next entry.
+    package var nextOffset: Int64
+    /// In a listing with attributes, the node. It counts as one lookup if the entry is taken. Nil for `.` and `..`.
+    package var id: NodeID?
+
+    package init(name: [UInt8], attributes: stat, nextOffset: Int64, id: NodeID? = nil) {
+        self.name = name
+        self.attributes = attributes
+        self.nextOffset = nextOffset
+        self.id = id
+    }
+}

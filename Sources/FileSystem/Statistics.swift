@@ -1,3 +1,52 @@
+internal import LinuxSystem
+package import Synchronization
+internal import VaultCrypto
+
+/// Totals since the mount, for `status` and for tests that check what was read. Any thread.
+package final class Counters: Sendable {
+    package let cacheHits = Atomic<UInt64>(0)
+    package let cacheMisses = Atomic<UInt64>(0)
+    package let aesBlocksDecrypted = Atomic<UInt64>(0)
+    package let ciphertextBytesRead = Atomic<UInt64>(0)
+    package let ciphertextBytesWritten = Atomic<UInt64>(0)
+    /// Nanoseconds in encryption and decryption with authentication, and in reads and writes of backing files.
+    package let cryptoTime = Atomic<UInt64>(0)
+    package let storeTime = Atomic<UInt64>(0)
+    package let damagedReads = Atomic<UInt64>(0)
+    package let hiddenNames = Atomic<UInt64>(0)
+    package let filesSealed = Atomic<UInt64>(0)
+    /// Files without a header and directories without a record that were completed as empty ones.
+    package let completedObjects = Atomic<UInt64>(0)
+    /// Requests refused because of a lock.
+    package let refusedRequests = Atomic<UInt64>(0)
+    /// Bytes of dirty mapped pages that the kernel wrote back during locks.
+    package let writtenBackBytes = Atomic<UInt64>(0)
+
+    package init() {}
+}
+
+extension Atomic<UInt64> {
+    /// Adds without ordering, which is enough for statistics.
+    @inline(__always)
+    package func count(_ amount: Int = 1) {
+        add(UInt64(amount), ordering: .relaxed)
+    }
+
+    /// Adds the nanoseconds that `body` takes.
+    @inline(__always)
+    package func time<Result, Failure: Error>(
+        _ body: () throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        let start = monotonicNanoseconds()
+        defer { count(monotonicNanoseconds() - start) }
+        return try body()
+    }
+
+    package var total: UInt64 {
+        load(ordering: .relaxed)
+    }
+}
+
 /// The work of a mount in `status`: totals since the mount, and current values.
 package struct Statistics: Codable, Sendable, Equatable {
     /// Chunks returned from the block cache, and chunks read and decrypted.
@@ -28,30 +77,22 @@ package struct Statistics: Codable, Sendable, Equatable {
     package var keysLocked: Bool
     package var cacheLocked: Bool
 
-    /// Times in nanoseconds.
-    package init(
-        cacheHits: UInt64, cacheMisses: UInt64, cacheSize: Int, cacheUsed: Int, aesBlocksDecrypted: UInt64,
-        ciphertextBytesRead: UInt64, ciphertextBytesWritten: UInt64, cryptoTime: UInt64, storeTime: UInt64,
-        damagedReads: UInt64, hiddenNames: UInt64,
-        filesSealed: UInt64, completedObjects: UInt64 = 0, isCompleting: Bool = false, nodes: Int, keysLocked: Bool,
-        cacheLocked: Bool
-    ) {
-        self.cacheHits = cacheHits
-        self.cacheMisses = cacheMisses
-        self.cacheSize = cacheSize
-        self.cacheUsed = cacheUsed
-        self.aesBlocksDecrypted = aesBlocksDecrypted
-        self.ciphertextBytesRead = ciphertextBytesRead
-        self.ciphertextBytesWritten = ciphertextBytesWritten
-        cryptoMicroseconds = cryptoTime / 1000
-        storeMicroseconds = storeTime / 1000
-        self.damagedReads = damagedReads
-        self.hiddenNames = hiddenNames
-        self.filesSealed = filesSealed
-        self.completedObjects = completedObjects
+    /// - Parameter isCompleting: true while a vault's completion walk is not done.
+    package init(_ counters: Counters, cache: BlockCache, nodes: Int, isCompleting: Bool = false) {
+        cacheHits = counters.cacheHits.total
+        cacheMisses = counters.cacheMisses.total
+        (cacheSize, cacheUsed, cacheLocked) = (cache.capacity, cache.usedSize, cache.isLocked)
+        aesBlocksDecrypted = counters.aesBlocksDecrypted.total
+        ciphertextBytesRead = counters.ciphertextBytesRead.total
+        ciphertextBytesWritten = counters.ciphertextBytesWritten.total
+        cryptoMicroseconds = counters.cryptoTime.total / 1000
+        storeMicroseconds = counters.storeTime.total / 1000
+        damagedReads = counters.damagedReads.total
+        hiddenNames = counters.hiddenNames.total
+        filesSealed = counters.filesSealed.total
+        completedObjects = counters.completedObjects.total
         self.isCompleting = isCompleting
         self.nodes = nodes
-        self.keysLocked = keysLocked
-        self.cacheLocked = cacheLocked
+        keysLocked = SecretMemory.allLocked
     }
 }

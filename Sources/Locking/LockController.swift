@@ -7,7 +7,7 @@ internal import SystemPackage
 
 /// Locks and unlocks one mount. Collects the triggers and handles them one at a time on a thread of its own, which holds
 /// no lock that a request needs. Any thread may call.
-package final class LockController: LockObserver, Sendable {
+package final class LockController: Sendable {
     /// Called with the receipt, and whether the mount was locked before.
     package typealias LockReply = @Sendable (LockReceipt, _ already: Bool) -> Void
     /// Called with true if the mount was not locked.
@@ -106,7 +106,7 @@ package final class LockController: LockObserver, Sendable {
     /// - Throws: pthread_create(3)'s error.
     package func start() throws(StoreError) {
         lockFileChecks?.whenSeen { [weak self] in self?.poke() }
-        fileSystem.setLockObserver(self)
+        fileSystem.setLockController(self)
         if let lease {
             let timer = try LeaseTimer(changes: lease.changes) { [weak self] in self?.poke() }
             leaseTimer.withLock { $0 = timer }
@@ -199,6 +199,7 @@ package final class LockController: LockObserver, Sendable {
 
     // MARK: Events from requests
 
+    /// A request was refused. Never blocks.
     package func refused() {
         let unreported = announced.withLock { announced -> UInt64 in
             // Inside the mutex, so that of two threads the later one has the later count.
@@ -211,10 +212,13 @@ package final class LockController: LockObserver, Sendable {
         if unreported > 0 { announce(.denied(count: unreported)) }
     }
 
+    /// No file is open for writing any more. Never blocks.
     package func noWriterLeft() {
         if isInGrace.load(ordering: .sequentiallyConsistent) { inbox.update { _ in } }
     }
 
+    /// The last handle of a file was closed during a lock that leaves the file available only while it is open.
+    /// - Parameter forgetKeys: wipes the file's keys, unless it was opened again.
     package func closed(inode: UInt64, forgetKeys: @escaping @Sendable () -> Void) {
         _ = post(.purge(inode: inode, forgetKeys: forgetKeys))
     }

@@ -9,8 +9,8 @@ package protocol LockableFileSystem: FileSystem {
     var counters: Counters { get }
     /// The decrypted blocks.
     var cache: BlockCache { get }
-    /// Sets the receiver of the requests' events. Once, before the first request.
-    func setLockObserver(_ observer: any LockObserver)
+    /// Sets the controller that requests notify. Once, before the first request.
+    func setLockController(_ controller: LockController)
     /// Number of open file handles, and of those that can write. A grace ends when none can.
     var openHandles: Int { get }
     var writingHandles: Int { get }

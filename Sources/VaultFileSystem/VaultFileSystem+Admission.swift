@@ -65,7 +65,7 @@ extension VaultFileSystem {
         }
     }
 
-    var observer: (any LockObserver)? { lockObserver.withLock { $0 } }
+    var observer: LockController? { lockController.withLock { $0 } }
 
     /// Counts a refusal, and returns its error.
     func refusal() -> StoreError {

@@ -8,7 +8,6 @@ internal import VaultFormat
 internal import VaultStore
 
 extension VaultFileSystem {
-    /// opendir(3).
     package func openDirectory(_ id: NodeID) throws(StoreError) -> DirectoryHandle {
         let node = try nodes.node(id)
         try admit(node, .names)
@@ -21,19 +20,15 @@ extension VaultFileSystem {
         return handle
     }
 
-    /// closedir(3).
     package func release(_ handle: DirectoryHandle) {
         openDirectories.remove(handle)
     }
 
-    /// fsync(2) of a directory.
     package func synchronize(_ handle: DirectoryHandle, dataOnly: Bool) throws(StoreError) {
         try handle.directory.descriptor.synchronize(dataOnly: dataOnly)
     }
 
-    /// getdents(2) from an offset of an earlier listing, or 0 for the start, until `take` returns false. That entry is the
-    /// first of the next call. Entries that do not authenticate are left out and counted.
-    /// - Parameter withAttributes: true to look up each entry (readdirplus).
+    /// Entries that do not authenticate are left out and counted.
     package func list(
         _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool
     ) throws(StoreError) {

@@ -19,6 +19,11 @@ extension VaultFileSystem: FileSystem {
         completing?.join()
     }
 
+    package func statistics() -> Statistics {
+        Statistics(
+            store.counters, cache: store.cache, nodes: nodes.count, isCompleting: store.completion?.isActive ?? false)
+    }
+
     package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {
         attributeObserver.withLock { $0 = observer }
     }

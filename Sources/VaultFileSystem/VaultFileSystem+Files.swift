@@ -26,7 +26,7 @@ extension VaultFileSystem {
                 nodes.disown(node)
                 throw .system(.staleNFSFileHandle)
             }
-            hold(file, &state, node)
+            adopt(file, &state, node)
             return file
         }
     }
@@ -40,7 +40,7 @@ extension VaultFileSystem {
         node.protectionClass = file.protectionClass
     }
 
-    private func hold(_ file: EncryptedFile, _ state: inout Node.OpenState, _ node: Node) {
+    private func adopt(_ file: EncryptedFile, _ state: inout Node.OpenState, _ node: Node) {
         state.fileID = file.fileID
         state.file = file
         node.protectionClass = file.protectionClass
@@ -68,7 +68,7 @@ extension VaultFileSystem {
                 }
                 let file = try EncryptedFile.openTruncated(
                     try openBacking(node, flags: O_RDWR), class: parentClass ?? .complete, in: store)
-                hold(file, &state, node)
+                adopt(file, &state, node)
                 return (file, true)
             }
         }
@@ -119,14 +119,11 @@ extension VaultFileSystem {
     package func create(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, flags: Int32, for caller: Caller
     ) throws(StoreError) -> (entry: NodeEntry, handle: FileHandle) {
-        try store.admitChange()
-        let parentNode = try nodes.node(parent)
-        try admit(parentNode, .names)
-        let directory = try directory(parentNode)
+        let (parentNode, directory) = try directoryToChange(parent)
         let file = try directory.createFile(name, mode: mode, owner: caller.owner)
         let status = try file.reader.status()
         let node = nodes.intern(status, parent: parentNode, entry: try directory.encode(name).entry)
-        node.opening.withLock { hold(file, &$0, node) }
+        node.opening.withLock { adopt(file, &$0, node) }
         let entry = NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
         return (entry, handle(file, node, flags: flags))
     }
@@ -160,7 +157,6 @@ extension VaultFileSystem {
         if !isNew { nodes.forget(node, count: 1) }
     }
 
-    /// pread(2).
     package func read(
         _ handle: FileHandle, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
         workspace: Workspace
@@ -186,7 +182,6 @@ extension VaultFileSystem {
         return count
     }
 
-    /// fsync(2), fdatasync(2).
     package func synchronize(_ handle: FileHandle, dataOnly: Bool) throws(StoreError) {
         try handle.synchronize(dataOnly: dataOnly)
     }

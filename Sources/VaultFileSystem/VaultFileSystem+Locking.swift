@@ -15,17 +15,16 @@ extension VaultFileSystem: LockableFileSystem {
     package var writingHandles: Int { writers.load(ordering: .sequentiallyConsistent) }
     package var presentKeys: [String] { store.keyRing.presentClasses.map(\.name) }
 
-    package func setLockObserver(_ observer: any LockObserver) {
-        lockObserver.withLock { $0 = observer }
+    package func setLockController(_ controller: LockController) {
+        lockController.withLock { $0 = controller }
     }
 
     package func attachedDirectories() {
         _ = refusedLookups.removeAll()
     }
 
-    /// Every inode whose pages or attributes the kernel may have and a lock must drop. The root's attributes are
-    /// returned in every state. Inodes with open files come first: one with many pages takes long, and at the end the
-    /// other threads have nothing more to do. Each of the others comes before the directory that contains it.
+    /// The root's attributes are returned in every state, so it is left out. Open files come first because many pages take
+    /// long, and at the end the other threads have nothing more to do.
     package func inodesToDrop() -> [UInt64] {
         var (open, others): ([UInt64], [UInt64]) = ([], [])
         for node in nodes.allLeavesFirst where node !== nodes.root {
@@ -48,12 +47,10 @@ extension VaultFileSystem: LockableFileSystem {
         return handles != 0
     }
 
-    /// The inodes of open files.
     package func openInodes() -> [UInt64] {
         nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue }
     }
 
-    /// Every name that the kernel may have.
     package func knownNames() -> [KnownName] {
         nodes.allNames().compactMap { node, name in
             plaintextName(name).map {
@@ -99,7 +96,6 @@ extension VaultFileSystem: LockableFileSystem {
         _ = directories.removeAll()
     }
 
-    /// Makes written data durable, and seals the files.
     package func sealEverything() {
         for node in nodes.all {
             if let file = node.openFile { sealLater(file, of: node) }

@@ -8,7 +8,6 @@ internal import VaultFormat
 internal import VaultStore
 
 extension VaultFileSystem {
-    /// Finds a name. Counts as one lookup. Throws `ENOENT`.
     package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry {
         let parentNode = try nodes.node(parent)
         do throws(StoreError) {
@@ -42,12 +41,10 @@ extension VaultFileSystem {
         return NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
     }
 
-    /// The kernel has dropped `count` lookups of a node.
     package func forget(_ id: NodeID, count: UInt64) {
         nodes.forget(id, count: Int(clamping: count))
     }
 
-    /// mkdir(2).
     package func makeDirectory(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, for caller: Caller
     ) throws(StoreError) -> NodeEntry {
@@ -56,7 +53,6 @@ extension VaultFileSystem {
         }
     }
 
-    /// symlink(2).
     package func makeLink(
         _ name: [UInt8], in parent: NodeID, target: [UInt8], for caller: Caller
     ) throws(StoreError) -> NodeEntry {
@@ -79,19 +75,23 @@ extension VaultFileSystem {
         }
     }
 
+    /// The directory in which a name is about to change.
+    func directoryToChange(_ parent: NodeID) throws(StoreError) -> (node: Node, directory: OpenDirectory) {
+        try store.admitChange()
+        let node = try nodes.node(parent)
+        try admit(node, .names)
+        return (node, try directory(node))
+    }
+
     private func make(
         _ name: [UInt8], in parent: NodeID, _ body: (OpenDirectory) throws(StoreError) -> Void
     ) throws(StoreError) -> NodeEntry {
-        try store.admitChange()
-        let parentNode = try nodes.node(parent)
-        try admit(parentNode, .names)
-        let directory = try directory(parentNode)
+        let (parentNode, directory) = try directoryToChange(parent)
         try body(directory)
         // The change was admitted and has happened. A lock that comes now must not make it an error.
         return try entry(try directory.encode(name).entry, in: directory, parentNode)
     }
 
-    /// link(2).
     package func link(
         _ id: NodeID, as name: [UInt8], in parent: NodeID, for caller: Caller
     ) throws(StoreError) -> NodeEntry {
@@ -107,27 +107,19 @@ extension VaultFileSystem {
         }
     }
 
-    /// unlink(2).
     package func unlink(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
-        try store.admitChange()
-        let parentNode = try nodes.node(parent)
-        try admit(parentNode, .names)
-        let directory = try directory(parentNode)
+        let (parentNode, directory) = try directoryToChange(parent)
         let encoded = try directory.encode(name)
         let status = try directory.status(of: encoded.entry)
-        let going = openIfJournaled(encoded.entry, status, in: directory)
+        let unlinked = openIfJournaled(encoded.entry, status, in: directory)
         let pin = pinIfKnown(encoded.entry, status, in: directory)
         try directory.unlink(encoded)
         removed(status, pin, parentNode, encoded.entry)
-        forgetSlots(of: going)
+        forgetSlots(of: unlinked)
     }
 
-    /// rmdir(2).
     package func removeDirectory(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
-        try store.admitChange()
-        let parentNode = try nodes.node(parent)
-        try admit(parentNode, .names)
-        let directory = try directory(parentNode)
+        let (parentNode, directory) = try directoryToChange(parent)
         let encoded = try directory.encode(name)
         let status = try directory.status(of: encoded.entry)
         keepIfInUse(status)
@@ -186,7 +178,7 @@ extension VaultFileSystem {
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
         if let target, target.st_mode & S_IFMT == S_IFDIR, flags == 0 { keepIfInUse(target) }
-        let going = target.flatMap { openIfJournaled(newEncoded.entry, $0, in: newDirectory) }
+        let unlinked = target.flatMap { openIfJournaled(newEncoded.entry, $0, in: newDirectory) }
         let pin = target.flatMap { pinIfKnown(newEncoded.entry, $0, in: newDirectory) }
         do throws(StoreError) {
             // In an exchange the target moves too.
@@ -199,26 +191,49 @@ extension VaultFileSystem {
             throw error
         }
         let oldName = NodeName(parent: oldNode, entry: encoded.entry)
-        let newPlace = NodeName(parent: newNode, entry: newEncoded.entry)
+        let movedName = NodeName(parent: newNode, entry: newEncoded.entry)
         if let target {
             if FileIdentity(target) == FileIdentity(source) { return }
             if flags == linux_RENAME_EXCHANGE {
-                if let node = nodes.find(target) { nodes.moveName(node, from: newPlace, to: oldName) }
+                if let node = nodes.find(target) { nodes.moveName(node, from: movedName, to: oldName) }
             } else {
                 removed(target, pin, newNode, newEncoded.entry)
-                forgetSlots(of: going)
+                forgetSlots(of: unlinked)
             }
         }
-        if let node = nodes.find(source) { nodes.moveName(node, from: oldName, to: newPlace) }
+        if let node = nodes.find(source) { nodes.moveName(node, from: oldName, to: movedName) }
     }
 
-    /// readlink(2).
     package func linkTarget(_ id: NodeID) throws(StoreError) -> [UInt8] {
         let node = try nodes.node(id)
         try admit(node, .attributes)
         return try atName(of: node) { (directory, entry) throws(StoreError) -> [UInt8] in
             try OpenDirectory.linkTarget(at: directory, entry, in: store)
         }
+    }
+
+    // MARK: Journal
+
+    /// A file that is about to lose its last name.
+    struct UnlinkedFile {
+        let descriptor: Descriptor
+        /// Nil if the kernel does not know it. It leaves the table with its name.
+        let node: Node?
+    }
+
+    /// Opens a file that is about to lose a name, if the journal may hold records of it.
+    func openIfJournaled(_ entry: [UInt8], _ status: stat, in directory: OpenDirectory) -> UnlinkedFile? {
+        guard store.hasJournaledRecords, status.st_mode & S_IFMT == S_IFREG, status.st_nlink <= 1,
+            let descriptor = try? Descriptor(at: directory.descriptor.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+        else { return nil }
+        return UnlinkedFile(descriptor: descriptor, node: nodes.find(status))
+    }
+
+    /// Frees the journal slots of a file that has lost its last name, unless it is open. Then its last close frees them.
+    /// Nobody reads these records again, and slots are few.
+    func forgetSlots(of file: UnlinkedFile?) {
+        guard let file, file.node?.openFile == nil else { return }
+        store.forgetSlots(of: file.descriptor)
     }
 }
 

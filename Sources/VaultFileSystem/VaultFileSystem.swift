@@ -26,8 +26,8 @@ package final class VaultFileSystem: Sendable {
     let refusedLookups = ObjectSet<Node>()
     /// Called with inodes whose attributes have changed in a request whose reply does not contain them.
     let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
-    /// Receives the requests' events for the lock.
-    let lockObserver = Mutex<(any LockObserver)?>(nil)
+    /// Set once a controller can lock this file system.
+    let lockController = Mutex<LockController?>(nil)
 
     /// - Throws: `.damaged` if the root's record does not authenticate.
     package init(store: Store, gate: LockGate = LockGate()) throws(StoreError) {

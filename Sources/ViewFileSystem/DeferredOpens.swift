@@ -5,9 +5,10 @@ internal import Locking
 internal import SystemPackage
 internal import ViewFormats
 
-/// Opens that wait for keys, on threads of their own: the workers go on. Any thread.
+/// Opens that wait for keys, on threads of their own, so that the workers stay free for other requests, for interrupts
+/// and for a lock. Any thread.
 final class DeferredOpens: Sendable {
-    /// Opens, or throws: with the failure where the keys could not be had; nil where keys have gone again meanwhile.
+    /// Opens the file, with the failure if the keys could not be fetched. Returns nil if keys were dropped meanwhile.
     typealias Opening = @Sendable (ViewError?) throws(StoreError) -> ViewHandle?
 
     private struct Job: Sendable {
@@ -23,15 +24,15 @@ final class DeferredOpens: Sendable {
         var isEnding = false
     }
 
-    /// How often keys may go again before they are used.
-    private static let patience = 3
+    /// Number of times that keys may be dropped before they are used.
+    private static let maximumRetries = 3
 
     private let gate: LockGate
     private let keys: KeyStore
     private let mostThreads: Int
     private let state = Monitor(State())
 
-    /// - Parameter mostThreads: how many opens may be waited for at a time.
+    /// - Parameter mostThreads: the number of opens that may wait at a time. More are queued.
     init(gate: LockGate, keys: KeyStore, mostThreads: Int) {
         self.gate = gate
         self.keys = keys
@@ -53,10 +54,10 @@ final class DeferredOpens: Sendable {
         if !isTaken { outcome(.failure(.system(.resourceTemporarilyUnavailable))) }
     }
 
-    /// Fails what waits, and returns when all has been answered.
+    /// Fails the waiting opens. Returns when all have been answered.
     func end() {
         state.update { $0.isEnding = true }
-        // Whoever fetches a key is told that there is none.
+        // Ends fetching a key with an error.
         keys.stop()
         let threads = state.update { state in
             defer { state.threads = [] }
@@ -75,21 +76,21 @@ final class DeferredOpens: Sendable {
         state.update { $0.idle += 1 }
         return state.wait { state -> Job?? in
             if state.jobs.isEmpty && !state.isEnding { return nil }
-            // With the job: who counted on a thread that has one already would wait for it.
+            // Together with taking the job, so that `add` does not count on a busy thread.
             state.idle -= 1
             return .some(state.jobs.isEmpty ? nil : state.jobs.removeFirst())
         }
     }
 
     private func serve(_ job: Job, _ inFlight: LockGate.InFlight) throws(StoreError) -> ViewHandle {
-        for _ in 0..<Self.patience {
+        for _ in 0..<Self.maximumRetries {
             var failure: ViewError?
             do throws(ViewError) {
                 for name in job.names { _ = try keys.fetch(name) }
             } catch {
                 failure = error
             }
-            // A lock waits for whoever makes use of keys, not for who waits for them.
+            // A lock waits for threads that use keys, but not for threads that wait for keys.
             gate.enter(inFlight)
             defer {
                 linux_scrub_thread()

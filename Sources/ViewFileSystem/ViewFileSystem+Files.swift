@@ -16,6 +16,11 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         do { return try ViewWorkspace() } catch { throw storeError(error, of: []) }
     }
 
+    package func statistics() -> Statistics { Statistics(counters, cache: cache, nodes: nodes.count) }
+
+    /// Problems of the view, one line each for people.
+    package func problems() -> [String] { source.problems + fileProblems.all }
+
     package func openInodes() -> [UInt64] {
         nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue }
     }

@@ -14,8 +14,8 @@ extension ViewFileSystem: LockableFileSystem {
     package var openHandles: Int { handles.load(ordering: .acquiring) }
     package var presentKeys: [String] { source.keys.isClosed ? [] : ["view"] }
 
-    package func setLockObserver(_ observer: any LockObserver) {
-        lockObserver.withLock { $0 = observer }
+    package func setLockController(_ controller: LockController) {
+        lockController.withLock { $0 = controller }
     }
 
     package func inodesToDrop() -> [UInt64] {

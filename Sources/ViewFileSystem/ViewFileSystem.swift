@@ -29,7 +29,7 @@ package final class ViewFileSystem: Sendable {
     let prefetches = PrefetchQueue()
     /// Directories with refused lookups since the last lock.
     let refusedLookups = ObjectSet<ViewNode>()
-    let lockObserver = Mutex<(any LockObserver)?>(nil)
+    let lockController = Mutex<LockController?>(nil)
     let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
     private let nextToken = Atomic<UInt64>(1)
     let isMounted: Bool
@@ -196,7 +196,7 @@ package final class ViewFileSystem: Sendable {
     func admit() throws(StoreError) {
         if gate.isUnlocked() { return }
         counters.refusedRequests.count()
-        lockObserver.withLock { $0 }?.refused()
+        lockController.withLock { $0 }?.refused()
         throw .locked
     }
 }

@@ -1,22 +1,30 @@
+internal import CLinux
 internal import Glibc
 internal import SystemPackage
 
 /// inotify watches on all directories on the way to the lock files. One thread.
 struct DirectoryWatches: ~Copyable {
-    /// What an event asks for.
+    /// The reaction that an event needs.
     enum Effect: Comparable {
         case nothing
-        /// A lock file may have come or gone.
+        /// A lock file may have appeared or disappeared.
         case look
-        /// The way to a lock file may be another one: the watches have to be set again.
+        /// The way to a lock file may have changed. The watches must be set again.
         case arm
+    }
+
+    /// A directory on the way to a lock file.
+    private struct Level {
+        let directory: FilePath
+        /// The name of the next directory, in the last level that of the lock file.
+        let entry: [UInt8]
     }
 
     private struct Directory {
         var mask: UInt32
-        /// Of lock files in it.
+        /// Names of lock files in it.
         var lockNames: [[UInt8]] = []
-        /// Of directories in it that lead on.
+        /// Names of the next directories in it.
         var childNames: [[UInt8]] = []
 
         mutating func merge(_ other: Self) {
@@ -26,26 +34,37 @@ struct DirectoryWatches: ~Copyable {
         }
     }
 
-    /// What happens to a directory itself: moved, removed, its mode or ACL changed. Nothing that goes on inside it, but
-    /// for changes of its children's attributes, which the kernel does not leave out.
+    /// Events of a directory itself: moved, removed, mode or ACL changed. The kernel also reports attribute changes of its
+    /// children.
     private static let changesOfItself = UInt32(IN_MOVE_SELF | IN_DELETE_SELF | IN_ATTRIB)
     private static let changesOfEntries = UInt32(IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO)
 
     private let inotify: Inotify
-    private let chains: [DirectoryChain]
+    /// The levels of each lock file, from the root on.
+    private let chains: [[Level]]
     private var directories: [Int32: Directory] = [:]
 
-    /// nil where there is no inotify.
+    /// Nil if inotify is unavailable.
+    /// - Parameter paths: absolute, without links.
     init?(to paths: [FilePath]) {
         guard let inotify = Inotify() else { return nil }
         self.inotify = inotify
-        chains = paths.map(DirectoryChain.init)
+        chains = paths.map { path in
+            var directory: FilePath = "/"
+            return path.components.map { component in
+                defer { directory.append(component) }
+                let entry = component.withPlatformString {
+                    [UInt8](UnsafeRawBufferPointer(start: $0, count: strlen($0)))
+                }
+                return Level(directory: directory, entry: entry)
+            }
+        }
     }
 
     var fd: Int32 { inotify.fd }
 
-    /// Takes the events that are waiting, at most a buffer full.
-    /// - Returns: the strongest effect of them.
+    /// Reads waiting events, at most one buffer.
+    /// - Returns: their strongest effect.
     func takeEvents() throws(Errno) -> Effect {
         var strongest = Effect.nothing
         try inotify.readEvents { strongest = max(strongest, effect(of: $0)) }
@@ -55,21 +74,21 @@ struct DirectoryWatches: ~Copyable {
     private func effect(of event: Inotify.Event) -> Effect {
         if event.mask & UInt32(IN_Q_OVERFLOW) != 0 { return .arm }
         guard let directory = directories[event.watch] else { return .nothing }
-        // Also IN_UNMOUNT, and IN_IGNORED: the kernel has ended the watch.
+        // Includes IN_UNMOUNT, and IN_IGNORED: the kernel has ended the watch.
         if event.name.isEmpty || directory.childNames.contains(where: event.name.elementsEqual) { return .arm }
         return directory.lockNames.contains(where: event.name.elementsEqual) ? .look : .nothing
     }
 
-    /// Sets the watches for the directories as they are now. A change from then on gives an event.
-    /// - Returns: false if some could not be watched, or need not show all changes.
+    /// Sets the watches for the directories as they are now. Later changes give events.
+    /// - Returns: false if some directory could not be watched, or may change without an event.
     mutating func arm() -> Bool {
         var isComplete = true
         var found = Set(directories.keys)
         var needed: [FilePath: Directory] = [:]
-        for chain in chains {
-            let depth = explore(chain, found: &found, isComplete: &isComplete)
-            for (index, level) in chain.levels.prefix(depth).enumerated() {
-                let isLast = index == chain.levels.count - 1
+        for levels in chains {
+            let depth = explore(levels, found: &found, isComplete: &isComplete)
+            for (index, level) in levels.prefix(depth).enumerated() {
+                let isLast = index == levels.count - 1
                 let directory = Directory(
                     mask: Self.mask(levelsBelow: depth - 1 - index), lockNames: isLast ? [level.entry] : [],
                     childNames: isLast ? [] : [level.entry])
@@ -83,16 +102,16 @@ struct DirectoryWatches: ~Copyable {
                 continue
             }
             armed[watch, default: Directory(mask: 0)].merge(directory)
-            isComplete = isComplete && ObservedFileSystems.contain(path)
+            isComplete = isComplete && Self.reportsAllChanges(path)
         }
         for watch in found where armed[watch] == nil { inotify.remove(watch) }
         directories = armed
         return isComplete
     }
 
-    /// The deepest directory there is shows its entries: the lock file, or the next directory's coming back. The one
-    /// above shows removals, since a directory that somebody holds open gives no event of its own when it is removed.
-    /// Those further up cannot be removed before, and show only what happens to themselves: a busy /tmp costs nothing.
+    /// The deepest existing directory reports its entries, among them the lock file or the missing next directory. The one
+    /// above reports removals, because a removed directory gives no event of its own while somebody has it open. Those
+    /// above cannot be removed before it, and report only their own changes. So a busy /tmp costs nothing.
     private static func mask(levelsBelow: Int) -> UInt32 {
         switch levelsBelow {
         case 0: changesOfItself | changesOfEntries
@@ -101,33 +120,59 @@ struct DirectoryWatches: ~Copyable {
         }
     }
 
-    /// Watches all entries of each directory before it looks for the next one, so that none comes or goes unseen.
-    /// - Returns: how many of the chain's directories there are.
-    private func explore(_ chain: DirectoryChain, found: inout Set<Int32>, isComplete: inout Bool) -> Int {
-        for (index, level) in chain.levels.enumerated() {
+    /// Watches all entries of each directory before it looks for the next one, so that no change is missed.
+    /// - Returns: the number of levels that exist.
+    private func explore(_ levels: [Level], found: inout Set<Int32>, isComplete: inout Bool) -> Int {
+        for (index, level) in levels.enumerated() {
             do throws(Errno) {
                 found.insert(try inotify.watch(level.directory, for: Self.mask(levelsBelow: 0)))
             } catch .noSuchFileOrDirectory {
                 return index
             } catch .notDirectory {
-                // Perhaps a link, which leads past the directories watched.
+                // Possibly a link, which leads elsewhere.
                 isComplete = false
                 return index
             } catch {
-                // EACCES (a directory that this user may search, not read), ENOSPC (too many watches): so it will be when
-                // its own mask is set, and there it counts. Go on below it.
+                // EACCES (a directory that this user may search but not read) or ENOSPC (too many watches). Setting its
+                // final mask will fail too, and that counts. Continue below it.
                 continue
             }
         }
-        return chain.levels.count
+        return levels.count
     }
 
     private func arm(
         _ directory: Directory, at path: FilePath, among armed: [Int32: Directory]
     ) throws(Errno) -> Int32 {
         let watch = try inotify.watch(path, for: directory.mask)
-        // The same directory by another path, through a bind mount: setting a mask has replaced the first one's.
+        // The same directory by another path (a bind mount). This call has replaced the first mask.
         guard let other = armed[watch] else { return watch }
         return try inotify.watch(path, for: directory.mask | other.mask)
+    }
+
+    /// File systems on which inotify reports every change, because no other machine changes them. This is a list of known
+    /// types, so unknown ones (NFS, SMB, 9p, FUSE, AFS, Ceph, GFS2, OCFS2...) are looked at every 50 ms. The values are
+    /// statfs(2)'s f_type, from linux/magic.h and the file systems' sources.
+    private static let reportingTypes: Set<UInt64> = [
+        0x0102_1994,  // tmpfs, devtmpfs
+        0x8584_58F6,  // ramfs
+        0xEF53,  // ext2, ext3, ext4
+        0x5846_5342,  // xfs
+        0x9123_683E,  // btrfs
+        0xF2F5_2010,  // f2fs
+        0xCA45_1A4E,  // bcachefs
+        0x2FC1_2FC1,  // zfs
+        0x3153_464A,  // jfs
+        0x794C_7630,  // overlayfs
+        0x4D44,  // vfat
+        0x2011_BAB0,  // exfat
+        0x7371_7368,  // squashfs
+        0xE0F5_E1E2,  // erofs
+        0x9660,  // iso9660
+    ]
+
+    /// Returns false also if the type cannot be read.
+    private static func reportsAllChanges(_ path: FilePath) -> Bool {
+        reportingTypes.contains(path.withPlatformString { linux_filesystem_type_at($0) })
     }
 }

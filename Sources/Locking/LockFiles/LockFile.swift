@@ -1,32 +1,30 @@
 internal import CLinux
 internal import Glibc
-internal import LinuxSystem
 internal import Synchronization
 package import SystemPackage
 
-/// A path that locks while anything is there. Any thread.
+/// A path that locks while anything exists there. Any thread.
 package final class LockFile: @unchecked Sendable {
-    // @unchecked: the two pointers and what they point to are written once, in init, and freed in deinit.
+    // @unchecked: `init` writes the two pointers and their targets, and `deinit` frees them.
 
-    /// Absolute; no directory in it was a link when it was resolved.
+    /// Absolute. No directory in it was a link when it was resolved.
     package let path: FilePath
-    /// The directory it lies in.
+    /// The directory that contains it.
     package let directory: FilePath
 
     private let cPath: UnsafePointer<CChar>
     private let cDirectory: UnsafePointer<CChar>
 
-    // Which directory it was at first, or at the last rearm(). A look beside a rearm() may see some numbers of before and
-    // some of after. They then match neither directory, or one of the two: never a third, which would need one's device
-    // and the other's inode and birth time.
+    // The directory's identity at `init`, or at the last `rearm`. A `look` during a `rearm` may see some old and some new
+    // numbers. They then match neither directory or one of the two, but never a third, which would need the device of one
+    // and the inode and birth time of the other.
     private let device: Atomic<UInt64>
     private let inode: Atomic<UInt64>
     private let birth: Atomic<UInt64>
-    /// Whether this user owned the directory when it was last checked; taken for the whole of a rearm().
+    /// True if this user owned the directory at the last check. Locked during all of `rearm`.
     private let isOurs: Mutex<Bool>
 
-    /// Resolves the links in the directory's path, checks and remembers the directory. The last component is never
-    /// followed.
+    /// Resolves links in the directory's path, checks the directory and remembers it. Never follows the last component.
     /// - Throws: `notName`, `nameTooLong`, `noDirectory`, `notDirectory`, `unsafeDirectory`, `system`.
     package init(path given: FilePath) throws(LockFileError) {
         guard let name = given.lastComponent, name.kind == .regular else { throw .notName(given) }
@@ -48,13 +46,12 @@ package final class LockFile: @unchecked Sendable {
         cDirectory.deallocate()
     }
 
-    /// Looks at the path, then at its directory: two system calls, nothing allocated or locked.
+    /// Looks at the path, then at its directory, with two system calls. Allocates and locks nothing.
     ///
-    /// In this order, since a look at the path finds nothing also when the directory was taken away a moment before. A
-    /// lock file that is in the directory all the time can only be missed after that; the look at the directory comes
-    /// later still, and finds another one. The other way round, a directory replaced between the two looks would pass
-    /// for an unlocked one. What no two calls can see is a directory taken away before the first and put back before
-    /// the second; every look after that finds the lock file.
+    /// The order matters. The path also does not exist if the directory was replaced a moment before. The later look at
+    /// the directory detects that. In the other order, a directory replaced between the two looks would count as
+    /// unlocked. Two calls cannot detect a directory that is moved away before the first and back before the second. The
+    /// next look finds the lock file in it.
     package func look() -> LockFileState {
         var status = stat()
         guard Self.retrying({ fstatat(AT_FDCWD, cPath, &status, AT_SYMLINK_NOFOLLOW) }) == -1 else { return .present }
@@ -68,13 +65,12 @@ package final class LockFile: @unchecked Sendable {
         return failure == ENOENT ? .absent : .unknown(Errno(rawValue: failure))
     }
 
-    /// Makes the directory again, if it is gone and was this user's; checks it as at first, and takes it for the lock
-    /// file's directory from now on. For an explicit unlock only.
-    /// - Throws: `noDirectory`, `notDirectory`, `unsafeDirectory`, `system`; the directory of before then stays the one
-    ///   remembered.
+    /// Makes the directory again if it no longer exists and was this user's. Checks it as `init` does, and remembers it
+    /// from now on. Only for an explicit unlock.
+    /// - Throws: `noDirectory`, `notDirectory`, `unsafeDirectory`, `system`. The remembered directory then stays.
     package func rearm() throws(LockFileError) {
         try isOurs.withLock { (isOurs) throws(LockFileError) in
-            // ENOENT: the check below says that better.
+            // The check below reports ENOENT better.
             if isOurs, mkdir(cDirectory, 0o700) == -1, errno != EEXIST, errno != ENOENT {
                 throw .system(Errno(rawValue: errno), "cannot make", directory)
             }
@@ -86,7 +82,7 @@ package final class LockFile: @unchecked Sendable {
         }
     }
 
-    /// What a sighting means, for people.
+    /// A line for people.
     package func describe(_ state: LockFileState) -> String {
         switch state {
         case .absent: "no lock file \(path.string)"
@@ -101,7 +97,7 @@ package final class LockFile: @unchecked Sendable {
             && birth.load(ordering: .relaxed) == identity.birth
     }
 
-    /// FUSE and network file systems answer EINTR, which says nothing about the file.
+    /// FUSE and network file systems can return EINTR, which means nothing for the file.
     private static func retrying(_ call: () -> Int32) -> Int32 {
         while true {
             let result = call()
@@ -112,13 +108,7 @@ package final class LockFile: @unchecked Sendable {
     /// realpath(3).
     private static func resolve(_ parent: FilePath) throws(LockFileError) -> FilePath {
         let parent: FilePath = parent.isEmpty ? "." : parent
-        guard let resolved = parent.withPlatformString({ realpath($0, nil) }) else {
-            switch errno {
-            case ENOENT: throw .noDirectory(parent)
-            case ENOTDIR: throw .notDirectory(parent)
-            default: throw .system(Errno(rawValue: errno), "cannot look at", parent)
-            }
-        }
+        guard let resolved = parent.withPlatformString({ realpath($0, nil) }) else { throw .lookFailed(errno, parent) }
         defer { free(resolved) }
         return FilePath(platformString: resolved)
     }
@@ -129,6 +119,87 @@ package final class LockFile: @unchecked Sendable {
             let copy = UnsafeMutablePointer<CChar>.allocate(capacity: size)
             copy.initialize(from: source, count: size)
             return UnsafePointer(copy)
+        }
+    }
+}
+
+/// The result of `LockFile.look`. Every state except `absent` locks.
+package enum LockFileState: Equatable, Sendable {
+    /// Nothing exists there, and its directory is unchanged.
+    case absent
+    /// Something exists there: a file, a directory, a dangling link.
+    case present
+    /// Its directory was removed or replaced.
+    case parentChanged
+    /// The look failed, for example with EACCES or EIO.
+    case unknown(Errno)
+
+    package var isLocked: Bool { self != .absent }
+}
+
+/// Numbers that tell a directory from another one in its place.
+struct DirectoryIdentity: Equatable {
+    let device: UInt64
+    let inode: UInt64
+    /// Nanoseconds since 1970, 0 if unknown. ext4 gives the inode number of a removed directory to the next one made, so
+    /// device and inode are not enough.
+    let birth: UInt64
+
+    init(_ identity: linux_file_identity) {
+        (device, inode, birth) = (identity.device, identity.inode, identity.birth)
+    }
+
+    /// The directory at `path`, and whether this user owns it.
+    /// - Throws: `noDirectory`, `notDirectory`, `unsafeDirectory`, `system`.
+    static func ofSafeDirectory(at path: FilePath) throws(LockFileError) -> (identity: Self, isOurs: Bool) {
+        var found = linux_file_identity()
+        guard path.withPlatformString({ linux_identify($0, &found) }) == 0 else { throw .lookFailed(errno, path) }
+        guard found.mode & S_IFMT == S_IFDIR else { throw .notDirectory(path) }
+        let user = geteuid()
+        guard found.owner == user || found.owner == 0 else {
+            throw .unsafeDirectory(path, "it belongs to user \(found.owner)")
+        }
+        // With an ACL the group bits are its mask, so no named user or group has more rights (acl(5)).
+        guard found.mode & (S_IWGRP | S_IWOTH) == 0 else {
+            throw .unsafeDirectory(path, "others can write in it (mode \(String(found.mode & 0o7777, radix: 8)))")
+        }
+        return (Self(found), found.owner == user)
+    }
+}
+
+/// The reason why a path cannot be a lock file, or cannot be watched. Its description is a line for people.
+package enum LockFileError: Error, Equatable, Sendable, CustomStringConvertible {
+    /// The path's last component is not a name.
+    case notName(FilePath)
+    /// The name or path is too long for its file system.
+    case nameTooLong(FilePath)
+    case noDirectory(FilePath)
+    case notDirectory(FilePath)
+    /// Other users could make and remove files in the directory. With the reason.
+    case unsafeDirectory(FilePath, String)
+    /// A system call failed. With the operation, such as "cannot look at".
+    case system(Errno, String, FilePath)
+    /// The watch cannot be started.
+    case watch(Errno)
+
+    fileprivate static func lookFailed(_ errno: Int32, _ path: FilePath) -> Self {
+        switch errno {
+        case ENOENT: .noDirectory(path)
+        case ENOTDIR: .notDirectory(path)
+        default: .system(Errno(rawValue: errno), "cannot look at", path)
+        }
+    }
+
+    package var description: String {
+        switch self {
+        case .notName(let path): "lock file \(path.string): not the path of a file"
+        case .nameTooLong(let path): "lock file \(path.string): the name is too long"
+        case .noDirectory(let directory): "directory \(directory.string) of the lock file does not exist; make it first"
+        case .notDirectory(let directory): "\(directory.string), where the lock file is to be, is not a directory"
+        case .unsafeDirectory(let directory, let reason):
+            "directory \(directory.string) of the lock file is not safe: \(reason)"
+        case .system(let errno, let operation, let path): "\(operation) \(path.string): \(errno)"
+        case .watch(let errno): "cannot start watching the lock files: \(errno)"
         }
     }
 }

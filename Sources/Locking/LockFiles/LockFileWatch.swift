@@ -1,14 +1,15 @@
 internal import LinuxSystem
+internal import Glibc
 internal import Synchronization
 package import SystemPackage
 
-/// Tells when lock files come or go: a thread that looks at all of them when something on the way to one has changed, and
-/// sleeps otherwise. Where inotify(7) does not show every change, it looks every 50 ms. Any thread.
+/// Reports when lock files appear or disappear. Its thread looks at all of them if something on the way to one has
+/// changed, and sleeps otherwise. If inotify(7) does not report every change, it looks every 50 ms. Any thread.
 package final class LockFileWatch: Sendable {
     package enum Report: Equatable, Sendable {
-        /// What a look at each file gave, in their order.
+        /// The state of each file, in their order.
         case looked([LockFileState])
-        /// The watch has ended, and sees nothing any more: hold it for locked. A new one may be started.
+        /// The watch has ended. Treat the files as present. A new watch may be started.
         case failed(Errno)
 
         package var isLocked: Bool {
@@ -25,8 +26,8 @@ package final class LockFileWatch: Sendable {
     private let waker: WatchWaker
     private let thread = Mutex<BackgroundThread?>(nil)
 
-    /// - Parameter onChange: called on the watch's thread, first with what there is at the start, then whenever that
-    ///   changes. Nothing is looked at while it runs; it must not call `stop`.
+    /// - Parameter onChange: called on the watch's thread, first with the state at the start, then at each change. The
+    ///   watch looks at nothing while it runs. It must not call `stop`.
     /// - Throws: `watch`.
     package convenience init(
         files: [LockFile], onChange: @escaping @Sendable (Report) -> Void
@@ -60,7 +61,7 @@ package final class LockFileWatch: Sendable {
         }
     }
 
-    /// Has the thread look, and report in any case. After a `LockFile.rearm()`, too.
+    /// Makes the thread look and report, even if nothing has changed. Call it also after `LockFile.rearm`.
     package func refresh() {
         waker.refresh()
     }
@@ -69,5 +70,126 @@ package final class LockFileWatch: Sendable {
     package func stop() {
         waker.stop()
         thread.withLock { $0.take() }?.join()
+    }
+}
+
+/// The kernel's interfaces that a watch uses. Tests leave some out.
+struct WatchSystem: Sendable {
+    var hasInotify = true
+    /// Reports each change of the mount table to poll(2): proc_pid_mountinfo(5).
+    var mountTable = "/proc/self/mountinfo"
+    /// poll(2). The timeout is in milliseconds, −1 for none.
+    var poll: @Sendable (_ descriptors: inout [pollfd], _ timeout: Int32) -> Int32 = { descriptors, timeout in
+        Glibc.poll(&descriptors, nfds_t(descriptors.count), timeout)
+    }
+}
+
+/// The loop of a watch's thread. One thread.
+private struct WatchLoop: ~Copyable {
+    private enum Ending: Error {
+        case stopped
+        case failed(Errno)
+    }
+
+    private typealias Effect = DirectoryWatches.Effect
+
+    /// Time between two looks if not every change gives an event.
+    private static let intervalMilliseconds: Int32 = 50
+
+    private let files: [LockFile]
+    private let system: WatchSystem
+    private let waker: WatchWaker
+    private let onChange: @Sendable (LockFileWatch.Report) -> Void
+
+    private var watches: DirectoryWatches?
+    /// Reports mounts, because a mount over a directory gives no inotify event. −1 if unavailable.
+    private let mountTable: Int32
+    /// True if every change gives an event.
+    private var isComplete = false
+    private var reported: [LockFileState]?
+
+    init(
+        files: [LockFile], system: WatchSystem, waker: WatchWaker,
+        onChange: @escaping @Sendable (LockFileWatch.Report) -> Void
+    ) {
+        (self.files, self.system, self.waker, self.onChange) = (files, system, waker, onChange)
+        watches = system.hasInotify ? DirectoryWatches(to: files.map(\.path)) : nil
+        mountTable = open(system.mountTable, O_RDONLY | O_CLOEXEC)
+    }
+
+    deinit {
+        if mountTable >= 0 { close(mountTable) }
+    }
+
+    /// Runs until `stop`, or until waiting for events fails, which it reports.
+    mutating func run() {
+        arm()
+        do throws(Ending) {
+            look(reportsAnyway: true)
+            while true { try step() }
+        } catch .failed(let errno) {
+            onChange(.failed(errno))
+        } catch {}
+    }
+
+    private mutating func step() throws(Ending) {
+        let (awaited, isRefreshing) = try awaitEffect()
+        let effect = isComplete ? awaited : max(awaited, .look)
+        guard effect > .nothing else { return }
+        // First, because others wait for the report.
+        let isChanged = look(reportsAnyway: false)
+        guard effect == .arm || (isChanged && !isComplete) else { return }
+        arm()
+        look(reportsAnyway: isRefreshing)
+    }
+
+    private mutating func arm() {
+        isComplete = (watches?.arm() ?? false) && mountTable >= 0
+    }
+
+    /// - Returns: true if the states differ from those of the last report.
+    @discardableResult
+    private mutating func look(reportsAnyway: Bool) -> Bool {
+        let states = files.map { $0.look() }
+        let isChanged = states != reported
+        if isChanged || reportsAnyway {
+            reported = states
+            onChange(.looked(states))
+        }
+        return isChanged
+    }
+
+    /// Sleeps until something happens.
+    private mutating func awaitEffect() throws(Ending) -> (Effect, isRefreshing: Bool) {
+        // poll(2) ignores negative descriptors.
+        var descriptors = [
+            pollfd(fd: waker.fd, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: mountTable, events: Int16(POLLPRI), revents: 0),
+            pollfd(fd: watches?.fd ?? -1, events: Int16(POLLIN), revents: 0),
+        ]
+        guard system.poll(&descriptors, isComplete ? -1 : Self.intervalMilliseconds) >= 0 else {
+            guard errno == EINTR || errno == EAGAIN else { throw .failed(Errno(rawValue: errno)) }
+            return (.nothing, false)
+        }
+        guard !descriptors.contains(where: { $0.revents & Int16(POLLNVAL) != 0 }) else {
+            throw .failed(.badFileDescriptor)
+        }
+
+        var effect = descriptors[1].revents == 0 ? Effect.nothing : .arm
+        if descriptors[2].revents != 0 { effect = max(effect, takeEvents()) }
+        guard descriptors[0].revents != 0 else { return (effect, false) }
+        let asked = waker.take()
+        guard !asked.isStopping else { throw .stopped }
+        return (asked.isRefreshing ? .arm : effect, asked.isRefreshing)
+    }
+
+    private mutating func takeEvents() -> Effect {
+        do throws(Errno) {
+            return try watches?.takeEvents() ?? .nothing
+        } catch {
+            // Look at intervals from now on.
+            watches = nil
+            return .arm
+        }
     }
 }
