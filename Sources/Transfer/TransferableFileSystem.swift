@@ -28,7 +28,7 @@ extension VaultFileSystem: TransferableFileSystem {
     package func authenticLength(of handle: FileHandle) -> UInt64 { handle.file.authenticLength }
 
     /// A tail that was added behind the sealed length is not content of the file.
-    package func isSealed(_ handle: FileHandle) -> Bool { handle.file.isSealed && !handle.file.hasUnvouchedTail }
+    package func isSealed(_ handle: FileHandle) -> Bool { handle.file.isSealed && !handle.file.hasUnsealedTail }
 
     package func forgetCached(_ handle: FileHandle) {
         LocalTree<Workspace>().forgetCached(handle.file.reader)

@@ -54,22 +54,6 @@ package final class ViewFileSystem: Sendable {
         try source.scan()
     }
 
-    /// The totals and the current use of memory.
-    package func statistics() -> Statistics {
-        Statistics(
-            cacheHits: counters.cacheHits.total, cacheMisses: counters.cacheMisses.total, cacheSize: cache.capacity,
-            cacheUsed: cache.usedSize, aesBlocksDecrypted: counters.aesBlocksDecrypted.total,
-            ciphertextBytesRead: counters.ciphertextBytesRead.total, ciphertextBytesWritten: 0,
-            cryptoTime: counters.cryptoTime.total, storeTime: counters.storeTime.total,
-            damagedReads: counters.damagedReads.total, hiddenNames: 0, filesSealed: 0, nodes: nodes.count,
-            keysLocked: SecretMemory.allLocked, cacheLocked: cache.isLocked)
-    }
-
-    /// The defects of playlists and files, one line each, for people.
-    package func problems() -> [String] {
-        source.problems + fileProblems.all
-    }
-
     // MARK: The source
 
     /// A descriptor of a directory, for names, not for listing.

@@ -1,5 +1,5 @@
-internal import LinuxSystem
 internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
 package import SystemPackage
 

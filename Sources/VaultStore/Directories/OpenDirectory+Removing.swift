@@ -55,7 +55,7 @@ extension OpenDirectory {
         }
     }
 
-    private func changeMode(of entry: [UInt8], to mode: mode_t) throws(StoreError) {
+    func changeMode(of entry: [UInt8], to mode: mode_t) throws(StoreError) {
         try Descriptor(at: descriptor.fd, entry, flags: linux_O_PATH).changePinnedMode(to: mode)
     }
 

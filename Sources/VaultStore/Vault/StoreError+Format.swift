@@ -1,3 +1,4 @@
+internal import FileSystem
 package import LinuxSystem
 internal import VaultCrypto
 package import VaultFormat

@@ -44,7 +44,8 @@ struct EventsCommand: ParsableCommand {
     /// Writes an event without buffering. Returns false if nobody reads.
     private func write(_ event: ControlEvent, line: Data) throws(CommandFailure) -> Bool {
         do throws(StoreError) {
-            try writeAll((json ? Array(line) : Array(Self.text(event, line).utf8)) + Array("\n".utf8), to: STDOUT_FILENO)
+            try writeAll(
+                (json ? Array(line) : Array(Self.text(event, line).utf8)) + Array("\n".utf8), to: STDOUT_FILENO)
             return true
         } catch {
             if error.errno == .brokenPipe { return false }

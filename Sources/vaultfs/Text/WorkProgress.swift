@@ -54,18 +54,3 @@ struct WorkProgress {
             + AmountText.counted(max(total.files, amount.files), "file") + "  " + bytes + time
     }
 }
-
-/// One line on stderr that is written over while work goes on. Nothing is written if stderr is no terminal.
-struct ProgressLine {
-    let isShown = Console.isStandardErrorTerminal
-    /// CR, then ECMA-48 "erase in line".
-    private static let startOver = "\r\u{1B}[K"
-
-    func show(_ text: String) {
-        if isShown { Console.writeToStandardError(Self.startOver + text) }
-    }
-
-    func clear() {
-        if isShown { Console.writeToStandardError(Self.startOver) }
-    }
-}

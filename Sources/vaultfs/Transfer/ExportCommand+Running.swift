@@ -43,15 +43,15 @@ extension ExportCommand {
         try options.makeAbsolute()
         let view = ViewArguments(formatName: formatName, options: options)
         try view.check(passphrase)
-        let place = try ViewPlace(try MountArguments.resolve(source.whole))
-        try view.check(place)
-        try view.check(try place.manifest())
+        let location = try ViewLocation(try MountArguments.resolve(source.whole))
+        try view.check(location)
+        try view.check(try location.manifest())
         let to = try LocalPath(destination.path, mayBeMissing: true)
         // A file may be exported into its own directory.
-        if place.onlyName == nil { try check(to, isNotIn: place.root) }
+        if location.onlyName == nil { try check(to, isNotIn: location.root) }
         let secret = try view.readSecret(passphrase)
         let secrets = try ViewSecrets(view.origin, secret: secret.count > 0 ? secret : nil, isLockable: false)
-        let viewed = try view.source(place, secrets: secrets, keyFile: secret, log: Console.report)
+        let viewed = try view.source(location, secrets: secrets, keyFile: secret, log: Console.report)
         let system = try ViewFileSystem(
             source: viewed, secrets: secrets, gate: LockGate(), cacheSize: ViewWorkspace.pageSize,
             logger: Logger(label: "vaultfs"), isMounted: false)
@@ -60,10 +60,10 @@ extension ExportCommand {
             interruption: try Interruption { viewed.keys.stop() }, destination: destination.path)
         var copying = transfer.options
         copying.contentsOnly = true
-        let name = place.onlyName
+        let name = location.onlyName
         try run.perform {
             try export(run, FileSystemTree(system), name.map { [$0] } ?? [], to, copying, [system.makeWorkspace()]) {
-                $0.run(LocalTree<ViewWorkspace>(), place.root, name)
+                $0.run(LocalTree<ViewWorkspace>(), location.root, name)
             }
             system.endDeferred()
         }

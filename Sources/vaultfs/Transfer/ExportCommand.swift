@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import ViewFormats
 
 /// `vaultfs export VAULT[:PATH] DESTINATION` and `vaultfs export --view FORMAT SOURCE DESTINATION`
 struct ExportCommand: ParsableCommand {

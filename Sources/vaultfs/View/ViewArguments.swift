@@ -77,9 +77,9 @@ struct ViewArguments: Codable, Sendable {
 
     /// Checks that there are keys and an initial vector.
     func check(_ manifest: ViewManifest?) throws(CommandFailure) {
-        if let manifest, manifest.format != formatName.rawValue {
+        if let manifest, manifest.format != formatName {
             throw CommandFailure(
-                .failure, "view.json is for the format \(manifest.format), not for \(formatName.rawValue)")
+                .failure, "view.json is for the format \(manifest.format.rawValue), not for \(formatName.rawValue)")
         }
         guard manifest == nil, formatName == .cbc || formatName == .cbcChunks else { return }
         if keyFile == nil && !takesPassphrase && keyCommand == nil {

@@ -25,9 +25,9 @@ struct ViewSubject: Codable, Sendable {
         let fileSystem = try ViewFileSystem(
             source: source, secrets: secrets, gate: LockGate(request.lock), cacheSize: request.cacheSize,
             logger: Logger(label: "vaultfs"))
-        if prewarms { fileSystem.prewarm() }
+        if prewarms { fileSystem.prefetchAll() }
         return MountContents(
-            fileSystem: fileSystem, vaultID: "", view: source.format.name, problems: { fileSystem.problems() },
+            fileSystem: fileSystem, vaultID: "", view: source.format.name.rawValue, problems: { fileSystem.problems() },
             unlockSecret: { (secret) throws(UnlockRefusal) in
                 guard secret.kind == .passphrase else { throw .wrongSecret("a view is unlocked with its passphrase") }
                 try secrets.check(secret.bytes)
