@@ -38,7 +38,7 @@ enum FailureCode: Int32, CaseIterable {
         case .incomplete: "import, export: some files were not copied; rekey: access to some was denied"
         case .notKept: "import, export: not every owner, mode, attribute or device was kept"
         case .notEnded: "unmounted, but the daemon has not ended: it waits for the store"
-        case .undetermined: "verify of a mounted vault: no damage, but some objects changed during every check"
+        case .undetermined: "verify of a mounted vault: no damage, but some objects kept changing"
         }
     }
 

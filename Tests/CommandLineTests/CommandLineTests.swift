@@ -72,7 +72,7 @@ import VaultStore
         ("max_read=many", "mount option max_read='many' is not a byte count of at least 4096"),
         ("passphrase=secret", "unknown mount option 'passphrase'"),
         ("nosymfollow", "unknown mount option 'nosymfollow'"),
-        ("remount", "a mount cannot be changed: unmount it, and mount it anew"),
+        ("remount", "a mount cannot be changed: unmount it, and mount it again"),
         ("allow_other=1", "unknown mount option 'allow_other'"),
         ("noatime=1", "unknown mount option 'noatime'"),
     ])

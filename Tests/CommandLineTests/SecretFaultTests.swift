@@ -195,9 +195,9 @@ import Testing
             (["--recovery-key"], ["Recovery key: ="], 4, "0 digits instead of 72"),
             (["--recovery-key"], ["Recovery key: =^D"], 4, "0 digits instead of 72"),
             (["--recovery-key"], ["Recovery key: =\(long)"], 4, "a terminal takes no more than 4094 bytes"),
-            (["--recovery-key"], ["Recovery key: =gone"], 1, "the terminal is gone: Input/output error"),
+            (["--recovery-key"], ["Recovery key: =gone"], 1, "the terminal has hung up: Input/output error"),
             (["--recovery-key"], ["Recovery key: =^C"], 130, ""),
-            ([], [old, "New passphrase: =battery staple", "The same again: =gone"], 1, "the terminal is gone"),
+            ([], [old, "New passphrase: =battery staple", "The same again: =gone"], 1, "the terminal has hung up"),
         ] as [([String], [String], Int, String)] {
             let (shown, errors) = try place.terminal("add", options, answers: answers)
             #expect(shown.hasSuffix("exit \(code)\n") && !shown.contains("echo off"), "\(answers): \(shown)\(errors)")
@@ -249,9 +249,9 @@ import Testing
         let (new, again) = ("New passphrase: =battery staple", "The same again: =")
         for (answers, code, said) in [
             ([new, again + "battery"], 1, "the two passphrases differ"), ([new, again + "^C"], 130, ""),
-            ([new, again + "gone"], 1, "the terminal is gone: Input/output error"),
+            ([new, again + "gone"], 1, "the terminal has hung up: Input/output error"),
             (["New passphrase: =^C"], 130, ""), (["New passphrase: =^D"], 4, "the passphrase is empty"),
-            (["New passphrase: =gone"], 1, "the terminal is gone: Input/output error"),
+            (["New passphrase: =gone"], 1, "the terminal has hung up: Input/output error"),
         ] {
             try expectEnd(["init", other], answers, code, said)
             #expect(!FileManager.default.fileExists(atPath: other))
@@ -262,7 +262,7 @@ import Testing
         let before = try place.configuration
         for (answers, code, said) in [
             (["Passphrase: =battery staple"], 4, "wrong passphrase"), (["Passphrase: =^C"], 130, ""),
-            (["Passphrase: =gone"], 1, "the terminal is gone: Input/output error"),
+            (["Passphrase: =gone"], 1, "the terminal has hung up: Input/output error"),
         ] { try expectEnd(["rekey", place.vault], answers, code, said) }
         #expect(try place.configuration == before)
     }

@@ -110,8 +110,8 @@ import Testing
             ([old, "New passphrase: =^D"], "exit 4", "the passphrase is empty"),
             ([old, new, "The same again: =other"], "exit 1", "the two passphrases differ; nothing was done"),
             ([old, new, "The same again: =^C"], "exit 130", ""), ([old, "New passphrase: =^C"], "exit 130", ""),
-            (["Passphrase: =gone"], "exit 1", "the terminal is gone: Input/output error"),
-            ([old, "New passphrase: =gone"], "exit 1", "the terminal is gone: Input/output error"),
+            (["Passphrase: =gone"], "exit 1", "the terminal has hung up: Input/output error"),
+            ([old, "New passphrase: =gone"], "exit 1", "the terminal has hung up: Input/output error"),
         ] {
             let (shown, errors) = try place.terminal("change", [], answers: answers)
             #expect(shown.hasSuffix("\(ending)\n") && !shown.contains("echo off"), "\(answers): \(shown)")

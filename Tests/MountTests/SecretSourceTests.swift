@@ -165,7 +165,7 @@ extension MountTests {
             }
             let faults = [
                 ("battery staple", 4, "wrong passphrase"), ("^C", 130, ""), ("^D", 4, "the passphrase is empty"),
-                ("gone", 1, "the terminal is gone: Input/output error"),
+                ("gone", 1, "the terminal has hung up: Input/output error"),
             ]
             for (words, code, said) in faults {
                 let (shown, errors) = try answer(words, ["mount", vault.vault, vault.mountpoint])
