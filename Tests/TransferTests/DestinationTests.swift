@@ -129,7 +129,7 @@ import Testing
         try shell("printf x >tree/file; printf x >tree/\(name); mkdir tree/.vaultfs-transfer-0000000000000000")
         let result = try place.importing("tree", options: ["--json"]).run()
         #expect(result.exitCode == FailureCode.incomplete.rawValue)
-        #expect(result.errors.contains("\(name): not copied: so is called what an import or export has not finished"))
+        #expect(result.errors.contains("\(name): not copied: this is the name of an unfinished import or export"))
         #expect(try place.fields(result)["failed"] as? Int == 2)
     }
 }

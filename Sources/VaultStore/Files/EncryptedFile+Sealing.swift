@@ -115,12 +115,12 @@ extension EncryptedFile {
     }
 
     /// Writes the header with a change and the next counter: 128 bytes of one page, old or new. If that fails, the
-    /// header in memory does not change, except for its counter.
+    /// header in memory does not change.
     func writeHeader(
         _ state: inout WriteState, _ writer: Descriptor, _ change: (inout FileHeader) -> Void
     ) throws(StoreError) {
-        state.header.sealCounter += 1
         var header = state.header
+        header.sealCounter += 1
         change(&header)
         try writer.write(try StoreError.ofFormat { () throws(FormatError) in try header.serialized(keys: keys) }, at: 0)
         state.header = header
