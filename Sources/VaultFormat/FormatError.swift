@@ -1,11 +1,12 @@
-import VaultCrypto
+internal import StrictJSON
+internal import VaultCrypto
 
-/// Bytes that are not what the format says, or a value that the format cannot hold.
+/// Bytes that break the format, or a value that the format cannot store.
 ///
-/// `reason` is a message for people: lower case, no full stop, what failed and the offending value; it never holds a key,
-/// a plaintext name or plaintext.
+/// `reason` is a message for people: lower case, no full stop, naming the failure and the wrong value. It never
+/// contains a key, a plaintext name or plaintext.
 package struct FormatError: Error, Equatable, Sendable, CustomStringConvertible {
-    /// What went wrong, as far as a caller acts differently.
+    /// The kinds of failure that callers distinguish.
     package enum Kind: Equatable, Sendable {
         /// The bytes break the format.
         case malformed
@@ -36,8 +37,14 @@ package struct FormatError: Error, Equatable, Sendable, CustomStringConvertible 
     package var description: String { reason }
 }
 
+extension FormatError: JSONFailure {
+    package init(malformed reason: String) {
+        self.init(.malformed, reason)
+    }
+}
+
 extension FormatError {
-    /// Says what `error` means for `subject`, a noun phrase such as "header: file secret".
+    /// The meaning of `error` for `subject`, a noun phrase such as "header: file secret".
     init(_ error: CryptoError, subject: String) {
         switch error {
         case .doesNotAuthenticate: self.init(.doesNotAuthenticate, "\(subject) does not authenticate")

@@ -8,10 +8,10 @@ package struct SlotChange: Sendable {
     /// The secret that opens it.
     let secret: SlotSecret?
 
-    /// The bytes of the new `vaultfs.json`, after a look at what a reader will make of them: the configuration, whose MAC
+    /// The bytes of the new `vaultfs.json`, after checking what a reader will get: the configuration, whose MAC
     /// verifies, and in which the new secret opens the master key. Takes as long as its key derivation.
     ///
-    /// Throws `invalidValue` where the file would be larger than the format allows.
+    /// Throws `invalidValue` if the file would be larger than the format allows.
     package func checkedBytes(masterKey: SecretBytes) throws(FormatError) -> [UInt8] {
         let bytes = try checkedBytes(
             configurationKey: KeyDerivation.configurationKey(master: masterKey, vault: configuration.vault))
@@ -22,11 +22,11 @@ package struct SlotChange: Sendable {
         return bytes
     }
 
-    /// The same without a look at whether the secret opens the slot.
+    /// The same, without checking that the secret opens the slot.
     package func checkedBytes(configurationKey: SecretBytes) throws(FormatError) -> [UInt8] {
         let bytes = configuration.serialized()
-        guard bytes.count <= JSONParser.maximumSize else {
-            throw FormatError(.invalidValue, "vaultfs.json would have over \(JSONParser.maximumSize) bytes")
+        guard bytes.count <= VaultConfiguration.maximumSize else {
+            throw FormatError(.invalidValue, "vaultfs.json would have over \(VaultConfiguration.maximumSize) bytes")
         }
         let reread = try VaultConfiguration.parse(bytes)
         guard reread == configuration, reread.authenticates(configurationKey: configurationKey) else {

@@ -1,35 +1,40 @@
 internal import LinuxSystem
+internal import StrictJSON
 
 extension VaultConfiguration {
-    private static let place = "vaultfs.json"
+    private typealias Members = JSONMembers<FormatError>
 
-    /// Reads the bytes of a `vaultfs.json`, refusing whatever the format does not write.
+    /// The largest `vaultfs.json` read, in bytes. 64 slots take about 20 KiB.
+    package static let maximumSize = 1 << 20
+    private static let context = "vaultfs.json"
+
+    /// Reads the bytes of a `vaultfs.json`, refusing anything that the format does not write.
     ///
-    /// Throws `newerVersion` for an unknown version, feature, slot kind or key derivation; `malformed` for the rest.
+    /// Throws `newerVersion` for an unknown version, feature, slot kind or key derivation, `malformed` for the rest.
     package static func parse(_ bytes: [UInt8]) throws(FormatError) -> VaultConfiguration {
-        var members = try JSONMembers(try JSONParser.parse(bytes, place: place), place: place)
+        var members = try Members(parsing: bytes, context: context, maximumSize: maximumSize)
         guard try members.takeString("format") == Array("vaultfs".utf8) else {
-            throw FormatError(.malformed, "\(place): format is not vaultfs")
+            throw FormatError(.malformed, "\(context): format is not vaultfs")
         }
         // Before anything else is judged: a newer version may mean anything by it.
         let version = try members.takeInteger("version")
-        guard version != 0 else { throw FormatError(.malformed, "\(place): version 0") }
+        guard version != 0 else { throw FormatError(.malformed, "\(context): version 0") }
         guard version == 1 else { throw newer("version \(version)") }
         let features = try parseFeatures(try members.takeArray("features"))
 
         let vaultText = try members.takeString("vault")
         guard let vault = VaultID(hex: vaultText) else {
-            throw FormatError(.malformed, "\(place): vault '\(shown(vaultText))' is not 32 lower-case hex digits")
+            throw FormatError(.malformed, "\(context): vault '\(shown(vaultText))' is not 32 lower-case hex digits")
         }
         let chunkSize = try members.takeInteger("chunkSize", in: ChunkLayout.chunkSizes)
         guard ChunkLayout.isValid(chunkSize: chunkSize) else {
-            throw FormatError(.malformed, "\(place): chunkSize \(chunkSize) is not a power of two")
+            throw FormatError(.malformed, "\(context): chunkSize \(chunkSize) is not a power of two")
         }
         let generation = try members.takeInteger("generation")
         let epoch = features.contains(epochsFeature) ? try parseEpoch(&members) : nil
         let slots = try parseSlots(try members.takeArray("slots"), features: features)
         guard Self.features(of: slots, epoch: epoch) == features else {
-            throw FormatError(.malformed, "\(place): feature leases without a slot that has a window")
+            throw FormatError(.malformed, "\(context): feature leases without a slot that has a window")
         }
         let mac = try members.takeBytes("mac", count: 32)
         try members.refuseRest()
@@ -43,11 +48,11 @@ extension VaultConfiguration {
         let unknown = values.filter { value in !known.contains { value == .string(Array($0.utf8)) } }
         guard unknown.isEmpty else { throw newer("features \(try names(of: unknown))") }
         let features = known.filter { values.contains(.string(Array($0.utf8))) }
-        guard values.count == features.count else { throw FormatError(.malformed, "\(place): a feature twice") }
+        guard values.count == features.count else { throw FormatError(.malformed, "\(context): a feature twice") }
         return features
     }
 
-    private static func parseEpoch(_ members: inout JSONMembers) throws(FormatError) -> KeyEpoch {
+    private static func parseEpoch(_ members: inout Members) throws(FormatError) -> KeyEpoch {
         let number = try members.takeInteger("epoch", in: 1...Int(KeyEpoch.maximum))
         guard members.peek("previous") == .null else {
             return KeyEpoch(
@@ -61,14 +66,14 @@ extension VaultConfiguration {
         _ values: [StrictJSON], features: [String]
     ) throws(FormatError) -> [KeySlot] {
         guard (1...maximumSlotCount).contains(values.count) else {
-            throw FormatError(.malformed, "\(place): \(values.count) slots are not in 1…\(maximumSlotCount)")
+            throw FormatError(.malformed, "\(context): \(values.count) slots are not in 1…\(maximumSlotCount)")
         }
         var slots: [KeySlot] = []
         for (index, value) in values.enumerated() {
-            var members = try JSONMembers(value, place: "\(place): slot at \(index)")
+            var members = try Members(value, context: "\(context): slot at \(index)")
             let slot = try parseSlot(&members, mayHaveWindow: features.contains(leasesFeature))
             guard !slots.contains(where: { $0.id == slot.id }) else {
-                throw FormatError(.malformed, "\(place): slot id \(slot.id) is not unique")
+                throw FormatError(.malformed, "\(context): slot id \(slot.id) is not unique")
             }
             slots.append(slot)
         }
@@ -76,7 +81,7 @@ extension VaultConfiguration {
     }
 
     private static func parseSlot(
-        _ members: inout JSONMembers, mayHaveWindow: Bool
+        _ members: inout Members, mayHaveWindow: Bool
     ) throws(FormatError) -> KeySlot {
         let id = try members.takeInteger("id", in: 0...Int.max)
         let kindText = try members.takeString("kind")
@@ -87,7 +92,7 @@ extension VaultConfiguration {
         let slot = KeySlot(
             id: id, kind: kind, label: String(decoding: try members.takeString("label"), as: UTF8.self),
             created: try members.takeTime("created"), expires: expires,
-            kdf: try parseKdf(try members.take("kdf"), kind: kind, place: "\(members.place): kdf"),
+            kdf: try parseKdf(try members.take("kdf"), kind: kind, context: "\(members.context): kdf"),
             sealed: try members.takeBytes("sealed", count: KeySlot.sealedSize),
             // Without the feature it is an unknown key, as for readers that know no windows.
             window: mayHaveWindow ? try parseWindow(&members) : nil)
@@ -95,26 +100,26 @@ extension VaultConfiguration {
         return slot
     }
 
-    private static func parseWindow(_ slot: inout JSONMembers) throws(FormatError) -> PlayWindow? {
+    private static func parseWindow(_ slot: inout Members) throws(FormatError) -> PlayWindow? {
         guard slot.peek("window") != nil else { return nil }
         let value = try slot.take("window")
         if value == .null { return nil }
-        var members = try JSONMembers(value, place: "\(slot.place): window")
+        var members = try Members(value, context: "\(slot.context): window")
         let seconds = try members.takeInteger("seconds", in: PlayWindow.lengths)
         let (started, seen) = (try members.takeOptionalTime("started"), try members.takeOptionalTime("seen"))
         try members.refuseRest()
         switch (started, seen) {
         case (nil, nil): break
         case (let started?, let seen?) where started <= seen: break
-        default: throw FormatError(.malformed, "\(members.place): started and seen do not go together")
+        default: throw FormatError(.malformed, "\(members.context): started and seen do not go together")
         }
         return PlayWindow(seconds: seconds, started: started, seen: seen)
     }
 
     private static func parseKdf(
-        _ value: StrictJSON, kind: SlotKind, place: String
+        _ value: StrictJSON, kind: SlotKind, context: String
     ) throws(FormatError) -> KdfParameters {
-        var members = try JSONMembers(value, place: place)
+        var members = try Members(value, context: context)
         let name = try members.takeString("name")
         let kdf: KdfParameters
         switch (String(decoding: name, as: UTF8.self), kind) {
@@ -127,12 +132,12 @@ extension VaultConfiguration {
             do throws(FormatError) {
                 kdf = try ScryptCost(logN: logN, r: r, p: p).parameters(salt: salt)
             } catch {
-                throw FormatError(.malformed, "\(place): \(error.reason)")
+                throw FormatError(.malformed, "\(context): \(error.reason)")
             }
         case ("hkdf-sha256", .keyfile), ("hkdf-sha256", .recovery):
             kdf = .hkdfSha256(salt: try members.takeBytes("salt", count: KdfParameters.saltSize))
         case ("scrypt", _), ("hkdf-sha256", _):
-            throw FormatError(.malformed, "\(place): '\(shown(name))' does not go with kind \(kind.rawValue)")
+            throw FormatError(.malformed, "\(context): '\(shown(name))' does not go with kind \(kind.rawValue)")
         default:
             throw newer("key derivation '\(shown(name))'")
         }
@@ -144,7 +149,7 @@ extension VaultConfiguration {
         var names: [String] = []
         for feature in features {
             guard case .string(let name) = feature else {
-                throw FormatError(.malformed, "\(place): features are not all strings")
+                throw FormatError(.malformed, "\(context): features are not all strings")
             }
             names.append("'\(shown(name))'")
         }
@@ -152,6 +157,24 @@ extension VaultConfiguration {
     }
 
     private static func newer(_ what: String) -> FormatError {
-        FormatError(.newerVersion, "\(place): \(what) is unknown: written by a newer version of vaultfs")
+        FormatError(.newerVersion, "\(context): \(what) is unknown: written by a newer version of vaultfs")
+    }
+}
+
+extension JSONMembers where Failure == FormatError {
+    /// A valid time, as text.
+    mutating func takeTime(_ key: String) throws(FormatError) -> String {
+        let text = try takeString(key)
+        guard Timestamp.isValid(text) else {
+            throw FormatError(.malformed, "\(context): \(key) '\(shown(text))' is not a time YYYY-MM-DDThh:mm:ssZ")
+        }
+        return String(decoding: text, as: UTF8.self)
+    }
+
+    /// A valid time, as text, or nil if it is `null`.
+    mutating func takeOptionalTime(_ key: String) throws(FormatError) -> String? {
+        guard peek(key) == .null else { return try takeTime(key) }
+        _ = try take(key)
+        return nil
     }
 }

@@ -169,9 +169,9 @@ extension VaultCreation {
         // Check the type first, because opening a device can have effects.
         guard [.temporary, .reserved].contains(EntryName.kind(of: entry)),
             let status = try? directory.status(of: entry),
-            status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1, status.st_size <= JSONParser.maximumSize,
+            status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1, status.st_size <= VaultConfiguration.maximumSize,
             let file = try? Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK),
-            let bytes = try? file.readToEnd(limit: JSONParser.maximumSize)
+            let bytes = try? file.readToEnd(limit: VaultConfiguration.maximumSize)
         else { return false }
         switch entry {
         // A writer of a vault writes to this file first.

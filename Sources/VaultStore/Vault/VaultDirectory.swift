@@ -87,7 +87,7 @@ package final class VaultDirectory: Sendable {
             guard try descriptor.status().st_mode & S_IFMT == S_IFREG else {
                 throw StoreError.damaged("not a regular file")
             }
-            bytes = try descriptor.readToEnd(limit: JSONParser.maximumSize)
+            bytes = try descriptor.readToEnd(limit: VaultConfiguration.maximumSize)
         } catch {
             switch error {
             case .system(.noSuchFileOrDirectory):
@@ -100,7 +100,7 @@ package final class VaultDirectory: Sendable {
             default: throw VaultError(error, "cannot read", file)
             }
         }
-        guard let bytes else { throw .damaged(file, "over \(JSONParser.maximumSize) bytes") }
+        guard let bytes else { throw .damaged(file, "over \(VaultConfiguration.maximumSize) bytes") }
         do throws(FormatError) {
             return try VaultConfiguration.parse(bytes)
         } catch {

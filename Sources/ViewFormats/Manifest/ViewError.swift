@@ -1,4 +1,5 @@
 package import LinuxSystem
+internal import StrictJSON
 
 /// Why a file of a view cannot be read. The texts are for people: lower case, no full stop, no secrets.
 package enum ViewError: Error, Equatable, Sendable {
@@ -7,6 +8,12 @@ package enum ViewError: Error, Equatable, Sendable {
     case noKey(String)
     /// A system call failed, or the view is locked.
     case store(StoreError)
+}
+
+extension ViewError: JSONFailure {
+    package init(malformed reason: String) {
+        self = .malformed(reason)
+    }
 }
 
 extension StoreError {

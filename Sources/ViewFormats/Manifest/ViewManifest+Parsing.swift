@@ -1,8 +1,10 @@
 internal import LinuxSystem
-internal import VaultFormat
+internal import StrictJSON
 
 extension ViewManifest {
-    private static let place = "view.json"
+    private typealias Members = JSONMembers<ViewError>
+
+    private static let context = "view.json"
     /// Each file without an entry of its own is compared with every pattern.
     static let maximumPatternCount = 1000
     /// PATH_MAX of Linux.
@@ -12,19 +14,10 @@ extension ViewManifest {
     /// Parses the bytes of a `view.json`: strict JSON, without unknown members.
     /// - Throws: `malformed`, with the name of the member.
     package static func parse(_ bytes: [UInt8]) throws(ViewError) -> ViewManifest {
-        do throws(FormatError) {
-            return try parseFile(bytes)
-        } catch {
-            throw .malformed(error.reason)
-        }
-    }
-
-    private static func parseFile(_ bytes: [UInt8]) throws(FormatError) -> ViewManifest {
-        let json = try JSONParser.parse(bytes, place: place, maximumSize: maximumSize)
-        var members = try JSONMembers(json, place: place)
+        var members = try Members(parsing: bytes, context: context, maximumSize: maximumSize)
         let format: ViewFormatName = try takeName("format", of: &members)
         guard case .object(let files) = try members.take("files") else {
-            throw malformed(place, "files is not an object")
+            throw malformed(context, "files is not an object")
         }
         try members.refuseRest()
         var entries: [[UInt8]: Entry] = [:]
@@ -34,32 +27,32 @@ extension ViewManifest {
         for (path, value) in files.sorted(by: { $0.key.lexicographicallyPrecedes($1.key) }) {
             guard isInside(path) else {
                 throw malformed(
-                    place, "files: '\(shown(path))' is not a relative path without '.', '..' and empty components")
+                    context, "files: '\(shown(path))' is not a relative path without '.', '..' and empty components")
             }
-            entries[path] = try parseEntry(value, place: "\(place): files: '\(shown(path))'")
+            entries[path] = try parseEntry(value, context: "\(context): files: '\(shown(path))'")
             if PathPattern.isPattern(path) { patterns.append(PathPattern(path)) }
         }
         guard patterns.count <= maximumPatternCount else {
-            throw malformed(place, "\(patterns.count) patterns are more than \(maximumPatternCount)")
+            throw malformed(context, "\(patterns.count) patterns are more than \(maximumPatternCount)")
         }
         patterns.sort { $0.text.count > $1.text.count }
         return ViewManifest(format: format, entries: entries, patterns: patterns)
     }
 
-    private static func parseEntry(_ value: StrictJSON, place: String) throws(FormatError) -> Entry {
-        var members = try JSONMembers(value, place: place)
+    private static func parseEntry(_ value: StrictJSON, context: String) throws(ViewError) -> Entry {
+        var members = try Members(value, context: context)
         var entry = Entry()
         if members.peek("key") != nil {
             let path = try members.takeString("key")
             guard path.first == UInt8(ascii: "/") ? isPath(path) : isInside(path) else {
-                throw malformed(place, "key '\(shown(path))' leads out of the source or to nothing")
+                throw malformed(context, "key '\(shown(path))' leads out of the source or to nothing")
             }
             entry.key = path
         }
         if members.peek("iv") != nil {
             let digits = try members.takeString("iv")
             guard let vector = InitialVector(hexadecimal: digits) else {
-                throw malformed(place, "iv '\(shown(digits))' is not 32 hexadecimal digits")
+                throw malformed(context, "iv '\(shown(digits))' is not 32 hexadecimal digits")
             }
             entry.vector = vector
         }
@@ -72,12 +65,12 @@ extension ViewManifest {
     }
 
     private static func takeName<Name: RawRepresentable<String> & CaseIterable>(
-        _ key: String, of members: inout JSONMembers
-    ) throws(FormatError) -> Name {
+        _ key: String, of members: inout Members
+    ) throws(ViewError) -> Name {
         let text = try members.takeString(key)
         if let name = Name.allCases.first(where: { text.elementsEqual($0.rawValue.utf8) }) { return name }
         let names = Name.allCases.map(\.rawValue).joined(separator: ", ")
-        throw malformed(members.place, "\(key) '\(shown(text))' is none of \(names)")
+        throw malformed(members.context, "\(key) '\(shown(text))' is none of \(names)")
     }
 
     private static func isPath(_ path: [UInt8]) -> Bool {
@@ -90,7 +83,7 @@ extension ViewManifest {
         return isPath(path) && !PathPattern.split(path).contains(where: useless.contains)
     }
 
-    private static func malformed(_ place: String, _ reason: String) -> FormatError {
-        FormatError(.malformed, "\(place): \(reason)")
+    private static func malformed(_ context: String, _ reason: String) -> ViewError {
+        .malformed("\(context): \(reason)")
     }
 }

@@ -1,48 +1,58 @@
 internal import LinuxSystem
 
-/// A strict reader of the JSON that `vaultfs.json` is (FileFormat, vaultfs.json), and `view.json`.
-///
-/// Our own, because libraries take what must be refused: duplicate keys (and then disagree on which one counts), `1.0` and
-/// `1e0` for an integer, a byte order mark; and what two readers understand differently, a MAC does not protect.
-package struct JSONParser {
-    /// The largest `vaultfs.json` read; 64 slots take about 20 KiB.
-    package static let maximumSize = 1 << 20
-    /// Objects and arrays inside each other. The format needs 4; recursion is bounded by it.
-    static let maximumDepth = 16
-    private static let digits = UInt8(ascii: "0")...UInt8(ascii: "9")
+/// A value of strict JSON. Strings are UTF-8 bytes: `String` compares by canonical equivalence, under which two
+/// different keys can be equal.
+package enum StrictJSON: Equatable {
+    case object([[UInt8]: StrictJSON])
+    case array([StrictJSON])
+    case string([UInt8])
+    case integer(UInt64)
+    case boolean(Bool)
+    case null
+}
+
+/// The caller's own error, with a message for people. A generic error spares each caller a conversion.
+package protocol JSONFailure: Error {
+    init(malformed reason: String)
+}
+
+/// A recursive descent parser.
+struct JSONParser<Failure: JSONFailure> {
+    /// The deepest nesting of objects and arrays. vaultfs.json needs 4. It bounds the recursion.
+    private static var maximumDepth: Int { 16 }
+    private static var digits: ClosedRange<UInt8> { UInt8(ascii: "0")...UInt8(ascii: "9") }
 
     private let bytes: [UInt8]
     private var position = 0
-    private let place: String
+    private let context: String
 
-    /// The value that `bytes` spell, white space around it allowed. Errors name the byte, counted from 0.
-    package static func parse(
-        _ bytes: [UInt8], place: String, maximumSize: Int = Self.maximumSize
-    ) throws(FormatError) -> StrictJSON {
+    /// The value that `bytes` spell. White space may surround it.
+    /// - Throws: a failure that names the offset of the wrong byte, counted from 0.
+    static func parse(_ bytes: [UInt8], context: String, maximumSize: Int) throws(Failure) -> StrictJSON {
         guard bytes.count <= maximumSize else {
-            throw FormatError(.malformed, "\(place): \(bytes.count) bytes are more than \(maximumSize)")
+            throw Failure(malformed: "\(context): \(bytes.count) bytes are more than \(maximumSize)")
         }
         guard !bytes.starts(with: [0xEF, 0xBB, 0xBF]) else {
-            throw FormatError(.malformed, "\(place): starts with a byte order mark")
+            throw Failure(malformed: "\(context): starts with a byte order mark")
         }
         guard String(validating: bytes, as: UTF8.self) != nil else {
-            throw FormatError(.malformed, "\(place): not valid UTF-8")
+            throw Failure(malformed: "\(context): not valid UTF-8")
         }
-        var parser = JSONParser(bytes: bytes, place: place)
+        var parser = Self(bytes: bytes, context: context)
         let value = try parser.value(depth: 0)
         parser.skipWhitespace()
         guard parser.position == bytes.count else { throw parser.error("something follows the end") }
         return value
     }
 
-    private init(bytes: [UInt8], place: String) {
+    private init(bytes: [UInt8], context: String) {
         self.bytes = bytes
-        self.place = place
+        self.context = context
     }
 
     // MARK: values
 
-    private mutating func value(depth: Int) throws(FormatError) -> StrictJSON {
+    private mutating func value(depth: Int) throws(Failure) -> StrictJSON {
         skipWhitespace()
         switch next {
         case UInt8(ascii: "{"): return .object(try object(depth: depth + 1))
@@ -57,7 +67,7 @@ package struct JSONParser {
         }
     }
 
-    private mutating func object(depth: Int) throws(FormatError) -> [[UInt8]: StrictJSON] {
+    private mutating func object(depth: Int) throws(Failure) -> [[UInt8]: StrictJSON] {
         var members: [[UInt8]: StrictJSON] = [:]
         try open(depth: depth)
         if take(UInt8(ascii: "}")) { return members }
@@ -77,7 +87,7 @@ package struct JSONParser {
         return members
     }
 
-    private mutating func array(depth: Int) throws(FormatError) -> [StrictJSON] {
+    private mutating func array(depth: Int) throws(Failure) -> [StrictJSON] {
         var values: [StrictJSON] = []
         try open(depth: depth)
         if take(UInt8(ascii: "]")) { return values }
@@ -86,13 +96,13 @@ package struct JSONParser {
         return values
     }
 
-    private mutating func open(depth: Int) throws(FormatError) {
+    private mutating func open(depth: Int) throws(Failure) {
         guard depth <= Self.maximumDepth else { throw error("nested deeper than \(Self.maximumDepth)") }
         position += 1
     }
 
     /// `0|[1-9][0-9]*`, within 64 bits.
-    private mutating func integer() throws(FormatError) -> UInt64 {
+    private mutating func integer() throws(Failure) -> UInt64 {
         let digits = bytes[position...].prefix { Self.digits.contains($0) }
         guard digits.count == 1 || digits.first != UInt8(ascii: "0") else { throw error("a zero leads an integer") }
         var result: UInt64 = 0
@@ -109,7 +119,7 @@ package struct JSONParser {
         return result
     }
 
-    private mutating func literal(_ text: StaticString, _ value: StrictJSON) throws(FormatError) -> StrictJSON {
+    private mutating func literal(_ text: StaticString, _ value: StrictJSON) throws(Failure) -> StrictJSON {
         let expected = text.withUTF8Buffer { Array($0) }
         guard bytes[position...].starts(with: expected) else { throw error("no value here") }
         position += expected.count
@@ -118,7 +128,7 @@ package struct JSONParser {
 
     // MARK: strings
 
-    private mutating func string() throws(FormatError) -> [UInt8] {
+    private mutating func string() throws(Failure) -> [UInt8] {
         var result: [UInt8] = []
         position += 1
         while let byte = next {
@@ -139,8 +149,8 @@ package struct JSONParser {
         throw error("ends inside a string")
     }
 
-    /// What follows a backslash.
-    private mutating func escaped() throws(FormatError) -> [UInt8] {
+    /// The bytes of the escape sequence after its backslash.
+    private mutating func escaped() throws(Failure) -> [UInt8] {
         guard let byte = next else { throw error("ends inside a string") }
         position += 1
         switch byte {
@@ -155,8 +165,8 @@ package struct JSONParser {
         }
     }
 
-    /// What follows `\u`: one unit, or a surrogate pair as two escapes.
-    private mutating func escapedScalar() throws(FormatError) -> Character {
+    /// The character after `\u`: one unit, or a surrogate pair in two escapes.
+    private mutating func escapedScalar() throws(Failure) -> Character {
         let unit = try escapedUnit()
         guard (0xD800..<0xE000).contains(unit) else { return try character(unit) }
         guard unit < 0xDC00, bytes[position...].starts(with: [UInt8(ascii: "\\"), UInt8(ascii: "u")]) else {
@@ -168,7 +178,7 @@ package struct JSONParser {
         return try character(0x10000 + (unit - 0xD800) << 10 + (low - 0xDC00))
     }
 
-    private mutating func escapedUnit() throws(FormatError) -> UInt32 {
+    private mutating func escapedUnit() throws(Failure) -> UInt32 {
         var unit: UInt32 = 0
         for _ in 0..<4 {
             guard let digit = next, let value = Hexadecimal.value(of: digit) else {
@@ -180,7 +190,7 @@ package struct JSONParser {
         return unit
     }
 
-    private func character(_ scalar: UInt32) throws(FormatError) -> Character {
+    private func character(_ scalar: UInt32) throws(Failure) -> Character {
         guard let scalar = UnicodeScalar(scalar) else { throw error("half a surrogate pair") }
         return Character(scalar)
     }
@@ -200,7 +210,7 @@ package struct JSONParser {
         return true
     }
 
-    private func error(_ what: String) -> FormatError {
-        FormatError(.malformed, "\(place): byte \(position): \(what)")
+    private func error(_ what: String) -> Failure {
+        Failure(malformed: "\(context): byte \(position): \(what)")
     }
 }

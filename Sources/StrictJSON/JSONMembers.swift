@@ -1,0 +1,82 @@
+internal import LinuxSystem
+
+/// The members of one object, taken one by one. `refuseRest` refuses the others.
+package struct JSONMembers<Failure: JSONFailure> {
+    /// The start of error messages: "vaultfs.json" or "vaultfs.json: slot at 2".
+    package let context: String
+    private var members: [[UInt8]: StrictJSON]
+
+    /// The members of the object that `bytes` spell as strict JSON.
+    ///
+    /// Refuses what other readers accept or read differently: duplicate keys, `1.0` and `1e0` for an integer, a byte
+    /// order mark. A MAC does not protect bytes that two readers understand differently.
+    /// - Parameters:
+    ///   - context: the start of error messages, such as "vaultfs.json".
+    ///   - maximumSize: in bytes.
+    package init(parsing bytes: [UInt8], context: String, maximumSize: Int) throws(Failure) {
+        let value = try JSONParser<Failure>.parse(bytes, context: context, maximumSize: maximumSize)
+        try self.init(value, context: context)
+    }
+
+    package init(_ value: StrictJSON, context: String) throws(Failure) {
+        guard case .object(let members) = value else { throw Failure(malformed: "\(context): not an object") }
+        self.context = context
+        self.members = members
+    }
+
+    /// The value of `key`, without taking it; nil if there is none.
+    package func peek(_ key: String) -> StrictJSON? { members[Array(key.utf8)] }
+
+    /// The value of `key`, which must exist.
+    package mutating func take(_ key: String) throws(Failure) -> StrictJSON {
+        guard let value = members.removeValue(forKey: Array(key.utf8)) else {
+            throw Failure(malformed: "\(context): no \(key)")
+        }
+        return value
+    }
+
+    package mutating func takeString(_ key: String) throws(Failure) -> [UInt8] {
+        guard case .string(let bytes) = try take(key) else {
+            throw Failure(malformed: "\(context): \(key) is not a string")
+        }
+        return bytes
+    }
+
+    package mutating func takeInteger(_ key: String) throws(Failure) -> UInt64 {
+        guard case .integer(let value) = try take(key) else {
+            throw Failure(malformed: "\(context): \(key) is not an integer")
+        }
+        return value
+    }
+
+    /// An integer inside `range`.
+    package mutating func takeInteger(_ key: String, in range: ClosedRange<Int>) throws(Failure) -> Int {
+        let value = try takeInteger(key)
+        guard let value = Int(exactly: value), range.contains(value) else {
+            throw Failure(
+                malformed: "\(context): \(key) \(value) is not in \(range.lowerBound)…\(range.upperBound)")
+        }
+        return value
+    }
+
+    package mutating func takeArray(_ key: String) throws(Failure) -> [StrictJSON] {
+        guard case .array(let values) = try take(key) else {
+            throw Failure(malformed: "\(context): \(key) is not an array")
+        }
+        return values
+    }
+
+    /// Exactly `count` bytes in canonical base64url.
+    package mutating func takeBytes(_ key: String, count: Int) throws(Failure) -> [UInt8] {
+        guard let bytes = Base64.url.decode(try takeString(key)), bytes.count == count else {
+            throw Failure(malformed: "\(context): \(key) is not \(count) bytes in base64url")
+        }
+        return bytes
+    }
+
+    /// Throws if a member has not been taken.
+    package func refuseRest() throws(Failure) {
+        guard let key = members.keys.min(by: { $0.lexicographicallyPrecedes($1) }) else { return }
+        throw Failure(malformed: "\(context): unknown key '\(shown(key))'")
+    }
+}
