@@ -27,14 +27,14 @@ enum CryptoBenchmarks {
         }
         let name = "chunks of \(size), \(batch) at a time"
         try stopwatch.measure("seal, \(name)", count: batch, bytes: size) {
-            try cipher.seal(
+            try cipher.encrypt(
                 UnsafeRawBufferPointer(plaintext), firstChunkIndex: 0, chunkSize: size, keys: keys, into: records)
         }
         // Where `seal` was filtered out there is nothing to open yet.
-        try cipher.seal(
+        try cipher.encrypt(
             UnsafeRawBufferPointer(plaintext), firstChunkIndex: 0, chunkSize: size, keys: keys, into: records)
         try stopwatch.measure("open, \(name)", count: batch, bytes: size) {
-            let opened = try cipher.open(
+            let opened = try cipher.decrypt(
                 UnsafeRawBufferPointer(records), firstChunkIndex: 0, chunkSize: size, keys: keys, into: plaintext)
             precondition(opened == batch, "internal error: \(opened) of \(batch) chunks verify")
         }

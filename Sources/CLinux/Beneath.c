@@ -12,7 +12,7 @@ int linux_open_beneath(int directory, const char *path, int flags, int follow_li
         .flags = (uint64_t)(flags | O_CLOEXEC),
         .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (follow_links ? 0 : RESOLVE_NO_SYMLINKS),
     };
-    // EAGAIN: something was renamed while ".." was looked at. Somebody who renames all the time must not hold us.
+    // EAGAIN: a rename happened during the lookup of "..". Constant renames must not keep us here.
     for (int attempt = 0; attempt < 32; attempt++) {
         long fd = syscall(SYS_openat2, directory, path, &how, sizeof how);
         if (fd >= 0 || errno != EAGAIN) return (int)fd;

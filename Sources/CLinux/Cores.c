@@ -11,7 +11,7 @@
 
 int linux_core_of(int thread) {
     char path[64], text[1024];
-    // Under task/ it is of this thread alone, and not summed up over its process.
+    // Under task/ the values are this thread's, not its process's.
     snprintf(path, sizeof path, "/proc/%d/task/%d/stat", thread, thread);
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return -1;
@@ -19,7 +19,7 @@ int linux_core_of(int thread) {
     close(file);
     if (size <= 0) return -1;
     text[size] = 0;
-    // proc_pid_stat(5): the name, field 2, may hold anything; field 39 is the processor.
+    // proc_pid_stat(5): the name, field 2, may contain any bytes. Field 39 is the processor.
     const char *place = strrchr(text, ')');
     for (int field = 2; place && field < 39; field++) place = strchr(place + 1, ' ');
     return place ? atoi(place + 1) : -1;
@@ -27,7 +27,7 @@ int linux_core_of(int thread) {
 
 int linux_stay_on_core(int core) {
     cpu_set_t allowed, one;
-    // The first thread's are the process's: it never stays anywhere.
+    // The first thread is never bound to a core, so its set is the process's.
     if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0) return -1;
     if (core < 0 || core >= CPU_SETSIZE || !CPU_ISSET(core, &allowed)) {
         errno = EINVAL;

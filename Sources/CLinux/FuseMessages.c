@@ -19,10 +19,10 @@ uint32_t linux_fuse_thread(const void *request, size_t size) {
     if (size < sizeof header) return 0;
     memcpy(&header, request, sizeof header);
     switch (header.opcode) {
-    // Nobody waits for these.
+    // No thread waits for these.
     case FUSE_FORGET: case FUSE_BATCH_FORGET: case FUSE_INTERRUPT: case FUSE_RELEASE: case FUSE_RELEASEDIR:
         return 0;
-    // Nor for pages that are written back.
+    // No thread waits for written-back pages.
     case FUSE_WRITE: {
         struct fuse_write_in write;
         if (body(request, size, FUSE_WRITE, &write, sizeof write) && (write.write_flags & FUSE_WRITE_CACHE)) return 0;
@@ -44,7 +44,7 @@ int linux_fuse_take_flags(struct iovec *reply, int count, uint32_t flags) {
     struct fuse_out_header header;
     struct fuse_init_out init;
     size_t fields = offsetof(struct fuse_init_out, flags) + sizeof init.flags;
-    // fuse_lowlevel.c, fuse_send_reply_iov_nofree: the header, then what do_init has filled in.
+    // fuse_lowlevel.c, fuse_send_reply_iov_nofree: the header, then the fields of do_init.
     if (count != 2 || reply[0].iov_len != sizeof header || reply[1].iov_len < fields) return 0;
     memcpy(&header, reply[0].iov_base, sizeof header);
     // A notification may come first.

@@ -18,7 +18,7 @@
 struct linux_guardian {
     // The connection's number in fusectl, 0 while there is none to abort.
     _Atomic unsigned connection;
-    // Whether it has its own name, and nothing of the daemon's.
+    // True when it has its own name and no descriptor of the daemon.
     _Atomic int is_apart;
 };
 
@@ -30,7 +30,7 @@ static void pause_milliseconds(long milliseconds) {
     nanosleep(&time, NULL);
 }
 
-// Whether threads of the process are left although its first has ended.
+// True if threads of the process remain after its first one ended.
 static int is_stuck(pid_t process) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/task", process);
@@ -43,7 +43,7 @@ static int is_stuck(pid_t process) {
     return threads > 1;
 }
 
-// Whether the first thread of the process has ended: proc_pid_stat(5), the field behind the name in parentheses.
+// True if the first thread of the process has ended: proc_pid_stat(5), the field after the name in parentheses.
 static int has_ended(pid_t process) {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", process);
@@ -57,7 +57,7 @@ static int has_ended(pid_t process) {
     return !state || !state[1] || strchr("ZX", state[2]);
 }
 
-// When the daemon has ended the number may be another mount's; a file that was opened before stays its connection's.
+// After the daemon's end another mount may reuse the number. A file opened before that still names the old connection.
 static int write_abort(unsigned connection, pid_t process) {
     char path[64];
     snprintf(path, sizeof path, "/sys/fs/fuse/connections/%u/abort", connection);
@@ -70,7 +70,7 @@ static int write_abort(unsigned connection, pid_t process) {
 
 static void abort_connection(unsigned connection, pid_t process) {
     if (write_abort(connection, process) == 0) return;
-    // Where nobody has mounted fusectl, root can, for itself alone.
+    // If fusectl is not mounted, root can mount it in a namespace of its own.
     if (unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0
         && mount("none", "/sys/fs/fuse/connections", "fusectl", 0, NULL) == 0)
         write_abort(connection, process);
@@ -85,7 +85,7 @@ static _Noreturn void guard(struct linux_guardian *guardian, pid_t process) {
         // The signal comes a moment before the state changes.
         for (int tries = 0; tries < 100 && !has_ended(process); tries++) pause_milliseconds(10);
     }
-    // A process that can die is gone in a moment, and the kernel ends its connection.
+    // A process that can die does so soon, and the kernel then ends its connection.
     for (int tries = 0; tries < 20; tries++) {
         if (!is_stuck(process)) _exit(0);
         pause_milliseconds(10);
@@ -107,21 +107,21 @@ struct linux_guardian *linux_start_guardian(char *arguments, size_t size) {
     linux_scrub_thread();
     pid_t child = fork();
     if (child == 0) {
-        // What is sent to the daemon's process group is not for it.
+        // It must not receive signals to the daemon's process group.
         setsid();
         prctl(PR_SET_PDEATHSIG, PARENT_DIED);
         prctl(PR_SET_NAME, "vaultfs-guard");
-        // Nor for ps(1) is it the daemon.
+        // ps(1) must not show it as the daemon.
         static const char name[] = "vaultfs-guard";
         memset(arguments, 0, size);
         if (size >= sizeof name) memcpy(arguments, name, sizeof name);
-        // It is to hold nothing of the daemon's: no lock of the vault, no connection to a client, no directory.
+        // It must keep nothing of the daemon open: no lock of the vault, no connection to a client, no directory.
         close_range(0, ~0U, 0);
         if (chdir("/") != 0) _exit(1);
         atomic_store(&guardian->is_apart, 1);
         guard(guardian, process);
     }
-    // Or whoever looks for the daemon by its name might find two (ps(1), and a signal would go to the wrong one).
+    // Otherwise a search for the daemon by name could find two processes, and a signal could reach the wrong one.
     for (int tries = 0; child > 0 && tries < 1000 && !atomic_load(&guardian->is_apart); tries++) pause_milliseconds(1);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (child > 0) return guardian;

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <string.h>
 
-// The C library copies by way of vector registers and leaves there what it copied; a signal puts them on the stack.
+// The C library copies through vector registers and leaves the data there. A signal puts them on the stack.
 #define LOW(each) \
     each(0) each(1) each(2) each(3) each(4) each(5) each(6) each(7) each(8) each(9) each(10) each(11) each(12) each(13) \
         each(14) each(15)
@@ -18,7 +18,8 @@
 #define ZERO_SSE(n) __asm__ volatile("pxor %%xmm" #n ", %%xmm" #n ::: "xmm" #n);
 #define ZERO_AVX512(n) __asm__ volatile("vpxorq %%zmm" #n ", %%zmm" #n ", %%zmm" #n ::: "zmm" #n);
 
-// The first sixteen, whole (Intel SDM volume 2, VZEROALL): AVX has no other way for their upper halves that is not AVX2's.
+// The first sixteen, whole (Intel SDM volume 2, VZEROALL): AVX has no other way for their upper halves that is not
+// AVX2's.
 __attribute__((target("avx"))) static void zero_avx(void) {
     __asm__ volatile("vzeroall" ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
                      "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
@@ -39,7 +40,7 @@ static void zero_vector_registers(void) { LOW(ZERO) HIGH(ZERO) }
 static void zero_vector_registers(void) {}
 #endif
 
-// Where the calling thread's stack ends; NULL where that cannot be told: without /proc, or without memory.
+// The lowest address of the calling thread's stack. NULL if unknown: without /proc, or without memory.
 static __attribute__((noinline)) char *lowest_of_stack(void) {
     pthread_attr_t attributes;
     void *lowest;
@@ -50,7 +51,7 @@ static __attribute__((noinline)) char *lowest_of_stack(void) {
     return known == 0 ? lowest : NULL;
 }
 
-// How much of the calling thread's stack may be zeroed: it may be smaller than what is to be, and we need some.
+// The size of the stack that may be zeroed. The stack may be smaller than wanted, and this function needs some of it.
 static __attribute__((noinline)) size_t unused_stack(void) {
     enum { deepest = 128 << 10, margin = 8 << 10, shallowest = 16 << 10 };
     static _Thread_local char *lowest;
@@ -64,7 +65,7 @@ static __attribute__((noinline)) size_t unused_stack(void) {
 
 static __attribute__((noinline)) void zero_stack(size_t size) { explicit_bzero(alloca(size), size); }
 
-// Next to nothing in its own frame, which lies where others were and is not zeroed.
+// Its own frame is not zeroed and overlies older frames, so it must be tiny.
 __attribute__((noinline)) void linux_scrub_thread(void) {
     static _Thread_local sigset_t all, before;
     // A signal that comes meanwhile would save the registers below all that is zeroed.

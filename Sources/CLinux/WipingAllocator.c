@@ -1,4 +1,4 @@
-// free(3) and realloc(3) for the whole process, overwriting what they give back to glibc's allocator.
+// free(3) and realloc(3) for the whole process, overwriting the memory that they return to glibc's allocator.
 //
 // Key schedules of libcrypto, names, attribute values and JSON with a passphrase lie on the ordinary heap, in the
 // memory of libraries that do not clear it. mallopt(M_PERTURB) does not help: glibc 2.36 leaves what it keeps in the
@@ -27,7 +27,7 @@ void *realloc(void *memory, size_t size) {
         explicit_bzero((char *)memory + size, old_size - size);
         return __libc_realloc(memory, size);
     }
-    // glibc may move what grows, and leaves the old place as it was.
+    // glibc may move a growing block, and does not clear the old one.
     void *grown = malloc(size);
     if (grown == NULL) return NULL;
     memcpy(grown, memory, old_size);

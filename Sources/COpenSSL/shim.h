@@ -8,7 +8,7 @@
 #include <openssl/params.h>
 #include <openssl/rand.h>
 
-// An OSSL_PARAM keeps the addresses of its name and its value; both are temporaries when Swift passes them. So the
+// An OSSL_PARAM keeps the addresses of its name and its value. Both are temporaries when Swift passes them. So the
 // parameter lists are made here, where they outlive the call. All return 1 on success, as libcrypto does.
 
 static inline int openssl_hmac_sha256_init(EVP_MAC_CTX *context, const void *key, size_t key_size) {

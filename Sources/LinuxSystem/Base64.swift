@@ -23,7 +23,8 @@ package struct Base64: Sendable {
     /// The number of characters that encode `count` bytes.
     package func encodedCount(_ count: Int) -> Int { isPadded ? (count + 2) / 3 * 4 : (count * 4 + 2) / 3 }
 
-    /// The number of bytes that `count` digits (without padding) encode. Meaningless if no encoding has that many (4k + 1).
+    /// The number of bytes that `count` digits (without padding) encode. Meaningless for 4k + 1
+    /// digits, which no encoding has.
     package func decodedCount(_ count: Int) -> Int { count / 4 * 3 + count % 4 * 3 / 4 }
 
     /// Fills `target`, of `encodedCount` bytes.

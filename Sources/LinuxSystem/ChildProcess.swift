@@ -22,10 +22,10 @@ package enum ChildProcess {
 
     /// Starts a program with default signals.
     /// - Parameters:
-    ///   - arguments: all of them, the name first; bytes without NUL.
-    ///   - environment: `NAME=value`, bytes without NUL; nil for this process's.
-    ///   - descriptors: (ours, the number it has there).
-    ///   - closesOthers: whether no descriptor from 3 on reaches it; else all do that are not close-on-exec.
+    ///   - arguments: all of them, the name first. Bytes without NUL.
+    ///   - environment: `NAME=value`, bytes without NUL. Nil for this process's.
+    ///   - descriptors: pairs of our descriptor and its number in the child.
+    ///   - closesOthers: if true, the child gets no other descriptor from 3 on. If false, only close-on-exec ones are closed.
     package static func spawn(
         path: String, arguments: [[UInt8]], environment: [[UInt8]]? = nil,
         descriptors: [(own: Int32, target: Int32)], closesOthers: Bool = false, isSessionLeader: Bool = false
@@ -59,7 +59,7 @@ package enum ChildProcess {
         return child
     }
 
-    /// Calls `body` with what posix_spawn(3) takes: C strings, ended by NULL.
+    /// Calls `body` with C strings, ended by NULL, as posix_spawn(3) needs them.
     private static func withCStrings(
         _ strings: [[UInt8]], _ body: (UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>) -> Int32
     ) -> Int32 {

@@ -2,7 +2,7 @@ package import Glibc
 internal import SystemPackage
 
 extension Descriptor {
-    /// read(2) to the end, from the current position; nil where there are more than `limit` bytes.
+    /// read(2) to the end, from the current position. Nil if there are more than `limit` bytes.
     /// Works for files of /proc, whose size is 0.
     package func readToEnd(limit: Int) throws(StoreError) -> [UInt8]? {
         var bytes: [UInt8] = []
@@ -17,8 +17,8 @@ extension Descriptor {
         }
     }
 
-    /// Makes `entry` of this directory hold exactly `contents`, durably and all or nothing: written to
-    /// `vaultfs.tmp.<hex>`, fsynced, renamed, and the directory fsynced. The temporary file goes on failure.
+    /// Replaces `entry` of this directory by a file with `contents`, durably and atomically. The contents are written
+    /// to `temporary`, fsynced, renamed, and the directory is fsynced. On failure the temporary file is removed.
     package func replace(_ entry: String, with contents: [UInt8], temporary: String, mode: mode_t) throws(StoreError) {
         let file = try Descriptor(
             at: fd, Array(temporary.utf8), flags: O_WRONLY | O_CREAT | O_EXCL, mode: mode)

@@ -24,8 +24,8 @@ package final class Descriptor: Sendable {
         self.init(owning: opened)
     }
 
-    /// The same open file description's inode, opened anew with other flags (works for a file without a name).
-    /// By /proc/self/fd, whose link is the kernel's own and no path on disk.
+    /// Opens the same inode again with other flags. Works for a file without a name.
+    /// Uses /proc/self/fd, whose links do not depend on a path on disk.
     package func reopened(flags: Int32) throws(StoreError) -> Descriptor {
         let path = "/proc/self/fd/\(fd)"
         return Descriptor(owning: try retrying { open(path, flags | O_CLOEXEC) })
@@ -61,7 +61,7 @@ package final class Descriptor: Sendable {
         return target
     }
 
-    /// pread(2) until `buffer` is full or the file ends; returns the bytes read.
+    /// pread(2) until `buffer` is full or the file ends. Returns the number of bytes read.
     package func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
     {
         var done = 0
@@ -86,7 +86,7 @@ package final class Descriptor: Sendable {
                     fd, buffer.baseAddress.map { $0 + done }, buffer.count - done, off_t(ciphertextOffset) + off_t(done)
                 )
             }
-            // pwrite(2) returns 0 for a non-empty buffer only where the store cannot take more.
+            // pwrite(2) returns 0 for a non-empty buffer only if the store is full.
             if count == 0 { throw .system(.noSpace) }
             done += count
         }

@@ -9,7 +9,7 @@ package struct DirectoryReader {
         package var inode: UInt64
         /// DT_*, as the store gives it.
         package var type: UInt8
-        /// Where the next entry is read from: what telldir(3) returns.
+        /// The offset of the next entry, as telldir(3) returns it.
         package var nextOffset: Int64
     }
 
@@ -20,7 +20,7 @@ package struct DirectoryReader {
     private var position = 0
     /// The offset of the entry at `position`.
     private var offset: Int64 = 0
-    /// `position` and `offset` of the entry that was read last. It is in the buffer: only reading replaces that.
+    /// `position` and `offset` of the entry that was read last, which is still in the buffer.
     private var last: (position: Int, offset: Int64) = (0, 0)
 
     /// - Parameter directory: open for reading, at its beginning.
@@ -28,7 +28,7 @@ package struct DirectoryReader {
         self.directory = directory
     }
 
-    /// Goes to an offset that an entry gave, or to 0 for the beginning: what is there now is read anew.
+    /// Seeks to an entry's `nextOffset`, or to 0. The following entries are read again.
     package mutating func seek(to newOffset: Int64) throws(StoreError) {
         if newOffset == offset && newOffset != 0 { return }
         try retrying { lseek(directory.fd, off_t(newOffset), SEEK_SET) }
@@ -38,12 +38,12 @@ package struct DirectoryReader {
         last = (position, offset)
     }
 
-    /// Puts back the entry that was read last: it will be read again. Not twice, nor after the end or a `seek`.
+    /// Puts back the entry that was read last, so `next` returns it again. Not twice, nor after the end or a `seek`.
     package mutating func putBack() {
         (position, offset) = last
     }
 
-    /// The next entry but `.` and `..` as the store has it; nil at the end.
+    /// The next entry other than `.` and `..`. Nil at the end.
     package mutating func next() throws(StoreError) -> Entry? {
         while let entry = try nextWithDots() {
             if entry.name != [UInt8(ascii: ".")] && entry.name != Array("..".utf8) { return entry }
@@ -51,7 +51,7 @@ package struct DirectoryReader {
         return nil
     }
 
-    /// The next entry, `.` and `..` among them; nil at the end.
+    /// The next entry, including `.` and `..`. Nil at the end.
     package mutating func nextWithDots() throws(StoreError) -> Entry? {
         if position >= buffer.count {
             var fresh = [UInt8](repeating: 0, count: Self.bufferSize)

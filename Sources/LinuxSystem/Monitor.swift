@@ -37,7 +37,8 @@ package final class Monitor<State>: @unchecked Sendable {
         return body(&state)
     }
 
-    /// Reads the state, or changes a part that no thread waits for. Wakes no thread: that costs more than most requests.
+    /// Reads the state, or changes a part that no thread waits for. Wakes no thread: that costs more than most
+    /// requests.
     package func access<Result>(_ body: (inout State) -> Result) -> Result {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }

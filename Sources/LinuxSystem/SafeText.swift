@@ -1,7 +1,8 @@
 package import SystemPackage
 
 /// Bytes of a path, a URI or a command's output as a message may show them: at most `limit` bytes, with invalid UTF-8
-/// repaired, and control characters and marks of the writing direction replaced by `?`. Hostile bytes then cannot control a terminal or add a line to a log.
+/// repaired, and control characters and marks of the writing direction replaced by `?`. Hostile bytes then cannot
+/// control a terminal or add a line to a log.
 package func shown(_ bytes: some Collection<UInt8>, limit: Int = 256) -> String {
     let text = String(decoding: bytes.prefix(limit), as: UTF8.self).withoutControlCharacters
     return bytes.count > limit ? text + "…" : text

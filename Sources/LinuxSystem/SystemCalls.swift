@@ -18,8 +18,8 @@ package func currentErrno() -> Errno {
     Errno(rawValue: errno)
 }
 
-/// Writes all of `bytes` to a file, pipe or terminal at its current position (write(2)). If it fails, a leading part may
-/// have been written.
+/// Writes all of `bytes` to a file, pipe or terminal at its current position (write(2)). If it fails, a leading part
+/// may have been written.
 package func writeAll(_ bytes: [UInt8], to fd: Int32) throws(StoreError) {
     var rest = bytes[...]
     while !rest.isEmpty {

@@ -2,20 +2,20 @@ internal import COpenSSL
 
 /// Decrypts parts of CBC chains (NIST SP 800-38A section 6.2), whole AES blocks without a look at padding.
 ///
-/// One per thread: not `Sendable`. It keeps the schedule of the key last used; for each part only the initial vector is
+/// One per thread: not `Sendable`. It keeps the schedule of the key last used. For each part only the initial vector is
 /// given. Nothing is allocated per part.
 package final class CbcDecryptor {
     private let library: Library
     private var context: CipherContext
     /// The key size that `context` is for.
     private var keySize = 32
-    /// Of the key whose schedule `context` has; 0: none.
+    /// The identity of the key whose schedule `context` has, or 0.
     private(set) var keyIdentity: UInt64 = 0
 
     /// AES blocks decrypted so far.
     package private(set) var blocksDecrypted: UInt64 = 0
 
-    /// A decryptor without a key. Throws `.library` where libcrypto has no memory.
+    /// A decryptor without a key. Throws `.library` if libcrypto has no memory.
     package init() throws(CryptoError) {
         library = try Library.loaded()
         context = try CipherContext(library.aes256CBC, encrypts: false)
@@ -23,7 +23,7 @@ package final class CbcDecryptor {
 
     deinit { forgetKeys() }
 
-    /// Wipes the key schedule and what is left of the last chain; the next use sets them anew.
+    /// Wipes the key schedule and the rest of the last chain. The next use sets them again.
     package func forgetKeys() {
         keyIdentity = 0
         context.forgetKey()
@@ -34,7 +34,7 @@ package final class CbcDecryptor {
     /// - Parameters:
     ///   - ciphertext: whole blocks.
     ///   - vector: 16 bytes: the ciphertext block before, or the chain's own initial vector.
-    ///   - plaintext: of exactly the same size; it may be `ciphertext`, but not overlap it otherwise.
+    ///   - plaintext: exactly as large. It may be `ciphertext`, but must not overlap it otherwise.
     /// - Throws: `.invalidInput` for other sizes, `.keyForgotten`, `.library`.
     package func decrypt(
         _ ciphertext: UnsafeRawBufferPointer, vector: UnsafeRawPointer, key: CbcKey,

@@ -6,10 +6,10 @@ package final class CbcKey: Sendable {
 
     private let currentIdentity: Atomic<UInt64>
     let bytes: SecretBytes
-    /// Tells, when the key is forgotten, whether another is the same.
+    /// Recognises the same key after it was forgotten.
     private let digest: SecretBytes
 
-    /// Throws `.invalidInput` where the key is not of 16, 24 or 32 bytes.
+    /// Throws `.invalidInput` if the key is not of 16, 24 or 32 bytes.
     package init(_ bytes: SecretBytes) throws(CryptoError) {
         guard [16, 24, 32].contains(bytes.count) else { throw .invalidInput("an AES key of \(bytes.count) bytes") }
         currentIdentity = Atomic(Self.newIdentity())
@@ -20,8 +20,8 @@ package final class CbcKey: Sendable {
     /// The size in bytes.
     package var size: Int { bytes.count }
 
-    /// Tells this key from all others in this process, and from itself before it was last forgotten, so that a decryptor
-    /// that still has its schedule does not take it up again; 0 while it is forgotten.
+    /// Tells this key from all others in this process, and from itself before it was last forgotten, so that a
+    /// decryptor that still has its schedule does not use it again. 0 while it is forgotten.
     package var identity: UInt64 { currentIdentity.load(ordering: .acquiring) }
 
     package var isForgotten: Bool { identity == 0 }
@@ -33,7 +33,7 @@ package final class CbcKey: Sendable {
         bytes.forget()
     }
 
-    /// Puts the key in place that is the one of before, had anew. False where it is another: nothing has changed then.
+    /// Restores the forgotten key from a fresh copy. Returns false, and changes nothing, if that is another key.
     package func refill(from other: CbcKey) -> Bool {
         guard size == other.size, digest.hasSameBytes(as: other.digest) else { return false }
         currentIdentity.store(0, ordering: .releasing)

@@ -3,7 +3,7 @@ internal import COpenSSL
 /// Encrypts and authenticates chunks (file format: "A file"): AES-256-CBC with residual block termination, and
 /// Poly1305-AES over the ciphertext and the chunk's index.
 ///
-/// One per thread: not `Sendable`. It keeps the key schedules of the keys last used; for each chunk only the initial
+/// One per thread: not `Sendable`. It keeps the schedules of the keys last used. For each chunk only the initial
 /// vector is given. Nothing is allocated per chunk.
 package final class ChunkCipher {
     let chainDecryption: CipherContext
@@ -20,7 +20,7 @@ package final class ChunkCipher {
     /// AES blocks decrypted so far, residues included.
     package internal(set) var blocksDecrypted: UInt64 = 0
 
-    /// A cipher without keys. Throws `.library` where libcrypto or the kernel has no memory.
+    /// A cipher without keys. Throws `.library` if libcrypto or the kernel has no memory.
     package init() throws(CryptoError) {
         let library = try Library.loaded()
         chainDecryption = try CipherContext(library.aes256CBC, encrypts: false)
@@ -33,7 +33,7 @@ package final class ChunkCipher {
 
     deinit { forgetKeys() }
 
-    /// Wipes the key schedules and all else that comes from keys; the next use sets them anew.
+    /// Wipes the key schedules and everything derived from keys. The next use sets them again.
     package func forgetKeys() {
         keyIdentity = 0
         chainDecryption.forgetKey()
@@ -50,7 +50,7 @@ package final class ChunkCipher {
         let identity = keys.identity
         guard identity != 0 else { throw .keyForgotten }
         guard identity != keyIdentity else { return }
-        // Were a call to fail half-way, the contexts would hold keys of two files.
+        // If a call fails half-way, the contexts hold keys of two files.
         keyIdentity = 0
         try chainDecryption.setKey(keys.cipherKey)
         try chainEncryption.setKey(keys.cipherKey)
@@ -85,7 +85,7 @@ package final class ChunkCipher {
     }
 
     /// Residual block termination, the same both ways: XORs fewer than 16 bytes with the start of AES(cipherKey;
-    /// `previous`), `previous` being the last ciphertext block, or the IV where there is none.
+    /// `previous`), `previous` the last ciphertext block or, without one, the IV.
     func transformResidue(
         _ input: UnsafeRawPointer, size: Int, previous: UnsafeRawPointer, into output: UnsafeMutableRawPointer
     ) throws(CryptoError) {

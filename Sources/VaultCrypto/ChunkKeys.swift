@@ -21,7 +21,7 @@ package final class ChunkKeys: Sendable {
     }
 
     /// Tells these keys from all others in this process, and from themselves before they were last forgotten, so that a
-    /// cipher that still has their schedules does not take them up again; 0 while they are forgotten.
+    /// cipher that still has their schedules does not use them again. 0 while they are forgotten.
     package var identity: UInt64 { currentIdentity.load(ordering: .acquiring) }
 
     /// Zeroes the keys in place. A ``ChunkCipher`` at work goes on to the end of its run, and keeps the schedules until
@@ -31,7 +31,7 @@ package final class ChunkKeys: Sendable {
         for key in [cipherKey, macKey, macR] { key.forget() }
     }
 
-    /// Puts keys in place that are those of before, derived anew.
+    /// Restores the forgotten keys from fresh copies of the same keys.
     package func refill(from other: ChunkKeys) {
         currentIdentity.store(0, ordering: .releasing)
         cipherKey.refill(from: other.cipherKey)

@@ -31,7 +31,7 @@ struct ChunkScratch: ~Copyable {
         UnsafeMutableRawBufferPointer(start: slot.base + 256 + Self.maskCount * 16, count: Self.vectorPoolSize)
     }
 
-    /// Wipes all that comes from keys; not the vectors to come, which are no key's.
+    /// Wipes everything derived from keys, but not the random vectors.
     func wipeKeys() {
         wipe(slot.base, count: 256 + Self.maskCount * 16)
     }

@@ -13,7 +13,7 @@ struct ChunkShape {
 
     var recordSize: Int { chunkSize + Self.recordOverhead }
 
-    /// Throws `.invalidInput` where the sizes are not those of a run of chunks and its records.
+    /// Throws `.invalidInput` if the sizes are not those of a run of chunks and its records.
     init(plaintextSize: Int, recordsSize: Int, chunkSize: Int) throws(CryptoError) {
         guard chunkSize > 0, chunkSize <= Self.maximumChunkSize, chunkSize % Self.blockSize == 0 else {
             throw .invalidInput("a chunk size of \(chunkSize)")

@@ -44,7 +44,7 @@ struct CipherContext: ~Copyable {
         }
     }
 
-    /// Transforms `size` bytes, whole blocks; `output` may be `input`.
+    /// Transforms `size` bytes, whole blocks. `output` may be `input`.
     @inline(__always)
     func transform(
         _ input: UnsafeRawPointer, into output: UnsafeMutableRawPointer, size: Int

@@ -1,12 +1,13 @@
 internal import COpenSSL
 
-/// What a cryptographic operation can fail with.
+/// An error of a cryptographic operation.
 package enum CryptoError: Error, Equatable {
     /// The data was not made under this key, or has been changed.
     case doesNotAuthenticate
-    /// libcrypto or the kernel refused an operation that cannot fail for a reason in the data, such as for want of memory.
+    /// libcrypto or the kernel refused an operation that cannot fail for a reason in the data, such as for want of
+    /// memory.
     case library(operation: String)
-    /// The caller passed sizes or parameters that no operation takes; says which.
+    /// The caller passed sizes or parameters that no operation accepts. The text names them.
     case invalidInput(String)
     /// The key was forgotten at a lock and has not been put back.
     case keyForgotten

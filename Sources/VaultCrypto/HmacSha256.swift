@@ -21,7 +21,8 @@ package enum HmacSha256 {
     }
 }
 
-/// Whether two byte strings are equal, in a time that tells only their lengths (CRYPTO_memcmp). Any thread.
+/// True if two byte strings are equal, compared in a time that depends only on their lengths (CRYPTO_memcmp). Any
+/// thread.
 package func equalInConstantTime(_ a: [UInt8], _ b: [UInt8]) -> Bool {
     a.count == b.count && CRYPTO_memcmp(a, b, a.count) == 0
 }

@@ -1,17 +1,17 @@
 internal import Glibc
 internal import Synchronization
 
-/// Counts who is using a key right now, so that it is forgotten only when nobody is, and used by nobody afterwards.
+/// Counts the users of a key, so that it is forgotten only when it has none, and not used afterwards.
 ///
-/// One atomic addition to enter and one to leave. Any thread; ``close()`` and ``reopen()`` are for one thread at a time.
+/// One atomic addition to enter and one to leave. Any thread. ``close()`` and ``reopen()``: one thread at a time.
 struct KeyUse: ~Copyable {
-    /// Set while the key is forgotten; below it, the number of users.
+    /// This bit is set while the key is forgotten. The bits below count the users.
     private static let closed: UInt64 = 1 << 63
     private let state = Atomic<UInt64>(0)
 
     var isClosed: Bool { state.load(ordering: .acquiring) & Self.closed != 0 }
 
-    /// False where the key is forgotten; otherwise it is not before ``leave()``.
+    /// Returns false if the key is forgotten. Otherwise the key stays until ``leave()``.
     func enter() -> Bool {
         if state.add(1, ordering: .acquiring).newValue & Self.closed == 0 { return true }
         leave()

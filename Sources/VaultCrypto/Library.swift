@@ -8,7 +8,7 @@ final class Library: @unchecked Sendable {
         do throws(CryptoError) { return .success(try Library()) } catch { return .failure(error) }
     }()
 
-    /// The one instance. Fails, always, where libcrypto lacks an algorithm.
+    /// The one instance. Always fails if libcrypto lacks an algorithm.
     static func loaded() throws(CryptoError) -> Library { try shared.get() }
 
     private let aes128CBC: OpaquePointer
@@ -20,8 +20,8 @@ final class Library: @unchecked Sendable {
     let sha256: OpaquePointer
     let hkdf: OpaquePointer
     let scrypt: OpaquePointer
-    /// An EVP_MAC_CTX for HMAC-SHA256 under a key of no importance, to be copied: naming the digest anew for each
-    /// message would fetch it anew.
+    /// An EVP_MAC_CTX for HMAC-SHA256 under a key of no importance, to be copied: naming the digest for each
+    /// message would fetch it each time.
     let hmacTemplate: OpaquePointer
     /// Those there are: a libcrypto that is held to FIPS lacks MD5, which only old files need.
     private let digests: [OpenSSLDigest: OpaquePointer]
@@ -58,7 +58,7 @@ final class Library: @unchecked Sendable {
         }
     }
 
-    /// Throws `.library` where libcrypto does not have it.
+    /// Throws `.library` if libcrypto does not have it.
     func digest(_ digest: OpenSSLDigest) throws(CryptoError) -> OpaquePointer {
         guard let found = digests[digest] else { throw .library(operation: "EVP_MD_fetch \(digest.algorithmName)") }
         return found

@@ -1,10 +1,10 @@
 internal import COpenSSL
 
-/// What `openssl enc` makes a key and an initial vector of, given a passphrase and a salt (openssl-enc(1)).
+/// The key derivation of `openssl enc`: passphrase and salt to key and initial vector (openssl-enc(1)).
 package enum OpenSSLKeyDerivation: Codable, Equatable, Sendable {
     /// EVP_BytesToKey(3) with a count of 1: `openssl enc` without `-pbkdf2` and `-iter`.
     case bytesToKey(OpenSSLDigest)
-    /// PBKDF2 with HMAC (RFC 8018 section 5.2): `-pbkdf2`, which iterates 10,000 times unless told otherwise.
+    /// PBKDF2 with HMAC (RFC 8018 section 5.2): `-pbkdf2`, 10,000 iterations by default.
     case pbkdf2(OpenSSLDigest, iterations: Int)
 
     /// How many bytes of salt such a file has (PKCS5_SALT_LEN).
@@ -13,9 +13,9 @@ package enum OpenSSLKeyDerivation: Codable, Equatable, Sendable {
     package static let iterations = 1...100_000_000
     private static let vectorSize = 16
 
-    /// A key of `keySize` bytes (16, 24 or 32) and an initial vector of 16. Any thread; slow by design with PBKDF2.
+    /// A key of `keySize` bytes (16, 24 or 32) and an initial vector of 16. Any thread. Slow by design with PBKDF2.
     ///
-    /// Throws `.invalidInput` for other sizes and counts, `.keyForgotten`, `.library` where libcrypto does not do the
+    /// Throws `.invalidInput` for other sizes and counts, `.keyForgotten`, `.library` if libcrypto does not do the
     /// digest.
     package func derive(
         passphrase: SecretBytes, salt: [UInt8], keySize: Int
@@ -50,7 +50,7 @@ package enum OpenSSLKeyDerivation: Codable, Equatable, Sendable {
         _ passphrase: UnsafeRawBufferPointer, _ salt: [UInt8], cipher: OpaquePointer, digest: OpaquePointer,
         _ keySize: Int, into output: UnsafeMutableRawBufferPointer
     ) throws(CryptoError) {
-        // The function reads that many, whatever is there.
+        // The function always reads that many bytes.
         guard salt.count == saltSize else { throw .invalidInput("a salt of \(salt.count) bytes for EVP_BytesToKey") }
         let key = output.bindMemory(to: UInt8.self)
         guard let base = key.baseAddress else { return }

@@ -13,7 +13,7 @@ struct Poly1305Context: ~Copyable {
 
     deinit { EVP_MAC_CTX_free(handle) }
 
-    /// Overwrites what a message that failed half-way may have left of its key: nothing is left of one that has its tag.
+    /// Overwrites the key of a message that failed half-way. A finished message leaves nothing of its key.
     func forgetKey() {
         // A MAC context has no reset. With this key and without a message nothing can fail.
         withUnsafeTemporaryAllocation(byteCount: Self.keySize, alignment: 16) { zeros in

@@ -5,9 +5,9 @@ package enum Scrypt {
     /// The most memory that a derivation may take: 1 GiB.
     private static let maximumMemory: UInt64 = 1 << 30
 
-    /// `count` bytes derived with cost N = 2^`logN`, block size `r` and parallelism `p`. Any thread; slow by design.
+    /// `count` bytes derived with cost N = 2^`logN`, block size `r` and parallelism `p`. Any thread. Slow by design.
     ///
-    /// Throws `.invalidInput` for parameters that RFC 7914 excludes and where 128·N·r is over 1 GiB. The format's own
+    /// Throws `.invalidInput` for parameters that RFC 7914 excludes and if 128·N·r is over 1 GiB. The format's own
     /// bounds are narrower and are the caller's.
     package static func derive(
         passphrase: SecretBytes, salt: [UInt8], logN: Int, r: Int, p: Int, count: Int

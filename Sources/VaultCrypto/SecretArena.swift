@@ -1,9 +1,9 @@
 internal import CLinux
 internal import Synchronization
 
-/// A piece of protected memory, owned by whoever holds it until it is given back to ``SecretArena``.
+/// A piece of protected memory. Its owner returns it to ``SecretArena``.
 ///
-/// `@unchecked Sendable`: it is an address and a size; the owner answers for what is done with the memory.
+/// `@unchecked Sendable`: it is an address and a size. The owner synchronises access to the memory.
 struct SecretSlot: @unchecked Sendable {
     let base: UnsafeMutableRawPointer
     /// Bytes at `base` that the owner may use: the count asked for, rounded up.
@@ -13,10 +13,10 @@ struct SecretSlot: @unchecked Sendable {
 /// Hands out zeroed memory for secrets, of the best kind that the kernel gives: memfd_secret(2), else anonymous memory
 /// that is locked, else (RLIMIT_MEMLOCK) not locked. None of it is in core dumps or in a forked child.
 ///
-/// Of system calls, those that pin pages fail on memfd_secret memory (EFAULT): replies to /dev/fuse, O_DIRECT, vmsplice.
-/// Those that copy, as read(2) and send(2) do, work.
-/// Keys are small and many: each open file has some. So slabs are mapped and cut into pages of equal slots; a page of
-/// 32-byte slots holds 128 keys. Slots given back are wiped and used again, slabs are kept.
+/// Of system calls, those that pin pages fail on memfd_secret memory (EFAULT): replies to /dev/fuse, O_DIRECT,
+/// vmsplice. Those that copy, as read(2) and send(2) do, work. Keys are small and many, because each open file has
+/// some. Slabs are mapped and cut into pages of equal slots. A page of 32-byte slots holds 128 keys. Returned slots are
+/// wiped and reused. Slabs are kept.
 enum SecretArena {
     private static let reservedSize = 1 << 20
     private static let slabSize = 65536
@@ -24,7 +24,8 @@ enum SecretArena {
     private static let slotSizes = [32, 64, 128, 256]
 
     private struct State: @unchecked Sendable {
-        /// Heads of the lists of free slots, one per slot size; a free slot's first word is the next one's address.
+        /// Heads of the lists of free slots, one per slot size. A free slot's first word is the address of the next
+        /// one.
         var free: [UnsafeMutableRawPointer?] = [nil, nil, nil, nil]
         /// The part of the newest slab that is not yet cut into slots.
         var uncut: UnsafeMutableRawPointer?
@@ -52,7 +53,7 @@ enum SecretArena {
         state.withLock { $0.takesMemfdSecret = false }
     }
 
-    /// A zeroed slot of at least `count` bytes, or nil where the kernel gives no memory. Any thread.
+    /// A zeroed slot of at least `count` bytes, or nil if the kernel gives no memory. Any thread.
     static func allocate(count: Int) -> SecretSlot? {
         state.withLock { state in
             guard let sizeClass = slotSizes.firstIndex(where: { count <= $0 }) else {

@@ -2,7 +2,7 @@ internal import COpenSSL
 
 /// Secret bytes in the memory of ``SecretArena``, wiped when the last reference goes, or forgotten in place before.
 ///
-/// `@unchecked Sendable`: after the initialiser the bytes change only while `use` is closed, which is when nobody reads
+/// `@unchecked Sendable`: after the initialiser the bytes change only while `use` is closed, when no thread reads
 /// them, and they are freed by the last owner only.
 package final class SecretBytes: @unchecked Sendable {
     /// How many bytes there are.
@@ -12,7 +12,7 @@ package final class SecretBytes: @unchecked Sendable {
 
     /// Makes `count` bytes, zero until `fill` has written them.
     ///
-    /// Throws what `fill` throws, or `.library` where the kernel gives no memory.
+    /// Throws what `fill` throws, or `.library` if the kernel gives no memory.
     package init(
         count: Int, _ fill: (UnsafeMutableRawBufferPointer) throws(CryptoError) -> Void
     ) throws(CryptoError) {
@@ -28,7 +28,7 @@ package final class SecretBytes: @unchecked Sendable {
         self.slot = slot
     }
 
-    /// Copies bytes; the caller wipes the original. Traps where there is no memory, as every Swift allocation does.
+    /// Copies bytes. The caller wipes the original. Traps without memory, as every Swift allocation does.
     package init(copying bytes: UnsafeRawBufferPointer) {
         guard let slot = SecretArena.allocate(count: bytes.count) else {
             preconditionFailure("no memory for a secret of \(bytes.count) bytes")
@@ -49,21 +49,21 @@ package final class SecretBytes: @unchecked Sendable {
 
     /// Calls `body` with the bytes, which are valid only until it returns. Any thread.
     ///
-    /// Traps where they are forgotten: to go on with zeros for a key would be worse.
+    /// Traps if they are forgotten: to continue with zeros as a key would be worse.
     package func withUnsafeBytes<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R {
         guard use.enter() else { preconditionFailure("internal error: use of a forgotten secret") }
         defer { use.leave() }
         return try body(UnsafeRawBufferPointer(start: slot.base, count: count))
     }
 
-    /// The same for an operation that can fail: throws `.keyForgotten` where the bytes are.
+    /// The same for an operation that can fail. Throws `.keyForgotten`.
     func withKey<R>(_ body: (UnsafeRawBufferPointer) throws(CryptoError) -> R) throws(CryptoError) -> R {
         guard use.enter() else { throw .keyForgotten }
         defer { use.leave() }
         return try body(UnsafeRawBufferPointer(start: slot.base, count: count))
     }
 
-    /// Whether the bytes were forgotten and not put back.
+    /// True if the bytes were forgotten and not put back.
     package var isForgotten: Bool { use.isClosed }
 
     /// Zeroes the bytes in place, for as long as nothing puts them back. Waits for those who are within
@@ -83,7 +83,7 @@ package final class SecretBytes: @unchecked Sendable {
         use.reopen()
     }
 
-    /// Whether the bytes are the same, in time that does not tell where they differ (CRYPTO_memcmp).
+    /// True if the bytes are the same, compared in constant time (CRYPTO_memcmp).
     package func hasSameBytes(as other: SecretBytes) -> Bool {
         guard count == other.count else { return false }
         return withUnsafeBytes { own in

@@ -1,4 +1,4 @@
-/// How well the memory that holds secrets is protected; later cases are weaker.
+/// The protection of the memory that holds secrets. Later cases are weaker.
 package enum SecretMemoryKind: String, Codable, Sendable {
     /// memfd_secret(2): not in the kernel's own map of memory, out of reach of ptrace(2), never swapped out.
     case memfdSecret = "memfd_secret"
@@ -18,7 +18,7 @@ package enum SecretMemoryKind: String, Codable, Sendable {
     func weaker(_ other: SecretMemoryKind) -> SecretMemoryKind { weakness > other.weakness ? self : other }
 }
 
-/// What is known about the memory that holds secrets.
+/// The state of the memory that holds secrets.
 package enum SecretMemory {
     /// The weakest kind that any secret of this process has lain in so far. Any thread.
     package static var kind: SecretMemoryKind { SecretArena.weakestKind }
@@ -26,8 +26,8 @@ package enum SecretMemory {
     /// False once a secret had to lie in memory that may be swapped out (mlock(2), RLIMIT_MEMLOCK). Any thread.
     package static var allLocked: Bool { kind != .unlocked }
 
-    /// Takes 1 MiB of the best kind that is to be had, the keys of some 5,000 open files, before caches and buffers use
-    /// up what this process may lock (RLIMIT_MEMLOCK). Where that is too much, keys are given room as they come.
+    /// Takes 1 MiB of the best kind available, the keys of some 5,000 open files, before caches and buffers use
+    /// up what this process may lock (RLIMIT_MEMLOCK). If that is too much, memory is taken as keys arrive.
     /// Call it once, before the first secret.
     package static func reserve() {
         SecretArena.reserve()

@@ -1,8 +1,8 @@
 internal import COpenSSL
 
-/// Random bytes from libcrypto's generator (RAND_bytes), for what is not secret itself: salts, ids, initial vectors.
+/// Random bytes from libcrypto's generator (RAND_bytes) for salts, ids and initial vectors, which are not secret.
 package enum SecureRandom {
-    /// Fills the buffer. Any thread. Throws `.library` where the generator has no entropy.
+    /// Fills the buffer. Any thread. Throws `.library` if the generator has no entropy.
     package static func fill(_ buffer: UnsafeMutableRawBufferPointer) throws(CryptoError) {
         guard let size = Int32(exactly: buffer.count) else {
             throw .invalidInput("\(buffer.count) random bytes in one call")

@@ -13,7 +13,7 @@ package enum Sha256 {
         return digest
     }
 
-    /// The same for a secret; neither it nor its digest leaves locked memory. Throws `.keyForgotten` too.
+    /// The same for a secret. Neither it nor its digest leaves locked memory. Throws `.keyForgotten` too.
     package static func digest(_ secret: SecretBytes) throws(CryptoError) -> SecretBytes {
         let algorithm = try Library.loaded().sha256
         return try SecretBytes(count: 32) { (output) throws(CryptoError) in

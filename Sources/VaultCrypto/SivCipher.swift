@@ -3,7 +3,7 @@ internal import COpenSSL
 /// AES-256-SIV (RFC 5297) under one key: deterministic authenticated encryption for names, keys and small values.
 ///
 /// `@unchecked Sendable`: the template is only ever copied from (EVP_CIPHER_CTX_copy), changed only while `use` is
-/// closed, which is when nobody copies it, and freed by the last owner.
+/// closed, when no thread copies it, and freed by the last owner.
 /// Each message has a context of its own, because one of OpenSSL 3.0 does a single message.
 package final class SivCipher: @unchecked Sendable {
     /// The size in bytes of V, which precedes the ciphertext.
@@ -11,7 +11,7 @@ package final class SivCipher: @unchecked Sendable {
     /// The size in bytes of a key.
     package static let keySize = 64
 
-    /// Keyed once; a copy costs a third of what setting a key does.
+    /// Keyed once. A copy costs a third of setting a key.
     private let template: OpaquePointer
     /// Entered for each message, so that no copy of the template outlives ``forget()``.
     private let use = KeyUse()
@@ -51,56 +51,56 @@ package final class SivCipher: @unchecked Sendable {
     /// V ‖ C for a plaintext, with one S2V component for each item of `associatedData`, in order. Any thread.
     ///
     /// Throws `.invalidInput` for an empty plaintext and for an empty item, see ``refuseEmpty(_:_:)``.
-    package func seal(_ plaintext: [UInt8], associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
+    package func encrypt(_ plaintext: [UInt8], associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
         try plaintext.withUnsafeBufferPointer { (bytes) throws(CryptoError) in
-            try seal(UnsafeRawBufferPointer(bytes), associatedData)
+            try encrypt(UnsafeRawBufferPointer(bytes), associatedData)
         }
     }
 
-    /// The plaintext of V ‖ C. Any thread. Throws `.doesNotAuthenticate` where key, data or order of data differ.
-    package func open(_ sealed: [UInt8], associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
-        guard sealed.count > Self.tagSize else { throw .doesNotAuthenticate }
-        var plaintext = [UInt8](repeating: 0, count: sealed.count - Self.tagSize)
+    /// The plaintext of V ‖ C. Any thread. Throws `.doesNotAuthenticate` if key, data or order of data differ.
+    package func decrypt(_ ciphertext: [UInt8], associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
+        guard ciphertext.count > Self.tagSize else { throw .doesNotAuthenticate }
+        var plaintext = [UInt8](repeating: 0, count: ciphertext.count - Self.tagSize)
         try plaintext.withUnsafeMutableBufferPointer { (output) throws(CryptoError) in
-            try open(sealed, associatedData, into: UnsafeMutableRawBufferPointer(output))
+            try decrypt(ciphertext, associatedData, into: UnsafeMutableRawBufferPointer(output))
         }
         return plaintext
     }
 
-    /// As ``seal(_:associatedData:)``, for a plaintext that stays in locked memory.
-    package func sealSecret(_ secret: SecretBytes, associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
-        try secret.withKey { (bytes) throws(CryptoError) in try seal(bytes, associatedData) }
+    /// As ``encrypt(_:associatedData:)``, for a plaintext that stays in locked memory.
+    package func encryptSecret(_ secret: SecretBytes, associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
+        try secret.withKey { (bytes) throws(CryptoError) in try encrypt(bytes, associatedData) }
     }
 
-    /// As ``open(_:associatedData:)``, into locked memory.
-    package func openSecret(_ sealed: [UInt8], associatedData: [[UInt8]]) throws(CryptoError) -> SecretBytes {
-        guard sealed.count > Self.tagSize else { throw .doesNotAuthenticate }
-        return try SecretBytes(count: sealed.count - Self.tagSize) { (output) throws(CryptoError) in
-            try open(sealed, associatedData, into: output)
+    /// As ``decrypt(_:associatedData:)``, into locked memory.
+    package func decryptSecret(_ ciphertext: [UInt8], associatedData: [[UInt8]]) throws(CryptoError) -> SecretBytes {
+        guard ciphertext.count > Self.tagSize else { throw .doesNotAuthenticate }
+        return try SecretBytes(count: ciphertext.count - Self.tagSize) { (output) throws(CryptoError) in
+            try decrypt(ciphertext, associatedData, into: output)
         }
     }
 
-    private func seal(_ plaintext: UnsafeRawBufferPointer, _ data: [[UInt8]]) throws(CryptoError) -> [UInt8] {
+    private func encrypt(_ plaintext: UnsafeRawBufferPointer, _ data: [[UInt8]]) throws(CryptoError) -> [UInt8] {
         try refuseEmpty(plaintext.count, data)
         guard use.enter() else { throw .keyForgotten }
         defer { use.leave() }
         let context = try copyOfTemplate(forEncryption: true)
         defer { EVP_CIPHER_CTX_free(context) }
         try absorb(data, context)
-        var sealed = [UInt8](repeating: 0, count: Self.tagSize + plaintext.count)
+        var ciphertext = [UInt8](repeating: 0, count: Self.tagSize + plaintext.count)
         var size: Int32 = 0
-        let done = sealed.withUnsafeMutableBufferPointer { output in
+        let done = ciphertext.withUnsafeMutableBufferPointer { output in
             guard let base = output.baseAddress else { return false }
             let input = plaintext.bindMemory(to: UInt8.self).baseAddress
             return EVP_EncryptUpdate(context, base + Self.tagSize, &size, input, Int32(plaintext.count)) == 1
                 && EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, Int32(Self.tagSize), base) == 1
         }
         guard done, Int(size) == plaintext.count else { throw .failed("EVP_EncryptUpdate AES-256-SIV") }
-        return sealed
+        return ciphertext
     }
 
-    private func open(
-        _ sealed: [UInt8], _ data: [[UInt8]], into plaintext: UnsafeMutableRawBufferPointer
+    private func decrypt(
+        _ ciphertext: [UInt8], _ data: [[UInt8]], into plaintext: UnsafeMutableRawBufferPointer
     ) throws(CryptoError) {
         try refuseEmpty(plaintext.count, data)
         guard use.enter() else { throw .keyForgotten }
@@ -109,7 +109,7 @@ package final class SivCipher: @unchecked Sendable {
         defer { EVP_CIPHER_CTX_free(context) }
         try absorb(data, context)
         var size: Int32 = 0
-        let isAuthentic = try sealed.withUnsafeBufferPointer { (input) throws(CryptoError) in
+        let isAuthentic = try ciphertext.withUnsafeBufferPointer { (input) throws(CryptoError) in
             guard let base = input.baseAddress, let output = plaintext.bindMemory(to: UInt8.self).baseAddress else {
                 return false
             }
@@ -127,7 +127,7 @@ package final class SivCipher: @unchecked Sendable {
         }
     }
 
-    /// OpenSSL 3.0 gives a zero V for an empty plaintext, and before 3.0.10 leaves empty data out of V; both without an
+    /// OpenSSL 3.0 gives a zero V for an empty plaintext, and before 3.0.10 leaves empty data out of V, both without an
     /// error. The format has neither.
     private func refuseEmpty(_ plaintextSize: Int, _ data: [[UInt8]]) throws(CryptoError) {
         guard plaintextSize > 0 else { throw .invalidInput("an empty plaintext for AES-256-SIV") }

@@ -1,7 +1,7 @@
 internal import LinuxSystem
 package import VaultCrypto
 
-/// The `user.*` extended attributes of one object as the backing object holds them (FileFormat, Extended attributes).
+/// The `user.*` extended attributes of one object as the backing object stores them (FileFormat, Extended attributes).
 ///
 /// Name: `user.vaultfs.` ‖ base64url(SIV(key; `name`; N)), N being the name without `user.`; value:
 /// SIV(key; `value`, N; 0x00 ‖ value). An object's pack holds further attributes in one value. Any thread.
@@ -31,7 +31,7 @@ package struct AttributeCodec: Sendable {
 
     /// The full backing name for the full plaintext name `user.…`.
     ///
-    /// Throws `tooLong` where it does not fit 255 bytes (names of over 165 bytes after `user.`); `invalidValue` for a name
+    /// Throws `tooLong` if it does not fit 255 bytes (names of over 165 bytes after `user.`); `invalidValue` for a name
     /// outside `user.`, empty after it, or under `user.vaultfs.`.
     package func storedName(of name: [UInt8]) throws(FormatError) -> [UInt8] {
         let inner = try Self.inner(of: name)
@@ -39,67 +39,67 @@ package struct AttributeCodec: Sendable {
             throw FormatError(.tooLong, "attribute name of \(name.count) bytes does not fit when encrypted")
         }
         let sealed = try cryptography("attribute name") { () throws(CryptoError) in
-            try cipher.seal(inner, associatedData: Self.nameContext)
+            try cipher.encrypt(inner, associatedData: Self.nameContext)
         }
         return Base64.url.encode(sealed, after: Self.storedPrefix)
     }
 
-    /// The full plaintext name of a full backing name; nil where it is not one of ours or does not authenticate.
+    /// The full plaintext name of a full backing name. Nil for a foreign name and if it does not authenticate.
     package func name(ofStored stored: [UInt8]) -> [UInt8]? {
         guard stored.starts(with: Self.storedPrefix), stored.count <= Self.maximumNameLength,
             let sealed = Base64.url.decode(stored[Self.storedPrefix.count...]), sealed.count > Self.tagSize,
-            let inner = try? cipher.open(sealed, associatedData: Self.nameContext)
+            let inner = try? cipher.decrypt(sealed, associatedData: Self.nameContext)
         else { return nil }
         let name = Self.userPrefix + inner
         return (try? Self.inner(of: name)) == nil ? nil : name
     }
 
     /// The stored form of `value`, bound to the full plaintext name.
-    package func seal(value: [UInt8], name: [UInt8]) throws(FormatError) -> [UInt8] {
+    package func encrypt(value: [UInt8], name: [UInt8]) throws(FormatError) -> [UInt8] {
         let associatedData = [Self.valueContext, try Self.inner(of: name)]
         // The byte in front: an empty value is common, and SIV must not be given an empty plaintext.
         let plaintext = [0] + value
         return try cryptography("attribute value") { () throws(CryptoError) in
-            try cipher.seal(plaintext, associatedData: associatedData)
+            try cipher.encrypt(plaintext, associatedData: associatedData)
         }
     }
 
     /// The value stored under the full plaintext name. Throws `malformed` or `doesNotAuthenticate`.
-    package func open(value stored: [UInt8], name: [UInt8]) throws(FormatError) -> [UInt8] {
+    package func decrypt(value stored: [UInt8], name: [UInt8]) throws(FormatError) -> [UInt8] {
         guard stored.count >= Self.valueOverhead else {
             throw FormatError(.malformed, "attribute value: \(stored.count) bytes cannot be one")
         }
         let associatedData = [Self.valueContext, try Self.inner(of: name)]
         let plaintext = try cryptography("attribute value") { () throws(CryptoError) in
-            try cipher.open(stored, associatedData: associatedData)
+            try cipher.decrypt(stored, associatedData: associatedData)
         }
         guard plaintext.first == 0 else { throw FormatError(.malformed, "attribute value: unknown form") }
         return Array(plaintext.dropFirst())
     }
 
     /// Returns the stored form of a pack, or nil if it is larger than a stored attribute can be.
-    package func seal(pack: AttributePack) throws(FormatError) -> [UInt8]? {
+    package func encrypt(pack: AttributePack) throws(FormatError) -> [UInt8]? {
         guard let plaintext = pack.serialized(overhead: Self.tagSize) else { return nil }
         return try cryptography("pack of attributes") { () throws(CryptoError) in
-            try cipher.seal(plaintext, associatedData: Self.packContext)
+            try cipher.encrypt(plaintext, associatedData: Self.packContext)
         }
     }
 
     /// Opens the pack stored under `packName`. Throws `malformed` or `doesNotAuthenticate`.
-    package func open(pack stored: [UInt8]) throws(FormatError) -> AttributePack {
+    package func decrypt(pack stored: [UInt8]) throws(FormatError) -> AttributePack {
         guard stored.count > Self.tagSize else {
             throw FormatError(.malformed, "pack of attributes: \(stored.count) bytes cannot be one")
         }
         let plaintext = try cryptography("pack of attributes") { () throws(CryptoError) in
-            try cipher.open(stored, associatedData: Self.packContext)
+            try cipher.decrypt(stored, associatedData: Self.packContext)
         }
         return try AttributePack(parsing: plaintext)
     }
 
-    /// The size of a value whose stored form has `size` bytes; needs no key.
+    /// The size of a value whose stored form has `size` bytes. Needs no key.
     package static func valueSize(ofStoredSize size: Int) -> Int { max(0, size - valueOverhead) }
 
-    /// The name without `user.`, refused where the format cannot hold it.
+    /// The name without `user.`. Throws if the format cannot store it.
     private static func inner(of name: [UInt8]) throws(FormatError) -> [UInt8] {
         guard name.starts(with: userPrefix), name.count > userPrefix.count, !name.contains(0) else {
             throw FormatError(.invalidValue, "not the name of a user attribute")

@@ -1,12 +1,12 @@
-/// Where the chunks of a file lie: every conversion between plaintext and ciphertext offsets (FileFormat, Sizes).
+/// The positions of a file's chunks: every conversion between plaintext and ciphertext offsets (FileFormat, Sizes).
 ///
-/// Pure arithmetic over sizes that may be hostile: where a result does not fit 64 bits it is `UInt64.max`; nothing traps.
+/// Pure arithmetic over sizes that may be hostile. A result that does not fit 64 bits is `UInt64.max`. Nothing traps.
 package struct ChunkLayout: Sendable, Equatable {
     /// Bytes before the first chunk record.
     package static let headerSize = 128
     /// Bytes by which a chunk record is longer than its plaintext: IV 16 and tag 16.
     package static let recordOverhead = 32
-    /// The chunk sizes a vault may have; only the powers of two among them.
+    /// The range of chunk sizes. Only its powers of two are valid.
     package static let chunkSizes = 4096...1_048_576
 
     /// Plaintext bytes in every chunk but the last: a power of two.
@@ -15,13 +15,13 @@ package struct ChunkLayout: Sendable, Equatable {
     /// Bytes of a full chunk record.
     package var recordSize: Int { chunkSize &+ Self.recordOverhead }
 
-    /// A layout for a chunk size that `isValid(chunkSize:)` accepts; another is a bug.
+    /// A layout for a chunk size that `isValid(chunkSize:)` accepts. Traps for another.
     package init(chunkSize: Int) {
         precondition(Self.isValid(chunkSize: chunkSize), "internal error: chunk size \(chunkSize)")
         self.chunkSize = chunkSize
     }
 
-    /// Whether a vault may have this chunk size.
+    /// True if a vault may have this chunk size.
     package static func isValid(chunkSize: Int) -> Bool {
         chunkSizes.contains(chunkSize) && chunkSize & (chunkSize - 1) == 0
     }

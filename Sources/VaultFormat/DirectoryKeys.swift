@@ -1,6 +1,6 @@
 package import VaultCrypto
 
-/// What a directory secret yields (FileFormat, Directory record). Any thread.
+/// The keys derived from a directory secret (FileFormat, Directory record). Any thread.
 package final class DirectoryKeys: Sendable {
     /// The cipher of the names in the directory.
     package let nameCipher: SivCipher
@@ -33,7 +33,7 @@ package final class DirectoryKeys: Sendable {
         attributeKey.refill(from: derived.attributeKey)
     }
 
-    /// Wipes the keys in place; whoever uses them gets `keyForgotten`.
+    /// Wipes the keys in place. Their users then get `keyForgotten`.
     package func forget() {
         nameCipher.forget()
         attributeKey.forget()

@@ -10,7 +10,7 @@ package struct DirectoryRecord: Sendable {
     package let protectionClass: ProtectionClass
     /// The key epoch of that key.
     package let epoch: UInt8
-    /// Whether this is the record of the vault's root. It belongs there and nowhere else: the caller checks.
+    /// True if this is the record of the vault's root. It is valid only there. The caller checks that.
     package let isRoot: Bool
     package let bytes: [UInt8]
 
@@ -22,13 +22,13 @@ package struct DirectoryRecord: Sendable {
         let associatedData = [identity]
         let (secret, wrapped) = try cryptography("directory record: secret") { () throws(CryptoError) in
             let secret = try SecretBytes.random(count: KeyDerivation.secretSize)
-            return (secret, try classCipher.sealSecret(secret, associatedData: associatedData))
+            return (secret, try classCipher.encryptSecret(secret, associatedData: associatedData))
         }
         return (identity + wrapped, try DirectoryKeys(secret: secret, vault: vault))
     }
 
-    /// Checks the structure of exactly 64 bytes; nothing is authenticated before `openKeys` has returned. `epochs` are the
-    /// vault's.
+    /// Checks the structure of exactly 64 bytes. Nothing is authenticated before `openKeys` has returned. `epochs` are
+    /// the vault's.
     package static func parse(_ bytes: [UInt8], epochs: KeyEpochs = .first) throws(FormatError) -> DirectoryRecord {
         guard bytes.count == size else {
             throw FormatError(.malformed, "directory record: \(bytes.count) bytes instead of \(size)")
@@ -67,13 +67,13 @@ package struct DirectoryRecord: Sendable {
         let wrapped = Array(bytes[Self.identitySize...])
         let associatedData = [Array(bytes[..<Self.identitySize])]
         return try cryptography("directory record: secret") { () throws(CryptoError) in
-            try classCipher.openSecret(wrapped, associatedData: associatedData)
+            try classCipher.decryptSecret(wrapped, associatedData: associatedData)
         }
     }
 
     /// The bytes of the same record for another class: the directory secret, and so every name, and the flag stay.
     ///
-    /// `oldCipher` and `newCipher` are under the class keys of the record's epoch. Throws `doesNotAuthenticate` where the record does not.
+    /// `oldCipher` and `newCipher` are under the class keys of the record's epoch. Throws `doesNotAuthenticate`.
     package func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher
     ) throws(FormatError) -> [UInt8] {
@@ -81,8 +81,8 @@ package struct DirectoryRecord: Sendable {
         let oldAssociatedData = [Array(bytes[..<Self.identitySize])]
         let newIdentity = Self.identity(newClass, epoch, isRoot: isRoot)
         return try cryptography("directory record: secret") { () throws(CryptoError) in
-            let secret = try oldCipher.openSecret(wrapped, associatedData: oldAssociatedData)
-            return newIdentity + (try newCipher.sealSecret(secret, associatedData: [newIdentity]))
+            let secret = try oldCipher.decryptSecret(wrapped, associatedData: oldAssociatedData)
+            return newIdentity + (try newCipher.encryptSecret(secret, associatedData: [newIdentity]))
         }
     }
 

@@ -1,7 +1,7 @@
 internal import LinuxSystem
 import VaultCrypto
 
-/// Names as the backing directory holds them (FileFormat, Names).
+/// Names as the backing directory stores them (FileFormat, Names).
 package enum EntryName {
     /// The longest plaintext name, and the longest entry, in bytes.
     package static let maximumLength = 255
@@ -10,11 +10,11 @@ package enum EntryName {
     package struct Encoded: Equatable, Sendable {
         /// The backing directory's entry.
         package let entry: [UInt8]
-        /// What the entry's sidecar holds; nil where the name fits its entry.
+        /// The content of the entry's sidecar. Nil if the name fits its entry.
         package let sidecarBlob: [UInt8]?
     }
 
-    /// What an entry of a backing directory is, by its spelling alone.
+    /// The kind of a backing directory's entry, by its spelling alone.
     package enum Kind: Equatable, Sendable {
         /// A name to be decoded by itself.
         case name
@@ -22,9 +22,10 @@ package enum EntryName {
         case longName
         /// The sidecar of a long name.
         case sidecar
-        /// Left over by an operation cut short; swept at mount.
+        /// Left by an interrupted operation. Removed at mount.
         case temporary
-        /// `vaultfs.json`, `vaultfs.dir`, `vaultfs.journal`, `vaultfs.lock`, and whatever else starts with `vaultfs.`.
+        /// `vaultfs.json`, `vaultfs.dir`, `vaultfs.journal`, `vaultfs.lock`, and any other name that starts with
+        /// `vaultfs.`.
         case reserved
     }
 
@@ -41,7 +42,7 @@ package enum EntryName {
 
     /// The entry, and the sidecar if there is one, of `name` in the directory of `keys`.
     ///
-    /// Throws `tooLong` over 255 bytes; `invalidValue` for the names that no file can have.
+    /// Throws `tooLong` over 255 bytes and `invalidValue` for names that no file can have.
     package static func encode(_ name: [UInt8], keys: DirectoryKeys) throws(FormatError) -> Encoded {
         guard name.count <= maximumLength else {
             throw FormatError(.tooLong, "name of \(name.count) bytes is longer than \(maximumLength)")
@@ -50,15 +51,16 @@ package enum EntryName {
         var padded = name
         padded.append(contentsOf: repeatElement(0, count: paddedSize(name.count) - name.count))
         let blob = try cryptography("name") { [padded] () throws(CryptoError) in
-            try keys.nameCipher.seal(padded, associatedData: associatedData)
+            try keys.nameCipher.encrypt(padded, associatedData: associatedData)
         }
         guard blob.count > maximumShortBlob else { return Encoded(entry: Base64.url.encode(blob), sidecarBlob: nil) }
         let entry = try cryptography("name") { () throws(CryptoError) in try longEntry(of: blob) }
         return Encoded(entry: entry, sidecarBlob: blob)
     }
 
-    /// The name of `entry` in the directory of `keys`; nil where it does not authenticate there: only the one spelling
-    /// that `encode` gives a name is taken. `sidecarBlob` is what a long name's sidecar holds, ignored for another.
+    /// The name of `entry` in the directory of `keys`. Nil if it does not authenticate there: only the one spelling
+    /// that `encode` gives a name is accepted. `sidecarBlob` is the content of a long name's sidecar, otherwise
+    /// ignored.
     package static func decode(_ entry: [UInt8], sidecarBlob: [UInt8]?, keys: DirectoryKeys) -> [UInt8]? {
         let blob: [UInt8]
         switch kind(of: entry) {
@@ -74,7 +76,7 @@ package enum EntryName {
             return nil
         }
         guard blob.count > tagSize, blob.count % paddingUnit == 0,
-            var name = try? keys.nameCipher.open(blob, associatedData: associatedData)
+            var name = try? keys.nameCipher.decrypt(blob, associatedData: associatedData)
         else { return nil }
         // SIV is deterministic and base64url canonical here, so with minimal padding `encode` gives this very entry.
         let size = name.count
@@ -85,7 +87,7 @@ package enum EntryName {
     /// Returns true if an entry may be the name of a file, link or directory of a vault.
     package static func isObject(_ entry: [UInt8]) -> Bool { [.name, .longName].contains(kind(of: entry)) }
 
-    /// What `entry` is. Only the spelling is looked at.
+    /// The kind of `entry`, by its spelling alone.
     package static func kind(of entry: [UInt8]) -> Kind {
         guard entry.starts(with: reservedPrefix) else { return .name }
         if entry.starts(with: longPrefix) {

@@ -2,8 +2,8 @@ package import VaultCrypto
 
 /// The first 128 bytes of a backing file (FileFormat, File header): the wrapped file secret and the file's state.
 ///
-/// A value: the wrapped part changes with the class alone (`rewrapped`); `length`, `isSealed`, `isSparse` and `sealCounter` are the state, which
-/// `serialized(keys:)` writes under a new MAC.
+/// A value: the wrapped part changes with the class alone (`rewrapped`); `length`, `isSealed`, `isSparse` and
+/// `sealCounter` are the state, which `serialized(keys:)` writes under a new MAC.
 package struct FileHeader: Sendable {
     package static let size = 128
     package static let magic: [UInt8] = Array("VFSF".utf8)
@@ -15,7 +15,7 @@ package struct FileHeader: Sendable {
     private static let sealedFlag: UInt64 = 1
     private static let sparseFlag: UInt64 = 2
 
-    /// The 128 bytes as parsed, first made or rewrapped: the wrapped part, and what the MAC is checked over.
+    /// The 128 bytes as parsed, first made or rewrapped: the wrapped part, and the bytes under the MAC.
     private var bytes: [UInt8]
 
     /// The class whose key wraps the file secret.
@@ -24,16 +24,17 @@ package struct FileHeader: Sendable {
     package let epoch: UInt8
     /// The random id of the file: the journal's name for it. Never 0 in a file that vaultfs made.
     package let fileID: UInt64
-    /// The plaintext length vouched for; 0, and written as 0, unless sealed.
+    /// The authenticated plaintext length. 0, and written as 0, unless sealed.
     package var length: UInt64
-    /// Whether `length` is vouched for.
+    /// True if `length` is authenticated.
     package var isSealed: Bool
-    /// Whether all-zero records read as zeros.
+    /// True if all-zero records read as zeros.
     package var isSparse: Bool
-    /// Grows by one at every write of the header; 56 bits.
+    /// Grows by one at every write of the header. 56 bits.
     package var sealCounter: UInt64
 
-    /// A header for a new, empty file: unsealed, not sparse, counter 0; and its keys. `classCipher` is under the class key.
+    /// A header for a new, empty file: unsealed, not sparse, counter 0. Also returns its keys. `classCipher` is under
+    /// the class key.
     package static func make(
         _ protectionClass: ProtectionClass, epoch: UInt8 = 0, classCipher: SivCipher, vault: VaultID
     ) throws(FormatError) -> (header: FileHeader, keys: FileKeys) {
@@ -46,7 +47,7 @@ package struct FileHeader: Sendable {
         let associatedData = [identity]
         let (secret, wrapped) = try cryptography("header: file secret") { () throws(CryptoError) in
             let secret = try SecretBytes.random(count: KeyDerivation.secretSize)
-            return (secret, try classCipher.sealSecret(secret, associatedData: associatedData))
+            return (secret, try classCipher.encryptSecret(secret, associatedData: associatedData))
         }
         let keys = try FileKeys(secret: secret, vault: vault)
         let blank = identity + wrapped + [UInt8](repeating: 0, count: size - identity.count - wrapped.count)
@@ -58,7 +59,7 @@ package struct FileHeader: Sendable {
         return (header, keys)
     }
 
-    /// Checks the structure of exactly 128 bytes; nothing is authenticated before `openKeys` has returned. `epochs` are
+    /// Checks the structure of exactly 128 bytes. Nothing is authenticated before `openKeys` has returned. `epochs` are
     /// the vault's.
     package static func parse(
         _ bytes: UnsafeRawBufferPointer, epochs: KeyEpochs = .first
@@ -93,12 +94,12 @@ package struct FileHeader: Sendable {
 
     /// Unwraps the file secret, derives the keys, and verifies the MAC of the header as it was parsed.
     ///
-    /// Throws `doesNotAuthenticate` and says which of the two failed. `classCipher` is under the key of `protectionClass`.
+    /// Throws `doesNotAuthenticate`, naming the part that failed. `classCipher` is under the key of `protectionClass`.
     package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> FileKeys {
         let wrapped = Array(bytes[Self.wrappedSecret])
         let associatedData = [Array(bytes[..<Self.identitySize])]
         let secret = try cryptography("header: file secret") { () throws(CryptoError) in
-            try classCipher.openSecret(wrapped, associatedData: associatedData)
+            try classCipher.decryptSecret(wrapped, associatedData: associatedData)
         }
         let keys = try FileKeys(secret: secret, vault: vault)
         let expected = try Self.stateMac(of: Array(bytes[..<Self.authenticatedSize]), keys: keys)
@@ -108,10 +109,10 @@ package struct FileHeader: Sendable {
         return keys
     }
 
-    /// The same header for another class: the file secret, and so all keys, stay; only what wraps it is another key.
+    /// The same header for another class. The file secret, and so all keys, stay. Only the wrapping key is another.
     ///
-    /// `oldCipher` and `newCipher` are under the class keys of the header's epoch, `keys` those of the file. The caller raises `sealCounter`.
-    /// Throws `doesNotAuthenticate` where `oldCipher` does not open the wrap.
+    /// `oldCipher` and `newCipher` are under the class keys of the header's epoch, `keys` those of the file. The caller
+    /// raises `sealCounter`. Throws `doesNotAuthenticate` if `oldCipher` cannot decrypt the wrap.
     package func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher, keys: FileKeys
     ) throws(FormatError) -> FileHeader {
@@ -119,8 +120,8 @@ package struct FileHeader: Sendable {
         let oldAssociatedData = [Array(bytes[..<Self.identitySize])]
         let newIdentity = Self.identity(newClass, epoch, fileID)
         let rewrapped = try cryptography("header: file secret") { () throws(CryptoError) in
-            let secret = try oldCipher.openSecret(wrapped, associatedData: oldAssociatedData)
-            return try newCipher.sealSecret(secret, associatedData: [newIdentity])
+            let secret = try oldCipher.decryptSecret(wrapped, associatedData: oldAssociatedData)
+            return try newCipher.encryptSecret(secret, associatedData: [newIdentity])
         }
         var result = FileHeader(
             bytes: newIdentity + rewrapped + bytes[Self.wrappedSecret.upperBound...], protectionClass: newClass,

@@ -1,6 +1,7 @@
 package import VaultCrypto
 
-/// What a file secret yields (FileFormat, File header): the keys of one file's chunks, header state and attributes.
+/// The keys derived from a file secret (FileFormat, File header): those of one file's chunks, header state and
+/// attributes.
 ///
 /// They outlive the class key, so that an open file can be grown and sealed when its class is locked. Any thread.
 package final class FileKeys: Sendable {
@@ -21,14 +22,14 @@ package final class FileKeys: Sendable {
 
     package var isForgotten: Bool { stateKey.isForgotten }
 
-    /// Zeroes the keys in place; whoever uses them gets `keyForgotten`. This and ``refill(from:)``: one thread at a time.
+    /// Zeroes the keys in place. Their users then get `keyForgotten`. This and ``refill(from:)``: one thread at a time.
     package func forget() {
         chunk.forget()
         stateKey.forget()
         attributeKey.forget()
     }
 
-    /// Puts the keys back in place, from those derived anew of the same file.
+    /// Restores the keys from fresh copies of the same file's keys.
     package func refill(from other: FileKeys) {
         chunk.refill(from: other.chunk)
         stateKey.refill(from: other.stateKey)

@@ -11,7 +11,7 @@ package enum JournalSlot {
     /// Bytes of a whole journal.
     package static func journalSize(chunkSize: Int) -> Int { count * size(chunkSize: chunkSize) }
 
-    /// Writes a slot over the start of `slot`, which has room for it; the bytes after the record stay as they are.
+    /// Writes a slot over the start of `slot`, which has room for it. The bytes after the record stay.
     ///
     /// The file id goes last: a slot whose writing was cut short still counts as free. (Were it seen half-written, the
     /// record's tag would not verify and nothing would come of it either.)
@@ -31,8 +31,8 @@ package enum JournalSlot {
         slot.storeLittleEndian64(0, at: 0)
     }
 
-    /// What a slot says it holds, or nil for a free one or nonsense. The journal proves nothing: only the tag of the
-    /// record, `recordSize` bytes at `recordOffset`, does.
+    /// The content that a slot claims, or nil for a free or malformed one. The journal proves nothing: only the tag of
+    /// the record, `recordSize` bytes at `recordOffset`, does.
     package static func parse(
         _ slot: UnsafeRawBufferPointer, chunkSize: Int
     ) -> (fileID: UInt64, chunkIndex: UInt64, recordSize: Int)? {
@@ -49,7 +49,7 @@ package enum JournalSlot {
 extension JournalSlot {
     /// The size of an unsealed file's backing file once a slot's record has taken the place of record `chunkIndex`.
     ///
-    /// A partial record is the last: it ends the file there, whatever followed. A full one leaves the end where it is,
+    /// A partial record is the last: it ends the file there. A full one leaves the end as it is,
     /// unless the backing file stops before the record does.
     package static func recoveredBackingSize(
         _ backingSize: UInt64, chunkIndex: UInt64, recordSize: Int, layout: ChunkLayout

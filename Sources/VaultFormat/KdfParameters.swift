@@ -1,7 +1,7 @@
 internal import LinuxSystem
 import VaultCrypto
 
-/// What kind of secret a slot takes.
+/// The kind of secret that a slot accepts.
 package enum SlotKind: String, Sendable, CaseIterable {
     case passphrase
     case keyfile
@@ -20,7 +20,7 @@ package struct ScryptCost: Sendable, Equatable {
     package let r: Int
     package let p: Int
 
-    /// What a new passphrase slot gets: 128 MiB, about half a second.
+    /// The default cost of a new passphrase slot: 128 MiB, about half a second.
     package static let standard = ScryptCost(unchecked: 17, r: 8, p: 1)
 
     /// Throws `invalidValue` outside the bounds.
@@ -45,7 +45,7 @@ package struct ScryptCost: Sendable, Equatable {
     /// The work of a derivation: N·r·p, at most 2²⁷.
     package var work: Int { r * p << logN }
 
-    /// Whether a guess takes at least as much memory, and at least as much work, as at `other`.
+    /// True if a guess takes at least as much memory and at least as much work as at `other`.
     package func isAtLeast(_ other: ScryptCost) -> Bool {
         memory >= other.memory && memory * p >= other.memory * other.p
     }
@@ -69,7 +69,7 @@ package enum KdfParameters: Sendable, Equatable {
     /// For keyfiles and recovery keys, which cannot be guessed.
     case hkdfSha256(salt: [UInt8])
 
-    /// What a guess costs; nil for what cannot be guessed.
+    /// The cost of a guess. Nil for secrets that cannot be guessed.
     package var cost: ScryptCost? {
         switch self {
         // Within the bounds, since it was parsed or made.

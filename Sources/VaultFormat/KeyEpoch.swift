@@ -1,6 +1,6 @@
 import VaultCrypto
 
-/// What `vaultfs.json` says of a vault that was rekeyed (FileFormat, Epochs).
+/// The members of `vaultfs.json` for a vault that was rekeyed (FileFormat, Epochs).
 package struct KeyEpoch: Sendable, Equatable {
     /// The highest number: it is one byte of a header.
     package static let maximum: UInt8 = .max
@@ -9,7 +9,7 @@ package struct KeyEpoch: Sendable, Equatable {
 
     /// How often the vault was rekeyed: 1…255.
     package let number: UInt8
-    /// The master key of the epoch before, sealed under the current one; nil once nothing of that epoch is left.
+    /// The master key of the epoch before, encrypted under the current one. Nil when nothing of that epoch is left.
     package let previous: [UInt8]?
 
     package var epochs: KeyEpochs { KeyEpochs(current: number, previous: previous == nil ? nil : number - 1) }
@@ -19,25 +19,25 @@ package struct KeyEpoch: Sendable, Equatable {
         ["epoch \(number)", "previous \(previous.map(KdfParameters.text) ?? "-")"]
     }
 
-    /// An epoch in which `previousMaster`, the key of the epoch before, is sealed under `master`.
+    /// An epoch with `previousMaster`, the key of the epoch before, encrypted under `master`.
     static func make(
         number: UInt8, previousMaster: SecretBytes, master: SecretBytes, vault: VaultID, head: String
     ) throws(FormatError) -> KeyEpoch {
         let key = try KeyDerivation.previousKey(master: master, vault: vault)
         let line = associatedLine(number)
         let sealed = try cryptography("vaultfs.json: previous") { () throws(CryptoError) in
-            try SivCipher(key: key).sealSecret(previousMaster, associatedData: [Array((head + line).utf8)])
+            try SivCipher(key: key).encryptSecret(previousMaster, associatedData: [Array((head + line).utf8)])
         }
         return KeyEpoch(number: number, previous: sealed)
     }
 
-    /// The master key of the epoch before; nil where there is none.
+    /// The master key of the epoch before, if any.
     func openPrevious(master: SecretBytes, vault: VaultID, head: String) throws(FormatError) -> SecretBytes? {
         guard let previous else { return nil }
         let key = try KeyDerivation.previousKey(master: master, vault: vault)
         let line = Self.associatedLine(number)
         return try cryptography("vaultfs.json: previous") { () throws(CryptoError) in
-            try SivCipher(key: key).openSecret(previous, associatedData: [Array((head + line).utf8)])
+            try SivCipher(key: key).decryptSecret(previous, associatedData: [Array((head + line).utf8)])
         }
     }
 

@@ -3,7 +3,7 @@ package struct KeyEpochs: Sendable, Equatable {
     /// Of a vault that was never rekeyed.
     package static let first = KeyEpochs(current: 0, previous: nil)
 
-    /// What new objects are of.
+    /// The epoch of new objects.
     package let current: UInt8
     /// The one before, while a rekey is unfinished.
     package let previous: UInt8?

@@ -32,7 +32,7 @@ package struct KeySlot: Sendable, Equatable {
         let kek = try kdf.keyEncryptionKey(from: request.secret)
         let line = associatedLine(id: id, kind: request.secret.kind, expires: request.expires)
         let sealed = try cryptography("slot \(id)") { () throws(CryptoError) in
-            try SivCipher(key: kek).sealSecret(masterKey, associatedData: [Array((head + line).utf8)])
+            try SivCipher(key: kek).encryptSecret(masterKey, associatedData: [Array((head + line).utf8)])
         }
         return KeySlot(
             id: id, kind: request.secret.kind, label: request.label, created: created, expires: request.expires,
@@ -45,7 +45,7 @@ package struct KeySlot: Sendable, Equatable {
         let kek = try kdf.keyEncryptionKey(from: secret)
         let line = Self.associatedLine(id: id, kind: kind, expires: expires)
         do throws(CryptoError) {
-            return try SivCipher(key: kek).openSecret(sealed, associatedData: [Array((head + line).utf8)])
+            return try SivCipher(key: kek).decryptSecret(sealed, associatedData: [Array((head + line).utf8)])
         } catch .doesNotAuthenticate {
             return nil
         } catch {
@@ -53,16 +53,16 @@ package struct KeySlot: Sendable, Equatable {
         }
     }
 
-    /// When the slot opens no more, as far as that is known now, in seconds since 1970-01-01T00:00:00Z; nil for never. The
+    /// The end of the slot as far as it is known now, in seconds since 1970-01-01T00:00:00Z. Nil for never. The
     /// time of `expires`, or the end of a window that has started.
     package var end: Int64? {
         [expires.flatMap { Timestamp.seconds($0.utf8) }, window?.end].compactMap { $0 }.min()
     }
 
-    /// Whether the slot ends at some time.
+    /// True if the slot has an end.
     package var isLimited: Bool { expires != nil || window != nil }
 
-    /// Whether the slot is past its end at `now`, in seconds since 1970-01-01T00:00:00Z.
+    /// True if the slot is past its end at `now`, in seconds since 1970-01-01T00:00:00Z.
     package func isExpired(at now: Int64) -> Bool { end.map { $0 <= now } ?? false }
 
     /// The slot's line in the MAC's text, without its LF.
@@ -79,10 +79,10 @@ package struct KeySlot: Sendable, Equatable {
     }
 }
 
-/// What a new slot shall be.
+/// The request for a new slot.
 package struct SlotRequest: Sendable {
     package let secret: SlotSecret
-    /// The cost of guessing a passphrase; other kinds take none.
+    /// The cost of guessing a passphrase. Other kinds ignore it.
     package let cost: ScryptCost
     package let label: String
     /// `YYYY-MM-DDThh:mm:ssZ`, or nil for ever.

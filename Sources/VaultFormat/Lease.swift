@@ -1,7 +1,7 @@
-/// Whether a slot may be used at a moment (FileFormat, Leases): a policy that vaultfs keeps, not cryptography. Times are in
-/// seconds since 1970-01-01T00:00:00Z.
+/// The right to use a slot at some time (FileFormat, Leases): a policy that vaultfs keeps, not cryptography. Times are
+/// in seconds since 1970-01-01T00:00:00Z.
 package enum Lease: Sendable, Equatable {
-    /// Until then; nil for ever.
+    /// The end of the right. Nil for no end.
     case valid(until: Int64?)
     /// As `valid`, once its window is started.
     case starts(until: Int64)
@@ -10,7 +10,7 @@ package enum Lease: Sendable, Equatable {
     /// The clock is before a time that the slot has seen: who set it back gains nothing.
     case setBack(seen: Int64)
 
-    /// What holds at `now` of a slot of a configuration whose MAC verifies.
+    /// The right at `now` to use a slot of a configuration whose MAC verifies.
     ///
     /// The times of other slots do not count: one that was made under a clock that was ahead would bar all of them.
     package init(_ slot: KeySlot, at now: Int64) {

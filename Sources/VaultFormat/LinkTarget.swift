@@ -1,7 +1,7 @@
 internal import LinuxSystem
 package import VaultCrypto
 
-/// Symbolic link targets as the backing link holds them (FileFormat, Symbolic links).
+/// Symbolic link targets as the backing link stores them (FileFormat, Symbolic links).
 ///
 /// Stored: the class digit ‖ base64url(N ‖ SIV(link key of that class; `link`, N; target)), N 16 random bytes.
 package enum LinkTarget {
@@ -11,7 +11,7 @@ package enum LinkTarget {
     private static let overhead = 32
     private static let context: [UInt8] = Array("link".utf8)
 
-    /// The stored form of `target`. Throws `tooLong` over 3000 bytes; `invalidValue` if it is empty or has a NUL.
+    /// The stored form of `target`. Throws `tooLong` over 3000 bytes and `invalidValue` if it is empty or has a NUL.
     /// `linkCipher` is under the link key of the class.
     package static func encode(
         _ target: [UInt8], class protectionClass: ProtectionClass, linkCipher: SivCipher
@@ -22,7 +22,7 @@ package enum LinkTarget {
         guard isValid(target) else { throw FormatError(.invalidValue, "not a target that a link can have") }
         let blob = try cryptography("link target") { () throws(CryptoError) in
             let nonce = try SecureRandom.bytes(count: nonceSize)
-            return nonce + (try linkCipher.seal(target, associatedData: [context, nonce]))
+            return nonce + (try linkCipher.encrypt(target, associatedData: [context, nonce]))
         }
         return Base64.url.encode(blob, after: [digit(of: protectionClass)])
     }
@@ -47,13 +47,13 @@ package enum LinkTarget {
         let nonce = Array(blob[..<nonceSize])
         let sealed = Array(blob[nonceSize...])
         let target = try cryptography("link target") { () throws(CryptoError) in
-            try linkCipher.open(sealed, associatedData: [context, nonce])
+            try linkCipher.decrypt(sealed, associatedData: [context, nonce])
         }
         guard isValid(target) else { throw FormatError(.malformed, "link target: not one that a link can have") }
         return target
     }
 
-    /// The target's length (`st_size`) for a stored form of `count` bytes: ⌊3·(count−1)/4⌋ − 32; needs no key.
+    /// The target's length (`st_size`) for a stored form of `count` bytes: ⌊3·(count−1)/4⌋ − 32. Needs no key.
     package static func length(ofStoredLength count: Int) -> Int {
         count > 1 ? max(0, Base64.url.decodedCount(count - 1) - overhead) : 0
     }

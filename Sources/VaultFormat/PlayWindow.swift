@@ -1,4 +1,4 @@
-/// How long a slot opens from its first use on (a mount, an unlock, an import or an export; FileFormat, Leases): a policy, not cryptography.
+/// The time that a slot works from its first use on: a mount, an unlock, an import or an export (FileFormat, Leases).
 package struct PlayWindow: Sendable, Equatable {
     /// The lengths that a window may have, in seconds.
     package static let lengths = 1...0xFFFF_FFFF
@@ -10,7 +10,7 @@ package struct PlayWindow: Sendable, Equatable {
     /// The latest time that is known of since, not before `started`; nil before the first use.
     package let seen: String?
 
-    /// A window that was not started. Throws `invalidValue` where its length is out of bounds.
+    /// A window that was not started. Throws `invalidValue` if its length is out of bounds.
     package init(seconds: Int) throws(FormatError) {
         guard Self.lengths.contains(seconds) else {
             throw FormatError(.invalidValue, "a play window of \(seconds) s is not in 1…\(Self.lengths.upperBound) s")
@@ -23,7 +23,7 @@ package struct PlayWindow: Sendable, Equatable {
         (self.seconds, self.started, self.seen) = (seconds, started, seen)
     }
 
-    /// The same at a later time: started, if it was not. Nil where that changes nothing.
+    /// The same at a later time: started, if it was not. Nil if that changes nothing.
     /// - Parameter time: a time `YYYY-MM-DDThh:mm:ssZ`.
     package func seeing(_ time: String) -> PlayWindow? {
         // From the largest unit to the smallest and of one length: the order of text is the order of time.
@@ -31,7 +31,7 @@ package struct PlayWindow: Sendable, Equatable {
         return PlayWindow(seconds: seconds, started: started ?? time, seen: time)
     }
 
-    /// When it ends, in seconds since 1970-01-01T00:00:00Z; nil where it was not started.
+    /// The end, in seconds since 1970-01-01T00:00:00Z. Nil if it was not started.
     package var end: Int64? { started.flatMap { Timestamp.seconds($0.utf8) }.map { $0 + Int64(seconds) } }
 
     /// Its part of the slot's line in the MAC's text.

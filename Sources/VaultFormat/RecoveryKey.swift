@@ -11,7 +11,7 @@ package enum RecoveryKey {
     /// The key's text: 9 groups, lower case. `key` has 32 bytes.
     package static func text(_ key: SecretBytes) -> String {
         let bytes = key.withUnsafeBytes { Array($0) }
-        // Fails only without memory, where Swift itself traps.
+        // Fails only without memory. Swift traps then too.
         guard let check = try? checkBytes(of: bytes) else { preconditionFailure("internal error: no SHA-256") }
         let digits = Hexadecimal.encode(bytes + check)
         var groups: [Substring] = []
@@ -23,7 +23,7 @@ package enum RecoveryKey {
         return groups.joined(separator: "-")
     }
 
-    /// Reads what a person typed: case, `-` and white space do not matter. Throws `malformed` and says whether digits are
+    /// Reads typed text. Case, `-` and white space do not matter. Throws `malformed`, which reports if the digits are
     /// wrong in number or kind, or the check digits disagree.
     package static func parse(_ text: [UInt8]) throws(FormatError) -> SecretBytes {
         var digits: [UInt8] = []

@@ -74,7 +74,7 @@ package enum RekeyIntent: Sendable, Equatable {
         let head = Self.magic + [1, kind, 0, epoch]
         let body = Self.encode(fields)
         let sealed = try cryptography("vaultfs.rekey") { [body] () throws(CryptoError) in
-            try cipher.seal(body, associatedData: [head])
+            try cipher.encrypt(body, associatedData: [head])
         }
         return head + sealed
     }
@@ -89,7 +89,7 @@ package enum RekeyIntent: Sendable, Equatable {
             throw FormatError(.malformed, "vaultfs.rekey: of key epoch \(bytes[7]), not \(epoch)")
         }
         let body = try cryptography("vaultfs.rekey") { () throws(CryptoError) in
-            try cipher.open(Array(bytes[headSize...]), associatedData: [Array(bytes[..<headSize])])
+            try cipher.decrypt(Array(bytes[headSize...]), associatedData: [Array(bytes[..<headSize])])
         }
         guard let fields = decode(body), let intent = decoded(kind: bytes[5], fields) else {
             throw FormatError(.malformed, "vaultfs.rekey: not laid out as the format says")

@@ -1,9 +1,9 @@
 internal import VaultCrypto
 
 extension ScryptCost {
-    /// The cost of a slot that takes the place of one of cost `old`, the standard where nobody `asked` for one. What is asked
-    /// for is taken where it is no weaker than `old`, or may be. Where `old` is nil, of a slot that cannot be guessed, it is
-    /// measured by the `others` of the vault: guessing would begin with the cheapest.
+    /// The cost of a slot that replaces one of cost `old`. Without `asked` it is the standard, but not weaker than
+    /// `old`. A weaker `asked` counts only if `allowingWeaker`. If `old` is nil (a slot that cannot be guessed),
+    /// `asked` is compared with `others`, the vault's other slots, because guessing would begin with the cheapest.
     package static func replacing(
         _ old: ScryptCost?, beside others: [ScryptCost], asked: ScryptCost?, allowingWeaker: Bool
     ) -> ScryptCost {
@@ -12,20 +12,20 @@ extension ScryptCost {
         return asked == nil ? .beside([old]) : old
     }
 
-    /// The cost of a slot that nobody asked one for: the standard, or that of the passphrase that is costliest to guess.
+    /// The default cost of a slot: the standard, or that of the passphrase that is costliest to guess.
     package static func beside(_ others: [ScryptCost]) -> ScryptCost {
         others.reduce(.standard) { $1.isAtLeast($0) ? $1 : $0 }
     }
 
-    /// The largest cost of a new slot whose derivation takes at most `limit` on this machine, and how long that is; nil where
-    /// the least of them takes longer. Takes less than twice as long as `limit`.
-    /// - Parameter measure: how long a derivation takes.
+    /// The largest cost of a new slot whose derivation takes at most `limit` on this machine, and its time. Nil if even
+    /// the smallest takes longer. Runs for less than twice `limit`.
+    /// - Parameter measure: returns the time of one derivation.
     package static func largest(
         within limit: Duration, measure: (ScryptCost) throws(FormatError) -> Duration = derivationTime
     ) throws(FormatError) -> (cost: ScryptCost, time: Duration)? {
         var largest: (cost: ScryptCost, time: Duration)?
         for logN in logNRange {
-            // With the memory that the next one takes it is over the format's bound.
+            // The next cost needs more memory than the format allows.
             guard let cost = try? ScryptCost(logN: logN, r: standard.r, p: standard.p) else { break }
             let time = try measure(cost)
             guard time <= limit else { break }

@@ -1,16 +1,16 @@
 package import VaultCrypto
 
-/// What a person or a machine presents to open a slot (FileFormat, Secrets).
+/// The secret that a person or a machine presents to open a slot (FileFormat, Secrets).
 package struct SlotSecret: Sendable {
-    /// The least a keyfile holds, in bytes.
+    /// The smallest keyfile, in bytes.
     package static let minimumKeyfileSize = 32
 
     package let kind: SlotKind
     /// The passphrase (less one trailing LF), the bytes of the keyfile, or the 32 bytes of the recovery key.
     package let bytes: SecretBytes
 
-    /// A secret whose bytes are already as the slot wants them. Throws `invalidValue` for an empty passphrase, a keyfile
-    /// under 32 bytes, a recovery key of another size.
+    /// A secret whose bytes are already as the slot wants them. Throws `invalidValue` for an empty passphrase, a
+    /// keyfile under 32 bytes, a recovery key of another size.
     package init(kind: SlotKind, bytes: SecretBytes) throws(FormatError) {
         switch kind {
         case .passphrase:

@@ -2,15 +2,15 @@
 package enum Timestamp {
     private static let template: [UInt8] = Array("dddd-dd-ddTdd:dd:ddZ".utf8)
 
-    /// Whether `text` is a time that exists: a real day, hours to 23, minutes and seconds to 59.
+    /// True if `text` is a time that exists: a real day, hours to 23, minutes and seconds to 59.
     package static func isValid(_ text: [UInt8]) -> Bool { seconds(text) != nil }
 
-    /// Seconds since 1970-01-01T00:00:00Z (POSIX.1-2024, XBD 4.19); nil for what is no time.
+    /// Seconds since 1970-01-01T00:00:00Z (POSIX.1-2024, XBD 4.19). Nil for other text.
     package static func seconds(_ text: some Collection<UInt8>) -> Int64? {
         guard let parts = parts(Array(text)) else { return nil }
         let (year, month, day) = (parts[0], parts[1], parts[2])
         let leapDays = { (year: Int) in year / 4 - year / 100 + year / 400 }
-        // 400 years are a round of leap days: so nothing is negative.
+        // Leap days repeat every 400 years. Adding them keeps every term positive.
         let daysBefore = (year - 1970) * 365 + leapDays(year + 399) - leapDays(1969 + 400)
         let days = (1..<month).reduce(daysBefore + day - 1) { $0 + Self.days(in: $1, of: year) }
         return Int64(((days * 24 + parts[3]) * 60 + parts[4]) * 60 + parts[5])

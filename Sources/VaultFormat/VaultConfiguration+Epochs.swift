@@ -1,10 +1,10 @@
 package import VaultCrypto
 
 extension VaultConfiguration {
-    /// The first write of a rekey: the next epoch under `newMaster`, with one slot alone, `slot` sealed anew with the secret
-    /// that opened it. Takes as long as its key derivation.
+    /// The first write of a rekey: the next epoch under `newMaster`, with one slot alone, `slot` encrypted again with
+    /// the secret that opened it. Takes as long as its key derivation.
     ///
-    /// `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Throws `invalidValue` where a rekey is unfinished or no epoch is left.
+    /// `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Throws `invalidValue` if a rekey is unfinished or no epoch is left.
     package func beginningEpoch(
         keeping slot: KeySlot, secret: SlotSecret, created: String, masterKey: SecretBytes, newMaster: SecretBytes
     ) throws(FormatError) -> SlotChange {
@@ -18,7 +18,7 @@ extension VaultConfiguration {
         let request = SlotRequest(
             secret: secret, cost: slot.kdf.cost ?? .standard, label: slot.label, expires: slot.expires,
             window: slot.window)
-        // The latest time of a slot is what the clock must not be set back behind: the slots that go may have later ones.
+        // The clock must not be set back behind the latest time of any slot, including the slots that are removed here.
         let latest = slots.map(\.created).reduce(created, max)
         let made = try KeySlot.make(id: slot.id, request: request, created: latest, masterKey: newMaster, head: head)
         let epoch = try KeyEpoch.make(

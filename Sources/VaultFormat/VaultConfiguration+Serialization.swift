@@ -66,7 +66,7 @@ extension VaultConfiguration {
         }
     }
 
-    /// A JSON string. Control characters are escaped; the rest of Unicode stays as it is.
+    /// A JSON string. Only quotes, backslashes and control characters are escaped.
     private static func quoted(_ string: String) -> String {
         var result = "\""
         for scalar in string.unicodeScalars {

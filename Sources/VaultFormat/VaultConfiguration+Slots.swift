@@ -6,7 +6,7 @@ extension VaultConfiguration {
 
     /// With one slot more, in which the request's secret opens the master key. Takes as long as its key derivation.
     ///
-    /// `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Throws `invalidValue` where there is no room for another slot.
+    /// `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Throws `invalidValue` if there is no room for another slot.
     package func adding(
         _ request: SlotRequest, created: String, masterKey: SecretBytes
     ) throws(FormatError) -> SlotChange {
@@ -21,7 +21,7 @@ extension VaultConfiguration {
 
     /// With a new slot of the id `id` in the place of the one that has it. Takes as long as its key derivation.
     ///
-    /// Throws `invalidValue` where there is no such slot.
+    /// Throws `invalidValue` if there is no such slot.
     package func replacingSlot(
         _ id: Int, by request: SlotRequest, created: String, masterKey: SecretBytes
     ) throws(FormatError) -> SlotChange {
@@ -32,7 +32,7 @@ extension VaultConfiguration {
             configuration: try replacing(slots: slots, masterKey: masterKey), made: slot, secret: request.secret)
     }
 
-    /// Without the slots of these ids. Throws `invalidValue` where none would be left: the format has no such vault.
+    /// Without the slots of these ids. Throws `invalidValue` if none would be left: the format has no such vault.
     package func removingSlots(_ ids: Set<Int>, masterKey: SecretBytes) throws(FormatError) -> SlotChange {
         let slots = slots.filter { !ids.contains($0.id) }
         guard !slots.isEmpty else { throw FormatError(.invalidValue, "a vault has at least one slot") }
@@ -40,7 +40,8 @@ extension VaultConfiguration {
             configuration: try replacing(slots: slots, masterKey: masterKey), made: nil, secret: nil)
     }
 
-    /// With one slot alone, which nothing opens: its secret is drawn and forgotten. The format has no vault without slots.
+    /// With one slot alone, which nothing opens: its secret is drawn and forgotten. The format has no vault without
+    /// slots.
     package func removingAllSlots(created: String, masterKey: SecretBytes) throws(FormatError) -> SlotChange {
         let key = try cryptography("slot \(unusedID)") { () throws(CryptoError) in
             try SecretBytes.random(count: RecoveryKey.size)
@@ -51,9 +52,9 @@ extension VaultConfiguration {
             configuration: try replacing(slots: [slot], masterKey: masterKey), made: slot, secret: request.secret)
     }
 
-    /// With another window for the slot of this id; nil takes it away. Neither its secret nor the master key is needed.
+    /// With another window for the slot of this id. Nil removes it. Needs neither its secret nor the master key.
     ///
-    /// Throws `invalidValue` where there is no such slot.
+    /// Throws `invalidValue` if there is no such slot.
     package func settingWindow(
         of id: Int, to window: PlayWindow?, configurationKey: SecretBytes
     ) throws(FormatError) -> SlotChange {

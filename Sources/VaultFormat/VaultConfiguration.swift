@@ -1,13 +1,13 @@
 package import VaultCrypto
 
-/// `vaultfs.json`: what a vault is, and the slots that open its master key (FileFormat, vaultfs.json).
+/// `vaultfs.json`: the vault's parameters, and the slots that open its master key (FileFormat, vaultfs.json).
 ///
 /// Parsed, it is well-formed and no more: until `openMasterKey` has returned, everything in it may be an attacker's.
 package struct VaultConfiguration: Sendable, Equatable {
     /// The most slots a vault has.
     package static let maximumSlotCount = 64
-    /// The feature of a vault in which a slot has a window. Late: it may come and go while there are slots, so it is left out
-    /// of the head lines that they are sealed with.
+    /// The feature of a vault in which a slot has a window. Late: it may come and go while there are slots, so it is
+    /// left out of the head lines that they are sealed with.
     static let leasesFeature = "leases"
     /// The feature of a vault that was rekeyed.
     static let epochsFeature = "epochs"
@@ -21,15 +21,15 @@ package struct VaultConfiguration: Sendable, Equatable {
     package let generation: UInt64
     /// Nil in a vault that was never rekeyed.
     package let epoch: KeyEpoch?
-    /// By rising id; 1…64 of them.
+    /// By rising id. 1…64 of them.
     package let slots: [KeySlot]
     /// 32 bytes over everything above, under a key from the master key.
     package let mac: [UInt8]
 
     /// A new vault's configuration: a random id, generation 1, and a slot for each request, with ids from 1.
     ///
-    /// `masterKey` has 32 bytes; `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Throws `invalidValue` for anything outside the
-    /// format's bounds. Takes as long as the slots' key derivations.
+    /// `masterKey` has 32 bytes; `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Throws `invalidValue` for anything outside
+    /// the format's bounds. Takes as long as the slots' key derivations.
     package static func make(
         chunkSize: Int, masterKey: SecretBytes, slots requests: [SlotRequest], created: String
     ) throws(FormatError) -> VaultConfiguration {
@@ -70,7 +70,7 @@ package struct VaultConfiguration: Sendable, Equatable {
     /// The key epochs that the vault's objects may be of.
     package var epochs: KeyEpochs { epoch?.epochs ?? .first }
 
-    /// Whether a rekey was begun and is not finished.
+    /// True if a rekey was begun and is not finished.
     package var isRekeying: Bool { epoch?.previous != nil }
 
     /// The master key of the epoch before, while a rekey is unfinished. Throws `doesNotAuthenticate`.
@@ -113,12 +113,12 @@ package struct VaultConfiguration: Sendable, Equatable {
         )
     }
 
-    /// Whether `masterKey` is this vault's and the MAC verifies under it.
+    /// True if `masterKey` is this vault's and the MAC verifies under it.
     package func authenticates(masterKey: SecretBytes) -> Bool {
         (try? verifies(masterKey: masterKey)) ?? false
     }
 
-    /// Whether the MAC verifies under the vault's configuration key.
+    /// True if the MAC verifies under the vault's configuration key.
     package func authenticates(configurationKey: SecretBytes) -> Bool {
         (try? equalInConstantTime(expectedMac(key: configurationKey), mac)) ?? false
     }
@@ -138,7 +138,8 @@ package struct VaultConfiguration: Sendable, Equatable {
         }
     }
 
-    /// What every slot is sealed with: without late features, which slots that are there already cannot follow.
+    /// The lines that each slot is encrypted with. They leave out later features: existing slots could not follow
+    /// those.
     var headLines: String {
         Self.headLines(
             vault: vault, chunkSize: chunkSize, features: features.filter { $0 != Self.leasesFeature })

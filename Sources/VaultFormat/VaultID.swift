@@ -8,7 +8,7 @@ package struct VaultID: Hashable, Sendable {
     /// The 16 bytes.
     package let bytes: [UInt8]
 
-    /// The 32 lower-case hexadecimal digits that `vaultfs.json` holds.
+    /// The 32 lower-case hexadecimal digits in `vaultfs.json`.
     package var hex: String { Hexadecimal.encode(bytes) }
 
     /// A new random identity. Throws when the library has no random bytes.
@@ -17,7 +17,8 @@ package struct VaultID: Hashable, Sendable {
         return VaultID(unchecked: bytes)
     }
 
-    /// Reads exactly 32 lower-case digits; nil for anything else (one identity has one spelling: it is in the head lines).
+    /// Reads exactly 32 lower-case digits. Nil for other text: one identity has one spelling, which the head lines
+    /// contain.
     package init?(hex text: [UInt8]) {
         guard let bytes = Hexadecimal.decode(text), bytes.count == Self.size else { return nil }
         self.bytes = bytes

@@ -10,7 +10,7 @@ func seal(
     var records = [UInt8](repeating: 0, count: plaintext.count + count * 32)
     try plaintext.withUnsafeBytes { source in
         try records.withUnsafeMutableBytes { destination in
-            try cipher.seal(
+            try cipher.encrypt(
                 source, firstChunkIndex: firstChunkIndex, chunkSize: chunkSize, keys: keys, into: destination)
         }
     }
@@ -24,7 +24,7 @@ func open(
     var plaintext = [UInt8](repeating: 0xee, count: length)
     let count = try records.withUnsafeBytes { source in
         try plaintext.withUnsafeMutableBytes { destination in
-            try cipher.open(
+            try cipher.decrypt(
                 source, firstChunkIndex: firstChunkIndex, chunkSize: chunkSize, keys: keys, into: destination)
         }
     }

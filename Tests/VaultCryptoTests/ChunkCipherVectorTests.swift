@@ -26,7 +26,7 @@ import Testing
         }
         try plaintext.withUnsafeBytes { source in
             try records.withUnsafeMutableBytes { destination in
-                try cipher.sealUnderPlacedVectors(
+                try cipher.encryptUnderPlacedVectors(
                     source, shape: shape, firstChunkIndex: firstChunkIndex, keys: keys, into: destination)
             }
         }

@@ -27,7 +27,7 @@ import Testing
             try Scrypt.derive(passphrase: key, salt: [1], logN: 1, r: 1, p: 1, count: 32)
         }
         #expect(throws: CryptoError.keyForgotten) { try SivCipher(key: key) }
-        #expect(throws: CryptoError.keyForgotten) { try cipher.sealSecret(key, associatedData: []) }
+        #expect(throws: CryptoError.keyForgotten) { try cipher.encryptSecret(key, associatedData: []) }
     }
 
     @Test func `to read forgotten bytes all the same is a defect`() async {
@@ -49,29 +49,31 @@ import Testing
     @Test func `a SIV cipher without a key throws, and works again with one`() throws {
         let key = secret(0..<64)
         let cipher = try SivCipher(key: key)
-        let sealed = try cipher.seal([1, 2, 3], associatedData: [])
+        let sealed = try cipher.encrypt([1, 2, 3], associatedData: [])
         cipher.forget()
         cipher.forget()
-        #expect(throws: CryptoError.keyForgotten) { try cipher.seal([1, 2, 3], associatedData: []) }
-        #expect(throws: CryptoError.keyForgotten) { try cipher.open(sealed, associatedData: []) }
-        #expect(throws: CryptoError.keyForgotten) { try cipher.openSecret(sealed, associatedData: []) }
+        #expect(throws: CryptoError.keyForgotten) { try cipher.encrypt([1, 2, 3], associatedData: []) }
+        #expect(throws: CryptoError.keyForgotten) { try cipher.decrypt(sealed, associatedData: []) }
+        #expect(throws: CryptoError.keyForgotten) { try cipher.decryptSecret(sealed, associatedData: []) }
         #expect(throws: CryptoError.self) { try cipher.rekey(secret(0..<32)) }
-        #expect(throws: CryptoError.keyForgotten) { try cipher.open(sealed, associatedData: []) }
+        #expect(throws: CryptoError.keyForgotten) { try cipher.decrypt(sealed, associatedData: []) }
         try cipher.rekey(key)
-        #expect(try cipher.seal([1, 2, 3], associatedData: []) == sealed)
-        #expect(try cipher.open(sealed, associatedData: []) == [1, 2, 3])
+        #expect(try cipher.encrypt([1, 2, 3], associatedData: []) == sealed)
+        #expect(try cipher.decrypt(sealed, associatedData: []) == [1, 2, 3])
     }
 
     @Test func `messages under way while a SIV cipher forgets are whole, or refused`() async throws {
         let key = secret(0..<64)
         let cipher = try SivCipher(key: key)
-        let sealed = try cipher.seal(pattern(200), associatedData: [[7]])
+        let sealed = try cipher.encrypt(pattern(200), associatedData: [[7]])
         try await withThrowingTaskGroup(of: Bool.self) { group in
             for _ in 0..<4 {
                 group.addTask {
                     for _ in 0..<1000 {
                         do throws(CryptoError) {
-                            guard try cipher.seal(pattern(200), associatedData: [[7]]) == sealed else { return false }
+                            guard try cipher.encrypt(pattern(200), associatedData: [[7]]) == sealed else {
+                                return false
+                            }
                         } catch {
                             guard error == .keyForgotten else { return false }
                         }

@@ -48,12 +48,12 @@ import VaultCrypto
     @Test(arguments: vectors) func sealsAsTheReference(vector: Vector) throws {
         // Twice: the template must be as good after the first message as before.
         for _ in 0..<2 {
-            #expect(hex(try cipher.seal(vector.plaintext, associatedData: vector.data)) == vector.sealed)
-            #expect(try cipher.open(bytes(hex: vector.sealed), associatedData: vector.data) == vector.plaintext)
+            #expect(hex(try cipher.encrypt(vector.plaintext, associatedData: vector.data)) == vector.sealed)
+            #expect(try cipher.decrypt(bytes(hex: vector.sealed), associatedData: vector.data) == vector.plaintext)
         }
         let kept = secret(vector.plaintext)
-        #expect(hex(try cipher.sealSecret(kept, associatedData: vector.data)) == vector.sealed)
-        let opened = try cipher.openSecret(bytes(hex: vector.sealed), associatedData: vector.data)
+        #expect(hex(try cipher.encryptSecret(kept, associatedData: vector.data)) == vector.sealed)
+        let opened = try cipher.decryptSecret(bytes(hex: vector.sealed), associatedData: vector.data)
         #expect(content(opened) == vector.plaintext)
     }
 
@@ -71,32 +71,32 @@ import VaultCrypto
 
     @Test("components keep their order and their borders")
     func dataIsAList() throws {
-        let sealed = try cipher.seal([1, 2, 3], associatedData: [[1, 2], [3]])
+        let sealed = try cipher.encrypt([1, 2, 3], associatedData: [[1, 2], [3]])
         expectRefusal(sealed, [[3], [1, 2]])
         expectRefusal(sealed, [[1], [2, 3]])
         expectRefusal(sealed, [[1, 2, 3]])
         expectRefusal(sealed, [[1, 2]])
         expectRefusal(sealed, [])
-        #expect(try cipher.open(sealed, associatedData: [[1, 2], [3]]) == [1, 2, 3])
+        #expect(try cipher.decrypt(sealed, associatedData: [[1, 2], [3]]) == [1, 2, 3])
     }
 
     @Test func anotherKeyIsRefused() throws {
-        let sealed = try cipher.seal([1, 2, 3], associatedData: [])
+        let sealed = try cipher.encrypt([1, 2, 3], associatedData: [])
         let other = try SivCipher(key: secret(0..<64))
-        #expect(throws: CryptoError.doesNotAuthenticate) { try other.open(sealed, associatedData: []) }
+        #expect(throws: CryptoError.doesNotAuthenticate) { try other.decrypt(sealed, associatedData: []) }
     }
 
     @Test("what OpenSSL 3.0 gets wrong without an error is refused")
     func emptyInputIsRefused() {
         #expect(throws: CryptoError.invalidInput("an empty plaintext for AES-256-SIV")) {
-            try cipher.seal([], associatedData: [[1]])
+            try cipher.encrypt([], associatedData: [[1]])
         }
-        #expect(throws: CryptoError.self) { try cipher.seal([1], associatedData: [[1], []]) }
+        #expect(throws: CryptoError.self) { try cipher.encrypt([1], associatedData: [[1], []]) }
         #expect(throws: CryptoError.doesNotAuthenticate) {
-            try cipher.open([UInt8](repeating: 0, count: 16), associatedData: [[1]])
+            try cipher.decrypt([UInt8](repeating: 0, count: 16), associatedData: [[1]])
         }
-        #expect(throws: CryptoError.doesNotAuthenticate) { try cipher.openSecret([], associatedData: []) }
-        #expect(throws: CryptoError.self) { try cipher.seal([1], associatedData: .init(repeating: [1], count: 127)) }
+        #expect(throws: CryptoError.doesNotAuthenticate) { try cipher.decryptSecret([], associatedData: []) }
+        #expect(throws: CryptoError.self) { try cipher.encrypt([1], associatedData: .init(repeating: [1], count: 127)) }
     }
 
     @Test(arguments: [0, 32, 63, 65]) func keysOfOtherSizesAreRefused(count: Int) {
@@ -112,8 +112,8 @@ import VaultCrypto
                     try (1...500).allSatisfy { count in
                         let plaintext = pattern(count)
                         let data = [[UInt8(worker)], plaintext]
-                        let sealed = try cipher.seal(plaintext, associatedData: data)
-                        return try cipher.open(sealed, associatedData: data) == plaintext
+                        let sealed = try cipher.encrypt(plaintext, associatedData: data)
+                        return try cipher.decrypt(sealed, associatedData: data) == plaintext
                     }
                 }
             }
@@ -122,7 +122,7 @@ import VaultCrypto
     }
 
     private func expectRefusal(_ sealed: [UInt8], _ data: [[UInt8]]) {
-        #expect(throws: CryptoError.doesNotAuthenticate) { try cipher.open(sealed, associatedData: data) }
-        #expect(throws: CryptoError.doesNotAuthenticate) { try cipher.openSecret(sealed, associatedData: data) }
+        #expect(throws: CryptoError.doesNotAuthenticate) { try cipher.decrypt(sealed, associatedData: data) }
+        #expect(throws: CryptoError.doesNotAuthenticate) { try cipher.decryptSecret(sealed, associatedData: data) }
     }
 }

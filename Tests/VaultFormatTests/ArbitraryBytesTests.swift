@@ -23,9 +23,9 @@ import VaultFormat
             #expect(throws: FormatError.self) { try bytes.withUnsafeBytes { try FileHeader.parse($0) } }
             #expect(throws: FormatError.self) { try LinkTarget.decode(ascii("1") + bytes, linkCipher: cipher) }
             #expect(throws: FormatError.self) { try RecoveryKey.parse(bytes) }
-            #expect(throws: FormatError.self) { try codec.open(value: bytes, name: ascii("user.a")) }
+            #expect(throws: FormatError.self) { try codec.decrypt(value: bytes, name: ascii("user.a")) }
             #expect(codec.name(ofStored: ascii("user.vaultfs.") + bytes) == nil)
-            #expect(throws: FormatError.self) { try codec.open(pack: bytes) }
+            #expect(throws: FormatError.self) { try codec.decrypt(pack: bytes) }
             #expect(EntryName.decode(bytes, sidecarBlob: bytes, keys: directory) == nil)
             #expect(EntryName.decode(ascii("vaultfs.long.") + bytes, sidecarBlob: bytes, keys: directory) == nil)
             _ = bytes.withUnsafeBytes { JournalSlot.parse($0, chunkSize: 4096) }

@@ -30,17 +30,17 @@ import VaultFormat
     @Test("Attributes-1, Attributes-3: name and value are stored as the specification says")
     func specification() throws {
         let cipher = try SivCipher(key: key)
-        let name = try cipher.seal(ascii("comment"), associatedData: [ascii("name")])
+        let name = try cipher.encrypt(ascii("comment"), associatedData: [ascii("name")])
         #expect(try codec.storedName(of: ascii("user.comment")) == ascii("user.vaultfs.") + Base64.url.encode(name))
-        let value = try cipher.seal([0] + ascii("text"), associatedData: [ascii("value"), ascii("comment")])
-        #expect(try codec.seal(value: ascii("text"), name: ascii("user.comment")) == value)
+        let value = try cipher.encrypt([0] + ascii("text"), associatedData: [ascii("value"), ascii("comment")])
+        #expect(try codec.encrypt(value: ascii("text"), name: ascii("user.comment")) == value)
     }
 
     @Test("Attributes-2: names outside user., empty after it, or reserved are refused")
     func invalidNames() {
         for name in ["", "user", "user.", "trusted.x", "xuser.x", "user.vaultfs.class", "user.vaultfs.", "user.a\0b"] {
             #expect(formatError("\(name)") { _ = try codec.storedName(of: ascii(name)) }?.kind == .invalidValue)
-            _ = formatError { _ = try codec.seal(value: [], name: ascii(name)) }
+            _ = formatError { _ = try codec.encrypt(value: [], name: ascii(name)) }
         }
         #expect(throws: Never.self) { try codec.storedName(of: ascii("user.vaultfs")) }
     }
@@ -49,7 +49,7 @@ import VaultFormat
     func reservedSealed() throws {
         let cipher = try SivCipher(key: key)
         for name in ["vaultfs.class", "a\0b"] {
-            let sealed = try cipher.seal(ascii(name), associatedData: [ascii("name")])
+            let sealed = try cipher.encrypt(ascii(name), associatedData: [ascii("name")])
             #expect(codec.name(ofStored: ascii("user.vaultfs.") + Base64.url.encode(sealed)) == nil)
         }
     }
@@ -57,33 +57,34 @@ import VaultFormat
     @Test("Attributes-3: values come back, the empty one too", arguments: [0, 1, 15, 16, 17, 4000, 65519])
     func values(size: Int) throws {
         let value = [UInt8](repeating: 0, count: size)
-        let stored = try codec.seal(value: value, name: ascii("user.a"))
+        let stored = try codec.encrypt(value: value, name: ascii("user.a"))
         #expect(stored.count == size + AttributeCodec.valueOverhead)
         #expect(AttributeCodec.valueSize(ofStoredSize: stored.count) == size)
-        #expect(try codec.open(value: stored, name: ascii("user.a")) == value)
+        #expect(try codec.decrypt(value: stored, name: ascii("user.a")) == value)
     }
 
     @Test("Attributes-3: a value changed, cut, or moved to another name or object is an error")
     func damage() throws {
-        let stored = try codec.seal(value: ascii("value"), name: ascii("user.a"))
+        let stored = try codec.encrypt(value: ascii("value"), name: ascii("user.a"))
         for bit in 0..<stored.count * 8 {
             var damaged = stored
             damaged[bit / 8] ^= 1 << UInt8(bit % 8)
-            _ = formatError("bit \(bit)") { _ = try codec.open(value: damaged, name: ascii("user.a")) }
+            _ = formatError("bit \(bit)") { _ = try codec.decrypt(value: damaged, name: ascii("user.a")) }
         }
         for count in stored.indices {
-            _ = formatError { _ = try codec.open(value: Array(stored[..<count]), name: ascii("user.a")) }
+            _ = formatError { _ = try codec.decrypt(value: Array(stored[..<count]), name: ascii("user.a")) }
         }
         let other = try AttributeCodec(key: try SecretBytes.random(count: 64))
-        #expect(formatError { _ = try codec.open(value: stored, name: ascii("user.b")) }?.kind == .doesNotAuthenticate)
-        #expect(formatError { _ = try other.open(value: stored, name: ascii("user.a")) }?.kind == .doesNotAuthenticate)
+        #expect(
+            formatError { _ = try codec.decrypt(value: stored, name: ascii("user.b")) }?.kind == .doesNotAuthenticate)
+        #expect(formatError { _ = try other.decrypt(value: stored, name: ascii("user.a")) }?.kind == .doesNotAuthenticate)
     }
 
     @Test("Attributes-3: a first byte other than zero is refused, under a valid SIV")
     func form() throws {
         let context = [ascii("value"), ascii("a")]
-        let stored = try SivCipher(key: key).seal([1] + ascii("value"), associatedData: context)
-        #expect(formatError { _ = try codec.open(value: stored, name: ascii("user.a")) }?.kind == .malformed)
+        let stored = try SivCipher(key: key).encrypt([1] + ascii("value"), associatedData: context)
+        #expect(formatError { _ = try codec.decrypt(value: stored, name: ascii("user.a")) }?.kind == .malformed)
     }
 
     @Test("Attributes-3: a stored name changed, cut or respelt is no name")

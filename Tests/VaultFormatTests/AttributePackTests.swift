@@ -13,7 +13,7 @@ import VaultFormat
     }
 
     private func sealed(_ plaintext: [UInt8]) throws -> [UInt8] {
-        try SivCipher(key: key).seal(plaintext, associatedData: [ascii("pack")])
+        try SivCipher(key: key).encrypt(plaintext, associatedData: [ascii("pack")])
     }
 
     @Test("Attributes-4: a pack is stored as the specification says")
@@ -25,7 +25,7 @@ import VaultFormat
         let plaintext =
             [0, 1] + ascii("a") + [0x2c, 1] + [UInt8](repeating: 7, count: 300) + [1] + ascii("b") + [0, 0, 7]
             + ascii("comment") + [4, 0] + ascii("text")
-        #expect(try codec.seal(pack: pack) == sealed(plaintext))
+        #expect(try codec.encrypt(pack: pack) == sealed(plaintext))
         #expect(AttributeCodec.packName == ascii("user.vaultfs.pack"))
         #expect(codec.name(ofStored: AttributeCodec.packName) == nil)
     }
@@ -42,7 +42,7 @@ import VaultFormat
             #expect(pack[name] == value)
         }
         #expect(Dictionary(uniqueKeysWithValues: pack.names.map { ($0, pack[$0]) }) == model.mapValues { $0 })
-        #expect(try codec.open(pack: #require(try codec.seal(pack: pack))) == pack)
+        #expect(try codec.decrypt(pack: #require(try codec.encrypt(pack: pack))) == pack)
         for name in pack.names { pack[name] = nil }
         #expect(pack.isEmpty)
     }
@@ -51,28 +51,29 @@ import VaultFormat
     func size() throws {
         var pack = AttributePack()
         pack[ascii("user.a")] = [UInt8](repeating: 1, count: 65536 - 16 - 1 - 4)
-        #expect(try #require(try codec.seal(pack: pack)).count == 65536)
-        #expect(try codec.open(pack: #require(try codec.seal(pack: pack))) == pack)
+        #expect(try #require(try codec.encrypt(pack: pack)).count == 65536)
+        #expect(try codec.decrypt(pack: #require(try codec.encrypt(pack: pack))) == pack)
         pack[ascii("user.b")] = []
-        #expect(try codec.seal(pack: pack) == nil)
+        #expect(try codec.encrypt(pack: pack) == nil)
     }
 
     @Test("Attributes-4: a pack changed, cut or of another object is an error")
     func damage() throws {
         var pack = AttributePack()
         pack[ascii("user.a")] = ascii("value")
-        let stored = try #require(try codec.seal(pack: pack))
+        let stored = try #require(try codec.encrypt(pack: pack))
         for bit in 0..<stored.count * 8 {
             var damaged = stored
             damaged[bit / 8] ^= 1 << UInt8(bit % 8)
-            _ = formatError("bit \(bit)") { _ = try codec.open(pack: damaged) }
+            _ = formatError("bit \(bit)") { _ = try codec.decrypt(pack: damaged) }
         }
-        for count in stored.indices { _ = formatError { _ = try codec.open(pack: Array(stored[..<count])) } }
+        for count in stored.indices { _ = formatError { _ = try codec.decrypt(pack: Array(stored[..<count])) } }
         let other = try AttributeCodec(key: try SecretBytes.random(count: 64))
-        #expect(formatError { _ = try other.open(pack: stored) }?.kind == .doesNotAuthenticate)
+        #expect(formatError { _ = try other.decrypt(pack: stored) }?.kind == .doesNotAuthenticate)
         // A pack is not the value of an attribute, nor the reverse.
-        #expect(formatError { _ = try codec.open(value: stored, name: ascii("user.pack")) } != nil)
-        #expect(formatError { _ = try codec.open(pack: try codec.seal(value: [], name: ascii("user.pack"))) } != nil)
+        #expect(formatError { _ = try codec.decrypt(value: stored, name: ascii("user.pack")) } != nil)
+        #expect(
+            formatError { _ = try codec.decrypt(pack: try codec.encrypt(value: [], name: ascii("user.pack"))) } != nil)
     }
 
     @Test(
@@ -83,7 +84,7 @@ import VaultFormat
             [0, 166] + [UInt8](repeating: 97, count: 166) + [0, 0], [0, 9] + Array("vaultfs.x".utf8) + [0, 0],
         ] as [[UInt8]])
     func layout(plaintext: [UInt8]) throws {
-        #expect(formatError { _ = try codec.open(pack: try sealed(plaintext)) }?.kind == .malformed)
+        #expect(formatError { _ = try codec.decrypt(pack: try sealed(plaintext)) }?.kind == .malformed)
     }
 
     @Test("Conventions-5: random plaintexts under a valid SIV are packs or errors")
@@ -92,8 +93,8 @@ import VaultFormat
         for _ in 0..<5000 {
             let bytes = [0] + generator.bytes(Int.random(in: 0...12, using: &generator)).map { $0 & 3 }
             let stored = try sealed(bytes)
-            guard let pack = try? codec.open(pack: stored) else { continue }
-            #expect(try codec.seal(pack: pack) == stored)
+            guard let pack = try? codec.decrypt(pack: stored) else { continue }
+            #expect(try codec.encrypt(pack: pack) == stored)
         }
     }
 }

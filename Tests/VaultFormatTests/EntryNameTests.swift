@@ -17,7 +17,7 @@ import VaultFormat
     }
 
     private func seal(_ padded: [UInt8]) throws -> [UInt8] {
-        try keys.nameCipher.seal(padded, associatedData: [ascii("name")])
+        try keys.nameCipher.encrypt(padded, associatedData: [ascii("name")])
     }
 
     private func longEntry(_ blob: [UInt8]) throws -> [UInt8] {

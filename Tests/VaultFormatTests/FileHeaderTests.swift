@@ -58,7 +58,7 @@ import VaultFormat
     @Test("Header-1: keys and state mac follow the specification's derivation")
     func derivation() throws {
         let bytes = try sealedHeader()
-        let secret = try vault.classCipher().openSecret(Array(bytes[16..<64]), associatedData: [Array(bytes[..<16])])
+        let secret = try vault.classCipher().decryptSecret(Array(bytes[16..<64]), associatedData: [Array(bytes[..<16])])
         let keys = try Hkdf.derive(secret: secret, salt: vault.id.bytes, info: "vaultfs 1 file", count: 176)
         let mac = try HmacSha256.authenticate(Array(bytes[..<112]), key: keys.subrange(80..<112))
         #expect(Array(bytes[112...]) == Array(mac.prefix(16)))

@@ -17,7 +17,7 @@ import VaultCrypto
         let (header, keys) = try FileHeader.make(.complete, classCipher: cipher, vault: vault)
         let bytes = try header.serialized(keys: keys)
         let name = Array("user.note".utf8)
-        let value = try AttributeCodec(key: keys.attributeKey).seal(value: [1, 2], name: name)
+        let value = try AttributeCodec(key: keys.attributeKey).encrypt(value: [1, 2], name: name)
         keys.forget()
         #expect(keys.chunk.identity == 0)
         #expect(keys.attributeKey.isForgotten)
@@ -27,7 +27,7 @@ import VaultCrypto
         keys.refill(from: try header.openKeys(classCipher: cipher, vault: vault))
         #expect(keys.chunk.identity != 0)
         #expect(try header.serialized(keys: keys) == bytes)
-        #expect(try AttributeCodec(key: keys.attributeKey).open(value: value, name: name) == [1, 2])
+        #expect(try AttributeCodec(key: keys.attributeKey).decrypt(value: value, name: name) == [1, 2])
     }
 
     @Test func `a directory's keys are refused once forgotten`() throws {

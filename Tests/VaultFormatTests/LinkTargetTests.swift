@@ -43,7 +43,7 @@ import VaultFormat
     func invalidSealed() throws {
         let nonce = try SecureRandom.bytes(count: 16)
         for target in [[0x61, 0, 0x62], [UInt8](repeating: 0x61, count: 3001)] {
-            let sealed = try cipher.seal(target, associatedData: [ascii("link"), nonce])
+            let sealed = try cipher.encrypt(target, associatedData: [ascii("link"), nonce])
             _ = formatError {
                 _ = try LinkTarget.decode(ascii("1") + Base64.url.encode(nonce + sealed), linkCipher: cipher)
             }
@@ -55,7 +55,7 @@ import VaultFormat
         let stored = try (0..<20).map { _ in try LinkTarget.encode(ascii("a/b"), class: .none, linkCipher: cipher) }
         #expect(Set(stored).count == 20)
         let blob = try #require(Base64.url.decode(Array(stored[0].dropFirst())))
-        let target = try cipher.open(Array(blob[16...]), associatedData: [ascii("link"), Array(blob[..<16])])
+        let target = try cipher.decrypt(Array(blob[16...]), associatedData: [ascii("link"), Array(blob[..<16])])
         #expect(target == ascii("a/b"))
     }
 

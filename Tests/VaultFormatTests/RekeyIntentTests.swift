@@ -35,7 +35,7 @@ import VaultCrypto
         let head = ascii("VFSK") + [1, kind, 0, 1]
         var body: [UInt8] = []
         for field in fields { body += [UInt8(field.count & 0xFF), UInt8(field.count >> 8), 0, 0, 0, 0, 0, 0] + field }
-        return head + (try cipher.seal(body, associatedData: [head]))
+        return head + (try cipher.encrypt(body, associatedData: [head]))
     }
 
     @Test("Rekeying-1: what is written is read, and any bit changed is an error", arguments: intents)
@@ -82,7 +82,7 @@ import VaultCrypto
         }
         let head = ascii("VFSK") + [1, 1, 0, 1]
         for body in [[UInt8]](arrayLiteral: [1], [9, 0, 0, 0, 0, 0, 0, 0], [UInt8](repeating: 0xFF, count: 20)) {
-            #expect(throws: FormatError.self) { try parse(head + cipher.seal(body, associatedData: [head])) }
+            #expect(throws: FormatError.self) { try parse(head + cipher.encrypt(body, associatedData: [head])) }
         }
     }
 }

@@ -32,11 +32,11 @@ import VaultFormat
     @Test("Conventions-4: nothing that can be empty is given to SIV alone")
     func emptyPlaintext() throws {
         let codec = try AttributeCodec(key: try SecretBytes.random(count: 64))
-        let stored = try codec.seal(value: [], name: ascii("user.a"))
+        let stored = try codec.encrypt(value: [], name: ascii("user.a"))
         #expect(stored.count == 17)
-        #expect(try codec.open(value: stored, name: ascii("user.a")) == [])
+        #expect(try codec.decrypt(value: stored, name: ascii("user.a")) == [])
         let tagOfNothing = [UInt8](repeating: 0, count: 16)
-        #expect(throws: FormatError.self) { try codec.open(value: tagOfNothing, name: ascii("user.a")) }
+        #expect(throws: FormatError.self) { try codec.decrypt(value: tagOfNothing, name: ascii("user.a")) }
         #expect(codec.name(ofStored: ascii("user.vaultfs.") + Base64.url.encode(tagOfNothing)) == nil)
         let directory = try TestVault().directory()
         #expect(EntryName.decode(Base64.url.encode(tagOfNothing), sidecarBlob: nil, keys: directory) == nil)

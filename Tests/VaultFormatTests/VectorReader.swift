@@ -99,7 +99,7 @@ struct VectorReader {
             }
             let opened = try plaintext.withUnsafeMutableBytes { plaintext in
                 try record.withUnsafeBytes { record in
-                    try cipher.open(
+                    try cipher.decrypt(
                         record, firstChunkIndex: index, chunkSize: layout.chunkSize, keys: keys.chunk,
                         into: UnsafeMutableRawBufferPointer(rebasing: plaintext[target..<target + size]))
                 }

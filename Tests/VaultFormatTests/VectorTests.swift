@@ -93,7 +93,7 @@ import VaultFormat
             let record = slot[JournalSlot.recordOffset...].prefix(found.recordSize)
             let opened = try plaintext.withUnsafeMutableBytes { plaintext in
                 try record.withUnsafeBytes {
-                    try cipher.open($0, firstChunkIndex: index, chunkSize: 4096, keys: keys.chunk, into: plaintext)
+                    try cipher.decrypt($0, firstChunkIndex: index, chunkSize: 4096, keys: keys.chunk, into: plaintext)
                 }
             }
             #expect(opened == (index == 1 ? 1 : 0))

@@ -105,9 +105,9 @@ import VaultFormat
         var pack = AttributePack()
         pack[ascii("user.a")] = ascii("old")
         pack[ascii("user.b")] = ascii("b")
-        try stored().set(AttributeCodec.packName, try #require(try codec.seal(pack: pack)), flags: 0)
+        try stored().set(AttributeCodec.packName, try #require(try codec.encrypt(pack: pack)), flags: 0)
         try stored().set(
-            codec.storedName(of: ascii("user.a")), codec.seal(value: ascii("new"), name: ascii("user.a")), flags: 0)
+            codec.storedName(of: ascii("user.a")), codec.encrypt(value: ascii("new"), name: ascii("user.a")), flags: 0)
         #expect(try all() == ["a": "new", "b": "b"])
         try set("a", "newer", flags: replaceOnly)
         #expect(try all() == ["a": "newer", "b": "b"])

@@ -21,8 +21,8 @@ import VaultFormat
     }
 
     private func seal(_ protectionClass: ProtectionClass) throws -> [UInt8] {
-        try ring.classCipher(protectionClass).seal([1, 2, 3], associatedData: [])
-            + ring.linkCipher(protectionClass).seal([1, 2, 3], associatedData: [])
+        try ring.classCipher(protectionClass).encrypt([1, 2, 3], associatedData: [])
+            + ring.linkCipher(protectionClass).encrypt([1, 2, 3], associatedData: [])
     }
 
     @Test("Forgotten keys are refused from the announcement on, the others are not; restored ones are those of before")
@@ -39,7 +39,7 @@ import VaultFormat
             ring.forget()
         }
         // Who got a cipher before has none now.
-        #expect(throws: CryptoError.keyForgotten) { _ = try held.seal([1], associatedData: []) }
+        #expect(throws: CryptoError.keyForgotten) { _ = try held.encrypt([1], associatedData: []) }
         try ring.restore(masterKey: masterKey)
         #expect(try ProtectionClass.allCases.map { try seal($0) } == before)
     }
@@ -55,7 +55,7 @@ import VaultFormat
             #expect(throws: StoreError.locked) { _ = try ring.classCipher(protectionClass) }
             #expect(throws: StoreError.locked) { _ = try ring.linkCipher(protectionClass) }
         }
-        #expect(throws: CryptoError.keyForgotten) { _ = try held.seal([1], associatedData: []) }
+        #expect(throws: CryptoError.keyForgotten) { _ = try held.encrypt([1], associatedData: []) }
         let other = try SecretBytes.random(count: 32)
         #expect(throws: VaultError.self) { try ring.restore(masterKey: other) }
         #expect(ring.presentClasses == [])

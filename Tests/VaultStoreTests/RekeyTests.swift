@@ -56,7 +56,7 @@ import VaultFormat
             #expect(bytes[7] == 1)
             for protectionClass in ProtectionClass.allCases {
                 #expect(throws: CryptoError.doesNotAuthenticate) {
-                    try old.classCipher(protectionClass).open(
+                    try old.classCipher(protectionClass).decrypt(
                         Array(bytes[16..<64]), associatedData: [Array(bytes[..<16])])
                 }
             }
@@ -153,7 +153,7 @@ import VaultFormat
         #expect(throws: StoreError.locked) { _ = try keyRing.classCipher(.complete, epoch: 0) }
         try keyRing.restore(masterKey: masterKey)
         for epoch: UInt8 in [0, 1] {
-            _ = try keyRing.classCipher(.complete, epoch: epoch).seal([1], associatedData: [])
+            _ = try keyRing.classCipher(.complete, epoch: epoch).encrypt([1], associatedData: [])
         }
         #expect(throws: StoreError.self) { _ = try keyRing.classCipher(.complete, epoch: 2) }
     }

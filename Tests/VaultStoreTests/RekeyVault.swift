@@ -167,10 +167,10 @@ final class RekeyVault {
         var result: [String: [UInt8]] = [:]
         for stored in try ExtendedAttributes(object).names() {
             let value = try ExtendedAttributes(object).value(of: stored)
-            if stored == AttributeCodec.packName, let pack = try? codec.open(pack: value) {
+            if stored == AttributeCodec.packName, let pack = try? codec.decrypt(pack: value) {
                 for name in pack.names { result[String(decoding: name, as: UTF8.self)] = pack[name] }
             } else if let name = codec.name(ofStored: stored) {
-                result[String(decoding: name, as: UTF8.self)] = try codec.open(value: value, name: name)
+                result[String(decoding: name, as: UTF8.self)] = try codec.decrypt(value: value, name: name)
             } else {
                 result[String(decoding: stored, as: UTF8.self)] = value
             }

@@ -192,14 +192,14 @@ final class VerifierVaultWriter {
         let codec = try AttributeCodec(key: key)
         let name = Array(name.utf8)
         try ExtendedAttributes(descriptor).set(
-            codec.storedName(of: name), codec.seal(value: Array(value.utf8), name: name), flags: 0)
+            codec.storedName(of: name), codec.encrypt(value: Array(value.utf8), name: name), flags: 0)
     }
 
     /// Gives an object a pack of attributes.
     func setPack(_ values: [String: String], key: SecretBytes, on descriptor: Descriptor) throws {
         var pack = AttributePack()
         for (name, value) in values { pack[Array(name.utf8)] = Array(value.utf8) }
-        let sealed = try #require(try AttributeCodec(key: key).seal(pack: pack))
+        let sealed = try #require(try AttributeCodec(key: key).encrypt(pack: pack))
         try ExtendedAttributes(descriptor).set(AttributeCodec.packName, sealed, flags: 0)
     }
 }

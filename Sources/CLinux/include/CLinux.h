@@ -1,5 +1,5 @@
 // Linux calls and constants that Swift's Glibc module does not show (it is built without _GNU_SOURCE), one thin
-// function each. All return what the call returns and set errno.
+// function each. All return the call's result and set errno.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -19,18 +19,18 @@ extern const int linux_XATTR_REPLACE;
 // lseek(2)
 extern const int linux_SEEK_DATA, linux_SEEK_HOLE;
 
-// openat2(2) that stays beneath `directory`: an absolute path, a `..` and a link that lead out fail with EXDEV, links of
-// /proc with ELOOP; with `follow_links` 0 every link does. Close-on-exec. Kernel 5.6.
+// openat2(2) that stays beneath `directory`: an absolute path, a `..` and a link that lead out fail with EXDEV, links
+// of /proc with ELOOP; with `follow_links` 0 every link does. Close-on-exec. Kernel 5.6.
 int linux_open_beneath(int directory, const char *path, int flags, int follow_links);
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags);
 int linux_fallocate(int fd, int mode, int64_t offset, int64_t length);
-// FS_IMMUTABLE_FL, ioctl_iflags(2): 1 or 0; and setting it, which takes CAP_LINUX_IMMUTABLE.
+// FS_IMMUTABLE_FL, ioctl_iflags(2): returns 1 or 0. Setting it needs CAP_LINUX_IMMUTABLE.
 int linux_is_immutable(int fd);
 int linux_make_immutable(int fd);
-// fcntl(2), F_OFD_SETLK, over all of the file; type F_RDLCK, F_WRLCK or F_UNLCK.
+// fcntl(2), F_OFD_SETLK, over all of the file. `type` is F_RDLCK, F_WRLCK or F_UNLCK.
 int linux_lock_whole(int fd, int type);
 int linux_syncfs(int fd);
-// sync_file_range(2), SYNC_FILE_RANGE_WRITE: the kernel begins to write these bytes out, and nobody waits.
+// sync_file_range(2), SYNC_FILE_RANGE_WRITE: the kernel begins to write these bytes out. Does not wait.
 int linux_start_writing(int fd, int64_t offset, int64_t length);
 // makedev(3), a macro.
 uint64_t linux_makedev(unsigned int major, unsigned int minor);
@@ -46,45 +46,45 @@ struct linux_directory_entry {
     const char *name;
     size_t name_length;
 };
-// Reads the entry at `record`, at most `available` bytes long. 0, or -1 where it does not fit.
+// Reads the entry at `record`, at most `available` bytes long. Returns 0, or -1 if it does not fit.
 int linux_parse_directory_entry(const void *record, size_t available, struct linux_directory_entry *entry);
-// getxattr(2) and its kin, by path, following links (see ExtendedAttributes.swift).
+// getxattr(2) and related calls, by path, following links (see ExtendedAttributes.swift).
 long linux_getxattr(const char *path, const char *name, void *value, size_t size);
 long linux_listxattr(const char *path, char *list, size_t size);
 int linux_setxattr(const char *path, const char *name, const void *value, size_t size, int flags);
 int linux_removexattr(const char *path, const char *name);
 // memfd_secret(2): memory that is in no page table but this process's, so that not even root reads it by way of the
 // kernel; system calls that pin pages (/dev/fuse, O_DIRECT) fail on it with EFAULT, those that copy work. Locked by its
-// nature (RLIMIT_MEMLOCK), in no core dump, absent in a forked child. NULL where it is not to be had.
+// nature (RLIMIT_MEMLOCK), in no core dump, absent in a forked child. NULL if unavailable.
 void *linux_map_memfd_secret(size_t size);
-// mmap of anonymous private memory that is left out of core dumps and emptied in a forked child; NULL on failure.
-// *locked tells whether mlock succeeded.
+// mmap of anonymous private memory that is left out of core dumps and emptied in a forked child. NULL on failure.
+// *locked is 1 if mlock succeeded.
 void *linux_map_secret_memory(size_t size, int *locked);
 // Zeroes and unmaps memory of either kind.
 void linux_unmap_secret_memory(void *address, size_t size);
-// Zeroes what functions that have returned left to the calling thread: up to 128 KiB of its stack below the caller, and its
-// vector registers.
+// Zeroes what returned functions left behind in the calling thread: up to 128 KiB of its stack below the caller, and
+// its vector registers.
 void linux_scrub_thread(void);
 // prctl(2), PR_SET_DUMPABLE and PR_GET_DUMPABLE.
 int linux_set_not_dumpable(void);
 int linux_is_dumpable(void);
 // setresgid(2) and setresuid(2) for the calling thread only (glibc's change every thread).
 int linux_become_user_on_thread(uint32_t uid, uint32_t gid);
-// A child process that ends a FUSE connection when this process cannot die: killed, a thread that waits in the kernel for
-// an answer that nobody gives any more keeps /dev/fuse open, and with it everybody who uses the mount. NULL on failure.
-// To be called while there is one thread, whose end is taken for the process's. `arguments` is this process's command
-// line in memory, which the child's copy does not show.
+// A child process that ends a FUSE connection when this process cannot die: killed, a thread that waits in the kernel
+// for an answer that never comes keeps /dev/fuse open, and with it every user of the mount. NULL on failure. To be
+// called while there is one thread, whose end is taken for the process's. `arguments` is this process's command line in
+// memory, which the child's copy does not show.
 struct linux_guardian;
 struct linux_guardian *linux_start_guardian(char *arguments, size_t size);
-// The connection's number in fusectl; 0: none.
+// The connection's number in fusectl, or 0.
 void linux_guard_connection(struct linux_guardian *guardian, unsigned connection);
 // statfs(2): f_type, or 0 on failure.
 uint64_t linux_filesystem_type(int fd);
-// Which file a path leads to, as statx(2) tells; a link in the last place is not followed.
+// The identity of a path's file, from statx(2). Does not follow a link in the last component.
 struct linux_file_identity {
     uint64_t device;
     uint64_t inode;
-    // Nanoseconds since 1970; 0 where the file system does not tell. File systems such as ext4 give the inode number
+    // Nanoseconds since 1970. 0 if the file system does not record it. File systems such as ext4 give the inode number
     // of a removed directory to the next one made.
     uint64_t birth;
     uint32_t owner;
@@ -97,7 +97,7 @@ uint64_t linux_filesystem_type_at(const char *path);
 int linux_eventfd(void);
 // timerfd_create(2), close-on-exec, not blocking.
 int linux_timer(int clock);
-// timerfd_settime(2): expires once, at a time of the timer's clock; 0 disarms.
+// timerfd_settime(2): expires once, at a time of the timer's clock. 0 disarms.
 int linux_timer_set(int fd, int64_t milliseconds);
 
 // pipe2(2) with O_CLOEXEC.
@@ -113,7 +113,7 @@ int linux_wait_for_input(int fd, const void *mask);
 
 // Messages of /dev/fuse (<linux/fuse.h>) as far as libfuse 3.14 keeps them from a file system.
 struct iovec;
-// The thread that asks, and waits; 0: none. Those of other PID namespaces are not told.
+// The thread that sent a request and waits for it, or 0. Unknown for threads of other PID namespaces.
 static const uint32_t linux_fuse_unknown_thread = UINT32_MAX;
 uint32_t linux_fuse_thread(const void *request, size_t size);
 // Returns the INIT flags that libfuse 3.14 does not know and we use, if the kernel that sent this INIT request offers
@@ -129,19 +129,19 @@ uint32_t linux_fuse_shorten_setxattr(void *request, size_t *size);
 // Returns true if these `setxattr_flags` ask to clear the set-group-ID bit. The caller may change the access ACL, but
 // may not keep the bit (posix_acl_update_mode in fs/posix_acl.c).
 int linux_fuse_kills_setgid(uint32_t setxattr_flags);
-// Whether a WRITE or SETATTR request asks to clear set-id bits: by one who may not keep them (CAP_FSETID).
+// Returns true if a WRITE or SETATTR request asks to clear set-id bits, as it does without CAP_FSETID.
 int linux_fuse_kills_privileges(const void *request, size_t size);
 // sem_clockwait(3) of a sem_t, for at most so many nanoseconds (fewer than 10^9) of CLOCK_MONOTONIC.
 int linux_semaphore_wait(void *semaphore, int64_t nanoseconds);
 
-// The core that a thread runs on, or ran on last; -1 where that is not told.
+// The core that a thread runs on or ran on last. -1 if unknown.
 int linux_core_of(int thread);
-// sched_setaffinity(2) of the calling thread: to one core, if the process may run there; and back to all that it may.
+// sched_setaffinity(2) of the calling thread: to one core that the process may use, and back to all of them.
 int linux_stay_on_core(int core);
 int linux_leave_core(void);
 
-// The kernel's keyrings. request_key(2) of a key of type "user", then keyctl_search(3) of the user's keyring: its serial
-// number, or -1 with errno.
+// The kernel's keyrings. request_key(2) of a key of type "user", then keyctl_search(3) of the user's keyring: its
+// serial number, or -1 with errno.
 int32_t linux_find_key(const char *description);
 // keyctl_read(3): the payload's size, which may be over `size` (then nothing of it may be used), or -1 with errno.
 int64_t linux_read_key(int32_t key, void *buffer, size_t size);

@@ -215,7 +215,7 @@ extension EncryptedFile {
         _ cipher: ChunkCipher
     ) throws(StoreError) -> Int {
         do throws(CryptoError) {
-            return try cipher.open(
+            return try cipher.decrypt(
                 records, firstChunkIndex: first, chunkSize: layout.chunkSize, keys: keys.chunk, into: plaintext)
         } catch { throw StoreError(error) }
     }

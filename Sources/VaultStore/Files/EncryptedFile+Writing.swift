@@ -154,7 +154,7 @@ extension EncryptedFile {
         let records = workspace.records.slice(..<(plaintext.count + chunks * ChunkLayout.recordOverhead))
         do throws(CryptoError) {
             try store.counters.cryptoTime.time { () throws(CryptoError) in
-                try workspace.cipher.seal(
+                try workspace.cipher.encrypt(
                     plaintext, firstChunkIndex: first, chunkSize: layout.chunkSize, keys: keys.chunk, into: records)
             }
         } catch { throw StoreError(error) }

@@ -145,7 +145,7 @@ package final class KeyRing: Sendable {
     private static func fingerprint(_ masterKey: SecretBytes, of vault: VaultID) throws(FormatError) -> [UInt8] {
         let cipher = try SivCipher.under(KeyDerivation.classKey(master: masterKey, vault: vault, .none))
         do throws(CryptoError) {
-            return try cipher.seal(vault.bytes, associatedData: [])
+            return try cipher.encrypt(vault.bytes, associatedData: [])
         } catch {
             throw FormatError(.cryptography, "cannot compare keys: \(error)")
         }

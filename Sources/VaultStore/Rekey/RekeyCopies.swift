@@ -191,7 +191,7 @@ struct RekeyCopies {
         _ attribute: RekeyIntent.Attribute, _ old: AttributeCodec, _ new: AttributeCodec
     ) throws(FormatError) -> RekeyIntent.Attribute {
         if attribute.name == AttributeCodec.packName {
-            guard let sealed = try new.seal(pack: try old.open(pack: attribute.value)) else {
+            guard let sealed = try new.encrypt(pack: try old.decrypt(pack: attribute.value)) else {
                 throw FormatError(.tooLong, "the pack of attributes does not fit")
             }
             return RekeyIntent.Attribute(name: attribute.name, value: sealed)
@@ -199,9 +199,9 @@ struct RekeyCopies {
         guard let name = old.name(ofStored: attribute.name) else {
             throw FormatError(.doesNotAuthenticate, "the name of an attribute does not authenticate")
         }
-        let plaintext = try old.open(value: attribute.value, name: name)
+        let plaintext = try old.decrypt(value: attribute.value, name: name)
         return RekeyIntent.Attribute(
-            name: try new.storedName(of: name), value: try new.seal(value: plaintext, name: name))
+            name: try new.storedName(of: name), value: try new.encrypt(value: plaintext, name: name))
     }
 
     /// Copies the attributes that are not encrypted.

@@ -103,7 +103,7 @@ extension Verifier {
             let plaintext = UnsafeMutableRawBufferPointer(rebasing: workspace.assembly[..<plaintextSize])
             let good: Int
             do {
-                good = try workspace.cipher.open(
+                good = try workspace.cipher.decrypt(
                     rest, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: content.keys.chunk,
                     into: plaintext)
             } catch { throw StoreError(error) }

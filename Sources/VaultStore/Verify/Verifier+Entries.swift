@@ -166,7 +166,7 @@ extension Verifier {
             }
             do throws(StoreError) {
                 let value = try attributes.value(of: stored)
-                do { _ = try codec.open(value: value, name: name) } catch {
+                do { _ = try codec.decrypt(value: value, name: name) } catch {
                     report(.damaged, object, error.reason, attribute: name)
                 }
             } catch .system(let errno) {
@@ -181,7 +181,7 @@ extension Verifier {
     private func checkPack(_ attributes: ExtendedAttributes, _ codec: AttributeCodec, _ object: VerifierObject?) {
         do throws(StoreError) {
             let sealed = try attributes.value(of: AttributeCodec.packName)
-            do { totals.attributes += try codec.open(pack: sealed).names.count } catch {
+            do { totals.attributes += try codec.decrypt(pack: sealed).names.count } catch {
                 report(.damaged, object, error.reason, attribute: AttributeCodec.packName)
             }
         } catch .system(let errno) {

@@ -138,7 +138,7 @@ extension Verifier {
         let piece = UnsafeMutableRawBufferPointer(
             rebasing: workspace.edge[..<(record.count - ChunkLayout.recordOverhead)])
         do {
-            return try workspace.cipher.open(
+            return try workspace.cipher.decrypt(
                 record, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys.chunk, into: piece) == 1
         } catch { throw StoreError(error) }
     }

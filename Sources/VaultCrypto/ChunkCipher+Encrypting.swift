@@ -4,8 +4,8 @@ extension ChunkCipher {
     /// - Parameters:
     ///   - plaintext: chunks of `chunkSize`, the last one possibly shorter.
     ///   - records: exactly 32 bytes a chunk more than `plaintext`; must not overlap it.
-    /// - Throws: `.invalidInput` where the sizes do not belong together, `.library`; the records are then worthless.
-    package func seal(
+    /// - Throws: `.invalidInput` if the sizes do not belong together, `.library`. The records are then worthless.
+    package func encrypt(
         _ plaintext: UnsafeRawBufferPointer, firstChunkIndex: UInt64, chunkSize: Int, keys: ChunkKeys,
         into records: UnsafeMutableRawBufferPointer
     ) throws(CryptoError) {
@@ -14,34 +14,35 @@ extension ChunkCipher {
         for position in 0..<shape.count {
             try drawVector(into: destination + position * shape.recordSize)
         }
-        try sealUnderPlacedVectors(plaintext, shape: shape, firstChunkIndex: firstChunkIndex, keys: keys, into: records)
+        try encryptUnderPlacedVectors(
+            plaintext, shape: shape, firstChunkIndex: firstChunkIndex, keys: keys, into: records)
     }
 
-    /// The part of ``seal(_:firstChunkIndex:chunkSize:keys:into:)`` that is determined by its input: the IVs are in the
-    /// records already.
-    func sealUnderPlacedVectors(
+    /// The part of ``encrypt(_:firstChunkIndex:chunkSize:keys:into:)`` that is determined by its input: the IVs are in
+    /// the records already.
+    func encryptUnderPlacedVectors(
         _ plaintext: UnsafeRawBufferPointer, shape: ChunkShape, firstChunkIndex: UInt64, keys: ChunkKeys,
         into records: UnsafeMutableRawBufferPointer
     ) throws(CryptoError) {
         guard let source = plaintext.baseAddress, let destination = records.baseAddress else { return }
         try use(keys)
-        var sealed = 0
-        while sealed < shape.count {
-            let lanes = min(ChunkScratch.laneCount, shape.count - sealed)
-            let first = destination + sealed * shape.recordSize
-            let lastSize = shape.size(sealed + lanes - 1)
+        var encrypted = 0
+        while encrypted < shape.count {
+            let lanes = min(ChunkScratch.laneCount, shape.count - encrypted)
+            let first = destination + encrypted * shape.recordSize
+            let lastSize = shape.size(encrypted + lanes - 1)
             try encrypt(
-                source + sealed * shape.chunkSize, lanes: lanes, chunkSize: shape.chunkSize, lastSize: lastSize,
+                source + encrypted * shape.chunkSize, lanes: lanes, chunkSize: shape.chunkSize, lastSize: lastSize,
                 into: first)
             try makeMasks(first, recordSize: shape.recordSize, count: lanes)
             for lane in 0..<lanes {
-                let size = shape.size(sealed + lane)
+                let size = shape.size(encrypted + lane)
                 let ciphertext = first + lane * shape.recordSize + ChunkShape.vectorSize
                 try authenticate(
-                    ciphertext, size: size, chunkIndex: firstChunkIndex &+ UInt64(sealed + lane), maskPosition: lane,
+                    ciphertext, size: size, chunkIndex: firstChunkIndex &+ UInt64(encrypted + lane), maskPosition: lane,
                     into: ciphertext + size)
             }
-            sealed += lanes
+            encrypted += lanes
         }
     }
 
@@ -66,7 +67,7 @@ extension ChunkCipher {
     /// Advances the chains of the first `lanes` chunks over the bytes `start..<end` of each, whole blocks.
     ///
     /// A CBC chain is serial, each block waiting for the one before it, and leaves most of an AES unit idle. So several
-    /// chains advance in lockstep, one block of each to a call; a single one is left to libcrypto's own loop.
+    /// chains advance in lockstep, one block of each to a call. A single chain runs in libcrypto's own loop.
     private func advance(
         _ plaintext: UnsafeRawPointer, chunkSize: Int, lanes: Int, from start: Int, to end: Int,
         into records: UnsafeMutableRawPointer
