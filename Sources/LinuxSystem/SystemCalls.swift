@@ -42,3 +42,28 @@ package func withCString<Result, Failure: Error>(
         }
     }
 }
+
+/// An error of the backing store. System calls throw it instead of `Errno` because typed throws do not convert, and
+/// nearly all callers can fail for the other reasons too.
+package enum StoreError: Error, Equatable, Sendable {
+    /// A system call failed.
+    case system(Errno)
+    /// Stored bytes do not authenticate or break the format. The text names the object and the reason.
+    case damaged(String)
+    /// libcrypto failed.
+    case crypto(String)
+
+    /// "Required key not available": the error for a locked object, as in the kernel's fscrypt.
+    package static let locked = StoreError.system(Errno(rawValue: ENOKEY))
+
+    /// "Key has expired": the error for an object whose lease has ended.
+    package static let expired = StoreError.system(Errno(rawValue: EKEYEXPIRED))
+
+    /// The error number for the calling program. Damage is `EIO`.
+    package var errno: Errno {
+        switch self {
+        case .system(let errno): errno
+        case .damaged, .crypto: .ioError
+        }
+    }
+}

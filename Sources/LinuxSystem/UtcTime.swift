@@ -20,6 +20,20 @@ package enum UtcTime {
         return date.joined(separator: "-") + "T" + clock.joined(separator: ":") + "Z"
     }
 
+    /// Seconds since 1970-01-01T00:00:00Z (POSIX.1-2024, XBD 4.19). Nil for other text and for times that do not exist:
+    /// a real day, hours to 23, minutes and seconds to 59.
+    package static func seconds(_ text: some Collection<UInt8>) -> Int64? {
+        let bytes = Array(text)
+        guard bytes.count == 20 else { return nil }
+        // A byte that is no digit gives a number that is spelled differently below.
+        func number(_ range: Range<Int>) -> Int32 { bytes[range].reduce(0) { $0 * 10 + Int32($1) - 48 } }
+        var parts = tm()
+        (parts.tm_year, parts.tm_mon, parts.tm_mday) = (number(0..<4) - 1900, number(5..<7) - 1, number(8..<10))
+        (parts.tm_hour, parts.tm_min, parts.tm_sec) = (number(11..<13), number(14..<16), number(17..<19))
+        let seconds = Int64(timegm(&parts))
+        return Array(Self.text(secondsSinceEpoch: seconds).utf8) == bytes ? seconds : nil
+    }
+
     private static func padded(_ number: Int, _ width: Int) -> String {
         let digits = String(number)
         return String(repeating: "0", count: max(0, width - digits.count)) + digits

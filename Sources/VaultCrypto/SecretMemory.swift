@@ -1,3 +1,5 @@
+internal import COpenSSL
+
 /// The protection of the memory that holds secrets. Later cases are weaker.
 package enum SecretMemoryKind: String, Codable, Sendable {
     /// memfd_secret(2): not in the kernel's own map of memory, out of reach of ptrace(2), never swapped out.
@@ -32,4 +34,9 @@ package enum SecretMemory {
     package static func reserve() {
         SecretArena.reserve()
     }
+}
+
+/// Overwrites memory with zeros in a way that the compiler keeps (OPENSSL_cleanse).
+func wipe(_ base: UnsafeMutableRawPointer, count: Int) {
+    OPENSSL_cleanse(base, count)
 }

@@ -1,3 +1,4 @@
+internal import LinuxSystem
 import VaultCrypto
 
 /// One way to open the master key (FileFormat, Slots).
@@ -56,7 +57,7 @@ package struct KeySlot: Sendable, Equatable {
     /// The end of the slot as far as it is known now, in seconds since 1970-01-01T00:00:00Z. Nil for never. The
     /// time of `expires`, or the end of a window that has started.
     package var end: Int64? {
-        [expires.flatMap { Timestamp.seconds($0.utf8) }, window?.end].compactMap { $0 }.min()
+        [expires.flatMap { UtcTime.seconds($0.utf8) }, window?.end].compactMap { $0 }.min()
     }
 
     /// True if the slot has an end.

@@ -1,3 +1,5 @@
+internal import LinuxSystem
+
 /// The right to use a slot at some time (FileFormat, Leases): a policy that vaultfs keeps, not cryptography. Times are
 /// in seconds since 1970-01-01T00:00:00Z.
 package enum Lease: Sendable, Equatable {
@@ -19,7 +21,7 @@ package enum Lease: Sendable, Equatable {
             return
         }
         let times = [slot.created, slot.window?.seen].compactMap { $0 }
-        let seen = times.compactMap { Timestamp.seconds($0.utf8) }.max() ?? now
+        let seen = times.compactMap { UtcTime.seconds($0.utf8) }.max() ?? now
         self =
             if let end = slot.end, end <= now {
                 .expired(at: end)

@@ -1,3 +1,5 @@
+internal import LinuxSystem
+
 /// The time that a slot works from its first use on: a mount, an unlock, an import or an export (FileFormat, Leases).
 package struct PlayWindow: Sendable, Equatable {
     /// The lengths that a window may have, in seconds.
@@ -32,7 +34,7 @@ package struct PlayWindow: Sendable, Equatable {
     }
 
     /// The end, in seconds since 1970-01-01T00:00:00Z. Nil if it was not started.
-    package var end: Int64? { started.flatMap { Timestamp.seconds($0.utf8) }.map { $0 + Int64(seconds) } }
+    package var end: Int64? { started.flatMap { UtcTime.seconds($0.utf8) }.map { $0 + Int64(seconds) } }
 
     /// Its part of the slot's line in the MAC's text.
     var canonicalText: String { "window \(seconds),\(started ?? "-"),\(seen ?? "-")" }

@@ -165,7 +165,7 @@ extension JSONMembers where Failure == FormatError {
     /// A valid time, as text.
     mutating func takeTime(_ key: String) throws(FormatError) -> String {
         let text = try takeString(key)
-        guard Timestamp.isValid(text) else {
+        guard UtcTime.seconds(text) != nil else {
             throw FormatError(.malformed, "\(context): \(key) '\(shown(text))' is not a time YYYY-MM-DDThh:mm:ssZ")
         }
         return String(decoding: text, as: UTF8.self)

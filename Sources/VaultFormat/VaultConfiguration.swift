@@ -1,3 +1,4 @@
+internal import LinuxSystem
 package import VaultCrypto
 
 /// `vaultfs.json`: the vault's parameters, and the slots that open its master key (FileFormat, vaultfs.json).
@@ -58,7 +59,7 @@ package struct VaultConfiguration: Sendable, Equatable {
     }
 
     static func checkTimes(_ times: [String]) throws(FormatError) {
-        for time in times where !Timestamp.isValid(Array(time.utf8)) {
+        for time in times where UtcTime.seconds(time.utf8) == nil {
             throw FormatError(.invalidValue, "'\(time)' is not a time YYYY-MM-DDThh:mm:ssZ")
         }
     }

@@ -1,3 +1,4 @@
+import LinuxSystem
 import Testing
 import VaultCrypto
 import VaultFormat
@@ -41,7 +42,7 @@ extension SecretBytes {
 func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
 
 /// Of a time `YYYY-MM-DDThh:mm:ssZ`, since 1970.
-func seconds(_ time: String) throws -> Int64 { try #require(Timestamp.seconds(time.utf8)) }
+func seconds(_ time: String) throws -> Int64 { try #require(UtcTime.seconds(time.utf8)) }
 
 func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
 

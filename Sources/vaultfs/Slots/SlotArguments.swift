@@ -12,7 +12,7 @@ enum ExpiryArgument: Equatable {
     static func parse(_ text: String) throws -> ExpiryArgument {
         if text == "never" { return .never }
         if let duration = DurationArgument(argument: text) { return .after(duration) }
-        guard Timestamp.isValid(Array(text.utf8)) else {
+        guard UtcTime.seconds(text.utf8) != nil else {
             throw ValidationError("not \(DurationArgument.form), nor one such as 2027-01-01T00:00:00Z, nor never")
         }
         return .at(text)

@@ -34,7 +34,7 @@ struct SlotAuthority {
     }
 
     private func checkLimits(_ expires: String?, _ window: PlayWindow?) throws(CommandFailure) {
-        let ends = [expires.flatMap { Timestamp.seconds($0.utf8) }, window?.end].compactMap { $0 }
+        let ends = [expires.flatMap { UtcTime.seconds($0.utf8) }, window?.end].compactMap { $0 }
         guard isOutlasted(by: ends.min()) else { return }
         throw refusal("no slot can be given a later end")
     }
