@@ -72,8 +72,19 @@ struct Tampering: CustomTestStringConvertible, Sendable {
 extension PlainMountTests {
     /// Every promise of the format, broken on disk.
     @Suite struct Integrity {
-        /// A vault with a tree in it, unmounted, and what look.py says of the tree.
-        static func prepared(chunkSize: Int = 4096) throws -> (VaultUnderTest, listing: String) {
+        /// `made()`, once for all tests: as an archive, which leaves nothing on the disk when the tests end.
+        private static let original = Result { () throws in
+            let (vault, listing) = try made(chunkSize: 4096)
+            return (archive: try vault.archive(), listing: listing)
+        }
+
+        /// A vault with a tree in it, unmounted, and the output of look.py for the tree.
+        static func prepared() throws -> (VaultUnderTest, listing: String) {
+            let (archive, listing) = try original.get()
+            return (try VaultUnderTest(from: archive), listing)
+        }
+
+        static func made(chunkSize: Int) throws -> (VaultUnderTest, listing: String) {
             let vault = try VaultUnderTest(arguments: ["--chunk-size", "\(chunkSize)"])
             try vault.mount()
             let script = """
@@ -114,7 +125,7 @@ extension PlainMountTests {
 
         @Test("chunks of 64 KiB fail as a whole")
         func largeChunks() throws {
-            let (vault, _) = try Self.prepared(chunkSize: 65536)
+            let (vault, _) = try Self.made(chunkSize: 65536)
             try vault.tamper(["flip_record", "file", "0", "100"])
             try vault.mount()
             let found = try vault.account.program("look.py", [vault.mountpoint]).succeeded().output

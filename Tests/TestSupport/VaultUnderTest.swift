@@ -25,6 +25,23 @@ package final class VaultUnderTest: MountUnderTest {
         }
     }
 
+    /// A vault of the current account with the contents of `archive`: quicker than making and filling it again.
+    package convenience init(from archive: [UInt8]) throws {
+        try self.init(initialise: false)
+        let file = "\(store.path)/archive"
+        try Data(archive).write(to: URL(fileURLWithPath: file))
+        try Command(["tar", "--xattrs", "--xattrs-include=*", "-C", vault, "-xpf", file]).run().succeeded()
+        unlink(file)
+    }
+
+    /// The unmounted vault's directory as a tar archive.
+    package func archive() throws -> [UInt8] {
+        let file = "\(store.path)/archive"
+        defer { unlink(file) }
+        try Command(["tar", "--xattrs", "--xattrs-include=*", "-C", vault, "-cf", file, "."]).run().succeeded()
+        return [UInt8](try Data(contentsOf: URL(fileURLWithPath: file)))
+    }
+
     /// `vaultfs mount` with more arguments, under a limit of open files if given. Returns the command's result.
     /// - Parameters:
     ///   - opening: the options that open the vault, if not with the passphrase.

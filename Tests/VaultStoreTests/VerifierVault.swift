@@ -3,6 +3,7 @@ import FileSystem
 import Foundation
 import LinuxSystem
 import SystemPackage
+import TestSupport
 import Testing
 import VaultCrypto
 import VaultFormat
@@ -113,7 +114,7 @@ final class VerifierVault {
     }
 
     private static func makeDirectory() throws -> URL {
-        let url = FileManager.default.temporaryDirectory.appending(path: "vaultfs-verifier-\(UUID().uuidString)")
+        let url = URL(filePath: TemporaryDirectory.memory).appending(path: "vaultfs-verifier-\(UUID().uuidString)")
         try FileManager.default.createDirectory(at: url, withIntermediateDirectories: true)
         return url
     }
