@@ -24,7 +24,13 @@ extension EncryptedFile {
             offset = end
         }
         try copy.skip(to: length)
-        try copy.sealNew()
+        try copy.writing.withLock { (state) throws(StoreError) in
+            let writer = try copy.writer(&state)
+            try copy.writeHeader(&state, writer) {
+                $0.isSealed = true
+                $0.length = copy.length
+            }
+        }
     }
 
     private func copyData(
@@ -80,17 +86,6 @@ extension EncryptedFile {
         try writing.withLock { (state) throws(StoreError) in
             try writer(&state).truncate(to: layout.backingSize(ofPlaintextLength: newLength))
             setLength(&state, newLength)
-        }
-    }
-
-    /// Seals a file that has no name yet.
-    private func sealNew() throws(StoreError) {
-        try writing.withLock { (state) throws(StoreError) in
-            let writer = try writer(&state)
-            try writeHeader(&state, writer) {
-                $0.isSealed = true
-                $0.length = length
-            }
         }
     }
 }

@@ -2,7 +2,6 @@ internal import FileSystem
 internal import Glibc
 package import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
 internal import VaultFormat
 
 extension EncryptedFile {

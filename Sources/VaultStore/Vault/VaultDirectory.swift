@@ -122,14 +122,11 @@ extension VaultDirectory {
     /// are closed.
     ///
     /// Retries for up to `wait`, because a daemon that shuts down keeps them until everything is flushed.
-    /// - Throws: `inUse`, with the owner if the kernel or the writer record names it; `system`.
-    package func lock(_ sharing: Sharing = .exclusive, wait: Duration) throws(VaultError) {
-        try lock(sharing, wait: wait, isRemote: nil)
-    }
-
-    /// The same.
     /// - Parameter isRemote: as for `WriterLock.take`.
-    func lock(_ sharing: Sharing, wait: Duration, isRemote: Bool?) throws(VaultError) {
+    /// - Throws: `inUse`, with the owner if the kernel or the writer record names it; `system`.
+    package func lock(
+        _ sharing: Sharing = .exclusive, wait: Duration, isRemote: Bool? = nil
+    ) throws(VaultError) {
         let deadline = ContinuousClock.now + wait
         do throws(StoreError) {
             try descriptor.lockWhole(sharing == .exclusive ? LOCK_EX : LOCK_SH, wait: wait)

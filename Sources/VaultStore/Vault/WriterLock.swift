@@ -26,8 +26,6 @@ package final class WriterLock: Sendable {
     private static let checkInterval = 2000
     /// A time of the last check that is always too old.
     private static let never = -checkInterval
-    /// Milliseconds after which a former writer on another machine has checked its lock again and found that it lost it.
-    private static let formerWriterTimeout = 5000
     private static let retryMicroseconds: UInt32 = 100_000
 
     /// The file's content while nobody writes the vault.
@@ -187,13 +185,10 @@ package final class WriterLock: Sendable {
     /// Writes this process's record, once. If the record of a former writer on another machine is there, waits until
     /// that writer has checked its lock again. The first change checks whether another process did the same at the same
     /// time.
+    /// - Parameter waitMilliseconds: how long to wait for the former writer. Must be longer than `checkInterval`.
     /// - Throws: `EAGAIN` if another process has taken the lock, or uses the vault another way, since `take`; the
     ///   store's error.
-    package func claim() throws(StoreError) { try claim(waitMilliseconds: Self.formerWriterTimeout) }
-
-    /// The same.
-    /// - Parameter waitMilliseconds: how long to wait for the former writer.
-    func claim(waitMilliseconds: Int) throws(StoreError) {
+    package func claim(waitMilliseconds: Int = 5000) throws(StoreError) {
         let former = try state.withLock { (state) throws(StoreError) -> WriterRecord? in
             guard let file = state.file, state.record == nil else { return nil }
             // Since `take`, a person may have typed a passphrase, or the machine may have slept.
