@@ -100,7 +100,7 @@ package final class BlockCache: Sendable {
         _ plaintext: UnsafeRawBufferPointer, for key: CacheIndex.Key, in index: inout CacheIndex, shard: Int
     ) {
         guard let source = plaintext.baseAddress else { return }
-        let block = index.place(key, size: plaintext.count)
+        let block = index.assign(key, size: plaintext.count)
         (shards[shard].memory + block * blockSize).copyMemory(from: source, byteCount: plaintext.count)
     }
 

@@ -57,7 +57,7 @@ struct CacheIndex {
     }
 
     /// The block to fill for `key`: its own, a free one, or the one used longest ago.
-    mutating func place(_ key: Key, size: Int) -> Int {
+    mutating func assign(_ key: Key, size: Int) -> Int {
         if let found = find(key) {
             sizes[found.block] = Int32(size)
             return found.block

@@ -10,12 +10,12 @@ import Testing
     @Test("The block used longest ago goes first, and finding one is using it")
     func order() {
         var index = CacheIndex(blockCount: 3)
-        for chunk in 0..<3 as Range<UInt64> { _ = index.place(key(chunk), size: 10) }
+        for chunk in 0..<3 as Range<UInt64> { _ = index.assign(key(chunk), size: 10) }
         let first = index.find(key(0))?.block
         let oldest = index.find(key(1))?.block
         #expect(index.find(key(2)) != nil)
         #expect(index.find(key(0))?.block == first)
-        #expect(index.place(key(9), size: 5) == oldest)
+        #expect(index.assign(key(9), size: 5) == oldest)
         #expect(index.find(key(1)) == nil)
         #expect(index.find(key(9))?.size == 5)
         #expect(index.usedBlocks == 3)
@@ -24,8 +24,8 @@ import Testing
     @Test("A chunk has one block")
     func placeAgain() {
         var index = CacheIndex(blockCount: 4)
-        let block = index.place(key(7), size: 100)
-        #expect(index.place(key(7), size: 50) == block)
+        let block = index.assign(key(7), size: 100)
+        #expect(index.assign(key(7), size: 50) == block)
         #expect(index.find(key(7))?.size == 50)
         #expect(index.usedBlocks == 1)
         #expect(index.remove(key(7)) == block)
@@ -37,8 +37,8 @@ import Testing
     func blocksOfFile() {
         var index = CacheIndex(blockCount: 8)
         for chunk in 0..<4 as Range<UInt64> {
-            _ = index.place(key(chunk), size: 1)
-            _ = index.place(key(chunk, file: 2), size: 1)
+            _ = index.assign(key(chunk), size: 1)
+            _ = index.assign(key(chunk, file: 2), size: 1)
         }
         #expect(index.blocks(of: 1, from: 2).map(\.chunk).sorted() == [2, 3])
         #expect(index.blocks(of: 2, from: 0).count == 4)
@@ -63,7 +63,7 @@ import Testing
                 #expect((index.find(key) != nil) == (known != nil))
                 if let known { keys.append(keys.remove(at: known)) }
             default:
-                let block = index.place(key, size: 1)
+                let block = index.assign(key, size: 1)
                 #expect((0..<blockCount).contains(block))
                 if let known { keys.remove(at: known) } else if keys.count == blockCount { keys.removeFirst() }
                 keys.append(key)
