@@ -46,14 +46,21 @@ enum TransferFailure: Error, Equatable {
     }
 }
 
-/// Runs `body`, which uses the destination.
+/// Evaluates `body`, which uses the destination.
 func writing<Result>(
-    _ path: [UInt8], _ body: () throws(StoreError) -> Result
+    _ path: [UInt8], _ body: @autoclosure () throws(StoreError) -> Result
 ) throws(TransferFailure) -> Result {
     do throws(StoreError) { return try body() } catch { throw TransferFailure(writing: path, error) }
 }
 
-/// Runs `body`, which reads the source.
-func reading<Result>(_ body: () throws(StoreError) -> Result) throws(TransferFailure) -> Result {
+/// Runs `body`, which uses the destination.
+func writing<Result>(
+    _ path: [UInt8], _ body: () throws(StoreError) -> Result
+) throws(TransferFailure) -> Result {
+    try writing(path, try body())
+}
+
+/// Evaluates `body`, which reads the source.
+func reading<Result>(_ body: @autoclosure () throws(StoreError) -> Result) throws(TransferFailure) -> Result {
     do throws(StoreError) { return try body() } catch { throw TransferFailure(reading: error) }
 }

@@ -14,11 +14,11 @@ extension TreeTransfer {
             if status.st_mode & S_IFMT == S_IFREG { try keepMode(status.st_mode & 0o700, on: made, path, workspace) }
             return try keepTimes(status, AttributeChanges(), on: made, path, workspace)
         }
-        let before = try writing(path) { () throws(StoreError) in try destination.status(of: made) }
+        let before = try writing(path, try destination.status(of: made))
         let isOwned = try keepOwner(status, before, on: made, path, workspace)
         // User attributes can be set only on a writable file, so set them before the mode. An ACL changes the mode, so
         // set it afterwards.
-        let all = try reading { () throws(StoreError) in try source.attributeNames(of: item) }
+        let all = try reading(try source.attributeNames(of: item))
         let names = options.dropsSpecial ? all.filter { $0 != Self.capabilities } : all
         var isKept = names.count == all.count
         if try !keepAttributes(names.filter { !Self.isACL($0) }, of: item, on: made, path) { isKept = false }
@@ -149,7 +149,7 @@ extension TreeTransfer {
     ) throws(TransferFailure) -> Bool {
         let wanted = Set(names)
         var isKept = true
-        let present = try writing(path) { () throws(StoreError) in try destination.attributeNames(of: made) }
+        let present = try writing(path, try destination.attributeNames(of: made))
         for name in present where !wanted.contains(name) && name != Array("security.selinux".utf8) {
             let isRemoved = try isPermitted(path) { () throws(StoreError) in
                 try destination.removeAttribute(name, of: made)

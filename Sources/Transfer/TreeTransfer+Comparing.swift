@@ -11,7 +11,7 @@ extension TreeTransfer {
         guard let existing = try existing(object, in: directory) else {
             throw .missing
         }
-        let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
+        let status = try writing(object.path, try destination.status(of: existing))
         guard options.isSame(status, object.status) else {
             throw .entry("its type, size or time is not that of the source")
         }
@@ -24,8 +24,8 @@ extension TreeTransfer {
                     object.path, reason + (isRemoved ? ": the copy was removed, run the same command again" : ""))
             }
         case S_IFLNK:
-            let target = try reading { () throws(StoreError) in try source.linkTarget(of: object.item) }
-            let found = try writing(object.path) { () throws(StoreError) in try destination.linkTarget(of: existing) }
+            let target = try reading(try source.linkTarget(of: object.item))
+            let found = try writing(object.path, try destination.linkTarget(of: existing))
             guard found == target else { throw .entry("its target is not that of the source") }
         default: break
         }
@@ -52,7 +52,7 @@ extension TreeTransfer {
     func difference(
         _ existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
     ) throws(TransferFailure) -> String? {
-        let content = try reading { () throws(StoreError) in try source.open(object.item, workspace) }
+        let content = try reading(try source.open(object.item, workspace))
         let half = workspace.reply.count / 2
         let wanted = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[..<half])
         let found = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[half..<(2 * half)])
@@ -64,9 +64,7 @@ extension TreeTransfer {
         var offset: UInt64 = 0
         while true {
             guard !observer.isStopped() else { throw .whole(.stopped) }
-            let count = try reading { () throws(StoreError) in
-                try source.read(content, at: offset, into: wanted, workspace)
-            }
+            let count = try reading(try source.read(content, at: offset, into: wanted, workspace))
             let had: Int
             do throws(StoreError) { had = try destination.read(copy, at: offset, into: found, workspace) } catch {
                 return Self.unreadable(error)
@@ -82,11 +80,11 @@ extension TreeTransfer {
             if options.isComparing { self.count { $0.bytes += UInt64(count) } }
             offset += UInt64(count)
             // Skip a hole that both have, except its last byte: the ends must be compared.
-            let data = try reading { () throws(StoreError) in try source.data(in: content, from: offset) }
+            let data = try reading(try source.data(in: content, from: offset))
             let other = try? destination.data(in: copy, from: offset)
             let next = min(data?.lowerBound ?? .max, other?.lowerBound ?? .max)
             if next > offset {
-                let length = try reading { () throws(StoreError) in try source.length(of: content) }
+                let length = try reading(try source.length(of: content))
                 offset = max(offset, min(next, length - min(length, 1)))
             }
         }
@@ -103,12 +101,8 @@ extension TreeTransfer {
             let count = Int(min(size, end - offset))
             let wanted = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[..<count])
             let found = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[count..<(2 * count)])
-            let expected = try reading { () throws(StoreError) in
-                try source.read(content, at: offset, into: wanted, workspace)
-            }
-            let had = try writing(path) { () throws(StoreError) in
-                try destination.read(copy, at: offset, into: found, workspace)
-            }
+            let expected = try reading(try source.read(content, at: offset, into: wanted, workspace))
+            let had = try writing(path, try destination.read(copy, at: offset, into: found, workspace))
             guard expected == count, had == count, Self.isSame(wanted, found, count) else { return false }
         }
         return true
@@ -116,8 +110,8 @@ extension TreeTransfer {
 
     /// - Throws: `changed` if the source was written to since its status was taken.
     func expectUnchanged(_ object: SourceObject<Source.Item>) throws(TransferFailure) {
-        let status = try reading { () throws(StoreError) in try source.status(of: object.item) }
-        guard TransferStamp(status) == TransferStamp(object.status) else { throw .changed }
+        let status = try reading(try source.status(of: object.item))
+        guard FileStamp(status) == FileStamp(object.status) else { throw .changed }
     }
 
     private static func isSame(

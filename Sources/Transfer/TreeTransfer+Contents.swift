@@ -24,7 +24,7 @@ extension TreeTransfer {
             }
             count { $0.bytes += UInt64(bytes.count) }
         }
-        let length = try reading { () throws(StoreError) in try source.length(of: content) }
+        let length = try reading(try source.length(of: content))
         try writing(object.path) { () throws(StoreError) in
             if start != nil || options.contentsOnly { try destination.synchronize(file) }
             try destination.setLength(length, of: file, workspace)
@@ -38,16 +38,14 @@ extension TreeTransfer {
         _ workspace: Workspace
     ) throws(TransferFailure) -> Destination.Item {
         removeOutdated(name, in: directory.destination)
-        let (made, file) = try writing(object.path) { () throws(StoreError) in
-            try destination.resume(name, in: directory.destination)
-        }
-        let size = try writing(object.path) { () throws(StoreError) in try destination.length(of: file) }
+        let (made, file) = try writing(object.path, try destination.resume(name, in: directory.destination))
+        let size = try writing(object.path, try destination.length(of: file))
         var start = size == 0 ? 0 : (size - 1) / options.resumeInterval * options.resumeInterval
-        let length = try reading { () throws(StoreError) in try source.length(of: content) }
+        let length = try reading(try source.length(of: content))
         // The name does not depend on the keys, so compare samples.
         if start >= length { start = 0 }
         if try !hasSameSamples(file, content, upTo: start, object.path, workspace) { start = 0 }
-        try writing(object.path) { () throws(StoreError) in try destination.setLength(start, of: file, workspace) }
+        try writing(object.path, try destination.setLength(start, of: file, workspace))
         count { $0.bytesPresent += start }
         try fill(file, from: content, of: object, resumedAt: start, workspace)
         return made
@@ -67,7 +65,7 @@ extension TreeTransfer {
     /// Reports the damage of a file whose copy is there already.
     func surveyDamage(_ object: SourceObject<Source.Item>, _ workspace: Workspace) throws(TransferFailure) {
         guard object.kind == S_IFREG else { return }
-        let content = try reading { () throws(StoreError) in try source.open(object.item, workspace) }
+        let content = try reading(try source.open(object.item, workspace))
         var damage = DamagedRanges()
         try readAll(content, from: 0, &damage, workspace) { _, _ in }
         report(damage, of: object)
@@ -89,7 +87,7 @@ extension TreeTransfer {
         // Report the tail as one range. Someone who can write the vault's directory can make it as long as a file can
         // be.
         let end = options.savesDamaged ? source.authenticLength(of: content) : .max
-        while let run = try reading({ () throws(StoreError) in try source.data(in: content, from: offset) }) {
+        while let run = try reading(try source.data(in: content, from: offset)) {
             offset = run.lowerBound
             guard offset < end else {
                 return damage.add(offset..<run.upperBound, "sealed at \(end) bytes, \(run.upperBound) are there")

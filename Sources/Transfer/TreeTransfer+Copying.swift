@@ -24,9 +24,7 @@ extension TreeTransfer {
     func existing(
         _ object: SourceObject<Source.Item>, in directory: Directory
     ) throws(TransferFailure) -> Destination.Item? {
-        try writing(object.path) { () throws(StoreError) in
-            try destination.find(object.name, in: directory.destination)
-        }
+        try writing(object.path, try destination.find(object.name, in: directory.destination))
     }
 
     private func copyFirst(
@@ -69,7 +67,7 @@ extension TreeTransfer {
     private func copyFile(
         _ object: SourceObject<Source.Item>, in directory: Directory, isReplacing: Bool, _ workspace: Workspace
     ) throws(TransferFailure) -> Bool {
-        let content = try reading { () throws(StoreError) in try source.open(object.item, workspace) }
+        let content = try reading(try source.open(object.item, workspace))
         let resumable = try resumableName(of: object, content)
         return try publish(object, as: resumable, in: directory, isReplacing: isReplacing) {
             (name) throws(TransferFailure) in
@@ -78,9 +76,7 @@ extension TreeTransfer {
                 made = try resumeFile(name, from: content, of: object, in: directory, workspace)
             } else {
                 let file: Destination.Content
-                (made, file) = try writing(object.path) { () throws(StoreError) in
-                    try destination.makeFile(name, in: directory.destination)
-                }
+                (made, file) = try writing(object.path, try destination.makeFile(name, in: directory.destination))
                 try fill(file, from: content, of: object, workspace)
             }
             try complete(made, object, workspace)
@@ -95,10 +91,11 @@ extension TreeTransfer {
         guard destination.canResume, !options.savesDamaged, object.status.st_size > Int64(options.resumeInterval) else {
             return nil
         }
-        let text = TransferStamp(object.status).description + "\n" + source.decryption(of: content).description
-        return try writing(object.path) { () throws(StoreError) in
-            try TemporaryName.resumable(object.name, content: text)
-        }
+        // Without the device, whose number can change with a restart.
+        let (status, times) = (object.status, [object.status.st_mtim, object.status.st_ctim])
+        let stamp = "\(status.st_ino) \(status.st_size) \(times.map { "\($0.tv_sec) \($0.tv_nsec)" })"
+        let text = stamp + "\n" + source.decryption(of: content).description
+        return try writing(object.path, try TemporaryName.resumable(object.name, content: text))
     }
 
     private func complete(
@@ -120,7 +117,7 @@ extension TreeTransfer {
     private func standing(
         of existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
     ) throws(TransferFailure) -> Standing {
-        let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
+        let status = try writing(object.path, try destination.status(of: existing))
         let isSame = options.isSame(status, object.status)
         let mayReplace = options.isReplacing && status.st_mode & S_IFMT != S_IFDIR
         switch object.kind {
@@ -131,7 +128,7 @@ extension TreeTransfer {
             if isSame && !options.contentsOnly { return .replaceable }
         case S_IFLNK:
             guard isSame || options.contentsOnly else { break }
-            let target = try reading { () throws(StoreError) in try source.linkTarget(of: object.item) }
+            let target = try reading(try source.linkTarget(of: object.item))
             if (try? destination.linkTarget(of: existing)) == target { return .complete }
         default:
             if isSame && status.st_rdev == object.status.st_rdev { return .complete }
@@ -166,9 +163,9 @@ extension TreeTransfer {
     private func hasSameSamples(
         _ existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
     ) throws(TransferFailure) -> Bool {
-        let content = try reading { () throws(StoreError) in try source.open(object.item, workspace) }
-        let copy = try writing(object.path) { () throws(StoreError) in try destination.open(existing, workspace) }
-        let length = try reading { () throws(StoreError) in try source.length(of: content) }
+        let content = try reading(try source.open(object.item, workspace))
+        let copy = try writing(object.path, try destination.open(existing, workspace))
+        let length = try reading(try source.length(of: content))
         return try hasSameSamples(copy, content, upTo: length, object.path, workspace)
     }
 
@@ -186,7 +183,7 @@ extension TreeTransfer {
     private func mayBecomeLink(
         _ existing: Destination.Item, _ object: SourceObject<Source.Item>, _ workspace: Workspace
     ) throws(TransferFailure) -> Bool {
-        let status = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
+        let status = try writing(object.path, try destination.status(of: existing))
         if status.st_mode & S_IFMT == S_IFDIR { return false }
         if options.isReplacing { return true }
         guard object.kind == S_IFREG else { return try standing(of: existing, object, workspace) == .complete }
@@ -210,9 +207,8 @@ extension TreeTransfer {
         do throws(TransferFailure) {
             let made = try body(name)
             return try withExtendedLifetime(made) { () throws(TransferFailure) in
-                try writing(object.path) { () throws(StoreError) in
-                    try rename(name, to: object.name, in: directory.destination, isReplacing: isReplacing)
-                }
+                try writing(
+                    object.path, try rename(name, to: object.name, in: directory.destination, isReplacing: isReplacing))
             }
         } catch {
             let isUseless = if case .damaged = error { true } else { error == .changed }
@@ -239,7 +235,7 @@ extension TreeTransfer {
     ) throws(TransferFailure) -> Destination.Item {
         let target =
             object.kind == S_IFLNK
-            ? try reading { () throws(StoreError) in try source.linkTarget(of: object.item) } : nil
+            ? try reading(try source.linkTarget(of: object.item)) : nil
         return try writing(object.path) { () throws(StoreError) in
             if let target { return try destination.makeLink(name, to: target, in: directory) }
             return try destination.makeNode(name, like: object.status, in: directory)
@@ -253,19 +249,16 @@ extension TreeTransfer {
         _ object: SourceObject<Source.Item>, to path: [UInt8], _ existing: Destination.Item?, in directory: Directory,
         _ workspace: Workspace
     ) throws(TransferFailure) {
-        let first = try writing(object.path) { () throws(StoreError) in try item(at: path) }
+        let first = try writing(object.path, try item(at: path))
         if let existing {
-            let (one, other) = try writing(object.path) { () throws(StoreError) in
-                (try destination.status(of: existing), try destination.status(of: first))
-            }
+            let (one, other) = try writing(
+                object.path, (try destination.status(of: existing), try destination.status(of: first)))
             if one.st_ino == other.st_ino && one.st_dev == other.st_dev { return count { $0.present += 1 } }
             guard try mayBecomeLink(existing, object, workspace) else { throw .differs }
         }
         let isPublished = try publish(object, in: directory, isReplacing: existing != nil) {
             (name) throws(TransferFailure) in
-            try writing(object.path) { () throws(StoreError) in
-                try destination.link(first, as: name, in: directory.destination)
-            }
+            try writing(object.path, try destination.link(first, as: name, in: directory.destination))
             return nil
         }
         guard isPublished else {

@@ -14,9 +14,7 @@ extension TreeTransfer {
         guard directory.depth < Self.maximumDepth else {
             throw .entry("more than \(Self.maximumDepth) directories deep")
         }
-        let existing = try writing(object.path) { () throws(StoreError) in
-            try destination.find(object.name, in: directory.destination)
-        }
+        let existing = try writing(object.path, try destination.find(object.name, in: directory.destination))
         let made: Destination.Item
         if let existing {
             try open(existing, for: object.path, workspace)
@@ -24,9 +22,7 @@ extension TreeTransfer {
         } else if options.isComparing {
             throw .missing
         } else {
-            made = try writing(object.path) { () throws(StoreError) in
-                try destination.makeDirectory(object.name, in: directory.destination)
-            }
+            made = try writing(object.path, try destination.makeDirectory(object.name, in: directory.destination))
         }
         return Directory(
             object.item, made, path: object.path, parent: directory, status: object.status, isNew: existing == nil)

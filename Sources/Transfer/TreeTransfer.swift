@@ -159,9 +159,9 @@ where Source.Workspace == Destination.Workspace {
     // MARK: Directories
 
     private func transferContents(of directory: Directory, _ workspace: Workspace) throws(TransferFailure) {
-        var listing = try reading { () throws(StoreError) in try source.list(directory.source) }
+        var listing = try reading(try source.list(directory.source))
         var names: [[UInt8]] = []
-        while let name = try reading({ () throws(StoreError) in try source.next(&listing) }) {
+        while let name = try reading(try source.next(&listing)) {
             if TemporaryName.isOne(name) {
                 if !options.isComparing {
                     attempt(directory.path(of: name)) { () throws(TransferFailure) in throw .isTemporary }
@@ -213,11 +213,11 @@ where Source.Workspace == Destination.Workspace {
     private func transfer(
         _ name: [UInt8], in directory: Directory, as newName: [UInt8], _ workspace: Workspace
     ) throws(TransferFailure) {
-        guard let item = try reading({ () throws(StoreError) in try source.find(name, in: directory.source) }) else {
+        guard let item = try reading(try source.find(name, in: directory.source)) else {
             throw .entry("it was removed meanwhile")
         }
         var object = SourceObject(
-            item: item, status: try reading { () throws(StoreError) in try source.status(of: item) },
+            item: item, status: try reading(try source.status(of: item)),
             name: newName, path: directory.path(of: name))
         if options.leavesOut(object.status) {
             throw .entry("it is the vault itself, and left out")
@@ -248,17 +248,16 @@ where Source.Workspace == Destination.Workspace {
         of object: inout SourceObject<Source.Item>, in directory: Directory, _ workspace: Workspace
     ) throws(TransferFailure) {
         if !options.isComparing, let existing = try existing(object, in: directory) {
-            let found = try writing(object.path) { () throws(StoreError) in try destination.status(of: existing) }
+            let found = try writing(object.path, try destination.status(of: existing))
             if found.st_ino == object.status.st_ino && found.st_dev == object.status.st_dev {
                 throw .entry("the destination is the source")
             }
             guard options.isReplacing || found.st_mode & S_IFMT == S_IFREG && options.hasSameTime(found, object.status)
             else { throw .differs }
         }
-        object.status = try reading { () throws(StoreError) in
-            try withExtendedLifetime(try source.open(object.item, workspace)) { () throws(StoreError) in
-                try source.status(of: object.item)
-            }
+        let content = try reading(try source.open(object.item, workspace))
+        object.status = try withExtendedLifetime(content) { () throws(TransferFailure) in
+            try reading(try source.status(of: object.item))
         }
     }
 }

@@ -87,8 +87,8 @@ struct VerifyCommand: ParsableCommand {
                 "\(common.vault.path.shown): \(AmountText.counted(left.damage, "finding")) of damage\(repair ? " left" : "")"
             )
         }
-        if report.untold > 0 {
-            let what = AmountText.counted(report.untold, "object")
+        if report.uncertain > 0 {
+            let what = AmountText.counted(report.uncertain, "object")
             throw CommandFailure(
                 .undetermined,
                 "\(common.vault.path.shown): \(what) changed during every check: verify again, or when it is not mounted"

@@ -4,10 +4,10 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// What `verify` prints: each finding when it is made, for there may be millions, then the summary.
+/// What `verify` prints: each finding at once, because there can be millions, and then the summary.
 final class VerifyReport {
-    /// The names of the fields are the interface of `--json`. `path` has invalid UTF-8 repaired; `backingPath`, below
-    /// the vault directory, says exactly which object is meant.
+    /// The names of the fields are the interface of `--json`. Invalid UTF-8 in `path` is repaired. `backingPath`, below
+    /// the vault directory, identifies the object.
     private struct Finding: Encodable {
         let kind: String
         let path: String
@@ -30,7 +30,7 @@ final class VerifyReport {
         }
     }
 
-    /// A remedy and what became of it: `reason` says why it could not be carried out.
+    /// A remedy; `reason` is there if it failed.
     private struct Repair: Encodable {
         let remedy: String
         let path: String
@@ -51,12 +51,12 @@ final class VerifyReport {
     private let isJSON: Bool
     private var progress = WorkProgress()
     private let encoder = JSONEncoder()
-    /// In the list of JSON that is being printed.
+    /// The number of findings in the current JSON list.
     private var findings = 0
     private var announced: [(VerifierFinding, Remedy)] = []
-    /// What changed at every look.
-    private(set) var untold = 0
-    /// Repairs that could not be made.
+    /// The number of objects that changed during every check.
+    private(set) var uncertain = 0
+    /// The number of failed repairs.
     private(set) var failures = 0
 
     init(vault: FilePath, isJSON: Bool) {
@@ -75,7 +75,7 @@ final class VerifyReport {
             print(Self.line(finding))
         }
         findings += 1
-        if finding.kind == .busy { untold += 1 }
+        if finding.kind == .busy { uncertain += 1 }
     }
 
     func showProgress(_ totals: VerifierTotals) {
@@ -88,12 +88,12 @@ final class VerifyReport {
         return WorkProgress.text(amount, seconds: seconds) + "  \(totals.damage) damaged"
     }
 
-    /// Ends the findings of the first look.
+    /// Ends the findings of the first check.
     func endFindings(_ totals: VerifierTotals) {
         end("summary", totals)
     }
 
-    /// Says what will be done about a finding that has a remedy.
+    /// Prints the remedy of a finding.
     func announce(_ finding: VerifierFinding) {
         guard let remedy = finding.remedy else { return }
         announced.append((finding, remedy))
@@ -102,12 +102,11 @@ final class VerifyReport {
         }
     }
 
-    /// How many repairs are made.
     func showProgress(_ done: Int, of count: Int) {
         progress.show { _ in "\(done) of \(AmountText.counted(count, "repair"))" }
     }
 
-    /// Reports the repairs, and those that could not be made; where they were made, what is left follows.
+    /// Reports the repairs and their failures. If repairs were made, the findings that are left follow.
     func endRepairs(done: Bool, failures: [Repairer.Failure]) {
         progress.clear()
         self.failures = failures.count
@@ -125,7 +124,7 @@ final class VerifyReport {
         if done { print("verified again:") }
     }
 
-    /// Ends the findings of the look after the repairs.
+    /// Ends the findings of the check after the repairs.
     func endLeft(_ totals: VerifierTotals) {
         end("leftSummary", totals)
     }
@@ -140,7 +139,6 @@ final class VerifyReport {
         }
     }
 
-    /// Ends the report.
     func finish(isRekeying: Bool) {
         if isJSON {
             print("  \"rekeyUnfinished\" : \(isRekeying),\n  \"vaultPath\" : \(encoded(vault.string))\n}")
@@ -159,15 +157,15 @@ final class VerifyReport {
             "checked \(objects.joined(separator: ", ")), \(AmountText.bytes(Double(totals.bytes))) "
                 + "in \(AmountText.counted(Int(clamping: totals.chunks), "chunk")): "
                 + (totals.damage == 0
-                    ? Self.cleanText(untold) : AmountText.counted(totals.damage, "finding") + " of damage")
+                    ? Self.cleanText(uncertain) : AmountText.counted(totals.damage, "finding") + " of damage")
                 + (totals.notes == 0 ? "" : ", " + AmountText.counted(totals.notes, "note")))
     }
 
-    private static func cleanText(_ untold: Int) -> String {
-        untold == 0 ? "no damage" : "no damage where it could be told"
+    private static func cleanText(_ uncertain: Int) -> String {
+        uncertain == 0 ? "no damage" : "no damage in the objects that could be checked"
     }
 
-    /// What is encoded holds nothing that JSON cannot say.
+    /// Encoding does not fail: the values hold only strings and integers.
     private func encoded(_ value: some Encodable) -> String {
         (try? encoder.encode(value)).map { String(decoding: $0, as: UTF8.self) } ?? "null"
     }
