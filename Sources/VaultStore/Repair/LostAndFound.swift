@@ -6,19 +6,19 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// The directory in the vault's root that takes what has lost its name: one of the vault like any other, of class
-/// complete, closed to all but the vault's owner. One thread's.
+/// The directory in the vault's root for objects that have lost their names. It is an ordinary directory of the vault, of
+/// class complete, and only the vault's owner can enter it. Used by one thread.
 struct LostAndFound {
-    /// How many names are tried where others are taken.
-    static let mostNames = 10_000
-    /// What is kept whole is a record of 64 bytes or a sidecar of 272; whatever is much larger is neither.
-    private static let mostKept = 64 << 10
+    /// Maximum number of names that are tried.
+    static let maximumNames = 10_000
+    /// Maximum bytes of a file that is kept as it is. A record has 64 and a sidecar at most 272.
+    private static let maximumKept = 64 << 10
 
     private let store: Store
     private let opened: OpenDirectory
     private let owner: Owner?
 
-    /// Opens it, or makes it: `lost+found`, or where something else has that name, `lost+found-2` and so on.
+    /// Opens or makes `lost+found`. If something else has that name, it is `lost+found-2` and so on.
     init(in store: Store) throws(StoreError) {
         let pinned = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
         let root = try OpenDirectory.open(pinned, isRoot: true, in: store)
@@ -36,10 +36,10 @@ struct LostAndFound {
 
     /// `name`, `name-2`, `name-3` …
     private static func names(_ name: [UInt8]) -> some Sequence<[UInt8]> {
-        (1...mostNames).lazy.map { $0 == 1 ? name : name + Array("-\($0)".utf8) }
+        (1...maximumNames).lazy.map { $0 == 1 ? name : name + Array("-\($0)".utf8) }
     }
 
-    /// Nil where something else has the name.
+    /// Returns nil if something else has the name.
     private static func open(_ name: [UInt8], in root: OpenDirectory, _ owner: Owner?) throws(StoreError)
         -> OpenDirectory?
     {
@@ -65,8 +65,8 @@ struct LostAndFound {
         }
     }
 
-    /// Moves what `entry` names here, and what a long name's sidecar holds into a file beside it.
-    /// - Throws: `.damaged` for what does not authenticate.
+    /// Moves an entry here, and the content of a long name's sidecar into a file beside it.
+    /// - Throws: `.damaged` for an entry that does not authenticate.
     func take(_ entry: [UInt8], from directory: Descriptor) throws(StoreError) {
         guard let object = LostObject.find(entry, in: directory, store.keyRing) else {
             throw .damaged("it does not authenticate, and stays where it is")
@@ -74,10 +74,10 @@ struct LostAndFound {
         let sidecar = EntryName.kind(of: entry) == .longName ? EntryName.sidecar(of: entry) : nil
         if let sidecar { try keepCopy(of: sidecar, from: directory, as: object.name + Array(".name".utf8)) }
         _ = try move(entry, object, from: directory)
-        if let sidecar { _ = withCString(sidecar) { unlinkat(directory.fd, $0, 0) } }
+        if let sidecar { directory.removeQuietly(sidecar) }
     }
 
-    /// Returns the entry it has here.
+    /// Moves an entry here. Returns its new entry.
     private func move(
         _ entry: [UInt8], _ object: LostObject, from directory: Descriptor
     ) throws(StoreError) -> [UInt8] {
@@ -90,20 +90,18 @@ struct LostAndFound {
             } catch .system(.fileExists) {
                 let there = try opened.status(of: newEntry)
                 guard there.st_dev == object.status.st_dev, there.st_ino == object.status.st_ino else { continue }
-                // Another name of a file that is here: rename(2) would leave both.
+                // Another name of a file that is here. rename(2) would keep both.
                 try opened.synchronizeNames()
-                _ = try withCString(entry) { (name) throws(StoreError) in
-                    try retrying { unlinkat(directory.fd, name, 0) }
-                }
+                try directory.remove(entry)
                 return newEntry
             }
         }
         throw .system(.fileExists)
     }
 
-    /// Keeps what has a name of vaultfs's own here, though it may not authenticate: what a file holds, or a link's target,
-    /// in a file; anything else as it is, a directory with a record of its own.
-    /// - Throws: `.damaged` for a file far larger than it can be: then it stays.
+    /// Moves an object with a name of vaultfs's own here, even if it does not authenticate. Keeps the content of a file or
+    /// the target of a link in a file, a directory with a new record, and any other object as it is.
+    /// - Throws: `.damaged` for a file that is too large. It stays.
     func keep(_ entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         let status: stat
         do throws(StoreError) { status = try directory.status(of: entry) } catch .system(.noSuchFileOrDirectory) {
@@ -116,22 +114,19 @@ struct LostAndFound {
             return try take(entry, from: directory)
         case S_IFDIR:
             let moved = try move(entry, LostObject(name: name, status: status), from: directory)
-            // Only here: with its name a directory whose record is missing is one that a repair knows.
-            return try renewRecord(of: Descriptor(at: opened.descriptor.fd, moved, flags: O_RDONLY | O_DIRECTORY))
+            // After the move: with its name here, a directory without a record belongs to the vault. Whatever it has under
+            // the record's name stays in it under another.
+            let inner = try opened.descriptor.inner(moved)
+            try DamagedRoot.stepAside(OpenDirectory.recordEntry, as: DamagedRoot.recordPrefix, in: inner)
+            return try OpenDirectory.makeRecord(of: inner, class: .complete, mode: 0o600, in: store)
         default:
             _ = try move(entry, LostObject(name: name, status: status), from: directory)
             return
         }
-        _ = withCString(entry) { unlinkat(directory.fd, $0, 0) }
+        directory.removeQuietly(entry)
     }
 
-    /// A directory that was never one of the vault's: what it has for a record stays in it under another name.
-    private func renewRecord(of directory: Descriptor) throws(StoreError) {
-        try LostRecord.stepAside(OpenDirectory.recordEntry, as: LostRecord.prefix, in: directory)
-        try LostRecord.make(in: directory, store)
-    }
-
-    /// Keeps what a file holds in a file here, durably; nothing where there is no such entry.
+    /// Keeps the content of a file in a file here, durably. Does nothing if there is no such entry.
     func keepCopy(of entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         let pin: Descriptor
         do { pin = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH) } catch .system(.noSuchFileOrDirectory)
@@ -139,13 +134,13 @@ struct LostAndFound {
             return
         }
         guard try pin.status().st_mode & S_IFMT == S_IFREG,
-            let bytes = try pin.reopened(flags: O_RDONLY | O_NONBLOCK).readToEnd(limit: Self.mostKept)
+            let bytes = try pin.reopened(flags: O_RDONLY | O_NONBLOCK).readToEnd(limit: Self.maximumKept)
         else { throw .damaged("\(String(decoding: entry, as: UTF8.self)) is not a small regular file, and stays") }
         try keep(bytes, as: name)
     }
 
-    /// Keeps a list of what is about to be moved here, durably: lines of an entry, a tab, and its name here. One that
-    /// could never have been a name's is left out.
+    /// Keeps a list of the objects that are about to be moved here, durably. A line has an entry, a tab, and the name here.
+    /// An entry that cannot be a name's is left out.
     func list(_ moves: [(entry: [UInt8], name: [UInt8])], as name: [UInt8]) throws(StoreError) {
         let spellable = Set(Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./".utf8))
         var bytes: [UInt8] = []
@@ -155,7 +150,7 @@ struct LostAndFound {
         if !bytes.isEmpty { try keep(bytes, as: name + Array(".entries".utf8)) }
     }
 
-    /// Makes a file of these bytes, durably, unless a repair that was cut short has.
+    /// Makes a file of these bytes, durably, unless an interrupted repair has made it.
     func keep(_ bytes: [UInt8], as name: [UInt8]) throws(StoreError) {
         let workspace = try Workspace(layout: store.layout)
         if try isKept(bytes, as: name, workspace) { return }
@@ -186,7 +181,7 @@ struct LostAndFound {
         return true
     }
 
-    /// Makes a file here, durable when this returns; where that fails there is none.
+    /// Makes a file here. It is durable when this returns. A failure leaves no file.
     func makeFile(_ name: [UInt8], _ fill: (EncryptedFile) throws(StoreError) -> Void) throws(StoreError) {
         for name in Self.names(name) {
             let file: EncryptedFile
@@ -206,8 +201,6 @@ struct LostAndFound {
         throw .system(.fileExists)
     }
 
-    /// What was moved here is durable when this returns.
-    func synchronize() throws(StoreError) {
-        try opened.synchronizeNames()
-    }
+    /// Makes the moves durable.
+    func synchronize() throws(StoreError) { try opened.synchronizeNames() }
 }

@@ -5,7 +5,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
-/// Moves what a directory holds, whose names are lost, to `lost+found`.
+/// Moves the content of a directory whose names are lost to `lost+found`.
 struct LostContents {
     private let store: Store
     private let lostAndFound: LostAndFound
@@ -15,21 +15,21 @@ struct LostContents {
         self.lostAndFound = lostAndFound
     }
 
-    /// Gives a directory that has no record a new one. It has then been emptied or not, but a repair that is cut short
-    /// leaves one of this vault, and the next knows it again.
+    /// Gives a directory that has no record a new one. So the next repair recognises it as one of this vault, even if this
+    /// repair is interrupted.
     func mark(_ entry: [UInt8], in parent: Descriptor) throws(StoreError) {
-        let directory = try Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_DIRECTORY)
+        let directory = try parent.inner(entry)
         do throws(StoreError) {
             _ = try directory.status(of: OpenDirectory.recordEntry)
         } catch .system(.noSuchFileOrDirectory) {
-            try LostRecord.make(in: directory, store)
+            try OpenDirectory.makeRecord(of: directory, class: .complete, mode: 0o600, in: store)
         }
     }
 
-    /// Empties the directory `entry` of `parent`, keeps its record, and removes it.
-    /// - Throws: `.damaged` where something stays in it: then the record stays too.
+    /// Empties the directory `entry` of `parent`, keeps its record in `lost+found`, and removes it.
+    /// - Throws: `.damaged` if something stays in it. Then the record stays too.
     func empty(_ entry: [UInt8], in parent: Descriptor) throws(StoreError) {
-        let directory = try Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_DIRECTORY)
+        let directory = try parent.inner(entry)
         let digits = Array(try LostObject.digits(of: entry).utf8)
         let entries = try directory.allEntries()
         try list(entries, in: directory, as: Array("directory-".utf8) + digits)
@@ -48,10 +48,10 @@ struct LostContents {
             try lostAndFound.keepCopy(of: EntryName.sidecar(of: entry), from: parent, as: name)
         }
         try remove(entry, in: parent)
-        if isLong { _ = withCString(EntryName.sidecar(of: entry)) { unlinkat(parent.fd, $0, 0) } }
+        if isLong { parent.removeQuietly(EntryName.sidecar(of: entry)) }
     }
 
-    /// Under a temporary name first: whoever finds it so removes it, with a record or without.
+    /// Removes a directory under a temporary name. If that is interrupted, the next mount completes it.
     private func remove(_ entry: [UInt8], in parent: Descriptor) throws(StoreError) {
         let temporary = Array(try VaultDirectory.temporaryEntry().utf8)
         try OpenDirectory.rename(
@@ -59,28 +59,25 @@ struct LostContents {
         OpenDirectory.remove(temporary, from: parent)
     }
 
-    /// True where the record is of this vault: one that is lost is not, so it is the one that `mark` has made.
+    /// Returns true if the record authenticates. The directory's own record was lost, so `mark` has made this one.
     private func isMarked(_ directory: Descriptor) -> Bool {
-        guard let bytes = try? OpenDirectory.readRecord(of: directory).bytes,
-            let record = try? DirectoryRecord.parse(bytes, epochs: store.keyRing.epochs), !record.isRoot
-        else { return false }
-        return (try? record.openKeys(store.keyRing)) != nil
+        (try? OpenDirectory.record(of: directory, store.keyRing))?.isRoot == false
     }
 
-    /// Notes which entry gets which name here before any is moved: a record that is found again, in a backup say, then
-    /// gives the names back (FileFormat, Store-32).
+    /// Lists the new name of each entry before any is moved. If the lost record is found again, for instance in a backup, it
+    /// decrypts the entries of the list (FileFormat, Store-32).
     private func list(_ entries: [[UInt8]], in directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         try lostAndFound.list(
             entries.compactMap { entry in
-                guard [.name, .longName].contains(EntryName.kind(of: entry)),
+                guard EntryName.isObject(entry),
                     let object = LostObject.find(entry, in: directory, store.keyRing)
                 else { return nil }
                 return (entry, object.name)
             }, as: name)
     }
 
-    /// Moves what has no name under the root's new record.
-    /// - Throws: `.damaged` where something stays hidden.
+    /// Moves everything in the root that has no name under the root's new record.
+    /// - Throws: `.damaged` if something stays hidden.
     func moveFromRoot() throws(StoreError) {
         let pinned = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
         let root = try OpenDirectory.open(pinned, isRoot: true, in: store)
@@ -88,18 +85,17 @@ struct LostContents {
         let nameless = try listing.allEntries().filter { !Self.hasName($0, in: root) }
         try list(nameless, in: listing, as: Array("root".utf8))
         try move(nameless, from: listing)
-        try moveStrays(LostRecord.prefix)
+        try keepAside(DamagedRoot.recordPrefix)
         let left = try listing.allEntries().count { entry in
-            [.name, .longName].contains(EntryName.kind(of: entry)) && !Self.hasName(entry, in: root)
+            EntryName.isObject(entry) && !Self.hasName(entry, in: root)
         }
         guard left == 0 else { throw Self.stay(left) }
     }
 
-    /// Moves what stepped aside in the root, under names that begin with `prefix`.
-    func moveStrays(_ prefix: [UInt8]) throws(StoreError) {
-        let root = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        for entry in try root.allEntries() where entry.starts(with: prefix) {
-            try lostAndFound.keep(entry, from: root, as: entry)
+    /// Moves the damaged objects that stepped aside in the root, under names that begin with `prefix`.
+    func keepAside(_ prefix: [UInt8]) throws(StoreError) {
+        for entry in try store.root.allEntries() where entry.starts(with: prefix) {
+            try lostAndFound.keep(entry, from: store.root, as: entry)
         }
     }
 
@@ -113,7 +109,7 @@ struct LostContents {
         )
     }
 
-    /// Moves those of the entries that authenticate; sidecars whose entry a killed repair has moved go.
+    /// Moves the entries that authenticate. Removes sidecars whose entry a killed repair has moved.
     private func move(_ entries: [[UInt8]], from directory: Descriptor) throws(StoreError) {
         for entry in entries {
             switch EntryName.kind(of: entry) {
@@ -128,7 +124,7 @@ struct LostContents {
         }
     }
 
-    /// The attributes' key is lost with the record: they cannot be taken along.
+    /// Returns true if the directory has encrypted attributes. Their key is lost with the record.
     private func hasAttributes(_ directory: Descriptor) throws(StoreError) -> Bool {
         do throws(StoreError) {
             return try ExtendedAttributes(directory).names().contains { $0.starts(with: Array("user.vaultfs.".utf8)) }

@@ -6,19 +6,18 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// An entry whose name is lost, and that authenticates itself: its content can be read under another name.
+/// An entry whose name is lost, and whose content authenticates. It can be read under another name.
 struct LostObject {
-    /// The plaintext name it gets in `lost+found`: of a file its id, of others digits that follow from the entry.
+    /// The plaintext name that it gets in `lost+found`: the id of a file, digits derived from the entry of others.
     let name: [UInt8]
     let status: stat
 
-    /// What `entry` is; nil for what does not authenticate, and for fifos, sockets and devices, of which nothing can; and for
-    /// what cannot be read.
+    /// Returns nil if the entry does not authenticate or cannot be read, and for fifos, sockets and devices.
     static func find(_ entry: [UInt8], in directory: Descriptor, _ keyRing: KeyRing) -> LostObject? {
         try? look(at: entry, in: directory, keyRing)
     }
 
-    /// The same, for who must not take what cannot be read for somebody else's.
+    /// As `find`, but distinguishes an entry that cannot be read from one that does not belong to the vault.
     /// - Throws: `system`, `crypto`.
     static func look(
         at entry: [UInt8], in directory: Descriptor, _ keyRing: KeyRing
@@ -35,9 +34,15 @@ struct LostObject {
         }
     }
 
-    /// Digits for an object that has none of its own: the same each time, and not the entry, which may be too long.
+    /// Digits for an object that has no id, always the same. The entry itself may be too long for a name.
     static func digits(of entry: [UInt8]) throws(StoreError) -> String {
         do { return Hexadecimal.encode(try Sha256.digest(entry).prefix(8)) } catch { throw StoreError(error) }
+    }
+
+    /// The id of a file, in 16 hexadecimal digits.
+    static func digits(of fileID: UInt64) -> String {
+        let digits = String(fileID, radix: 16)
+        return String(repeating: "0", count: 16 - digits.count) + digits
     }
 
     private static func name(
@@ -46,15 +51,10 @@ struct LostObject {
         switch status.st_mode & S_IFMT {
         case S_IFREG:
             let file = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
-            let digits = String(try EncryptedFile.readHeader(of: file, keyRing: keyRing).0.fileID, radix: 16)
-            return String(repeating: "0", count: 16 - digits.count) + digits
+            return digits(of: try EncryptedFile.readHeader(of: file, keyRing: keyRing).0.fileID)
         case S_IFDIR:
             let opened = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
-            let bytes = try OpenDirectory.readRecord(of: opened).bytes
-            let record: DirectoryRecord
-            do { record = try DirectoryRecord.parse(bytes, epochs: keyRing.epochs) } catch { throw StoreError(error) }
-            _ = try record.openKeys(keyRing)
-            return record.isRoot ? nil : "directory-\(try digits(of: entry))"
+            return try OpenDirectory.record(of: opened, keyRing).isRoot ? nil : "directory-\(try digits(of: entry))"
         case S_IFLNK:
             _ = try keyRing.linkTarget(ofStored: try directory.linkTarget(of: entry))
             return "link-\(try digits(of: entry))"

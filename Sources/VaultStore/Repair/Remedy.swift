@@ -1,37 +1,36 @@
-/// What `Repairer` does about a finding, and the name of it in reports.
+/// The repair of a finding. Its raw value is its name in reports.
 package enum Remedy: String, Sendable, CaseIterable, Codable {
-    /// Put the record that the journal holds in place, then free its slot.
+    /// Puts the record that the journal holds in place, then frees its slot.
     case recover
-    /// Free a slot of the journal that nothing needs.
+    /// Frees an unused slot of the journal.
     case free
-    /// Keep what a slot of the journal holds, which verifies nowhere, in a file of `lost+found`, then free the slot.
+    /// Keeps a slot's record that does not verify anywhere in a file of `lost+found`, then frees the slot.
     case keepSlot
-    /// Move to `lost+found` what has the journal's name and is no file; what has other names too is replaced by a copy.
+    /// Moves an object under the journal's name that is no file to `lost+found`. Replaces a file with several names by a copy.
     case clearJournal
-    /// Cut off a record that was being appended when the daemon died, and was never acknowledged.
+    /// Cuts off a record that was being appended when the daemon died, and was never acknowledged.
     case cutTail
-    /// Cut a file that is longer than its sealed header says back to that length; what verifies behind it is kept in a
-    /// file of `lost+found`.
+    /// Cuts a file back to the length of its sealed header. Keeps the chunks behind it that verify in a file of
+    /// `lost+found`.
     case cutBack
-    /// Cut off the few bytes behind the last record, in which no plaintext fits.
+    /// Cuts off the few bytes behind the last record, which cannot hold plaintext.
     case cutRest
-    /// Vouch for the length of a file that a crash has left unsealed.
+    /// Seals a file that a crash has left unsealed.
     case seal
-    /// Vouch for the length of what is left of a sealed file that was cut, so that it can be read again.
+    /// Seals the rest of a sealed file that was cut, so that it can be read again.
     case sealRest
-    /// Remove what an operation cut short has left.
+    /// Removes a leftover of an interrupted operation.
     case remove
-    /// Complete a file without a header, or a directory without a record, that an unclean end has left, as an empty
-    /// one.
+    /// Completes a file without a header, or a directory without a record, after an unclean end, as an empty one.
     case complete
-    /// Move what has no name any more into `lost+found`: a file, a link or a directory that authenticates itself.
+    /// Moves a file, link or directory to `lost+found`. Its name is lost, and its content authenticates.
     case move
-    /// Move what a directory holds, whose record is lost, into `lost+found`; the directory goes when it is empty.
+    /// Moves the content of a directory whose record is lost to `lost+found`. Removes the directory if it is empty.
     case empty
-    /// Make a new record for the vault's root; what the root holds has lost its names and goes into `lost+found`.
+    /// Makes a new record for the vault's root. Moves the content of the root, whose names are lost, to `lost+found`.
     case renewRoot
 
-    /// One line for people: what will be done.
+    /// One line for people.
     package var explanation: String {
         switch self {
         case .recover: "put the record that the journal holds in place"

@@ -6,36 +6,36 @@ internal import SystemPackage
 package import VaultCrypto
 internal import VaultFormat
 
-/// Does what the findings of a `Verifier` name as their remedies. Nothing that does not authenticate is deleted, but
-/// what vaultfs's own operations have left and what lies behind a file's end.
+/// Carries out the remedies that the findings of a `Verifier` name. It deletes nothing that does not authenticate, except
+/// the leftovers of vaultfs's own operations and bytes behind a file's end.
 ///
-/// A kill at any moment leaves a vault whose findings, made anew, name what is still to be done. One thread's.
+/// A repair can be killed at any moment. The findings of a new check then name the remedies that remain. Used by one
+/// thread.
 package final class Repairer {
-    /// A remedy that could not be carried out; one line that says why.
+    /// A remedy that could not be carried out, and the reason in one line.
     package struct Failure: Sendable {
         package let finding: VerifierFinding
         package let reason: String
     }
 
     let store: Store
-    /// Opened, and made, when the first object needs it.
+    /// Opened or made when the first object needs it.
     private var lostAndFound: LostAndFound?
     private let directory: VaultDirectory
     private var failures: [Failure] = []
     private var onStep: (Int) -> Void = { _ in }
     private var steps = 0
 
-    /// What has the journal's name and is none steps aside already here.
+    /// Frees the journal's name if an object that is no journal has it.
     /// - Parameter directory: locked by the caller, exclusively.
     /// - Throws: `system`, `format`.
     package init(directory: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
         self.directory = directory
-        // Before anything steps aside.
+        // Before the first change.
         try directory.claim()
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         store = try VaultError.wrapping("cannot repair", directory.path) { () throws(StoreError) in
-            // Without a journal nothing can be written.
-            try StrayJournal.stepAside(in: directory.descriptor, chunkSize: keyRing.layout.chunkSize)
+            try DamagedRoot.freeJournalName(in: directory.descriptor, chunkSize: keyRing.layout.chunkSize)
             return try Store(
                 root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false,
                 writerLock: directory.writerLock)
@@ -43,24 +43,24 @@ package final class Repairer {
     }
 
     /// Carries out the remedies of `findings`, which a `Verifier` has just made of this vault.
-    /// - Parameter onStep: called after each, with how many are done.
-    /// - Returns: those that could not be carried out.
-    /// - Throws: `system` where the store cannot be made durable.
+    /// - Parameter onStep: called after each remedy, with the number so far.
+    /// - Returns: the remedies that could not be carried out.
+    /// - Throws: `system` if the store cannot be made durable.
     package func run(
         _ findings: [VerifierFinding], onStep: @escaping (Int) -> Void = { _ in }
     ) throws(VaultError) -> [Failure] {
         self.onStep = onStep
         steps = 0
         failures = []
-        // What the findings rest on is on disk before anything that it replaces goes.
+        // The objects that were found must be on disk before anything that they replace is removed.
         try synchronize()
-        // The root first, for it gets lost+found; then files where they are, since moving changes their paths.
-        each(findings, [.renewRoot]) { (_) throws(StoreError) in try LostRecord.renew(in: self.store) }
+        // The root first, because lost+found is in it. Then files, because moving changes their paths.
+        each(findings, [.renewRoot]) { (_) throws(StoreError) in try DamagedRoot.renewRecord(in: self.store) }
         each(findings, [.complete]) { (finding) throws(StoreError) in
             let (parent, entry) = try self.locate(finding.backingPath)
             try self.store.completion?.complete(entry, in: parent, shownPath: finding.backingPath, in: self.store)
         }
-        // Before files are cut, and while the journal has all it had: records behind their ends may be in it.
+        // Before files are cut, and while the journal is complete: it may hold records behind their ends.
         each(findings, [.cutBack]) { (finding) throws(StoreError) in
             try EncryptedFile.keepTail(of: try self.openFile(finding), in: self.store) { () throws(StoreError) in
                 try self.openLostAndFound()
@@ -74,7 +74,7 @@ package final class Repairer {
             try LostContents(of: self.store, to: self.openLostAndFound()).mark(entry, in: parent)
         }
         listMoves(findings)
-        // The innermost first: an entry's path holds as long as the directories around it stay where they are.
+        // The innermost first: an entry's path is valid while the directories around it stay where they are.
         each(findings.reversed(), [.move, .empty, .renewRoot, .clearJournal]) { (finding) throws(StoreError) in
             try self.moveAway(finding)
         }
@@ -94,7 +94,7 @@ package final class Repairer {
     ) {
         for finding in findings {
             guard let remedy = finding.remedy, remedies.contains(remedy) else { continue }
-            // Where the root got no record, there is no lost+found.
+            // Without a record of the root there is no lost+found.
             if [.renewRoot, .empty].contains(remedy), failures.contains(where: { $0.finding == finding }) { continue }
             do throws(StoreError) {
                 try store.admitChange()
@@ -107,15 +107,15 @@ package final class Repairer {
         }
     }
 
-    /// Files, each once whatever was found in it, then the slots that no file needs.
+    /// Repairs each file once, then frees the slots that no file needs.
     private func repairFiles(_ findings: [VerifierFinding]) {
         var last: [UInt8]?
         let remedies: [Remedy] = [.recover, .cutTail, .cutBack, .cutRest, .seal, .sealRest]
         each(findings, remedies) { (finding) throws(StoreError) in
-            // What is found in a file comes together.
+            // The findings of a file are adjacent.
             if finding.backingPath == last { return }
             last = finding.backingPath
-            // Whose end could not be copied is not cut.
+            // Do not cut a file whose end could not be copied.
             if self.failures.contains(where: { $0.finding.backingPath == last }) { return }
             try EncryptedFile.repair(try self.openFile(finding), in: self.store)
         }
@@ -132,7 +132,7 @@ package final class Repairer {
         return try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
     }
 
-    /// Notes the entries that are about to be moved, by their backing paths.
+    /// Lists the entries that are about to be moved, by their backing paths.
     private func listMoves(_ findings: [VerifierFinding]) {
         let moves = findings.filter { $0.remedy == .move }
         guard let first = moves.first else { return }
@@ -168,7 +168,7 @@ package final class Repairer {
         case .renewRoot:
             try LostContents(of: store, to: lostAndFound).moveFromRoot()
         case .clearJournal:
-            try LostContents(of: store, to: lostAndFound).moveStrays(StrayJournal.prefix)
+            try LostContents(of: store, to: lostAndFound).keepAside(DamagedRoot.journalPrefix)
         case .empty:
             let (parent, entry) = try locate(finding.backingPath)
             try LostContents(of: store, to: lostAndFound).empty(entry, in: parent)
@@ -189,12 +189,12 @@ package final class Repairer {
         return opened
     }
 
-    /// The directory of a backing path, from the root entry by entry, no link followed; and the last entry.
+    /// Opens the directory of a backing path, entry by entry from the root, following no link. Also returns the last entry.
     private func locate(_ backingPath: [UInt8]) throws(StoreError) -> (Descriptor, [UInt8]) {
         var entries = backingPath.split(separator: UInt8(ascii: "/")).map { Array($0) }
         guard let last = entries.popLast() else { throw .system(.invalidArgument) }
-        var directory = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        for entry in entries { directory = try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_DIRECTORY) }
+        var directory = try store.root.inner([UInt8(ascii: ".")])
+        for entry in entries { directory = try directory.inner(entry) }
         return (directory, last)
     }
 }

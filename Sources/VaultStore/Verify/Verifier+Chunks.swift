@@ -10,7 +10,7 @@ extension Verifier {
     private static let zeroed = "zeroed, in a file that is not sparse"
     private static let unverified = "tag does not verify"
 
-    /// Looks at the first `end` chunks of a file, batch by batch.
+    /// Checks the first `end` chunks of a file, batch by batch.
     func checkChunks(of content: inout VerifierContent, upTo end: UInt64) throws(StoreError) {
         let length = layout.plaintextLength(ofBackingSize: content.backingSize)
         var chunk: UInt64 = 0
@@ -33,7 +33,7 @@ extension Verifier {
         reportRun(of: &content)
     }
 
-    /// Where the chunks end of which the store holds nothing at all, so that a file of one huge hole takes no time.
+    /// Returns the end of the hole that begins at a chunk, or the chunk itself. So a huge hole takes no time.
     private func endOfHole(
         at chunk: UInt64, of content: VerifierContent, upTo end: UInt64
     ) throws(StoreError) -> UInt64 {
@@ -43,7 +43,7 @@ extension Verifier {
             data = UInt64(
                 try retrying { lseek(content.descriptor.fd, off_t(clamping: offset), linux_SEEK_DATA) })
         } catch .system(.noSuchAddressOrDevice) {
-            // Nothing but hole up to the end of the file, lseek(2).
+            // A hole up to the end of the file, lseek(2).
             data = layout.recordOffset(ofChunk: end)
         } catch .system(.invalidArgument) {
             return chunk
@@ -65,7 +65,7 @@ extension Verifier {
             - layout.plaintextOffset(ofChunk: chunks.lowerBound)
     }
 
-    /// Reads and checks one batch; true where it ended with zeros, and a hole may follow.
+    /// Reads and checks one batch. Returns true if it ended with zeros: a hole may follow.
     private func checkBatch(
         _ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64
     ) throws(StoreError) -> Bool {
@@ -81,11 +81,11 @@ extension Verifier {
                 report(error, content.object, "chunk \(chunks.lowerBound)", at: offset)
                 return false
             }
-            // A bad block of the disk: what lies around it can be read one by one.
+            // A bad block of the disk: read the chunks around it one by one.
             for chunk in chunks { _ = try checkBatch(chunk..<(chunk + 1), of: &content, length) }
             return false
         }
-        // Past the end of the file there is only what the journal holds.
+        // Records past the end of the file are only in the journal.
         UnsafeMutableRawBufferPointer(rebasing: records[had...]).initializeMemory(as: UInt8.self, repeating: 0)
         count(chunks, length)
         return try checkRecords(UnsafeRawBufferPointer(records), chunks, of: &content, length)
@@ -119,7 +119,7 @@ extension Verifier {
         return endedWithZeros
     }
 
-    /// Decides what a record is that does not verify as it lies there.
+    /// Reports a record that does not verify, unless it is a hole, journaled, or ends where the header says.
     private func checkUnverified(
         _ record: UnsafeRawBufferPointer, _ chunk: UInt64, isZero: Bool, of content: inout VerifierContent,
         _ length: UInt64
@@ -141,8 +141,8 @@ extension Verifier {
         addToRun(chunk..<(chunk + 1), reason, of: &content)
     }
 
-    /// The last chunk that a sealed header vouches for, where bytes were put behind it: its record is shorter than the
-    /// backing size has it.
+    /// Returns true for the last chunk of a sealed file to which bytes were appended. Its record is shorter than the
+    /// backing size implies.
     private func endsAsSealed(
         _ record: UnsafeRawBufferPointer, _ chunk: UInt64, of content: VerifierContent, _ length: UInt64
     ) throws(StoreError) -> Bool {

@@ -2,18 +2,19 @@ internal import FileSystem
 internal import Glibc
 
 extension Verifier {
-    /// How often something is looked at until it stands still.
+    /// Maximum number of looks at an object that keeps changing.
     private static let mostLooks = 5
-    /// From one look to the next: a request of the daemon's that was under way is then done.
+    /// Time between two looks. A request of the daemon completes within it.
     private static let pause: Duration = .milliseconds(200)
 
-    /// Looks at something by `look`; while a daemon has the vault, until it finds nothing, or the same twice.
-    /// - Parameter isThere: false once it has been removed: then nothing is found.
+    /// Checks an object by `look`. While a daemon has the vault, `look` is repeated until it finds nothing, or the same
+    /// twice.
+    /// - Parameter isThere: returns false once the object has been removed. Then it has no findings.
     func confirmed(isThere: () -> Bool, _ look: () -> Void) {
         guard isInUse else { return look() }
         let before = totals
         var last: [VerifierFinding] = []
-        // What was found at every look, whatever else changed.
+        // The findings of every look.
         var always: [VerifierFinding]?
         for _ in 0..<Self.mostLooks {
             totals = before
@@ -31,7 +32,7 @@ extension Verifier {
             if !isThere() { return }
         }
         for finding in always ?? [] { handOut(finding) }
-        // What was found last tells what it is called.
+        // The last finding has the object's name.
         guard let seen = last.last else { return }
         handOut(
             VerifierFinding(

@@ -10,22 +10,22 @@ extension Verifier {
     private static let rootEntries = ["vaultfs.dir", "vaultfs.json", "vaultfs.journal", "vaultfs.lock"].map {
         Array($0.utf8)
     }
-    /// The longest name gives 272 bytes.
+    /// Bytes of the sidecar of the longest name.
     private static let largestSidecar = 272
 
-    /// Looks at one entry of the innermost directory.
+    /// Checks one entry of the innermost directory.
     func check(_ entry: [UInt8], in directory: VerifierFrame.Open) {
         let isThere = { (try? directory.descriptor.status(of: entry)) != nil }
         var found: VerifierObject?
         confirmed(isThere: isThere) {
             found = look(at: entry, in: directory)
         }
-        // Not while it may be looked at again: what is below confirms itself.
+        // Outside of the look, which may be repeated: objects below are confirmed on their own.
         if let found { descend(found, in: directory.descriptor) }
         progress()
     }
 
-    /// Returns the entry where it is a directory.
+    /// Checks an entry. Returns it if it is a directory.
     private func look(at entry: [UInt8], in directory: VerifierFrame.Open) -> VerifierObject? {
         let plain = VerifierObject(entry: entry, shown: entry)
         switch EntryName.kind(of: entry) {
@@ -47,14 +47,14 @@ extension Verifier {
     }
 
     private func reportUnknown(_ object: VerifierObject) {
-        let kept = [LostRecord.prefix, StrayJournal.prefix]
+        let kept = [DamagedRoot.recordPrefix, DamagedRoot.journalPrefix]
         let isKept = stack.count == 1 && kept.contains { object.entry.starts(with: $0) }
         report(.hiddenName, object, "not one of vaultfs's own files", remedy: isKept ? .move : nil)
     }
 
-    /// The entry with its plaintext name, where that authenticates.
+    /// Returns the entry, with its plaintext name if that authenticates.
     private func named(_ entry: [UInt8], sidecarBlob: [UInt8]?, _ directory: VerifierFrame.Open) -> VerifierObject {
-        // Without keys every name is hidden, which the finding about the directory's record says.
+        // Without keys every name is hidden. The finding about the directory's record covers that.
         guard let keys = directory.keys else { return VerifierObject(entry: entry, shown: entry) }
         if let name = EntryName.decode(entry, sidecarBlob: sidecarBlob, keys: keys) {
             return VerifierObject(entry: entry, shown: name, isNamed: true)
@@ -66,9 +66,9 @@ extension Verifier {
         return object
     }
 
-    /// What the sidecar of a long name holds, where it is the one that belongs to it.
+    /// Returns the content of a long name's sidecar, if it belongs to the name.
     private func checkSidecar(of object: VerifierObject, _ directory: VerifierFrame.Open) -> [UInt8]? {
-        // Without the directory's keys, what the finding about its record says is done.
+        // Without the directory's keys, the remedy for its record covers this entry.
         let remedy: Remedy? =
             directory.keys != nil && LostObject.find(object.entry, in: directory.descriptor, keyRing) != nil
             ? .move : nil
@@ -88,20 +88,16 @@ extension Verifier {
     }
 
     private func checkOwner(ofSidecar object: VerifierObject, in directory: Descriptor) {
-        var status = stat()
-        let owner = Array(object.entry.dropLast(".name".utf8.count))
         do throws(StoreError) {
-            try withCString(owner) { (name) throws(StoreError) in
-                _ = try retrying { fstatat(directory.fd, name, &status, AT_SYMLINK_NOFOLLOW) }
-            }
-        } catch .system(.noSuchFileOrDirectory) {
+            guard try directory.isSidecarOrphaned(object.entry) else { return }
             report(.leftover, object, "sidecar of a name that is gone", remedy: .remove)
         } catch {
             report(error, object, "sidecar")
         }
     }
 
-    /// Looks at what an entry names; returns a directory. Pinned first, so that what is opened is what was looked at.
+    /// Checks the object of an entry. Returns it if it is a directory. Pinned, so that the object opened later is the one
+    /// whose status was read.
     private func checkObject(_ object: VerifierObject, in directory: Descriptor) -> VerifierObject? {
         do throws(StoreError) {
             let pin = try Descriptor(at: directory.fd, object.entry, flags: linux_O_PATH)
@@ -114,7 +110,11 @@ extension Verifier {
                 if isFirstVisit(status) { checkFile(object, pin) }
             case S_IFLNK:
                 totals.links += 1
-                try checkLink(object, pin)
+                do throws(StoreError) {
+                    _ = try keyRing.linkTarget(ofStored: try pin.linkTarget(of: []))
+                } catch .damaged(let reason) {
+                    report(.damaged, object, reason)
+                }
             default:
                 totals.specialFiles += 1
             }
@@ -124,23 +124,7 @@ extension Verifier {
         return nil
     }
 
-    private func checkLink(_ object: VerifierObject, _ pin: Descriptor) throws(StoreError) {
-        var stored = [UInt8](repeating: 0, count: Int(PATH_MAX))
-        let size = stored.count
-        let count = try stored.withMutableBytes { (buffer) throws(StoreError) -> Int in
-            guard let bytes = buffer.assumingMemoryBound(to: CChar.self).baseAddress else { return 0 }
-            // With an empty path, of the link that is pinned (readlinkat(2)).
-            return try retrying { readlinkat(pin.fd, "", bytes, size) }
-        }
-        stored.removeLast(size - count)
-        do throws(StoreError) {
-            _ = try keyRing.linkTarget(ofStored: stored)
-        } catch .damaged(let reason) {
-            report(.damaged, object, reason)
-        }
-    }
-
-    /// Looks at the `user.*` attributes of a file or directory; the others are not ours.
+    /// Checks the `user.*` attributes of a file or directory. Others are not encrypted.
     /// - Parameter object: nil for the innermost directory itself.
     func checkAttributes(of descriptor: Descriptor, key: SecretBytes, _ object: VerifierObject?) {
         let attributes = ExtendedAttributes(descriptor)

@@ -4,8 +4,29 @@ internal import LinuxSystem
 internal import VaultCrypto
 internal import VaultFormat
 
+/// A file whose chunks are being checked.
+struct VerifierContent {
+    /// Adjacent chunks that do not verify. They make one finding.
+    struct DamagedRun {
+        var chunks: Range<UInt64>
+        var reason: String
+    }
+
+    let object: VerifierObject
+    let descriptor: Descriptor
+    let header: FileHeader
+    let keys: FileKeys
+    /// The size that the file has once the journal's records are in place.
+    var backingSize: UInt64
+    /// The chunks whose record is in the journal, and the number of its slot.
+    var journaled: [UInt64: Int] = [:]
+    var run: DamagedRun?
+    /// True if the file is unsealed, and its last record neither verifies nor can be cut off.
+    var endsUnproven = false
+}
+
 extension Verifier {
-    /// Looks at a regular file: header, attributes, length, chunks.
+    /// Checks a regular file: header, attributes, length, chunks.
     func checkFile(_ object: VerifierObject, _ pin: Descriptor) {
         do throws(StoreError) {
             if isCompleted, object.isNamed, try Completion.isIncomplete(pin, try pin.status()) {
@@ -41,7 +62,7 @@ extension Verifier {
         }
     }
 
-    /// Reports what is wrong with the length; returns how many chunks can be checked.
+    /// Reports a wrong length. Returns the number of chunks that can be checked.
     private func checkLength(of content: VerifierContent) -> UInt64 {
         let length = layout.plaintextLength(ofBackingSize: content.backingSize)
         let excess = content.backingSize - layout.backingSize(ofPlaintextLength: length)
@@ -59,14 +80,14 @@ extension Verifier {
             report(.damaged, content.object, message, at: sealed, count: length - sealed, remedy: .cutBack)
             return layout.chunkCount(ofLength: sealed)
         }
-        // The chunk that the cut went through is gone with the cut.
+        // The chunk at the cut is lost as well.
         let whole = layout.chunkIndex(ofPlaintextOffset: length)
         let lost = layout.plaintextOffset(ofChunk: whole)
         report(.damaged, content.object, message, at: lost, count: sealed - lost, remedy: .sealRest)
         return whole
     }
 
-    /// Finds the slots that hold this file's records; they set the end of an unsealed file (FileFormat, "Journal").
+    /// Finds the slots that hold this file's records. They set the end of an unsealed file (FileFormat, Journal).
     private func applyJournal(to content: inout VerifierContent) throws(StoreError) {
         guard let indices = journal?.slots.indices else { return }
         for index in indices where journal?.slots[index].fileID == content.header.fileID {
@@ -75,13 +96,13 @@ extension Verifier {
         }
     }
 
-    /// Of several files with one id each has its say.
+    /// Notes the state of a slot. If several files have its id, the highest state counts.
     private func judged(_ index: Int, _ state: VerifierJournal.Slot.State) {
         guard let known = journal?.slots[index].state, known.rawValue < state.rawValue else { return }
         journal?.slots[index].state = state
     }
 
-    /// The slots of a file whose header is damaged: nothing tells any more what they hold.
+    /// Marks the slots of a file whose header is damaged: their records cannot be verified any more.
     private func giveUpSlots(of pin: Descriptor) {
         guard let indices = journal?.slots.indices, !indices.isEmpty,
             let descriptor = try? pin.reopened(flags: O_RDONLY | O_NONBLOCK),
@@ -113,7 +134,7 @@ extension Verifier {
         return .honoured
     }
 
-    /// True where the record is on disk, as the backing size lays it out, or is a hole.
+    /// Returns true if the record on disk verifies, or is a hole. The backing size determines its place.
     private func recordVerifies(_ chunk: UInt64, of content: VerifierContent) throws(StoreError) -> Bool {
         let length = layout.plaintextLength(ofBackingSize: content.backingSize)
         let n = layout.plaintextSize(ofChunk: chunk, length: length)
@@ -133,7 +154,7 @@ extension Verifier {
         }
     }
 
-    /// True where the tag of one record verifies.
+    /// Returns true if the tag of one record verifies.
     func verifies(_ record: UnsafeRawBufferPointer, chunk: UInt64, keys: FileKeys) throws(StoreError) -> Bool {
         let piece = UnsafeMutableRawBufferPointer(
             rebasing: workspace.edge[..<(record.count - ChunkLayout.recordOverhead)])

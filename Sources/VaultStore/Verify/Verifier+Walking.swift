@@ -5,11 +5,30 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
+/// A directory on the way from the vault's root to the object being checked.
+struct VerifierFrame {
+    /// The state of an open directory. The outer directories of a deep tree are closed.
+    struct Open {
+        let descriptor: Descriptor
+        /// Nil if the record does not authenticate. Then no name in it can be read.
+        let keys: DirectoryKeys?
+        var reader: DirectoryReader
+    }
+
+    let object: VerifierObject
+    let identity: FileIdentity
+    /// The position in the directory at which reading continues.
+    var offset: Int64 = 0
+    var open: Open?
+    /// True if nothing in it belongs to this vault.
+    var isForeign = false
+}
+
 extension Verifier {
-    /// How many of the innermost directories stay open: more where they may be moved meanwhile.
+    /// Number of innermost directories that stay open. There are more if directories may be moved meanwhile.
     private var openDirectories: Int { isInUse ? 256 : 16 }
 
-    /// Looks at everything below `root`, in the order of the store. A stack of our own: a tree may be deeper than ours.
+    /// Checks everything below `root`, in the order of the store. Not recursive: a tree may be deeper than the stack.
     func walk(_ root: Descriptor) throws(StoreError) {
         let nameless = VerifierObject(entry: [], shown: [])
         stack = [VerifierFrame(object: nameless, identity: FileIdentity(try root.status()))]
@@ -22,7 +41,7 @@ extension Verifier {
             do throws(StoreError) {
                 entry = try open.reader.next()
             } catch .system(.noSuchFileOrDirectory) where isInUse {
-                // Removed meanwhile, getdents(2).
+                // The directory was removed meanwhile, getdents(2).
                 entry = nil
             } catch {
                 report(error, nil, "directory")
@@ -39,7 +58,7 @@ extension Verifier {
         }
     }
 
-    /// Checks a directory's own record and attributes; it is the innermost of the stack now.
+    /// Checks the record and attributes of the directory that is now the innermost of the stack.
     private func enter(_ descriptor: Descriptor) {
         let last = stack.count - 1
         totals.directories += 1
@@ -54,7 +73,7 @@ extension Verifier {
         if last >= openDirectories { stack[last - openDirectories].open = nil }
     }
 
-    /// Goes down into a directory that was found in the innermost one.
+    /// Enters a directory that was found in the innermost one.
     func descend(_ object: VerifierObject, in parent: Descriptor) {
         do throws(StoreError) {
             let descriptor = try Descriptor(at: parent.fd, object.entry, flags: O_RDONLY | O_DIRECTORY)
@@ -69,10 +88,10 @@ extension Verifier {
         }
     }
 
-    /// Goes back up, opening the directory above again where it was closed.
+    /// Returns to the directory above, and opens it again if it was closed.
     private func leave() throws(StoreError) {
         guard let left = stack.popLast()?.open, let last = stack.indices.last, stack[last].open == nil else { return }
-        // ".." is no link, but where it leads has to be looked at: the directory may have been moved.
+        // Check that ".." leads to the directory above: this one may have been moved.
         let descriptor = try Descriptor(
             at: left.descriptor.fd, Array("..".utf8), flags: O_RDONLY | O_DIRECTORY)
         guard FileIdentity(try descriptor.status()) == stack[last].identity else {
@@ -84,7 +103,7 @@ extension Verifier {
         stack[last].open = VerifierFrame.Open(descriptor: descriptor, keys: keys, reader: reader)
     }
 
-    /// Reports what is wrong with `vaultfs.dir`; nil where it gives no keys.
+    /// Reports damage of `vaultfs.dir`. Returns nil if it gives no keys.
     private func checkRecord(of directory: Descriptor, isRoot: Bool) -> DirectoryKeys? {
         if !isRoot && isCompleted && stack[stack.count - 1].object.isNamed, let status = try? directory.status(),
             (try? Completion.isIncomplete(directory, status)) == true
@@ -111,8 +130,8 @@ extension Verifier {
         return nil
     }
 
-    /// True for a directory of the vault's, though its record may be lost: its name authenticates, or something in it does.
-    /// Any other is somebody else's, and stays as it is.
+    /// Returns true for a directory of the vault, even if its record is lost: its name authenticates, or something in it
+    /// does. Any other directory stays as it is.
     private func isOurs(_ directory: Descriptor) -> Bool {
         let last = stack.count - 1
         if stack[last].object.isNamed { return true }
@@ -121,21 +140,12 @@ extension Verifier {
         return !stack[last].isForeign
     }
 
-    /// True where anything below a directory authenticates itself.
+    /// Returns true if anything below a directory authenticates itself.
     private func holdsOurs(_ directory: Descriptor) -> Bool {
-        let open = { (parent: Descriptor, entry: [UInt8]) in
-            (try? Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_DIRECTORY)).map { DirectoryReader($0) }
-        }
-        var readers = [open(directory, [UInt8(ascii: ".")])].compactMap { $0 }
-        while let last = readers.indices.last {
-            guard let entry = (try? readers[last].next())?.name else {
-                readers.removeLast()
-                continue
-            }
-            guard [.name, .longName].contains(EntryName.kind(of: entry)) else { continue }
-            let parent = readers[last].directory
-            if LostObject.find(entry, in: parent, keyRing) != nil { return true }
-            if let inside = open(parent, entry) { readers.append(inside) }
+        guard let root = try? directory.inner([UInt8(ascii: ".")]) else { return false }
+        var walk = BackingWalk(root)
+        while let found = walk.nextEntry(onFailure: { _, _, _ in }) {
+            if LostObject.find(found.entry, in: found.directory, keyRing) != nil { return true }
         }
         return false
     }
@@ -156,8 +166,8 @@ extension Verifier {
         }
     }
 
-    /// All of a file of at most `limit` bytes that is vaultfs's own.
-    /// - Throws: `damaged` where it is something else than a regular file, or longer.
+    /// Returns the content of a file of vaultfs's own.
+    /// - Throws: `damaged` if it is no regular file, or longer than `limit` bytes.
     func readSmallFile(_ entry: [UInt8], of directory: Descriptor, limit: Int) throws(StoreError) -> [UInt8] {
         let pin = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH)
         guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }

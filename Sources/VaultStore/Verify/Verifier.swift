@@ -8,12 +8,12 @@ internal import VaultFormat
 /// Checks everything in a vault that a key can prove, without changing it: `vaultfs.json`, directory records, names,
 /// headers, lengths, chunks, the journal, links and attributes.
 ///
-/// While a daemon has the vault, what it does may look like damage for a moment: then a finding counts that is made twice
-/// of something that has not changed in between (Verifier+Confirming), and notes, which a daemon at work makes, are left
-/// out. Goes by directory descriptors and follows no link. Memory and descriptors stay bounded in wide and in deep trees:
-/// findings go out as they are made, and only the innermost directories are kept open. One thread's.
+/// While a daemon has the vault, its changes may look like damage for a moment. A finding then counts if two looks in a row
+/// make it (Verifier+Confirming), and notes are left out. The walk uses directory descriptors and follows no link.
+/// Memory and descriptors stay bounded in wide and in deep trees: findings are passed on at once, and only the innermost
+/// directories stay open. Used by one thread.
 package final class Verifier {
-    /// Files with several names that are remembered, so that each is read once; beyond, they are read again.
+    /// Maximum number of files with several names that are remembered, so that each is read once.
     private static let rememberedFiles = 1 << 16
 
     let keyRing: KeyRing
@@ -21,17 +21,17 @@ package final class Verifier {
     let workspace: Workspace
     var totals = VerifierTotals()
     package internal(set) var keys = VerifierKeys()
-    /// The directories from the root to the one being looked at.
+    /// The directories from the root to the one being checked.
     var stack: [VerifierFrame] = []
     var journal: VerifierJournal?
-    /// A daemon may be writing.
+    /// True if a daemon may be writing.
     let isInUse: Bool
     /// True if new files and directories that a power cut left incomplete are completed by the next mount, or by the
     /// present one (`Completion`).
     let isCompleted: Bool
-    /// Where findings go while they are to be confirmed.
+    /// Findings that still have to be confirmed.
     var unconfirmed: [VerifierFinding]?
-    /// Of a look that is repeated: what was seen is not seen yet.
+    /// The file of the current look, which may be repeated.
     private var lastSeen: FileIdentity?
     private let directory: VaultDirectory
     private var filesSeen: Set<FileIdentity> = []
@@ -40,10 +40,10 @@ package final class Verifier {
 
     /// Verifies the MAC of `vaultfs.json` first.
     /// - Parameters:
-    ///   - directory: locked by the caller, so that no daemon writes meanwhile, unless `isInUse`.
-    ///   - isInUse: a daemon has the vault, and may write.
+    ///   - directory: locked by the caller, so that no daemon writes, unless `isInUse`.
+    ///   - isInUse: a daemon has the vault and may write.
     ///   - isCompleting: the daemon is completing the remains of an unclean end.
-    /// - Throws: `damaged` where the MAC does not verify; `system`, `format` where memory or libcrypto fail.
+    /// - Throws: `damaged` if the MAC does not verify; `system`, `format` if memory or libcrypto fails.
     package init(
         directory: VaultDirectory, masterKey: SecretBytes, isInUse: Bool = false, isCompleting: Bool = false
     ) throws(VaultError) {
@@ -60,11 +60,11 @@ package final class Verifier {
         }
     }
 
-    /// Looks at the whole vault.
+    /// Checks the whole vault.
     /// - Parameters:
-    ///   - onFinding: gets each finding when it is made.
-    ///   - onProgress: gets the totals so far, after every object and every batch of chunks.
-    /// - Throws: `system`, `damaged` where the root cannot be read, or the tree changes under way.
+    ///   - onFinding: called with each finding when it is made.
+    ///   - onProgress: called with the totals so far, after every object and every batch of chunks.
+    /// - Throws: `system`, `damaged` if the root cannot be read, or the tree changes during the walk.
     package func run(
         onFinding: @escaping (VerifierFinding) -> Void, onProgress: @escaping (VerifierTotals) -> Void = { _ in }
     ) throws(VaultError) -> VerifierTotals {
@@ -77,7 +77,7 @@ package final class Verifier {
         try VaultError.wrapping("cannot verify", directory.path) { () throws(StoreError) in
             let root = try Descriptor(
                 at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-            // In use, its slots come and go, and a record that is in one is about to be in place.
+            // In use, slots change all the time, and their records are about to be in place.
             journal = isInUse ? nil : openJournal(root)
             try walk(root)
         }
@@ -85,11 +85,9 @@ package final class Verifier {
         return totals
     }
 
-    func progress() {
-        onProgress(totals)
-    }
+    func progress() { onProgress(totals) }
 
-    /// False where the file was looked at under another name.
+    /// Returns false if the file was checked under another name.
     func isFirstVisit(_ status: stat) -> Bool {
         guard status.st_nlink > 1 else { return true }
         let identity = FileIdentity(status)
@@ -100,9 +98,8 @@ package final class Verifier {
         return true
     }
 
-    /// Counts a finding and hands it out, once it is confirmed.
-    /// - Parameters:
-    ///   - object: an entry of the directory being looked at; nil for the directory itself.
+    /// Counts a finding and passes it on, once it is confirmed.
+    /// - Parameter object: an entry of the directory being checked. Nil for the directory itself.
     func report(
         _ kind: VerifierFinding.Kind, _ object: VerifierObject?, _ message: String, attribute: [UInt8]? = nil,
         at plaintextOffset: UInt64? = nil, count: UInt64? = nil, remedy: Remedy? = nil, slot: Int? = nil
@@ -122,8 +119,8 @@ package final class Verifier {
         onFinding(finding)
     }
 
-    /// Reports that the store would not let `object` be read.
-    /// - Parameter remedy: where it can be read, and is damaged.
+    /// Reports an error of reading `object`.
+    /// - Parameter remedy: the remedy if the object can be read, and is damaged.
     func report(
         _ error: StoreError, _ object: VerifierObject?, _ what: String, at plaintextOffset: UInt64? = nil,
         remedy: Remedy? = nil
@@ -139,8 +136,32 @@ package final class Verifier {
 /// An entry of a backing directory.
 struct VerifierObject {
     let entry: [UInt8]
-    /// The plaintext name, or the entry where that does not authenticate.
+    /// The plaintext name, or the entry if that does not authenticate.
     let shown: [UInt8]
-    /// The name authenticates.
+    /// True if the name authenticates.
     var isNamed = false
+}
+
+/// Counts what the keys of `vaultfs.json` open. To the wrong keys everything looks damaged, so a repair needs this.
+package struct VerifierKeys: Sendable, Equatable {
+    /// Records of directories and headers of files that opened.
+    var opened = 0
+    /// Records and headers that were read and did not open.
+    var unopened = 0
+    /// Those among them of a later key epoch than `vaultfs.json` has.
+    var later = 0
+
+    /// - Parameter start: the first bytes of what did not open. Its epoch is the eighth byte (FileFormat, Epochs).
+    mutating func count(unopened start: some Collection<UInt8>, _ epochs: KeyEpochs) {
+        unopened += 1
+        let isOurs = start.starts(with: DirectoryRecord.magic) || start.starts(with: FileHeader.magic)
+        if isOurs, let epoch = start.dropFirst(7).first, epoch > epochs.current { later += 1 }
+    }
+
+    /// The reason why nothing may be repaired with these keys, or nil. A single object may be damaged in the same way.
+    package var misfit: String? {
+        if later > 0 { return "parts of the vault were rekeyed after this vaultfs.json was written" }
+        if opened == 0 && unopened > 1 { return "nothing in the vault opens with the keys of this vaultfs.json" }
+        return nil
+    }
 }

@@ -1,34 +1,33 @@
 internal import FileSystem
 internal import LinuxSystem
 
-/// One thing that `Verifier` found in a vault.
+/// One finding of a `Verifier`.
 package struct VerifierFinding: Sendable, Equatable {
-    /// What kind of thing it is.
     package enum Kind: String, Sendable, CaseIterable, Codable {
-        /// Something is there that does not authenticate or is not laid out as the format says.
+        /// Something does not authenticate, or violates the format.
         case damaged
-        /// Something that has to be there is not: a directory's record, a long name's sidecar.
+        /// Something required is missing: a directory's record, a long name's sidecar.
         case missing
-        /// A name, of an entry or an attribute, that does not authenticate here: it is not shown.
+        /// The name of an entry or attribute does not authenticate here. It is not shown.
         case hiddenName
-        /// The store would not let it be read.
+        /// The store returned an error.
         case unreadable
-        /// The last record of an unsealed file does not verify: a crash can leave that.
+        /// The last record of an unsealed file does not verify. A crash can leave that.
         case unprovenTail
-        /// Only a note: a file whose length nothing vouches for, as after a crash.
+        /// A note: the length of a file is not authenticated, as after a crash.
         case unsealed
-        /// Only a note: a record was being replaced when the daemon died; the journal holds it, and opening the file
-        /// puts it in place.
+        /// A note: a record was being replaced when the daemon died. The journal holds it, and opening the file puts it in
+        /// place.
         case journaled
-        /// Only a note: something that an operation cut short has left, and nothing needs.
+        /// A note: something unused that an interrupted operation has left.
         case leftover
-        /// Only a note: a file without a header, or a directory without a record, after an unclean end. A mount completes it as
-        /// an empty one.
+        /// A note: a file without a header, or a directory without a record, after an unclean end. A mount completes it
+        /// as an empty one.
         case incomplete
-        /// Only a note: the daemon that has the vault changed it whenever it was looked at.
+        /// A note: the daemon that has the vault changed it between all looks.
         case busy
 
-        /// True for what leaves the vault whole.
+        /// True if the vault is not damaged.
         package var isNote: Bool {
             switch self {
             case .damaged, .missing, .hiddenName, .unreadable, .unprovenTail: false
@@ -38,37 +37,36 @@ package struct VerifierFinding: Sendable, Equatable {
     }
 
     package let kind: Kind
-    /// Where in the vault, from its root: plaintext names where they decrypt, else the backing entry's; empty for the
-    /// root.
+    /// The path in the vault from its root: plaintext names if they decrypt, otherwise backing entries. Empty for the root.
     package let path: [UInt8]
-    /// Where in the vault directory, from its root.
+    /// The backing path from the vault's root.
     package let backingPath: [UInt8]
-    /// The extended attribute it is about: the plaintext name where that decrypts, else the backing one.
+    /// The extended attribute concerned: its plaintext name if that decrypts, otherwise the stored one.
     package let attribute: [UInt8]?
     /// The first byte of plaintext concerned.
     package let plaintextOffset: UInt64?
-    /// How many bytes of plaintext are concerned, where that is known.
+    /// Number of bytes of plaintext concerned, if known.
     package let plaintextCount: UInt64?
-    /// One line: what is wrong. It holds no name.
+    /// One line about the problem. It holds no name.
     package let message: String
-    /// What can be done about it; nil where nothing can that would not lose something.
+    /// The repair, or nil if any would lose something.
     package let remedy: Remedy?
-    /// The slot of the journal that it is about, where the remedy has to know.
+    /// The slot of the journal concerned, if the remedy needs it.
     let slot: Int?
 }
 
-/// What a `Verifier` has looked at so far.
+/// The work that a `Verifier` has done so far.
 package struct VerifierTotals: Sendable, Equatable, Codable {
     package var directories = 0
     package var files = 0
     package var links = 0
-    /// Fifos, sockets and devices, in which nothing is encrypted but the name.
+    /// Fifos, sockets and devices. Only their names are encrypted.
     package var specialFiles = 0
     /// `user.*` extended attributes.
     package var attributes = 0
     /// Bytes of plaintext in the chunks below.
     package var bytes: UInt64 = 0
-    /// Chunks looked at, holes among them.
+    /// Chunks checked, including holes.
     package var chunks: UInt64 = 0
     /// Findings that are damage.
     package var damage = 0

@@ -6,18 +6,18 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// The slots of `vaultfs.journal` that hold something, and what has become of them. The records stay on disk.
+/// The used slots of `vaultfs.journal` and their states. The records stay on disk.
 struct VerifierJournal {
     struct Slot {
-        /// What looking at the files has shown; of several with its id, what asks for most care.
+        /// The result of checking the files. If several have the slot's id, the highest counts.
         enum State: Int {
             /// No file with this id was seen.
             case unmatched
-            /// The record it stands for verifies: nothing needs the slot.
+            /// The record in the file verifies. The slot is not needed.
             case inPlace
-            /// Neither it nor what it stands for verifies.
+            /// Neither the slot's record nor the file's verifies.
             case useless
-            /// It is the record.
+            /// The slot holds the record.
             case honoured
         }
 
@@ -40,7 +40,7 @@ struct VerifierJournal {
         for number in 0..<JournalSlot.count {
             let found = try bytes.withMutableBytes {
                 (bytes) throws(StoreError) -> (fileID: UInt64, chunkIndex: UInt64, recordSize: Int)? in
-                // As `Journal` sees it: one that was cut short is in use.
+                // A slot that was cut short is in use, as in `Journal`.
                 bytes.initializeMemory(as: UInt8.self, repeating: 0)
                 _ = try descriptor.read(at: UInt64(number * slotSize), into: bytes)
                 return JournalSlot.parse(UnsafeRawBufferPointer(bytes), chunkSize: chunkSize)
@@ -52,7 +52,7 @@ struct VerifierJournal {
         }
     }
 
-    /// Reads a slot's record; nil where it has been cut short.
+    /// Reads a slot's record. Returns nil if it has been cut short.
     func record(in slot: Slot) throws(StoreError) -> [UInt8]? {
         let offset = UInt64(slot.number * JournalSlot.size(chunkSize: chunkSize) + JournalSlot.recordOffset)
         var bytes = [UInt8](repeating: 0, count: slot.recordSize)
@@ -64,11 +64,11 @@ struct VerifierJournal {
 }
 
 extension Verifier {
-    /// The journal, where there is one that can be read.
+    /// Opens the journal. Returns nil if there is none that can be read.
     func openJournal(_ root: Descriptor) -> VerifierJournal? {
         let object = VerifierObject(entry: Journal.entry, shown: Journal.entry)
         do throws(StoreError) {
-            // Pinned first: what is no regular file must not even be opened.
+            // Pinned first: only a regular file may be opened.
             let pin = try Descriptor(at: root.fd, Journal.entry, flags: linux_O_PATH)
             let status = try pin.status()
             if let fault = Journal.fault(of: status) {
@@ -84,7 +84,7 @@ extension Verifier {
         return nil
     }
 
-    /// Reports the slots that nothing needs, once every file has been seen.
+    /// Reports the slots that are not needed, once every file has been checked.
     func reportUnusedSlots() {
         let object = VerifierObject(entry: Journal.entry, shown: Journal.entry)
         for slot in journal?.slots ?? [] {

@@ -28,7 +28,7 @@ package final class Completion: Sendable {
     /// Maximum number of objects that are logged, one line for each. One more line notes that there may be others.
     private static let mostLines: UInt64 = 20
 
-    private let hold: WriterLock
+    private let writerLock: WriterLock
     private let counters: Counters
     private let state = Monitor(State())
     /// Held while an object gets its first header or record. Two threads at once would each write a different one.
@@ -36,8 +36,8 @@ package final class Completion: Sendable {
     /// Called with a line about each completed object. The line holds no plaintext name.
     package let onCompleted = Mutex<(@Sendable (String) -> Void)?>(nil)
 
-    init(_ hold: WriterLock, counters: Counters) {
-        self.hold = hold
+    init(_ writerLock: WriterLock, counters: Counters) {
+        self.writerLock = writerLock
         self.counters = counters
     }
 
@@ -197,7 +197,7 @@ package final class Completion: Sendable {
             if state.moves == moves && state.moving == 0 { state.isOver = true }
             return state.isOver
         }
-        if isOver { hold.noteCompletion() }
+        if isOver { writerLock.noteCompletion() }
         return isOver
     }
 }
