@@ -77,7 +77,8 @@ import VaultFormat
         let other = try AttributeCodec(key: try SecretBytes.random(count: 64))
         #expect(
             formatError { _ = try codec.decrypt(value: stored, name: ascii("user.b")) }?.kind == .doesNotAuthenticate)
-        #expect(formatError { _ = try other.decrypt(value: stored, name: ascii("user.a")) }?.kind == .doesNotAuthenticate)
+        #expect(
+            formatError { _ = try other.decrypt(value: stored, name: ascii("user.a")) }?.kind == .doesNotAuthenticate)
     }
 
     @Test("Attributes-3: a first byte other than zero is refused, under a valid SIV")
