@@ -1,5 +1,4 @@
 package import FileSystem
-internal import Glibc
 internal import LinuxSystem
 package import Locking
 internal import Synchronization

@@ -1,4 +1,3 @@
-internal import CLinux
 package import FileSystem
 package import Glibc
 package import LinuxSystem
@@ -37,8 +36,8 @@ package final class ViewFileSystem: Sendable {
     /// - Parameters:
     ///   - isMounted: false if this process itself reads the files, as an export does. Modes are then the source's, and
     ///     errors carry their texts instead of logging them.
-    ///   - secrets: what the source's key store derives keys from.
-    ///   - cacheSize: bytes for the block cache.
+    ///   - secrets: from which the source's key store derives keys.
+    ///   - cacheSize: bytes of the block cache.
     package init(
         source: ViewSource, secrets: ViewSecrets, gate: LockGate, cacheSize: Int, logger: Logger, isMounted: Bool = true
     ) throws(StoreError) {

@@ -70,13 +70,13 @@ import VaultStore
         for size in [1, 17, 47] as [UInt64] {
             #expect(
                 malformed { _ = try chunks(bytes, size, .none) }
-                    == "chunks of \(size) bytes cannot be, with this padding")
+                    == "chunks of \(size) bytes are not possible with this padding")
         }
     }
 
     @Test("cbc-chunks: sizes of chunks that no file has", arguments: [0, 1 << 62 + 1, .max] as [UInt64])
     func impossibleChunks(size: UInt64) {
-        #expect(malformed { _ = try chunks([1], size) } == "chunks of \(size) bytes cannot be, with this padding")
+        #expect(malformed { _ = try chunks([1], size) } == "chunks of \(size) bytes are not possible with this padding")
     }
 
     @Test("cbc-chunks: cut, of another chunk size, or under another key")
@@ -89,7 +89,7 @@ import VaultStore
         // The last chunk's 16 bytes more than a chunk may have: it is 112 bytes of ciphertext with a padding of 1.
         let long = try test.encrypt(pattern(111))
         #expect(
-            malformed { _ = try chunks(long, 100) } == "the last chunk holds 111 bytes: chunks are not of 100")
+            malformed { _ = try chunks(long, 100) } == "the last chunk holds 111 bytes: the chunk size is not 100")
         #expect(try chunks(test.encrypt(pattern(100)), 100).length == 100)
         let other = try TestKey(seed: 6)
         #expect(
@@ -118,7 +118,7 @@ import VaultStore
                 == "the file has no ciphertext: padding alone takes 16 bytes")
         #expect(
             malformed { _ = try stream([1, 2, 3], isInFile: true) }
-                == "the file is of 3 bytes: too short for an initial vector of 16")
+                == "the file has 3 bytes: too short for an initial vector of 16")
         let uneven = "the file has 111 bytes of ciphertext, not a multiple of 16: cut, or not AES-CBC"
         for padding in [CipherChain.Padding.pkcs7, .none] {
             #expect(malformed { _ = try stream(bytes.dropLast(), padding) } == uneven)

@@ -1,5 +1,4 @@
 package import FileSystem
-internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto

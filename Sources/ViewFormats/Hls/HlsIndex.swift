@@ -63,7 +63,7 @@ package final class HlsIndex: Sendable {
         state.withLock { $0.playlistFiles[identity]?.path }
     }
 
-    /// Reads a playlist if it is new or has changed, and forgets it if it is gone. Call this when a file with a
+    /// Reads a playlist if it is new or has changed, and forgets it if it was removed. Call this when a file with a
     /// playlist's name is looked up.
     package func refresh(_ path: [UInt8]) {
         let known = state.withLock { $0.playlists[path]?.record.stamp }
