@@ -23,7 +23,7 @@ package final class LockFileWatch: Sendable {
     private let files: [LockFile]
     private let onChange: @Sendable (Report) -> Void
     private let system: WatchSystem
-    private let waker: WatchWaker
+    private let requests: WatchRequests
     private let thread = Mutex<BackgroundThread?>(nil)
 
     /// - Parameter onChange: called on the watch's thread, first with the state at the start, then at each change. The
@@ -38,7 +38,7 @@ package final class LockFileWatch: Sendable {
     init(
         files: [LockFile], system: WatchSystem, onChange: @escaping @Sendable (Report) -> Void
     ) throws(LockFileError) {
-        do throws(StoreError) { waker = try WatchWaker() } catch { throw .watch(error.errno) }
+        do throws(StoreError) { requests = try WatchRequests() } catch { throw .watch(error.errno) }
         (self.files, self.system, self.onChange) = (files, system, onChange)
     }
 
@@ -49,10 +49,10 @@ package final class LockFileWatch: Sendable {
     /// Starts the thread. Once.
     /// - Throws: `watch`.
     package func start() throws(LockFileError) {
-        let (files, system, waker, onChange) = (files, system, waker, onChange)
+        let (files, system, requests, onChange) = (files, system, requests, onChange)
         do throws(StoreError) {
             let started = try BackgroundThread(blocksSignals: true) {
-                var loop = WatchLoop(files: files, system: system, waker: waker, onChange: onChange)
+                var loop = WatchLoop(files: files, system: system, requests: requests, onChange: onChange)
                 loop.run()
             }
             thread.withLock { $0 = started }
@@ -63,12 +63,12 @@ package final class LockFileWatch: Sendable {
 
     /// Makes the thread look and report, even if nothing has changed. Call it also after `LockFile.rearm`.
     package func refresh() {
-        waker.refresh()
+        requests.refresh()
     }
 
     /// Ends the thread and waits for it. No report comes after that.
     package func stop() {
-        waker.stop()
+        requests.stop()
         thread.withLock { $0.take() }?.join()
     }
 }
@@ -81,6 +81,36 @@ struct WatchSystem: Sendable {
     /// poll(2). The timeout is in milliseconds, −1 for none.
     var poll: @Sendable (_ descriptors: inout [pollfd], _ timeout: Int32) -> Int32 = { descriptors, timeout in
         Glibc.poll(&descriptors, nfds_t(descriptors.count), timeout)
+    }
+}
+
+/// The requests to the watch's thread. Any thread.
+private final class WatchRequests: Sendable {
+    private let waker: Waker
+    private let isStopping = Atomic(false)
+    private let isRefreshing = Atomic(false)
+
+    init() throws(StoreError) {
+        waker = try Waker()
+    }
+
+    /// Readable if there are requests.
+    var fd: Int32 { waker.fd }
+
+    func refresh() {
+        isRefreshing.store(true, ordering: .releasing)
+        waker.wake()
+    }
+
+    func stop() {
+        isStopping.store(true, ordering: .releasing)
+        waker.wake()
+    }
+
+    /// Takes the requests made since the last call.
+    func take() -> (isStopping: Bool, isRefreshing: Bool) {
+        waker.clear()
+        return (isStopping.load(ordering: .acquiring), isRefreshing.exchange(false, ordering: .acquiring))
     }
 }
 
@@ -98,7 +128,7 @@ private struct WatchLoop: ~Copyable {
 
     private let files: [LockFile]
     private let system: WatchSystem
-    private let waker: WatchWaker
+    private let requests: WatchRequests
     private let onChange: @Sendable (LockFileWatch.Report) -> Void
 
     private var watches: DirectoryWatches?
@@ -109,10 +139,10 @@ private struct WatchLoop: ~Copyable {
     private var reported: [LockFileState]?
 
     init(
-        files: [LockFile], system: WatchSystem, waker: WatchWaker,
+        files: [LockFile], system: WatchSystem, requests: WatchRequests,
         onChange: @escaping @Sendable (LockFileWatch.Report) -> Void
     ) {
-        (self.files, self.system, self.waker, self.onChange) = (files, system, waker, onChange)
+        (self.files, self.system, self.requests, self.onChange) = (files, system, requests, onChange)
         watches = system.hasInotify ? DirectoryWatches(to: files.map(\.path)) : nil
         mountTable = open(system.mountTable, O_RDONLY | O_CLOEXEC)
     }
@@ -163,7 +193,7 @@ private struct WatchLoop: ~Copyable {
     private mutating func awaitEffect() throws(Ending) -> (Effect, isRefreshing: Bool) {
         // poll(2) ignores negative descriptors.
         var descriptors = [
-            pollfd(fd: waker.fd, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: requests.fd, events: Int16(POLLIN), revents: 0),
             pollfd(fd: mountTable, events: Int16(POLLPRI), revents: 0),
             pollfd(fd: watches?.fd ?? -1, events: Int16(POLLIN), revents: 0),
         ]
@@ -178,7 +208,7 @@ private struct WatchLoop: ~Copyable {
         var effect = descriptors[1].revents == 0 ? Effect.nothing : .arm
         if descriptors[2].revents != 0 { effect = max(effect, takeEvents()) }
         guard descriptors[0].revents != 0 else { return (effect, false) }
-        let asked = waker.take()
+        let asked = requests.take()
         guard !asked.isStopping else { throw .stopped }
         return (asked.isRefreshing ? .arm : effect, asked.isRefreshing)
     }
