@@ -25,7 +25,7 @@ final class HeldRequests: Sendable {
 
     /// Waits for the next request that is kept, and takes it.
     func next() throws -> (request: ControlRequest, reply: Reply) {
-        guard arrived.wait(timeout: .now() + 30) == .success else { throw ControlError.noAnswer("no request came") }
+        guard arrived.wait(timeout: .now() + 300) == .success else { throw ControlError.noAnswer("no request came") }
         return held.withLock { $0.removeFirst() }
     }
 }
