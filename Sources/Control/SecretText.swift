@@ -73,8 +73,8 @@ struct SecretField: Decodable {
         let encoded = UnsafeRawBufferPointer(rebasing: line[text.secrets[0]])
         let decoded: SecretBytes
         do throws(CryptoError) {
-            guard let digits = Self.digits(encoded) else { throw .invalidInput("not base64") }
-            let size = Base64.standard.decodedCount(digits.reduce(0) { count, _ in count + 1 })
+            guard let (digits, count) = Self.digits(encoded) else { throw .invalidInput("not base64") }
+            let size = Base64.standard.decodedCount(count)
             decoded = try SecretBytes(count: size) { (target) throws(CryptoError) in
                 guard Base64.standard.decode(digits, into: target) else { throw .invalidInput("not base64") }
             }
@@ -83,16 +83,20 @@ struct SecretField: Decodable {
         }
         return try SlotSecret(kind: kind, bytes: decoded)
     }
-    /// The digits of padded base64 in a JSON string, which may spell `/` as `\/`. Nil if something else is escaped, or the
-    /// length or padding is wrong.
-    private static func digits(_ text: UnsafeRawBufferPointer) -> LazyFilterSequence<Slice<UnsafeRawBufferPointer>>? {
+    /// The digits of padded base64 in a JSON string, which may spell `/` as `\/`, and their number. Nil if something else
+    /// is escaped, or the length or padding is wrong.
+    private static func digits(
+        _ text: UnsafeRawBufferPointer
+    ) -> (LazyFilterSequence<Slice<UnsafeRawBufferPointer>>, count: Int)? {
         let backslash = UInt8(ascii: "\\")
         let padding = text.suffix(2).count { $0 == UInt8(ascii: "=") }
         let digits = text.dropLast(padding)
-        let escapes = digits.indices.filter { digits[$0] == backslash }
-        guard (text.count - escapes.count) % 4 == 0,
-            escapes.allSatisfy({ $0 + 1 < digits.endIndex && digits[$0 + 1] == UInt8(ascii: "/") })
-        else { return nil }
-        return digits.lazy.filter { $0 != backslash }
+        var escapes = 0
+        for index in digits.indices where digits[index] == backslash {
+            guard index + 1 < digits.endIndex, digits[index + 1] == UInt8(ascii: "/") else { return nil }
+            escapes += 1
+        }
+        guard (text.count - escapes) % 4 == 0 else { return nil }
+        return (digits.lazy.filter { $0 != backslash }, digits.count - escapes)
     }
 }
