@@ -35,7 +35,7 @@ enum FailureCode: Int32, CaseIterable {
         case .damageFound: "damage was found (verify, export --damaged, --verify, rekey), or stays"
         case .notPurged: "locked, but not everything could be purged from memory"
         case .lockFileExists: "not unlocked: a lock file exists"
-        case .incomplete: "import, export: some files were not copied; rekey: access to some was denied"
+        case .incomplete: "import, export: not everything was copied; rekey: access denied"
         case .notKept: "import, export: not every owner, mode, attribute or device was kept"
         case .notEnded: "unmounted, but the daemon has not ended: it waits for the store"
         case .undetermined: "verify of a mounted vault: no damage, but some objects kept changing"

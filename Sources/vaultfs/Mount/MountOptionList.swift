@@ -128,7 +128,7 @@ struct MountOptionList: Equatable {
     /// Leaves out an unknown option, but refuses one that may be a misspelt option of ours.
     private mutating func leaveOut(_ name: String, unless isOurs: Bool) throws(CommandFailure) {
         guard !isOurs || Self.foreign.contains(name) else {
-            throw CommandFailure(.usage, "unknown mount option '\(name)': 'man vaultfs' lists those there are")
+            throw CommandFailure(.usage, "unknown mount option '\(name)': 'man vaultfs' lists the options")
         }
         unknown.append(name)
     }
