@@ -143,7 +143,7 @@ extension OpenDirectory {
         let pin = try Descriptor(at: descriptor.fd, temporary, flags: linux_O_PATH | O_DIRECTORY)
         let closedMode = try pin.openToOwner()
         let directory = try pin.openedForReading()
-        let record = try store.keyRing.makeRecord(protectionClass)
+        let record = try store.keyRing.makeRecord(protectionClass).bytes
         try directory.makeFile(Self.recordEntry, of: record, owner: owner, mode: 0o644)
         try owner?.apply(to: directory, in: descriptor)
         if let closedMode { try retrying { fchmod(directory.fd, closedMode) } }

@@ -33,8 +33,7 @@ extension EncryptedFile {
         guard header.isSealed && file.length > header.length else { return }
         let tail = try FileTail(of: file, from: header.length)
         guard try tail.exists() else { return }
-        let digits = String(header.fileID, radix: 16)
-        let name = String(repeating: "0", count: 16 - digits.count) + digits + ".tail"
+        let name = LostObject.digits(of: header.fileID) + ".tail"
         try lostAndFound().makeFile(Array(name.utf8)) { (copy) throws(StoreError) in try tail.copy(to: copy) }
     }
 

@@ -22,13 +22,14 @@ extension KeyRing {
         }
     }
 
-    /// A record for a new directory, of the current epoch.
-    func makeRecord(_ protectionClass: ProtectionClass) throws(StoreError) -> [UInt8] {
+    /// A record for a new directory, of the current epoch; and the directory's keys.
+    func makeRecord(
+        _ protectionClass: ProtectionClass, isRoot: Bool = false
+    ) throws(StoreError) -> (bytes: [UInt8], keys: DirectoryKeys) {
         let cipher = try classCipher(protectionClass)
         return try StoreError.ofFormat { () throws(FormatError) in
             try DirectoryRecord.make(
-                protectionClass, epoch: epochs.current, isRoot: false, classCipher: cipher, vault: vault
-            ).bytes
+                protectionClass, epoch: epochs.current, isRoot: isRoot, classCipher: cipher, vault: vault)
         }
     }
 

@@ -1,7 +1,5 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
-internal import SystemPackage
 internal import VaultFormat
 
 /// Steps of a rekey at which a test can inspect the vault or inject a failure.

@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -126,11 +125,8 @@ struct RekeyCopies {
         from pin: Descriptor, _ status: stat
     ) throws(StoreError) {
         let cipher = try keyRing.linkCipher(protectionClass)
-        let stored: [UInt8]
-        do throws(FormatError) {
-            stored = try LinkTarget.encode(target, class: protectionClass, linkCipher: cipher)
-        } catch {
-            throw StoreError(error)
+        let stored = try StoreError.ofFormat { () throws(FormatError) in
+            try LinkTarget.encode(target, class: protectionClass, linkCipher: cipher)
         }
         try before(.makeObject)
         try withCString(stored) { (stored) throws(StoreError) in
@@ -177,14 +173,10 @@ struct RekeyCopies {
         _ attributes: [RekeyIntent.Attribute], from oldKey: SecretBytes, to newKey: SecretBytes
     ) throws(StoreError) -> [RekeyIntent.Attribute] {
         guard !attributes.isEmpty else { return [] }
-        var result: [RekeyIntent.Attribute] = []
-        do throws(FormatError) {
+        return try StoreError.ofFormat { () throws(FormatError) in
             let (old, new) = (try AttributeCodec(key: oldKey), try AttributeCodec(key: newKey))
-            for attribute in attributes { result.append(try encrypted(attribute, old, new)) }
-        } catch {
-            throw StoreError(error)
+            return try attributes.map { (attribute) throws(FormatError) in try encrypted(attribute, old, new) }
         }
-        return result
     }
 
     private static func encrypted(

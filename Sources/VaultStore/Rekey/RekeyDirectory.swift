@@ -1,5 +1,3 @@
-internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization

@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -45,10 +44,7 @@ struct RekeyDirectoryStep {
     }
 
     private func keys(_ bytes: [UInt8]) throws(StoreError) -> DirectoryKeys {
-        let record: DirectoryRecord
-        do throws(FormatError) { record = try DirectoryRecord.parse(bytes, epochs: context.keyRing.epochs) } catch {
-            throw StoreError(error)
-        }
+        let record = try context.keyRing.parseRecord(bytes)
         guard record.isRoot == step.path.isEmpty else { throw .damaged("vaultfs.rekey: a root's record elsewhere") }
         return try record.openKeys(context.keyRing)
     }
@@ -102,12 +98,10 @@ struct RekeyDirectoryStep {
                 continue
             }
             guard let found, found.key == 0 else { continue }
-            do throws(FormatError) {
-                renamings.append(
-                    Renaming(entry: entry, encoded: try EntryName.encode(found.name, keys: change.newKeys)))
-            } catch {
-                throw StoreError(error)
+            let encoded = try StoreError.ofFormat { () throws(FormatError) in
+                try EntryName.encode(found.name, keys: change.newKeys)
             }
+            renamings.append(Renaming(entry: entry, encoded: encoded))
         }
         return renamings
     }
@@ -164,9 +158,8 @@ struct RekeyDirectoryStep {
     private func replaceAttributes(_ change: Change, of directory: Descriptor) throws(StoreError) {
         guard !change.attributes.isEmpty else { return }
         let attributes = ExtendedAttributes(directory)
-        let codec: AttributeCodec
-        do throws(FormatError) { codec = try AttributeCodec(key: change.oldKeys.attributeKey) } catch {
-            throw StoreError(error)
+        let codec = try StoreError.ofFormat { () throws(FormatError) in
+            try AttributeCodec(key: change.oldKeys.attributeKey)
         }
         for stored in try attributes.names() where codec.name(ofStored: stored) != nil {
             try context.before(.removeAttribute)

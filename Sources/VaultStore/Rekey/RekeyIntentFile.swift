@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -138,19 +137,14 @@ struct RekeyIntentFile {
         guard try file.status().st_mode & S_IFMT == S_IFREG,
             let bytes = try file.readToEnd(limit: RekeyIntent.maximumSize)
         else { throw .damaged("vaultfs.rekey: not a regular file of a valid size") }
-        do throws(FormatError) {
-            return try RekeyIntent.parse(bytes, epoch: context.keyRing.epochs.current, cipher: cipher)
-        } catch {
-            throw StoreError(error)
+        return try StoreError.ofFormat { () throws(FormatError) in
+            try RekeyIntent.parse(bytes, epoch: context.keyRing.epochs.current, cipher: cipher)
         }
     }
 
     private func write(_ intent: RekeyIntent) throws(StoreError) {
-        let bytes: [UInt8]
-        do throws(FormatError) {
-            bytes = try intent.serialized(epoch: context.keyRing.epochs.current, cipher: cipher)
-        } catch {
-            throw StoreError(error)
+        let bytes = try StoreError.ofFormat { () throws(FormatError) in
+            try intent.serialized(epoch: context.keyRing.epochs.current, cipher: cipher)
         }
         guard bytes.count <= RekeyIntent.maximumSize else { throw .system(.fileTooLarge) }
         try context.place(

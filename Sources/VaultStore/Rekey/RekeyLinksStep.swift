@@ -1,5 +1,3 @@
-internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -84,11 +82,7 @@ struct RekeyLinksStep {
         try context.before(.linkName)
         name.directory.willChange()
         do throws(StoreError) {
-            try withCString(object.entry) { (existing) throws(StoreError) in
-                try withCString(temporary) { (new) throws(StoreError) in
-                    _ = try retrying { linkat(object.directory.descriptor.fd, existing, directory.fd, new, 0) }
-                }
-            }
+            try object.directory.descriptor.link(object.entry, to: directory, as: temporary)
         } catch .system(.noSuchFileOrDirectory) {
             throw .damaged("vaultfs.rekey: the copy of a file with several names is gone")
         }

@@ -1,4 +1,3 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -26,15 +25,7 @@ extension Rekeyer {
 
     private func rekey(_ directory: RekeyDirectory, _ old: DirectoryRecord) throws(StoreError) {
         guard let oldKeys = directory.keys else { return }
-        let cipher = try store.keyRing.classCipher(old.protectionClass)
-        let made: (bytes: [UInt8], keys: DirectoryKeys)
-        do throws(FormatError) {
-            made = try DirectoryRecord.make(
-                old.protectionClass, epoch: store.keyRing.epochs.current, isRoot: old.isRoot, classCipher: cipher,
-                vault: store.keyRing.vault)
-        } catch {
-            throw StoreError(error)
-        }
+        let made = try store.keyRing.makeRecord(old.protectionClass, isRoot: old.isRoot)
         guard old.isRoot == directory.path.isEmpty else { throw .damaged("vaultfs.dir: the root's flag") }
         // Do not begin a step that could only be undone.
         let owner = try OpenDirectory.readRecord(of: directory.descriptor).status.st_uid

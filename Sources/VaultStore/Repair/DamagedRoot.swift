@@ -1,9 +1,7 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 /// Repairs of the vault's root: a lost record, and an object under the journal's name that is no journal. The damaged

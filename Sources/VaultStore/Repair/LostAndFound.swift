@@ -1,9 +1,7 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 /// The directory in the vault's root for objects that have lost their names. It is an ordinary directory of the vault, of
@@ -159,7 +157,7 @@ struct LostAndFound {
             while done < bytes.count {
                 done += try bytes.withBytes { (all) throws(StoreError) -> Int in
                     try file.write(
-                        UnsafeRawBufferPointer(rebasing: all[done...]), at: UInt64(done), workspace: workspace)
+                        all.slice(done...), at: UInt64(done), workspace: workspace)
                 }
             }
         }

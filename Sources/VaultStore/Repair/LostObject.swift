@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -36,7 +35,7 @@ struct LostObject {
 
     /// Digits for an object that has no id, always the same. The entry itself may be too long for a name.
     static func digits(of entry: [UInt8]) throws(StoreError) -> String {
-        do { return Hexadecimal.encode(try Sha256.digest(entry).prefix(8)) } catch { throw StoreError(error) }
+        try StoreError.ofCrypto { () throws(CryptoError) in Hexadecimal.encode(try Sha256.digest(entry).prefix(8)) }
     }
 
     /// The id of a file, in 16 hexadecimal digits.

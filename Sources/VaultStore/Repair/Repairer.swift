@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -193,7 +192,7 @@ package final class Repairer {
     private func locate(_ backingPath: [UInt8]) throws(StoreError) -> (Descriptor, [UInt8]) {
         var entries = backingPath.split(separator: UInt8(ascii: "/")).map { Array($0) }
         guard let last = entries.popLast() else { throw .system(.invalidArgument) }
-        var directory = try store.root.inner([UInt8(ascii: ".")])
+        var directory = try store.root.openedForReading()
         for entry in entries { directory = try directory.inner(entry) }
         return (directory, last)
     }

@@ -1,8 +1,5 @@
-internal import CLinux
-internal import FileSystem
 package import Glibc
 package import LinuxSystem
-internal import SystemPackage
 internal import VaultFormat
 
 /// A directory that a `BackingWalk` goes through.

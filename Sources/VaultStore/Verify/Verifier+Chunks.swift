@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -71,7 +70,7 @@ extension Verifier {
     ) throws(StoreError) -> Bool {
         let lastSize = layout.plaintextSize(ofChunk: chunks.upperBound - 1, length: length)
         let size = (chunks.count - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
-        let records = UnsafeMutableRawBufferPointer(rebasing: workspace.records[..<size])
+        let records = workspace.records.slice(..<size)
         let had: Int
         do throws(StoreError) {
             had = try content.descriptor.read(at: layout.recordOffset(ofChunk: chunks.lowerBound), into: records)
@@ -86,7 +85,7 @@ extension Verifier {
             return false
         }
         // Records past the end of the file are only in the journal.
-        UnsafeMutableRawBufferPointer(rebasing: records[had...]).initializeMemory(as: UInt8.self, repeating: 0)
+        records.slice(had...).initializeMemory(as: UInt8.self, repeating: 0)
         count(chunks, length)
         return try checkRecords(UnsafeRawBufferPointer(records), chunks, of: &content, length)
     }
@@ -98,20 +97,19 @@ extension Verifier {
         var endedWithZeros = false
         while chunk < chunks.upperBound {
             let begin = Int(chunk - chunks.lowerBound) * layout.recordSize
-            let rest = UnsafeRawBufferPointer(rebasing: records[begin...])
+            let rest = records.slice(begin...)
             let plaintextSize = rest.count - Int(chunks.upperBound - chunk) * ChunkLayout.recordOverhead
-            let plaintext = UnsafeMutableRawBufferPointer(rebasing: workspace.assembly[..<plaintextSize])
-            let good: Int
-            do {
-                good = try workspace.cipher.decrypt(
-                    rest, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: content.keys.chunk,
-                    into: plaintext)
-            } catch { throw StoreError(error) }
+            let plaintext = workspace.assembly.slice(..<plaintextSize)
+            let keys = content.keys.chunk
+            let good = try StoreError.ofCrypto { () throws(CryptoError) in
+                try workspace.cipher.decrypt(
+                    rest, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys, into: plaintext)
+            }
             if good > 0 { endedWithZeros = false }
             chunk += UInt64(good)
             guard chunk < chunks.upperBound else { break }
             let start = good * layout.recordSize
-            let record = UnsafeRawBufferPointer(rebasing: rest[start..<min(start + layout.recordSize, rest.count)])
+            let record = rest.slice(start..<min(start + layout.recordSize, rest.count))
             endedWithZeros = record.allSatisfy { $0 == 0 }
             try checkUnverified(record, chunk, isZero: endedWithZeros, of: &content, length)
             chunk += 1
@@ -150,7 +148,7 @@ extension Verifier {
         let size =
             layout.plaintextSize(ofChunk: chunk, length: content.header.length) + ChunkLayout.recordOverhead
         guard size < record.count else { return false }
-        return try verifies(UnsafeRawBufferPointer(rebasing: record[..<size]), chunk: chunk, keys: content.keys)
+        return try verifies(record.slice(..<size), chunk: chunk, keys: content.keys)
     }
 
     private func addToRun(_ chunks: Range<UInt64>, _ reason: String, of content: inout VerifierContent) {

@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -75,8 +74,7 @@ extension Verifier {
         do throws(StoreError) {
             let blob = try readSmallFile(
                 EntryName.sidecar(of: object.entry), of: directory.descriptor, limit: Self.largestSidecar)
-            let digest: [UInt8]
-            do { digest = try Sha256.digest(blob) } catch { throw StoreError(error) }
+            let digest = try StoreError.ofCrypto { () throws(CryptoError) in try Sha256.digest(blob) }
             if Array("vaultfs.long.".utf8) + Base64.url.encode(digest) == object.entry { return blob }
             report(.damaged, object, "sidecar does not belong to this name", remedy: remedy)
         } catch .system(.noSuchFileOrDirectory) {

@@ -1,4 +1,3 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import VaultCrypto
@@ -139,11 +138,9 @@ extension Verifier {
         let length = layout.plaintextLength(ofBackingSize: content.backingSize)
         let n = layout.plaintextSize(ofChunk: chunk, length: length)
         guard n > 0 else { return false }
-        var record = [UInt8](repeating: 0, count: n + ChunkLayout.recordOverhead)
-        let count = try record.withMutableBytes { (bytes) throws(StoreError) -> Int in
-            try content.descriptor.read(at: layout.recordOffset(ofChunk: chunk), into: bytes)
-        }
-        guard count == record.count else { return false }
+        let size = n + ChunkLayout.recordOverhead
+        let record = try content.descriptor.read(at: layout.recordOffset(ofChunk: chunk), count: size)
+        guard record.count == size else { return false }
         if content.header.isSparse && record.allSatisfy({ $0 == 0 }) { return true }
         return try verifies(record, chunk: chunk, keys: content.keys)
     }
@@ -156,11 +153,10 @@ extension Verifier {
 
     /// Returns true if the tag of one record verifies.
     func verifies(_ record: UnsafeRawBufferPointer, chunk: UInt64, keys: FileKeys) throws(StoreError) -> Bool {
-        let piece = UnsafeMutableRawBufferPointer(
-            rebasing: workspace.edge[..<(record.count - ChunkLayout.recordOverhead)])
-        do {
-            return try workspace.cipher.decrypt(
+        let piece = workspace.edge.slice(..<(record.count - ChunkLayout.recordOverhead))
+        return try StoreError.ofCrypto { () throws(CryptoError) in
+            try workspace.cipher.decrypt(
                 record, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys.chunk, into: piece) == 1
-        } catch { throw StoreError(error) }
+        }
     }
 }

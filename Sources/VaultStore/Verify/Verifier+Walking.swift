@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -142,7 +141,7 @@ extension Verifier {
 
     /// Returns true if anything below a directory authenticates itself.
     private func holdsOurs(_ directory: Descriptor) -> Bool {
-        guard let root = try? directory.inner([UInt8(ascii: ".")]) else { return false }
+        guard let root = try? directory.openedForReading() else { return false }
         var walk = BackingWalk(root)
         while let found = walk.nextEntry(onFailure: { _, _, _ in }) {
             if LostObject.find(found.entry, in: found.directory, keyRing) != nil { return true }
@@ -155,8 +154,7 @@ extension Verifier {
     ) throws(StoreError) -> (record: DirectoryRecord, keys: DirectoryKeys) {
         let bytes = try readSmallFile(Array("vaultfs.dir".utf8), of: directory, limit: DirectoryRecord.size)
         do throws(StoreError) {
-            let record: DirectoryRecord
-            do { record = try DirectoryRecord.parse(bytes, epochs: keyRing.epochs) } catch { throw StoreError(error) }
+            let record = try keyRing.parseRecord(bytes)
             let opened = try record.openKeys(keyRing)
             keys.opened += 1
             return (record, opened)

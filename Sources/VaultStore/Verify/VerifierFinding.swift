@@ -1,4 +1,3 @@
-internal import FileSystem
 internal import LinuxSystem
 
 /// One finding of a `Verifier`.

@@ -1,9 +1,7 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 /// The used slots of `vaultfs.journal` and their states. The records stay on disk.
@@ -55,11 +53,8 @@ struct VerifierJournal {
     /// Reads a slot's record. Returns nil if it has been cut short.
     func record(in slot: Slot) throws(StoreError) -> [UInt8]? {
         let offset = UInt64(slot.number * JournalSlot.size(chunkSize: chunkSize) + JournalSlot.recordOffset)
-        var bytes = [UInt8](repeating: 0, count: slot.recordSize)
-        let count = try bytes.withMutableBytes { (bytes) throws(StoreError) -> Int in
-            try descriptor.read(at: offset, into: bytes)
-        }
-        return count == bytes.count ? bytes : nil
+        let bytes = try descriptor.read(at: offset, count: slot.recordSize)
+        return bytes.count == slot.recordSize ? bytes : nil
     }
 }
 

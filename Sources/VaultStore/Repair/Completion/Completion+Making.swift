@@ -1,5 +1,3 @@
-internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -19,7 +17,7 @@ extension OpenDirectory {
 
     /// Returns true if a directory holds nothing but a record and the remains of interrupted operations.
     static func isEmpty(_ directory: Descriptor) throws(StoreError) -> Bool {
-        var reader = DirectoryReader(try directory.inner([UInt8(ascii: ".")]))
+        var reader = DirectoryReader(try directory.openedForReading())
         while let found = try reader.next() {
             if found.name != recordEntry && EntryName.kind(of: found.name) != .temporary { return false }
         }
@@ -33,17 +31,8 @@ extension OpenDirectory {
         in store: Store
     ) throws(StoreError) {
         try store.admitChange()
-        let cipher = try store.keyRing.classCipher(protectionClass)
-        let bytes: [UInt8]
-        do throws(FormatError) {
-            bytes = try DirectoryRecord.make(
-                protectionClass, epoch: store.keyRing.epochs.current, isRoot: isRoot, classCipher: cipher,
-                vault: store.keyRing.vault
-            ).bytes
-        } catch {
-            throw StoreError(error)
-        }
-        let directory = try pin.inner([UInt8(ascii: ".")])
+        let bytes = try store.keyRing.makeRecord(protectionClass, isRoot: isRoot).bytes
+        let directory = try pin.openedForReading()
         let before = try directory.status()
         let temporary = try temporaryEntry(in: store)
         do throws(StoreError) {
@@ -67,19 +56,12 @@ extension EncryptedFile {
     ) throws(StoreError) {
         try store.admitChange()
         let before = try pin.status()
-        let cipher = try store.keyRing.classCipher(protectionClass)
-        let bytes: [UInt8]
-        do throws(FormatError) {
-            var (header, keys) = try FileHeader.make(
-                protectionClass, epoch: store.keyRing.epochs.current, classCipher: cipher, vault: store.keyRing.vault)
-            header.isSealed = true
-            bytes = try header.serialized(keys: keys)
-        } catch {
-            throw StoreError(error)
-        }
+        var (header, keys) = try store.keyRing.makeHeader(protectionClass)
+        header.isSealed = true
+        let bytes = try StoreError.ofFormat { [header] () throws(FormatError) in try header.serialized(keys: keys) }
         let writer = try pin.reopenedForWriting()
         let capability = capability(of: writer)
-        try bytes.withBytes { (bytes) throws(StoreError) in try writer.write(bytes, at: 0) }
+        try writer.write(bytes, at: 0)
         try restore(writer, before, capability)
         try writer.synchronize(dataOnly: false)
     }
