@@ -20,9 +20,9 @@ int linux_core_of(int thread) {
     if (size <= 0) return -1;
     text[size] = 0;
     // proc_pid_stat(5): the name, field 2, may contain any bytes. Field 39 is the processor.
-    const char *place = strrchr(text, ')');
-    for (int field = 2; place && field < 39; field++) place = strchr(place + 1, ' ');
-    return place ? atoi(place + 1) : -1;
+    const char *position = strrchr(text, ')');
+    for (int field = 2; position && field < 39; field++) position = strchr(position + 1, ' ');
+    return position ? atoi(position + 1) : -1;
 }
 
 int linux_stay_on_core(int core) {

@@ -96,9 +96,6 @@ package struct AttributeCodec: Sendable {
         return try AttributePack(parsing: plaintext)
     }
 
-    /// The size of a value whose stored form has `size` bytes. Needs no key.
-    package static func valueSize(ofStoredSize size: Int) -> Int { max(0, size - valueOverhead) }
-
     /// The name without `user.`. Throws if the format cannot store it.
     private static func inner(of name: [UInt8]) throws(FormatError) -> [UInt8] {
         guard name.starts(with: userPrefix), name.count > userPrefix.count, !name.contains(0) else {
