@@ -1,6 +1,6 @@
 package import Glibc
 
-/// What a transfer does besides copying what is not there.
+/// Options of a transfer. By default it copies the objects that are missing at the destination.
 package struct TransferOptions: Sendable {
     /// Replaces files that differ.
     package var isReplacing = false

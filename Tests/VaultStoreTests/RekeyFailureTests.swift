@@ -14,7 +14,7 @@ import VaultFormat
 @Suite(.timeLimit(.minutes(20))) struct RekeyFailureTests {
     private static let steps: [RekeyPoint] = [
         .linkName, .renameLink, .writeSidecar, .renameName, .removeSidecar, .removeAttribute, .setAttribute,
-        .writeRecord, .placeRecord,
+        .writeRecord, .renameRecord,
     ]
 
     /// But for the times of directories, in which entries were replaced.
@@ -76,7 +76,7 @@ import VaultFormat
 
     @Test(
         "a kill while a step is being undone: the vault opens with the whole tree, and is rekeyed to the end",
-        arguments: [RekeyPoint.renameName, .setAttribute, .placeRecord, .renameLink])
+        arguments: [RekeyPoint.renameName, .setAttribute, .renameRecord, .renameLink])
     func killedWhileUndoing(from point: RekeyPoint) throws {
         let vault = try RekeyVault()
         let copies = vault.path + ".copies"

@@ -68,7 +68,7 @@ import VaultFormat
 
     @Test(
         "Store-35: a rekey changes nothing more once another machine has the vault, and leaves the other's note",
-        arguments: [RekeyPoint.makeObject, .replaceEntry, .writeIntent, .renameName, .placeRecord, .finish])
+        arguments: [RekeyPoint.makeObject, .replaceEntry, .writeIntent, .renameName, .renameRecord, .finish])
     func takenOver(at point: RekeyPoint) throws {
         let masterKey = try begin()
         let (noteFile, hold, path) = (self.noteFile, self.hold, vault.path)

@@ -78,7 +78,7 @@ package struct EncryptedAttributes {
         if isPacked, flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
         if !isPacked, !change.isAlone, flags & linux_XATTR_REPLACE != 0 { throw .system(.noData) }
         do throws(StoreError) {
-            try place(change, pack)
+            try put(change, pack)
         } catch .system(let errno) where Self.noRoom.contains(errno) {
             try makeRoom(for: change, errno)
         }
@@ -118,25 +118,25 @@ package struct EncryptedAttributes {
 
     /// Stores an attribute where it already is. A new one is stored on its own. It goes into the pack instead if
     /// there is a pack, or if there are several attributes already.
-    private mutating func place(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
+    private mutating func put(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
         if change.isAlone { return try stored.set(change.storedName, change.encrypted, flags: linux_XATTR_REPLACE) }
         let isAmongFew = pack == nil ? try ownNames().count < Self.aloneLimit : false
         if isAmongFew {
-            if try Self.finds(room: { () throws(StoreError) in try placeAlone(change, pack) }) { return }
-            try placeInPack(change, pack)
+            if try Self.finds(room: { () throws(StoreError) in try putAlone(change, pack) }) { return }
+            try putInPack(change, pack)
         } else {
-            if try Self.finds(room: { () throws(StoreError) in try placeInPack(change, pack) }) { return }
-            try placeAlone(change, pack)
+            if try Self.finds(room: { () throws(StoreError) in try putInPack(change, pack) }) { return }
+            try putAlone(change, pack)
         }
     }
 
-    private mutating func placeInPack(_ change: AttributeChange, _ old: AttributePack?) throws(StoreError) {
+    private mutating func putInPack(_ change: AttributeChange, _ old: AttributePack?) throws(StoreError) {
         var pack = old ?? AttributePack()
         pack[change.name] = change.value
         try write(pack)
     }
 
-    private mutating func placeAlone(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
+    private mutating func putAlone(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
         try stored.set(change.storedName, change.encrypted, flags: linux_XATTR_CREATE)
         guard var pack, pack[change.name] != nil else { return }
         // This makes the pack smaller. The value on its own counts, even if this fails.
@@ -157,10 +157,10 @@ package struct EncryptedAttributes {
             guard try Self.finds(room: { () throws(StoreError) in try write(fuller) }) else { break }
             try stored.remove(candidate.storedName)
             pack = fuller
-            if try Self.finds(room: { () throws(StoreError) in try place(change, pack) }) { return }
+            if try Self.finds(room: { () throws(StoreError) in try put(change, pack) }) { return }
         }
         guard change.isAlone else { throw .system(errno) }
-        try placeInPack(change, pack)
+        try putInPack(change, pack)
         // Until this call the old value counts, because it is on its own.
         try stored.remove(change.storedName)
     }

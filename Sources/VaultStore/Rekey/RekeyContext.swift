@@ -5,11 +5,11 @@ internal import VaultFormat
 /// Steps of a rekey at which a test can inspect the vault or inject a failure.
 enum RekeyPoint: CaseIterable, Sendable {
     case makeObject, fillObject, replaceEntry
-    case writeIntent, placeIntent, removeIntent
+    case writeIntent, renameIntent, removeIntent
     case linkName, renameLink
     case writeSidecar, renameName, removeSidecar
     case removeAttribute, setAttribute
-    case writeRecord, placeRecord
+    case writeRecord, renameRecord
     case finish
 }
 
@@ -27,16 +27,16 @@ struct RekeyContext: Sendable {
     /// Gives `entry` to a new file of these bytes, which is durable. The directory is not synchronized.
     /// - Parameters:
     ///   - status: owner and mode of the file.
-    ///   - writing, placing: passed to `before` ahead of the file's creation and of its rename.
-    func place(
+    ///   - writing, renaming: passed to `before` ahead of the file's creation and of its rename.
+    func install(
         _ bytes: [UInt8], as entry: [UInt8], in directory: Descriptor, like status: stat, writing: RekeyPoint,
-        placing: RekeyPoint? = nil
+        renaming: RekeyPoint? = nil
     ) throws(StoreError) {
         let temporary = try Self.temporaryEntry()
         try before(writing)
         do throws(StoreError) {
             try directory.makeFile(temporary, of: bytes, like: status)
-            if let placing { try before(placing) }
+            if let renaming { try before(renaming) }
             try OpenDirectory.rename(temporary, from: directory.fd, to: directory.fd, as: entry, flags: 0)
         } catch {
             directory.removeQuietly(temporary)

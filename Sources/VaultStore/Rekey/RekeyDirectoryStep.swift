@@ -63,9 +63,9 @@ struct RekeyDirectoryStep {
         if record != change.newRecord {
             // Names and attributes must be on disk before the record by which they are read.
             try directory.synchronize(dataOnly: false)
-            try context.place(
+            try context.install(
                 change.newRecord, as: OpenDirectory.recordEntry, in: directory, like: status, writing: .writeRecord,
-                placing: .placeRecord)
+                renaming: .renameRecord)
         }
         // Remove the leftovers of a killed step. A mount would, and change the times. Those in the root may not be ours.
         if !step.path.isEmpty {
@@ -114,7 +114,7 @@ struct RekeyDirectoryStep {
             hasSidecars = true
             // Written before the step was stopped.
             if directory.sidecarBlob(of: renaming.encoded.entry) == blob { continue }
-            try context.place(
+            try context.install(
                 blob, as: EntryName.sidecar(of: renaming.encoded.entry), in: directory,
                 like: try directory.status(of: EntryName.sidecar(of: renaming.entry)), writing: .writeSidecar)
         }

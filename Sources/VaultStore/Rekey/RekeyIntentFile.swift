@@ -147,9 +147,9 @@ struct RekeyIntentFile {
             try intent.serialized(epoch: context.keyRing.epochs.current, cipher: cipher)
         }
         guard bytes.count <= RekeyIntent.maximumSize else { throw .system(.fileTooLarge) }
-        try context.place(
+        try context.install(
             bytes, as: Self.entry, in: root, like: try root.status(of: Array(VaultDirectory.configurationEntry.utf8)),
-            writing: .writeIntent, placing: .placeIntent)
+            writing: .writeIntent, renaming: .renameIntent)
         do throws(StoreError) { try root.synchronize(dataOnly: false) } catch {
             // Nothing was begun.
             root.removeQuietly(Self.entry)

@@ -3,7 +3,7 @@ internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// What a command prints of long work on many files: progress, problems as they occur, and a summary. Any thread.
+/// The output of long work on many files: progress, problems as they occur, and a summary. Any thread.
 final class WorkReport: Sendable {
     /// The names of the fields are the interface of `--json`.
     struct Problem: Encodable, Sendable {

@@ -4,7 +4,7 @@ internal import Synchronization
 internal import SystemPackage
 internal import Transfer
 
-/// What `import` and `export` print: see ``WorkReport``. Any thread.
+/// The output of `import` and `export`: see ``WorkReport``. Any thread.
 final class TransferReport: Sendable {
     private struct Damage: Encodable, Sendable {
         struct Piece: Encodable, Sendable {

@@ -5,7 +5,7 @@ internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// What `rekey` prints: see ``WorkReport``. Any thread.
+/// The output of `rekey`: see ``WorkReport``. Any thread.
 final class RekeyReport: Sendable {
     /// The names of the fields are the interface of `--json`.
     private struct Summary: Encodable {

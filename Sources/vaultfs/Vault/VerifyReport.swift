@@ -4,7 +4,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// What `verify` prints: each finding at once, because there can be millions, and then the summary.
+/// The output of `verify`: each finding at once, because there can be millions, and then the summary.
 final class VerifyReport {
     /// The names of the fields are the interface of `--json`. Invalid UTF-8 in `path` is repaired. `backingPath`, below
     /// the vault directory, identifies the object.
