@@ -9,7 +9,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// A file with holes that is extended on disk, as seen by programs that skip holes (lseek(2)).
-@Suite(.timeLimit(.minutes(5))) struct ExtendedSparseFileTests {
+@Suite(.timeLimit(.minutes(20))) struct ExtendedSparseFileTests {
     private static let c = 4096
     private let fixture: TestStore
 
