@@ -37,7 +37,7 @@ extension TreeTransfer {
             guard status.st_mode & S_IFMT == S_IFDIR else { throw StoreError.system(.fileExists) }
             if options.isComparing { return }
             guard !options.leavesOut(status) else {
-                throw StoreError.damaged("the vault itself is there, and nothing is put into it")
+                throw StoreError.damaged("the vault or source itself is there, and nothing is put into it")
             }
             // The directory gets its source's mode when all is in it.
             if geteuid() != 0, !options.contentsOnly, status.st_mode & 0o700 != 0o700 {

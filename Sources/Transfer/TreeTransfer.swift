@@ -220,7 +220,7 @@ where Source.Workspace == Destination.Workspace {
             item: item, status: try reading(try source.status(of: item)),
             name: newName, path: directory.path(of: name))
         if options.leavesOut(object.status) {
-            throw .entry("it is the vault itself, and left out")
+            throw .entry("it is the vault or source itself, and left out")
         }
         if options.contentsOnly && ![S_IFREG, S_IFLNK, S_IFDIR].contains(object.kind) {
             if options.isComparing { return }

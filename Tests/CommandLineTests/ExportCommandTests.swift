@@ -54,6 +54,20 @@ import Testing
         try #require(JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any])
     }
 
+    @Test func `a directory of the source that leads back to the source is no destination`() throws {
+        try makePlaintext(1000)
+        try Command(["mkdir", "-p", directory.appending("a/Show/Show")]).run().succeeded()
+        for name in ["a/Show/x", "a/Show/Show/x"] {
+            try openssl(["-aes-128-cbc", "-K", Self.key, "-iv", Self.key], to: name)
+        }
+        // Nothing of the source may be replaced by plaintext.
+        let before = try Data(contentsOf: URL(filePath: directory.appending("a/Show/x")))
+        let result = try exportStream("a/Show", "a", ["--overwrite"]).run()
+        #expect(result.exitCode == 11 && result.errors.contains("Show: the vault or source itself is there"), "\(result)")
+        #expect(try Data(contentsOf: URL(filePath: directory.appending("a/Show/x"))) == before)
+        try expectPlaintext("a/x")
+    }
+
     @Test(arguments: [["-pbkdf2"], []])
     func `what openssl encrypted with a passphrase comes out, into a file and into a directory`(
         derivation: [String]

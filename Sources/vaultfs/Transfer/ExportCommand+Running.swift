@@ -60,6 +60,8 @@ extension ExportCommand {
             interruption: try Interruption { viewed.keys.stop() }, destination: destination.path)
         var copying = transfer.options
         copying.contentsOnly = true
+        // The destination can be above the source, and a directory in the source can lead back to it.
+        if location.onlyName == nil { copying.leftOut = try location.root.status() }
         let name = location.onlyName
         try run.perform {
             try export(run, FileSystemTree(system), name.map { [$0] } ?? [], to, copying, [system.makeWorkspace()]) {

@@ -43,7 +43,8 @@ extension OpenDirectory {
             directory.removeQuietly(temporary)
             throw error
         }
-        try retrying { futimens(directory.fd, [before.st_atim, before.st_mtim]) }
+        // Best effort: a user who can write to the directory, but does not own it, may not set its times.
+        futimens(directory.fd, [before.st_atim, before.st_mtim])
         try directory.synchronize(dataOnly: false)
     }
 }
