@@ -63,7 +63,8 @@ import Testing
         // Nothing of the source may be replaced by plaintext.
         let before = try Data(contentsOf: URL(filePath: directory.appending("a/Show/x")))
         let result = try exportStream("a/Show", "a", ["--overwrite"]).run()
-        #expect(result.exitCode == 11 && result.errors.contains("Show: the vault or source itself is there"), "\(result)")
+        #expect(
+            result.exitCode == 11 && result.errors.contains("Show: the vault or source itself is there"), "\(result)")
         #expect(try Data(contentsOf: URL(filePath: directory.appending("a/Show/x"))) == before)
         try expectPlaintext("a/x")
     }
