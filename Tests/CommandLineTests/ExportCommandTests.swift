@@ -64,7 +64,7 @@ import Testing
         let before = try Data(contentsOf: URL(filePath: directory.appending("a/Show/x")))
         let result = try exportStream("a/Show", "a", ["--overwrite"]).run()
         #expect(
-            result.exitCode == 11 && result.errors.contains("Show: the vault or source itself is there"), "\(result)")
+            result.exitCode == 11 && result.errors.contains("the vault or source itself is there"), "\(result)")
         #expect(try Data(contentsOf: URL(filePath: directory.appending("a/Show/x"))) == before)
         try expectPlaintext("a/x")
     }
