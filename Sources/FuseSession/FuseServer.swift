@@ -59,8 +59,7 @@ final class FuseServer: Sendable {
 
     /// Makes the calling thread a worker while `body` runs.
     func withWorker(_ inFlight: LockGate.InFlight, _ body: (Worker) -> Void) throws(StoreError) {
-        let worker = Worker(
-            workspace: try fileSystem.makeWorkspace(), inFlight: inFlight, schedule: WorkerSchedule(scheduler))
+        let worker = Worker(workspace: try fileSystem.makeWorkspace(), inFlight: inFlight)
         pthread_setspecific(workerKey, Unmanaged.passUnretained(worker).toOpaque())
         body(worker)
         pthread_setspecific(workerKey, nil)
@@ -99,7 +98,6 @@ final class Worker: @unchecked Sendable {
     // @unchecked: other threads use `hasLeftGate` only.
     let workspace: any WorkerBuffers
     let inFlight: LockGate.InFlight
-    var schedule: WorkerSchedule
     /// The current request, as the kernel sent it.
     var message = fuse_buf()
     /// `setxattr_flags` of the current request, which libfuse 3.14 does not pass on.
@@ -107,8 +105,8 @@ final class Worker: @unchecked Sendable {
     /// True during a request that a lock does not wait for.
     let hasLeftGate = Atomic<Bool>(false)
 
-    init(workspace: any WorkerBuffers, inFlight: LockGate.InFlight, schedule: WorkerSchedule) {
-        (self.workspace, self.inFlight, self.schedule) = (workspace, inFlight, schedule)
+    init(workspace: any WorkerBuffers, inFlight: LockGate.InFlight) {
+        (self.workspace, self.inFlight) = (workspace, inFlight)
     }
 
     deinit {

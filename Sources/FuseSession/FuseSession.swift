@@ -213,6 +213,9 @@ package final class FuseSession: @unchecked Sendable {
     /// Receives requests, admits, serves and answers them, one at a time.
     private func serveRequests(_ worker: Worker) {
         let gate = server.gate
+        // A local variable and not a property of the worker, because each access to a property of a class is checked for
+        // exclusivity at run time (seen with callgrind).
+        var schedule = WorkerSchedule(server.scheduler)
         var wiped = 0
         while fuse_session_exited(session) == 0 {
             let wipe = wipes.load(ordering: .acquiring)
@@ -220,7 +223,7 @@ package final class FuseSession: @unchecked Sendable {
                 wiped = wipe
                 self.wipe(worker)
             }
-            if worker.schedule.restIfNotNeeded() { continue }
+            if schedule.restIfNotNeeded() { continue }
             let received = fuse_session_receive_buf(session, &worker.message)
             if received == -EINTR { continue }
             guard received > 0 else {
@@ -230,12 +233,12 @@ package final class FuseSession: @unchecked Sendable {
             worker.setxattrFlags =
                 server.extendsSetxattr.load(ordering: .relaxed)
                 ? linux_fuse_shorten_setxattr(worker.message.mem, &worker.message.size) : 0
-            worker.schedule.began(worker.message)
+            schedule.began(worker.message)
             gate.enter(worker.inFlight)
             fuse_session_process_buf(session, &worker.message)
             gate.leave(worker.inFlight)
             worker.hasLeftGate.store(false, ordering: .releasing)
-            worker.schedule.ended()
+            schedule.ended()
         }
     }
 

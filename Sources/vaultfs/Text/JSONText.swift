@@ -35,19 +35,3 @@ enum JSONText {
         return rounded == rounded.rounded() ? "\(Int64(rounded))" : "\(rounded)"
     }
 }
-
-/// Text from `vaultfs.json`, which anybody may have written, safe for a terminal.
-enum EscapedText {
-    /// Escapes control characters, line ends and changes of the writing direction as `\u{…}`, and `'` and `\` with a backslash.
-    static func escaped(_ text: String) -> String {
-        text.unicodeScalars.map { scalar in
-            switch (scalar, scalar.properties.generalCategory) {
-            case ("\\", _), ("'", _): "\\\(scalar)"
-            case (_, .control), (_, .format), (_, .lineSeparator), (_, .paragraphSeparator), (_, .unassigned),
-                (_, .privateUse):
-                "\\u{\(String(scalar.value, radix: 16))}"
-            default: String(scalar)
-            }
-        }.joined()
-    }
-}
