@@ -124,7 +124,7 @@ class Reader:
     # Files
 
     def file(self, backing, path):
-        with open(backing, "rb") as file:
+        with open(backing, "rb", buffering=1 << 18) as file:
             size = os.fstat(file.fileno()).st_size
             if size < HEADER_SIZE:
                 raise Damage(f"no header: {size} bytes")
@@ -169,7 +169,7 @@ class Reader:
     def chunk(self, header, index, record):
         """The record's plaintext; zeros for a hole; the journal's record where this one does not verify; or None."""
         if len(record) > OVERHEAD:
-            if not any(record):
+            if record == bytes(len(record)):
                 if header.sparse:
                     return bytes(len(record) - OVERHEAD)
             else:
