@@ -135,6 +135,8 @@ extension MountTests {
                 }
                 // No keyrings here.
                 if daemon.wait(timeout: .zero) == 99 { continue }
+                // An unmount before the first answer counts as a failed mount.
+                try Command(["stat", vault.mountpoint]).run().succeeded()
                 Products.countMount()
                 let shown = try seen()
                 #expect(
