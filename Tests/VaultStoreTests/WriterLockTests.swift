@@ -53,6 +53,7 @@ import VaultFormat
         let readers = [try take(.shared), try take(.shared)]
         #expect(readers.allSatisfy { $0 != nil })
         expectRefusal()
+        withExtendedLifetime(readers) {}
     }
 
     @Test("A lock that was released is gone, though a child that was just forked has its descriptor, too")
