@@ -1,0 +1,44 @@
+import Testing
+
+@testable import ArgumentParser
+@testable import vaultfs
+
+/// The definitions of commands and options. ArgumentParser checks them at each start of a debug build, and never in an
+/// optimized one, which `scripts/test` runs.
+@Suite struct CommandDefinitionTests {
+    @Test func `names, positions and keys of all options fit together`() throws { try check(VaultFS.self) }
+
+    @Test func `a name used twice is found, in a group too`() {
+        #expect(throws: (any Error).self) { try checkOptions(NameTwice.self) }
+        #expect(throws: (any Error).self) { try checkOptions(GroupWithNameTwice.self) }
+    }
+
+    private func check(_ command: any ParsableCommand.Type) throws {
+        try checkOptions(command)
+        for subcommand in command.configuration.subcommands { try check(subcommand) }
+    }
+
+    private func checkOptions(_ options: any ParsableArguments.Type) throws {
+        try options._validate(parent: nil)
+        for child in Mirror(reflecting: options.init()).children {
+            if let group = child.value as? any GroupOfOptions { try checkOptions(group.options) }
+        }
+    }
+
+    private struct NameTwice: ParsableArguments {
+        @Flag(name: .customLong("name")) var first = false
+        @Flag(name: .customLong("name")) var second = false
+    }
+
+    private struct GroupWithNameTwice: ParsableArguments {
+        @OptionGroup var group: NameTwice
+    }
+}
+
+private protocol GroupOfOptions {
+    var options: any ParsableArguments.Type { get }
+}
+
+extension OptionGroup: GroupOfOptions {
+    fileprivate var options: any ParsableArguments.Type { Value.self }
+}
