@@ -95,7 +95,7 @@ let package = Package(
         tests(
             "FuseSessionTests", "vaultfs", "FuseSession", "FileSystem", "Locking", "VaultFileSystem", "VaultStore",
             "LinuxSystem", "VaultFormat", "CLinux", "TestSupport", system, logging),
-        tests("ControlTests", "Control", "Locking", "VaultFormat", "VaultCrypto", "TestSupport", system),
+        tests("ControlTests", "Control", "Locking", "LinuxSystem", "VaultFormat", "VaultCrypto", "TestSupport", system),
         tests(
             "CommandLineTests", "vaultfs", "Control", "Locking", "VaultStore", "VaultFormat", "VaultCrypto",
             "TestSupport",

@@ -1,5 +1,6 @@
 package import FoundationEssentials
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 
@@ -12,48 +13,47 @@ package final class ControlClient: @unchecked Sendable {
     /// The longest time that a daemon may take to accept and to answer, in seconds.
     private static let timeout = 5
 
-    private let socket: Socket
-    private let received = LineBuffer(maximumLineSize: ControlMessage.maximumResponseSize)
+    private let socket: Descriptor
+    private let received = LineBuffer(maximumLineSize: ControlResponse.maximumSize)
 
-    private init(socket: Socket) throws(Errno) {
-        self.socket = socket
-        processID = try socket.peer().processID
-    }
-
-    /// Connects to the socket `name` of `directory`. Returns nil if nobody listens. Removes a dead daemon's socket.
-    package static func connect(name: String, directory: RuntimeDirectory) -> ControlClient? {
+    /// Connects to the socket `name` of `directory`. Removes a dead daemon's socket.
+    /// - Throws: `noDaemon` if nobody listens.
+    package init(name: String, directory: RuntimeDirectory) throws(ControlError) {
         let inode = directory.inode(of: name)
-        do throws(Errno) {
-            let socket = try Socket.make(isBlocking: true)
-            try socket.setTimeout(seconds: timeout)
-            try checked(
-                Socket.withAddress(of: name, in: directory.fd) { address, size in
-                    Glibc.connect(socket.fd, address, size)
-                })
-            return try ControlClient(socket: socket)
+        do throws(StoreError) {
+            socket = try .streamSocket(isBlocking: true)
+            try socket.setTimeout(seconds: Self.timeout)
+            try socket.call(connect, name, in: directory.descriptor)
+            processID = try socket.peer().processID
         } catch {
             // A socket gets its name only when it listens. One that refuses is a dead daemon's.
-            if error == .connectionRefused, let inode { directory.remove(name, inode: inode) }
-            return nil
+            if error.errno == .connectionRefused, let inode { directory.remove(name, inode: inode) }
+            throw .noDaemon
         }
     }
 
     /// Sends a request and waits for the response. For `lock` and `unlock` there is no timeout, for others 5 s.
     /// - Throws: `noAnswer`, `notUnderstood`.
     package func send(_ request: ControlRequest) throws(ControlError) -> ControlResponse {
-        let line: SecretBytes
-        do throws(CryptoError) {
-            line = try ControlMessage.line(of: request)
+        do {
+            let line = try request.line()
+            try line.withUnsafeBytes { (bytes) throws(StoreError) in
+                var sent = 0
+                while sent < bytes.count {
+                    let rest = bytes.slice(sent...)
+                    sent += try retrying { Glibc.send(socket.fd, rest.baseAddress, rest.count, Int32(MSG_NOSIGNAL)) }
+                }
+            }
         } catch {
-            throw .noAnswer("\(error)")
+            throw .noAnswer((error as? StoreError).map { "\($0.errno)" } ?? "\(error)")
         }
-        try send(line: line)
-        switch request {
-        case .lock, .unlock: try setTimeout(seconds: 0)
-        case .status, .stats, .events: try setTimeout(seconds: Self.timeout)
-        }
-        guard let answer = try nextLine() else { throw .noAnswer("it hung up") }
-        return try ControlMessage.response(line: answer, to: request)
+        let answer =
+            switch request {
+            case .lock, .unlock: try nextLine(timeout: 0)
+            case .status, .stats, .events: try nextLine(timeout: Self.timeout)
+            }
+        guard let answer else { throw .noAnswer("it hung up") }
+        return try .parse(answer, to: request)
     }
 
     /// Waits for the next event, after `events` was answered. Returns nil when the daemon has hung up.
@@ -62,20 +62,31 @@ package final class ControlClient: @unchecked Sendable {
     package func nextEvent(
         whileReading output: Int32? = nil
     ) throws(ControlError) -> (event: ControlEvent, line: Data)? {
-        try setTimeout(seconds: 0)
-        guard let line = try nextLine(whileReading: output) else { return nil }
-        return (try ControlMessage.event(line: line), line)
+        guard let line = try nextLine(timeout: 0, whileReading: output) else { return nil }
+        guard let event = try? JSONDecoder().decode(ControlEvent.self, from: line) else {
+            throw .notUnderstood("\(line.count) bytes that are no event")
+        }
+        return (event, line)
     }
 
-    private func nextLine(whileReading output: Int32? = nil) throws(ControlError) -> Data? {
-        while true {
-            do throws(LineBuffer.Failure) {
+    /// - Parameter timeout: in seconds, 0 for none.
+    private func nextLine(timeout: Int, whileReading output: Int32? = nil) throws(ControlError) -> Data? {
+        do {
+            try socket.setTimeout(seconds: timeout)
+            while true {
                 if let line = try received.takeLine({ Data($0) }) { return line }
-            } catch {
-                throw .notUnderstood("a line of over \(ControlMessage.maximumResponseSize) bytes")
+                if let output, !waitUntilReadable(whileReading: output) { return nil }
+                let count = try received.fill { (room) throws(StoreError) in
+                    try retrying { recv(socket.fd, room.baseAddress, room.count, 0) }
+                }
+                if count == 0 { return nil }
             }
-            if let output, !waitUntilReadable(whileReading: output) { return nil }
-            guard try receive() else { return nil }
+        } catch let error as StoreError {
+            // The daemon was killed before it read the request.
+            if error.errno == .connectionReset { return nil }
+            throw .noAnswer(error.errno == .wouldBlock ? "timed out" : "\(error.errno)")
+        } catch {
+            throw .notUnderstood("a line of over \(ControlResponse.maximumSize) bytes")
         }
     }
 
@@ -88,54 +99,17 @@ package final class ControlClient: @unchecked Sendable {
         return descriptors[0].revents != 0 || descriptors[1].revents & Int16(POLLERR | POLLHUP) == 0
     }
 
-    /// Reads one piece. Returns false at the end of the stream.
-    private func receive() throws(ControlError) -> Bool {
-        let count = received.fill { recv(socket.fd, $0.baseAddress, $0.count, 0) }
-        if count < 0, errno != EINTR {
-            // The daemon was killed before it read the request.
-            if errno == ECONNRESET { return false }
-            throw .noAnswer(errno == EAGAIN ? "timed out" : "\(Errno(rawValue: errno))")
-        }
-        return count != 0
-    }
-
-    private func send(line: SecretBytes) throws(ControlError) {
-        try line.withUnsafeBytes { (bytes) throws(ControlError) in
-            var rest = bytes[...]
-            while !rest.isEmpty {
-                let piece = UnsafeRawBufferPointer(rebasing: rest)
-                let count = Glibc.send(socket.fd, piece.baseAddress, piece.count, Int32(MSG_NOSIGNAL))
-                if count >= 0 {
-                    rest = rest.dropFirst(count)
-                } else if errno != EINTR {
-                    throw .noAnswer("\(Errno(rawValue: errno))")
-                }
-            }
-        }
-    }
-
-    /// - Parameter seconds: 0 for none.
-    private func setTimeout(seconds: Int) throws(ControlError) {
-        do throws(Errno) {
-            try socket.setTimeout(seconds: seconds)
-        } catch {
-            throw .noAnswer("\(error)")
-        }
-    }
-
     /// Waits until the daemon closes the connection: it has then flushed everything and wiped its keys, or died. Returns
     /// false after `timeout`. Every response must have been read before.
     package func waitUntilClosed(timeout: Duration) -> Bool {
         let deadline = ContinuousClock.now + timeout
-        while true {
-            let left = deadline - ContinuousClock.now
-            guard left > .zero else { return false }
+        while ContinuousClock.now < deadline {
             var descriptor = pollfd(fd: socket.fd, events: Int16(POLLIN), revents: 0)
-            let milliseconds = left.components.seconds * 1000 + left.components.attoseconds / 1_000_000_000_000_000
-            guard poll(&descriptor, 1, Int32(clamping: milliseconds + 1)) > 0 else { continue }
+            guard poll(&descriptor, 1, (deadline - .now).pollTimeout) > 0 else { continue }
             var byte: UInt8 = 0
             let count = recv(socket.fd, &byte, 1, 0)
             if count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN) { return true }
         }
+        return false
     }
 }

@@ -1,4 +1,6 @@
 internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
 
 /// One client of a `ControlServer`. Used by the server's thread only. Never blocks.
 final class ControlConnection {
@@ -15,27 +17,25 @@ final class ControlConnection {
     }
 
     let number: UInt64
-    let socket: Socket
+    let socket: Descriptor
     private let timeout: Duration
     /// The time at which the client last sent or took something.
     private(set) var lastActivity: ContinuousClock.Instant
-    private let received = LineBuffer(maximumLineSize: ControlMessage.maximumRequestSize)
+    private let received = LineBuffer(maximumLineSize: ControlRequest.maximumSize)
     private var unsent: [UInt8] = []
     private var phase = Phase.listening
     /// True if the server hangs up once everything is sent.
     private var isEnding = false
-    private var owesSince: ContinuousClock.Instant?
+    /// The time at which the server hangs up. Nil while the client owes nothing: an idle connection may stay, and so may one
+    /// that waits for a reply.
+    private(set) var deadline: ContinuousClock.Instant?
 
-    init(number: UInt64, socket: Socket, timeout: Duration, now: ContinuousClock.Instant) {
+    init(number: UInt64, socket: Descriptor, timeout: Duration, now: ContinuousClock.Instant) {
         self.number = number
         self.socket = socket
         self.timeout = timeout
         lastActivity = now
     }
-
-    /// The time at which the server hangs up. Nil while the client owes nothing: an idle connection may stay, and so may one
-    /// that waits for a reply.
-    var deadline: ContinuousClock.Instant? { owesSince.map { $0 + timeout } }
 
     var isAwaitingReply: Bool { phase == .awaitingReply }
 
@@ -55,32 +55,34 @@ final class ControlConnection {
         return phase == .listening ? Int16(POLLIN) : 0
     }
 
-    /// Reads or writes, as poll(2) allows. Returns false if the client has hung up.
+    /// Reads or writes, as poll(2) allows.
     /// - Parameter allowance: the most bytes of requests that may be held afterwards.
-    func transfer(_ ready: Int16, allowance: Int, now: ContinuousClock.Instant) -> Bool {
+    func transfer(_ ready: Int16, allowance: Int, now: ContinuousClock.Instant) {
         lastActivity = now
-        if ready & Int16(POLLIN) != 0 { return receive(allowance: allowance) }
-        // POLLHUP: both directions are closed (unix_poll of the kernel). A request that was read is still carried out.
-        return ready & Int16(POLLHUP | POLLERR | POLLNVAL) == 0 && flush()
+        if ready & Int16(POLLIN) != 0 {
+            receive(allowance: allowance)
+        } else if ready & Int16(POLLHUP | POLLERR | POLLNVAL) != 0 {
+            // Both directions are closed (unix_poll of the kernel). A request that was read is still carried out.
+            end()
+        } else {
+            flush()
+        }
     }
 
     /// Returns the next complete request. Answers invalid lines itself.
     func takeRequest() -> ControlRequest? {
         do throws(LineBuffer.Failure) {
             while phase == .listening, unsent.isEmpty, !isEnding,
-                let parsed = try received.takeLine({ ControlMessage.request(line: $0) })
+                let parsed = try received.takeLine({ line in
+                    Result { () throws(ControlFailure) in try ControlRequest.parse(line) }
+                })
             {
-                owesSince = nil
-                switch parsed {
-                case .success(let request): return request
-                case .failure(let problem): answer(.error(problem))
-                }
+                deadline = nil
+                do throws(ControlFailure) { return try parsed.get() } catch { refuse(error) }
             }
         } catch {
-            answer(
-                .error(
-                    ControlFailure(.requestTooLong, "a request of over \(ControlMessage.maximumRequestSize) bytes")))
             isEnding = true
+            refuse(ControlFailure(.requestTooLong, "a request of over \(ControlRequest.maximumSize) bytes"))
         }
         return nil
     }
@@ -99,71 +101,72 @@ final class ControlConnection {
         } else {
             phase = .listening
         }
-        flushOrEnd()
+        flush()
     }
 
-    /// Sends an event to a subscriber. Returns false if too much is unread.
-    func deliver(event line: [UInt8]) -> Bool {
+    /// Sends an event to a subscriber, or hangs up if too much is unread.
+    func deliver(event line: [UInt8]) {
         switch phase {
-        case .listening, .awaitingReply: return true
+        case .listening, .awaitingReply: return
         case .subscribing(let held):
             phase = .subscribing(held: held + line)
-            return held.count <= Self.maximumUnreadEvents
+            if held.count > Self.maximumUnreadEvents { end() }
         case .subscribed:
             unsent += line
-            flushOrEnd()
-            return unsent.count <= Self.maximumUnreadEvents
+            flush()
+            if unsent.count > Self.maximumUnreadEvents { end() }
         }
     }
 
     /// Sends an answer of the server's own.
-    func answer(_ response: ControlResponse) {
-        unsent += ControlMessage.line(of: response)
-        flushOrEnd()
+    func refuse(_ failure: ControlFailure) {
+        unsent += jsonLine(failure)
+        flush()
     }
 
-    /// Starts or stops the client's timeout. Returns false if the connection is over.
+    /// Starts or stops the client's timeout. Returns true if the connection is over.
     func settle(now: ContinuousClock.Instant) -> Bool {
-        let isIncomplete = phase == .listening && received.isHoldingPart
+        let isIncomplete = phase == .listening && received.count > 0
         if phase != .subscribed && !unsent.isEmpty || isIncomplete {
-            if owesSince == nil { owesSince = now }
+            if deadline == nil { deadline = now + timeout }
         } else {
-            owesSince = nil
+            deadline = nil
         }
-        return !(unsent.isEmpty && phase == .listening && isEnding)
+        return (isEnding && unsent.isEmpty && phase == .listening) || deadline.map { $0 <= now } ?? false
     }
 
-    /// Reads one piece. Returns false at the end of the stream. Nothing is owed then: requests are read only after the
-    /// answer to the one before.
-    private func receive(allowance: Int) -> Bool {
-        let count = received.fill { buffer in
-            recv(socket.fd, buffer.baseAddress, buffer.count, 0)
+    /// Reads one piece. Nothing is owed at the end of the stream: requests are read only after the answer to the one before.
+    private func receive(allowance: Int) {
+        do throws(StoreError) {
+            let count = try received.fill { (room) throws(StoreError) in
+                try retrying { recv(socket.fd, room.baseAddress, room.count, 0) }
+            }
+            if count == 0 { return end() }
+        } catch {
+            return error.errno == .wouldBlock ? () : end()
         }
-        if count < 0 { return isTemporary(errno) }
-        if count == 0 { return false }
-        if received.count > allowance {
-            answer(.error(ControlFailure(.busy, "too many long requests at a time")))
-            isEnding = true
-        }
-        return true
+        guard received.count > allowance else { return }
+        isEnding = true
+        refuse(ControlFailure(.busy, "too many long requests at a time"))
     }
 
-    private func flushOrEnd() {
-        guard !flush() else { return }
+    /// Sends what the socket takes.
+    private func flush() {
+        while !unsent.isEmpty {
+            let count = unsent.withUnsafeBytes { send(socket.fd, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+            if count >= 0 {
+                unsent.removeFirst(count)
+            } else {
+                if errno != EAGAIN && errno != EINTR { end() }
+                return
+            }
+        }
+    }
+
+    /// Hangs up without sending more.
+    private func end() {
         unsent = []
         isEnding = true
         phase = .listening
     }
-
-    /// Sends what the socket takes. Returns false if the client has hung up.
-    private func flush() -> Bool {
-        while !unsent.isEmpty {
-            let count = unsent.withUnsafeBytes { send(socket.fd, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
-            guard count >= 0 else { return isTemporary(errno) }
-            unsent.removeFirst(count)
-        }
-        return true
-    }
-
-    private func isTemporary(_ error: Int32) -> Bool { error == EAGAIN || error == EINTR }
 }

@@ -1,54 +1,58 @@
+internal import LinuxSystem
 package import Locking
 
 /// An event of a mount: one JSON object on a line, `{"event":"did-lock","time":…,"mountpoint":…}`. The other fields depend
 /// on the event.
 package struct ControlEvent: Codable, Equatable, Sendable {
-    /// The kind of event. Clients ignore names they do not know, because others may be added.
-    package struct Name: RawRepresentable, Codable, Hashable, Sendable {
-        package let rawValue: String
-
-        package init(rawValue: String) {
-            self.rawValue = rawValue
-        }
-
-        /// The first line of every stream: the state at the time of the request.
-        package static let state = Name(rawValue: "state")
-        package static let willLock = Name(rawValue: "will-lock")
-        package static let didLock = Name(rawValue: "did-lock")
-        package static let willUnlock = Name(rawValue: "will-unlock")
-        package static let didUnlock = Name(rawValue: "did-unlock")
-        package static let denied = Name(rawValue: "denied")
-        package static let integrityError = Name(rawValue: "integrity-error")
-    }
-
-    private enum CodingKeys: String, CodingKey {
-        case name = "event"
-        case time, mountpoint, state, reasons, graceSeconds, receipt, count, reason
-    }
-
-    package let name: Name
+    /// The name. Clients ignore names they do not know, because others may be added.
+    package let event: String
     /// `YYYY-MM-DDThh:mm:ssZ`
     package let time: String
     package let mountpoint: String
     /// With `state`.
-    package var state: MountStatus.State?
-    /// With `state` and `willLock`: raw values of `LockReason`.
-    package var reasons: [String]?
-    /// With `willLock`.
-    package var graceSeconds: Double?
-    /// With `didLock`.
-    package var receipt: LockReceipt?
+    package private(set) var state: String?
+    /// With `state` and `will-lock`: raw values of `LockReason`.
+    package private(set) var reasons: [String]?
+    /// With `will-lock`.
+    package private(set) var graceSeconds: Double?
+    /// With `did-lock`.
+    package private(set) var receipt: LockReceipt?
     /// With `denied`: requests refused since the last such event.
-    package var count: UInt64?
-    /// With `integrityError`.
-    package var reason: String?
+    package private(set) var count: UInt64?
+    /// With `integrity-error`.
+    package private(set) var reason: String?
 
-    package init(_ name: Name, time: String, mountpoint: String) {
-        self.name = name
+    package init(_ event: LockEvent, time: String = UtcTime.now(), mountpoint: String) {
         self.time = time
         self.mountpoint = mountpoint
+        switch event {
+        case .willLock(let reasons, let grace):
+            self.event = "will-lock"
+            self.reasons = reasons.map(\.rawValue)
+            graceSeconds = Double(grace) / 1000
+        case .didLock(let receipt):
+            self.event = "did-lock"
+            self.receipt = receipt
+        case .willUnlock: self.event = "will-unlock"
+        case .didUnlock: self.event = "did-unlock"
+        case .denied(let count):
+            self.event = "denied"
+            self.count = count
+        case .integrityError(let reason):
+            self.event = "integrity-error"
+            self.reason = reason
+        }
+    }
+
+    /// The first line of every stream: the state at the time of the request.
+    package init(state: String, reasons: [LockReason], time: String = UtcTime.now(), mountpoint: String) {
+        event = "state"
+        self.time = time
+        self.mountpoint = mountpoint
+        self.state = state
+        self.reasons = reasons.map(\.rawValue)
     }
 
     /// The line that carries it, without the LF.
-    package var line: [UInt8] { ControlMessage.line(of: self).dropLast() }
+    package var line: [UInt8] { jsonLine(self).dropLast() }
 }

@@ -2,7 +2,6 @@ internal import CLinux
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
 
 /// The loop of a `ControlServer`'s thread. poll(2) has no timeout while no client owes anything.
 struct ControlLoop {
@@ -20,90 +19,80 @@ struct ControlLoop {
     mutating func run() {
         while true {
             var descriptors = [
-                pollfd(fd: server.mailbox.waker.fd, events: Int16(POLLIN), revents: 0),
+                pollfd(fd: server.waker.fd, events: Int16(POLLIN), revents: 0),
                 // A negative descriptor is skipped (poll(2)).
                 pollfd(fd: acceptsFrom == nil ? server.listener.fd : -1, events: Int16(POLLIN), revents: 0),
             ]
             descriptors += connections.map { pollfd(fd: $0.socket.fd, events: $0.events, revents: 0) }
-            let count = poll(&descriptors, nfds_t(descriptors.count), timeout())
-            guard count >= 0 || errno == EINTR else { return }
+            guard poll(&descriptors, nfds_t(descriptors.count), timeout()) >= 0 || errno == EINTR else { return }
             let now = ContinuousClock.now
             // Clients first: `connections` still matches `descriptors`.
-            if count > 0 { transfer(descriptors[2...], now: now) }
-            if count > 0, descriptors[0].revents != 0 {
-                guard let items = server.mailbox.take() else { return }
-                deliver(items)
+            transfer(descriptors[2...], now: now)
+            if descriptors[0].revents != 0 {
+                guard let messages = server.takeMessages() else { return }
+                deliver(messages)
             }
             for connection in connections { serve(connection) }
-            connections.removeAll { !$0.settle(now: now) || ($0.deadline.map { $0 <= now } ?? false) }
+            connections.removeAll { $0.settle(now: now) }
             countSubscribers()
             if let pause = acceptsFrom, pause <= now { acceptsFrom = nil }
-            if count > 0, descriptors[1].revents != 0 { accept(now: now) }
+            if descriptors[1].revents != 0 { accept(now: now) }
         }
     }
 
     /// Milliseconds until the next deadline, or −1 for none.
     private func timeout() -> Int32 {
-        guard let next = (connections.compactMap(\.deadline) + [acceptsFrom].compactMap { $0 }).min() else { return -1 }
-        let left = next - ContinuousClock.now
-        let milliseconds = left.components.seconds * 1000 + left.components.attoseconds / 1_000_000_000_000_000
-        return Int32(clamping: max(0, milliseconds + 1))
+        let next = (connections.map(\.deadline) + [acceptsFrom]).compactMap { $0 }.min()
+        return next.map { ($0 - .now).pollTimeout } ?? -1
     }
 
-    private mutating func transfer(_ descriptors: ArraySlice<pollfd>, now: ContinuousClock.Instant) {
-        var finished: Set<UInt64> = []
+    private func transfer(_ descriptors: ArraySlice<pollfd>, now: ContinuousClock.Instant) {
         for (connection, descriptor) in zip(connections, descriptors) where descriptor.revents != 0 {
             let others = connections.reduce(-connection.heldBytes) { $0 + $1.heldBytes }
             let allowance = ControlServer.maximumHeldBytes - others
-            if !connection.transfer(descriptor.revents, allowance: allowance, now: now) {
-                finished.insert(connection.number)
-            }
+            connection.transfer(descriptor.revents, allowance: allowance, now: now)
         }
-        connections.removeAll { finished.contains($0.number) }
     }
 
-    private mutating func deliver(_ items: [ControlMailbox.Item]) {
-        for item in items {
-            switch item {
+    private func deliver(_ messages: [ControlServer.Message]) {
+        for message in messages {
+            switch message {
             case .reply(let number, let line, let isRefusal):
                 connections.first { $0.number == number }?.deliver(reply: line, isRefusal: isRefusal)
-            case .event(let line):
-                connections.removeAll { !$0.deliver(event: line) }
+            case .event(let line): for connection in connections { connection.deliver(event: line) }
             }
         }
     }
 
     private func serve(_ connection: ControlConnection) {
         while let request = connection.takeRequest() {
-            if case .events = request {
-                guard connections.count(where: \.isSubscriber) < ControlServer.maximumSubscribers else {
-                    connection.answer(.error(ControlFailure(.busy, "too many clients listen to events")))
-                    continue
-                }
+            if case .events = request, subscriberCount >= ControlServer.maximumSubscribers {
+                connection.refuse(ControlFailure(.busy, "too many clients listen to events"))
+                continue
             }
             connection.await(request)
             // The request may contain a secret, and a lock may follow as soon as the handler has it.
             linux_scrub_thread()
             // Before the handler reads the state, so that no later event is missed.
             countSubscribers()
-            let reply = ControlReply(mailbox: server.mailbox, connection: connection.number)
+            let reply = ControlReply(server: server, connection: connection.number)
             server.handler(request) { reply.send($0) }
         }
     }
 
+    private var subscriberCount: Int { connections.count(where: \.isSubscriber) }
+
     private func countSubscribers() {
-        server.mailbox.subscribers.store(connections.count(where: \.isSubscriber), ordering: .sequentiallyConsistent)
+        server.subscribers.store(subscriberCount, ordering: .sequentiallyConsistent)
     }
 
     private mutating func accept(now: ContinuousClock.Instant) {
         let fd = Glibc.accept(server.listener.fd, nil, nil)
         guard fd >= 0 else {
-            if errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS {
-                acceptsFrom = now + .seconds(1)
-            }
+            if [EMFILE, ENFILE, ENOMEM, ENOBUFS].contains(errno) { acceptsFrom = now + .seconds(1) }
             return
         }
-        let socket = Socket(owning: fd)
+        let socket = Descriptor(owning: fd)
         // Swift's Glibc lacks accept4(2).
         guard fcntl(fd, F_SETFD, FD_CLOEXEC) == 0, fcntl(fd, F_SETFL, O_NONBLOCK) == 0 else { return }
         guard let peer = try? socket.peer(), peer.userID == geteuid() || peer.userID == 0 else { return }
@@ -116,10 +105,8 @@ struct ControlLoop {
     private mutating func makeRoom() {
         let others = connections.filter { !$0.isSubscriber }
         guard others.count >= ControlServer.maximumConnections else { return }
-        let silent = others.min { one, two in
-            one.isAwaitingReply == two.isAwaitingReply
-                ? one.lastActivity < two.lastActivity : two.isAwaitingReply
-        }
+        let idle = others.filter { !$0.isAwaitingReply }
+        let silent = (idle.isEmpty ? others : idle).min { $0.lastActivity < $1.lastActivity }
         connections.removeAll { $0.number == silent?.number }
     }
 }

@@ -1,6 +1,9 @@
+internal import FoundationEssentials
+internal import LinuxSystem
+internal import VaultCrypto
 package import VaultFormat
 
-/// A client's request: one JSON object on a line, such as `{"request":"status"}`.
+/// A client's request: one JSON object on a line, such as `{"request":"status"}`. A secret lies only in memory that is wiped.
 package enum ControlRequest: Sendable {
     case status
     /// The counters only.
@@ -11,6 +14,16 @@ package enum ControlRequest: Sendable {
     /// The state now, and then every event until the connection ends.
     case events
 
+    /// The longest line that a daemon reads, in bytes: a keyfile of 8 MiB in base64.
+    static let maximumSize = 12 << 20
+    /// The longest line without its secret.
+    static let maximumPlainSize = 64 << 10
+
+    private struct Fields: Decodable {
+        let request: String
+        let secret: SecretField?
+    }
+
     package var name: String {
         switch self {
         case .status: "status"
@@ -19,5 +32,53 @@ package enum ControlRequest: Sendable {
         case .unlock: "unlock"
         case .events: "events"
         }
+    }
+
+    /// Encodes the request as a line, with its LF.
+    func line() throws(CryptoError) -> SecretBytes {
+        guard case .unlock(let secret?) = self else {
+            return Array("{\"request\":\"\(name)\"}\n".utf8).withUnsafeBytes { SecretBytes(copying: $0) }
+        }
+        let head = Array("{\"request\":\"unlock\",\"secret\":{\"kind\":\"\(secret.kind.rawValue)\",\"bytes\":\"".utf8)
+        let tail = Array("\"}}\n".utf8)
+        let size = Base64.standard.encodedCount(secret.bytes.count)
+        return try SecretBytes(count: head.count + size + tail.count) { line in
+            line.copyBytes(from: head)
+            let text = line.slice(head.count..<(head.count + size))
+            secret.bytes.withUnsafeBytes { Base64.standard.encode($0, into: text) }
+            line.slice((head.count + size)...).copyBytes(from: tail)
+        }
+    }
+
+    /// Decodes a line, which may be any bytes. The error does not contain the decoder's own message, which can be long and
+    /// might quote the secret.
+    static func parse(_ line: UnsafeRawBufferPointer) throws(ControlFailure) -> ControlRequest {
+        guard let text = SecretText(line: line) else { throw notARequest() }
+        guard text.withoutSecret.count <= maximumPlainSize else {
+            throw notARequest("over \(maximumPlainSize) bytes without the secret")
+        }
+        guard let fields = text.decode(Fields.self) else { throw notARequest() }
+        guard fields.secret == nil || fields.request == "unlock" else {
+            throw notARequest("'secret' goes with 'unlock' only")
+        }
+        switch fields.request {
+        case "status": return .status
+        case "stats": return .stats
+        case "lock": return .lock
+        case "events": return .events
+        case "unlock":
+            do throws(FormatError) {
+                return .unlock(try fields.secret?.secret(in: text))
+            } catch {
+                throw notARequest(error.reason)
+            }
+        default: throw ControlFailure(.unknownRequest, "unknown request '\(fields.request.prefix(40))'")
+        }
+    }
+
+    private static func notARequest(
+        _ reason: String = "expected a line such as {\"request\":\"status\"}"
+    ) -> ControlFailure {
+        ControlFailure(.notARequest, "not a request: \(reason)")
     }
 }

@@ -1,3 +1,4 @@
+internal import FoundationEssentials
 package import Locking
 
 /// A daemon's answer: one JSON object on a line.
@@ -13,43 +14,85 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
     case subscribed(ControlEvent)
     case error(ControlFailure)
 
+    /// The longest line that a client reads.
+    static let maximumSize = 1 << 20
+
+    /// The answers to `stats`, `lock` and `unlock`.
+    private struct Fields: Codable {
+        var statistics: JSONValue?
+        var state: String?
+        var already: Bool?
+        var receipt: LockReceipt?
+    }
+
     package func encode(to encoder: any Encoder) throws {
-        try ControlMessage.encode(self, to: encoder)
+        switch self {
+        case .status(let status): try status.encode(to: encoder)
+        case .stats(let statistics): try Fields(statistics: statistics).encode(to: encoder)
+        case .locked(let receipt, let already):
+            try Fields(state: "locked", already: already, receipt: receipt).encode(to: encoder)
+        case .unlocked(let already): try Fields(state: "unlocked", already: already).encode(to: encoder)
+        case .subscribed(let event): try event.encode(to: encoder)
+        case .error(let failure): try failure.encode(to: encoder)
+        }
+    }
+
+    /// Decodes the response to `request`, which may be any bytes.
+    /// - Throws: `notUnderstood`.
+    static func parse(_ line: Data, to request: ControlRequest) throws(ControlError) -> ControlResponse {
+        let decoder = JSONDecoder()
+        if let failure = try? decoder.decode(ControlFailure.self, from: line) { return .error(failure) }
+        do {
+            switch request {
+            case .status: return .status(try decoder.decode(MountStatus.self, from: line))
+            case .events: return .subscribed(try decoder.decode(ControlEvent.self, from: line))
+            case .stats, .lock, .unlock:
+                let fields = try decoder.decode(Fields.self, from: line)
+                switch (request, fields.statistics, fields.already, fields.receipt) {
+                case (.stats, let statistics?, _, _): return .stats(statistics)
+                case (.lock, _, let already?, let receipt?): return .locked(receipt: receipt, already: already)
+                case (.unlock, _, let already?, _): return .unlocked(already: already)
+                default: break
+                }
+            }
+        } catch {}
+        throw .notUnderstood("\(line.count) bytes that are no answer to '\(request.name)'")
     }
 }
 
 /// The reason why a request was not done.
-package struct ControlFailure: Error, Equatable, Sendable {
+package struct ControlFailure: Error, Codable, Equatable, Sendable {
     /// The reason for programs. Stable; others may be added.
-    package struct Code: RawRepresentable, Codable, Hashable, Sendable {
-        package let rawValue: String
-
-        package init(rawValue: String) {
-            self.rawValue = rawValue
-        }
-
+    package enum Code: String, CaseIterable, Sendable {
         /// The line is no request of this protocol.
-        package static let notARequest = Code(rawValue: "not-a-request")
-        package static let unknownRequest = Code(rawValue: "unknown-request")
+        case notARequest = "not-a-request"
+        case unknownRequest = "unknown-request"
         /// The line is too long. The daemon hangs up.
-        package static let requestTooLong = Code(rawValue: "request-too-long")
+        case requestTooLong = "request-too-long"
         /// The daemon has too much else to do, and hangs up.
-        package static let busy = Code(rawValue: "busy")
+        case busy
         /// This daemon cannot do it.
-        package static let notSupported = Code(rawValue: "not-supported")
+        case notSupported = "not-supported"
         /// `lockFiles` keep the vault locked: they exist or cannot be examined.
-        package static let lockFileExists = Code(rawValue: "lock-file-exists")
+        case lockFileExists = "lock-file-exists"
         /// The keys were forgotten: ask again with a secret.
-        package static let secretNeeded = Code(rawValue: "secret-needed")
+        case secretNeeded = "secret-needed"
         /// The secret opens no slot.
-        package static let wrongSecret = Code(rawValue: "wrong-secret")
+        case wrongSecret = "wrong-secret"
         /// The secret was not tried: ask again after `retryAfterSeconds`.
-        package static let tooManyTries = Code(rawValue: "too-many-tries")
+        case tooManyTries = "too-many-tries"
         /// Any other reason, in `message`.
-        package static let failed = Code(rawValue: "failed")
+        case failed
     }
 
-    package let code: Code
+    private enum CodingKeys: String, CodingKey {
+        case spelledCode = "code"
+        case message = "error"
+        case lockFiles, retryAfterSeconds
+    }
+
+    /// May be another version's code.
+    private let spelledCode: String?
     /// A line for people: lower case, no full stop. Never a secret.
     package let message: String
     /// With `lockFileExists`: their paths.
@@ -57,12 +100,23 @@ package struct ControlFailure: Error, Equatable, Sendable {
     /// With `tooManyTries`.
     package let retryAfterSeconds: Double?
 
-    package init(
-        _ code: Code, _ message: String, lockFiles: [String]? = nil, retryAfterSeconds: Double? = nil
-    ) {
-        self.code = code
+    package init(_ code: Code, _ message: String, lockFiles: [String]? = nil, retryAfterSeconds: Double? = nil) {
+        spelledCode = code.rawValue
         self.message = message
         self.lockFiles = lockFiles
         self.retryAfterSeconds = retryAfterSeconds
+    }
+
+    package var code: Code { spelledCode.flatMap(Code.init) ?? .failed }
+}
+
+/// Encodes an answer or an event as a line, with its LF.
+func jsonLine(_ message: some Encodable) -> [UInt8] {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+    do {
+        return Array(try encoder.encode(message)) + [UInt8(ascii: "\n")]
+    } catch {
+        preconditionFailure("internal error: a control message cannot be encoded: \(error)")
     }
 }

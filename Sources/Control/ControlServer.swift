@@ -1,7 +1,6 @@
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
 
 /// The control socket of one mount, served by one thread.
 ///
@@ -12,6 +11,20 @@ package final class ControlServer: Sendable {
     package typealias Handler =
         @Sendable (ControlRequest, _ reply: @escaping @Sendable (ControlResponse) -> Void) -> Void
 
+    /// A message from another thread for the loop.
+    enum Message: Sendable {
+        /// For the connection of that number. `isRefusal`: the request was not done.
+        case reply(connection: UInt64, line: [UInt8], isRefusal: Bool)
+        case event([UInt8])
+    }
+
+    private struct Mailbox {
+        var messages: [Message] = []
+        var eventBytes = 0
+        /// True ends the loop.
+        var isClosed = false
+    }
+
     /// The longest time that a line may stay incomplete, or an answer unread.
     package static let clientTimeout: Duration = .seconds(5)
     /// The most clients without subscribers. One more, and the server hangs up on the one that has been silent longest.
@@ -21,14 +34,18 @@ package final class ControlServer: Sendable {
     /// The most bytes of incomplete requests of all clients.
     static let maximumHeldBytes = 16 << 20
 
-    let directory: RuntimeDirectory
-    let name: String
-    let listener: Socket
+    let listener: Descriptor
     let handler: Handler
     let timeout: Duration
-    let mailbox: ControlMailbox
-    private let thread = Mutex<BackgroundThread?>(nil)
+    /// Readable while there are messages, or after `stop`.
+    let waker: Waker
+    /// The number of clients that get events. Without any, events are not encoded.
+    let subscribers = Atomic<Int>(0)
+    private let mailbox = Mutex(Mailbox())
+    private let directory: RuntimeDirectory
+    private let name: String
     private let inode: ino_t
+    private let thread = Mutex<BackgroundThread?>(nil)
 
     /// Binds and listens. Clients wait until `start`.
     /// - Parameter mountpoint: an absolute path without links, as bytes.
@@ -40,12 +57,12 @@ package final class ControlServer: Sendable {
         self.directory = directory
         self.handler = handler
         name = RuntimeDirectory.socketName(mountpoint: mountpoint)
-        do throws(Errno) {
-            listener = try Socket.make(isBlocking: false)
-            mailbox = try ControlMailbox()
-            inode = try Self.listen(listener, name: name, directory: directory)
+        do throws(StoreError) {
+            listener = try .streamSocket(isBlocking: false)
+            waker = try Waker()
+            inode = try Self.listen(listener, name: name, directory: directory.descriptor)
         } catch {
-            throw .system(error, "cannot make the control socket in", directory.path)
+            throw .system(error.errno, "cannot make the control socket in", directory.path)
         }
     }
 
@@ -55,18 +72,15 @@ package final class ControlServer: Sendable {
 
     /// Makes the socket under a temporary name and renames it once it listens, over a dead daemon's socket. So a socket that
     /// refuses connections never has a living owner.
-    private static func listen(_ listener: Socket, name: String, directory: RuntimeDirectory) throws(Errno) -> ino_t {
+    private static func listen(_ listener: Descriptor, name: String, directory: Descriptor) throws(StoreError) -> ino_t
+    {
         let temporary = "\(name).\(getpid())"
         unlinkat(directory.fd, temporary, 0)
-        try checked(
-            Socket.withAddress(of: temporary, in: directory.fd) { address, size in
-                bind(listener.fd, address, size)
-            })
-        do throws(Errno) {
-            try checked(Glibc.listen(listener.fd, 16))
-            var status = stat()
-            try checked(fstatat(directory.fd, temporary, &status, AT_SYMLINK_NOFOLLOW))
-            try checked(renameat(directory.fd, temporary, directory.fd, name))
+        try listener.call(bind, temporary, in: directory)
+        do throws(StoreError) {
+            try retrying { Glibc.listen(listener.fd, 16) }
+            let status = try directory.status(of: Array(temporary.utf8))
+            try retrying { renameat(directory.fd, temporary, directory.fd, name) }
             return status.st_ino
         } catch {
             unlinkat(directory.fd, temporary, 0)
@@ -90,13 +104,14 @@ package final class ControlServer: Sendable {
 
     /// Sends an event to every subscriber. Any thread. Never blocks.
     package func broadcast(_ event: ControlEvent) {
-        guard mailbox.subscribers.load(ordering: .sequentiallyConsistent) > 0 else { return }
-        mailbox.post(.event(ControlMessage.line(of: event)))
+        guard subscribers.load(ordering: .sequentiallyConsistent) > 0 else { return }
+        post(.event(jsonLine(event)))
     }
 
     /// Hangs up on every client, waits for the thread to end, and removes the socket.
     package func stop() {
-        mailbox.close()
+        mailbox.withLock { $0.isClosed = true }
+        waker.wake()
         thread.withLock { $0.take() }?.join()
         removeSocket()
     }
@@ -104,5 +119,53 @@ package final class ControlServer: Sendable {
     /// Removes the socket's name. Clients stay connected.
     package func removeSocket() {
         directory.remove(name, inode: inode)
+    }
+
+    /// Leaves a message for the loop. Any thread. Never blocks.
+    fileprivate func post(_ message: Message) {
+        mailbox.withLock { mailbox in
+            guard !mailbox.isClosed else { return }
+            if case .event(let line) = message {
+                // The loop does not get the processor. Its subscribers would have too much unread anyway.
+                guard mailbox.eventBytes <= ControlConnection.maximumUnreadEvents else { return }
+                mailbox.eventBytes += line.count
+            }
+            mailbox.messages.append(message)
+            if mailbox.messages.count == 1 { waker.wake() }
+        }
+    }
+
+    /// Takes all messages, oldest first. Nil after `stop`.
+    func takeMessages() -> [Message]? {
+        // First, so that a message posted from now on wakes the loop again.
+        waker.clear()
+        return mailbox.withLock { mailbox in
+            guard !mailbox.isClosed else { return nil }
+            defer { mailbox = Mailbox() }
+            return mailbox.messages
+        }
+    }
+}
+
+/// The only answer to a request. Any thread. If nothing was sent before it is released, it answers with a failure.
+final class ControlReply: Sendable {
+    private let server: ControlServer
+    private let connection: UInt64
+    private let isSent = Atomic(false)
+
+    init(server: ControlServer, connection: UInt64) {
+        self.server = server
+        self.connection = connection
+    }
+
+    deinit {
+        send(.error(ControlFailure(.failed, "the request was given up")))
+    }
+
+    /// Sends the answer. Later calls do nothing.
+    func send(_ response: ControlResponse) {
+        guard !isSent.exchange(true, ordering: .relaxed) else { return }
+        let isRefusal = if case .error = response { true } else { false }
+        server.post(.reply(connection: connection, line: jsonLine(response), isRefusal: isRefusal))
     }
 }

@@ -1,11 +1,5 @@
 /// A mount's state. `vaultfs status --json` documents the names of the fields.
 package struct MountStatus: Codable, Equatable, Sendable {
-    package enum State: String, Codable, Sendable {
-        case unlocked
-        case locking
-        case locked
-    }
-
     /// The daemon's version.
     package let version: String
     package let pid: Int32
@@ -16,7 +10,8 @@ package struct MountStatus: Codable, Equatable, Sendable {
     /// The format of a view.
     package var view: String?
     package let mountpoint: String
-    package let state: State
+    /// `unlocked`, `locking` or `locked`.
+    package let state: String
     package let readOnly: Bool
     /// The time of the mount: `YYYY-MM-DDThh:mm:ssZ`.
     package let mounted: String
@@ -40,7 +35,7 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package var problems: [String]?
 
     package init(
-        version: String, pid: Int32, vaultPath: String, vaultID: String, mountpoint: String, state: State,
+        version: String, pid: Int32, vaultPath: String, vaultID: String, mountpoint: String, state: String,
         readOnly: Bool, mounted: String, uptimeSeconds: Int64, keysLocked: Bool, cacheLocked: Bool
     ) {
         self.version = version

@@ -1,4 +1,4 @@
-internal import FoundationEssentials
+internal import LinuxSystem
 package import VaultFormat
 
 /// A key provider's answer: `{"secret":{"kind":…,"bytes":…}}` or `{"refused":"why"}` (KeyProvider).
@@ -14,23 +14,16 @@ package enum ProviderAnswer {
 
     /// - Throws: `malformed`, `invalidValue`. The message quotes nothing.
     package static func parse(_ answer: [UInt8]) throws(FormatError) -> ProviderAnswer {
-        let outcome = answer.withUnsafeBytes { line in
-            Result { () throws(FormatError) in try parse(line) }
-        }
-        return try outcome.get()
-    }
-
-    private static func parse(_ line: UnsafeRawBufferPointer) throws(FormatError) -> ProviderAnswer {
-        guard let text = SecretText(line: line),
-            let fields = try? JSONDecoder().decode(Fields.self, from: Data(text.withoutSecret))
-        else {
-            throw FormatError(
-                .malformed, "expected {\"secret\":{\"kind\":…,\"bytes\":…}} or {\"refused\":…}")
-        }
-        switch (fields.secret, fields.refused) {
-        case (let secret?, nil): return .secret(try secret.secret(cutOutBy: text, of: line))
-        case (nil, let reason?): return .refused(reason)
-        default: throw FormatError(.malformed, "neither 'secret' nor 'refused', or both")
+        try answer.withBytes { (line) throws(FormatError) in
+            guard let text = SecretText(line: line), let fields = text.decode(Fields.self) else {
+                throw FormatError(
+                    .malformed, "expected {\"secret\":{\"kind\":…,\"bytes\":…}} or {\"refused\":…}")
+            }
+            switch (fields.secret, fields.refused) {
+            case (let secret?, nil): return .secret(try secret.secret(in: text))
+            case (nil, let reason?): return .refused(reason)
+            default: throw FormatError(.malformed, "neither 'secret' nor 'refused', or both")
+            }
         }
     }
 }

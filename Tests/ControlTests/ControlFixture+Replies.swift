@@ -1,4 +1,5 @@
 import Foundation
+import LinuxSystem
 import Locking
 import Synchronization
 
@@ -31,16 +32,12 @@ final class HeldRequests: Sendable {
 }
 
 func state(mountpoint: String = "/mnt") -> ControlEvent {
-    var event = ControlEvent(.state, time: "2026-11-21T10:00:00Z", mountpoint: mountpoint)
-    event.state = .unlocked
-    return event
+    ControlEvent(state: "unlocked", reasons: [], time: "2026-11-21T10:00:00Z", mountpoint: mountpoint)
 }
 
 func event(_ number: Int, padding: Int = 0) -> ControlEvent {
-    var event = ControlEvent(.denied, time: "2026-11-21T10:00:00Z", mountpoint: "/mnt")
-    event.count = UInt64(truncatingIfNeeded: number)
-    event.reason = String(repeating: "x", count: padding)
-    return event
+    let reason = "\(number)" + String(repeating: "x", count: padding)
+    return ControlEvent(.integrityError(reason), time: "2026-11-21T10:00:00Z", mountpoint: "/mnt")
 }
 
 let receipt = LockReceipt()
@@ -48,7 +45,7 @@ let receipt = LockReceipt()
 extension RawClient {
     /// The next line as an event; nil at the end of the stream.
     func readEvent() throws -> ControlEvent? {
-        try readLine().map { try ControlMessage.event(line: Data($0.utf8)) }
+        try readLine().map { try JSONDecoder().decode(ControlEvent.self, from: Data($0.utf8)) }
     }
 
     /// shutdown(2): nothing more will be sent.

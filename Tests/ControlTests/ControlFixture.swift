@@ -1,4 +1,5 @@
 import Foundation
+import LinuxSystem
 import SystemPackage
 
 @testable import Control
@@ -42,8 +43,7 @@ final class ControlTestDirectory: Sendable {
 
     func client(_ mountpoint: String = "/mnt") throws -> ControlClient {
         let name = RuntimeDirectory.socketName(mountpoint: Array(mountpoint.utf8))
-        guard let client = ControlClient.connect(name: name, directory: directory) else { throw ControlError.noDaemon }
-        return client
+        return try ControlClient(name: name, directory: directory)
     }
 
     /// A client that says what it likes.
@@ -54,7 +54,7 @@ final class ControlTestDirectory: Sendable {
 
 func status(mountpoint: String = "/mnt", statistics: JSONValue? = .object(["cacheHits": .integer(7)])) -> MountStatus {
     var status = MountStatus(
-        version: "1", pid: getpid(), vaultPath: "/vault", vaultID: "00", mountpoint: mountpoint, state: .unlocked,
+        version: "1", pid: getpid(), vaultPath: "/vault", vaultID: "00", mountpoint: mountpoint, state: "unlocked",
         readOnly: false, mounted: "2026-11-20T12:00:00Z", uptimeSeconds: 1, keysLocked: true, cacheLocked: true)
     status.statistics = statistics
     return status
@@ -62,15 +62,12 @@ func status(mountpoint: String = "/mnt", statistics: JSONValue? = .object(["cach
 
 /// A bare connection: blocking, with a time-out well over the server's patience.
 final class RawClient {
-    let socket: Socket
+    let socket: Descriptor
 
     init(directory: RuntimeDirectory, name: String) throws {
-        socket = try Socket.make(isBlocking: true)
+        socket = try .streamSocket(isBlocking: true)
         try socket.setTimeout(seconds: 30)
-        try checked(
-            Socket.withAddress(of: name, in: directory.fd) { [socket] address, size in
-                connect(socket.fd, address, size)
-            })
+        try socket.call(connect, name, in: directory.descriptor)
     }
 
     /// Sends all it can; false when the server has hung up.

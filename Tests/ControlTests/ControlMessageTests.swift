@@ -23,7 +23,8 @@ import Testing
         let failures = [
             ControlFailure(.lockFileExists, "a lock file exists", lockFiles: ["/a", "/b\n"]),
             ControlFailure(.tooManyTries, "too many tries", retryAfterSeconds: 1.5),
-            ControlFailure(ControlFailure.Code(rawValue: "of-tomorrow"), "new"),
+            try JSONDecoder().decode(
+                ControlFailure.self, from: Data(#"{"code":"of-tomorrow","error":"new"}"#.utf8)),
         ]
         for failure in failures {
             for request in [ControlRequest.status, .stats, .lock, .unlock(nil), .events] {
@@ -33,29 +34,30 @@ import Testing
     }
 
     private func expectSame(_ response: ControlResponse, _ request: ControlRequest) throws {
-        let line = ControlMessage.line(of: response)
+        let line = jsonLine(response)
         #expect(line.count { $0 == UInt8(ascii: "\n") } == 1)
         #expect(line.last == UInt8(ascii: "\n"))
-        #expect(try ControlMessage.response(line: Data(line.dropLast()), to: request) == response)
+        #expect(try ControlResponse.parse(Data(line.dropLast()), to: request) == response)
     }
 
     @Test func `an answer that is none`() {
         for request in [ControlRequest.status, .stats, .lock, .unlock(nil), .events] {
-            #expect(throws: ControlError.self) { try ControlMessage.response(line: Data("{}".utf8), to: request) }
-            #expect(throws: ControlError.self) { try ControlMessage.response(line: Data([0xFF]), to: request) }
+            #expect(throws: ControlError.self) { try ControlResponse.parse(Data("{}".utf8), to: request) }
+            #expect(throws: ControlError.self) { try ControlResponse.parse(Data([0xFF]), to: request) }
         }
     }
 
     @Test func `an event says only what it has`() throws {
-        var event = ControlEvent(.didLock, time: "t", mountpoint: "/mnt")
-        #expect(String(decoding: event.line, as: UTF8.self) == #"{"event":"did-lock","mountpoint":"/mnt","time":"t"}"#)
-        event.receipt = receipt
-        #expect(try ControlMessage.event(line: Data(event.line)) == event)
+        let unlocked = ControlEvent(.didUnlock, time: "t", mountpoint: "/mnt")
+        #expect(
+            String(decoding: unlocked.line, as: UTF8.self) == #"{"event":"did-unlock","mountpoint":"/mnt","time":"t"}"#)
+        let locked = ControlEvent(.didLock(receipt), time: "t", mountpoint: "/mnt")
+        #expect(try JSONDecoder().decode(ControlEvent.self, from: Data(locked.line)) == locked)
     }
 
     @Test func `a receipt of another version has what the page promises`() throws {
         let line = #"{"already":false,"ofTomorrow":1,"receipt":{"complete":true,"unpurged":[]},"state":"locked"}"#
-        guard case .locked(let receipt, false) = try ControlMessage.response(line: Data(line.utf8), to: .lock) else {
+        guard case .locked(let receipt, false) = try ControlResponse.parse(Data(line.utf8), to: .lock) else {
             Issue.record("no receipt")
             return
         }
@@ -64,6 +66,6 @@ import Testing
 
     @Test(arguments: ["", "[]", "{}", "{\"event\":\"did-lock\"}", "{\"event\":1,\"time\":\"t\",\"mountpoint\":\"/\"}"])
     func `what is no event`(line: String) {
-        #expect(throws: ControlError.self) { try ControlMessage.event(line: Data(line.utf8)) }
+        #expect(throws: (any Error).self) { try JSONDecoder().decode(ControlEvent.self, from: Data(line.utf8)) }
     }
 }

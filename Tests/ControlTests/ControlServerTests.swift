@@ -1,4 +1,5 @@
 import Foundation
+import LinuxSystem
 import SystemPackage
 import Testing
 
@@ -31,8 +32,8 @@ import Testing
         }
         defer { for server in servers { server.stop() } }
         #expect(try place.client("/b").send(.status) == .status(status(mountpoint: "/b")))
-        let clients = place.directory.socketNames().compactMap { name in
-            ControlClient.connect(name: name, directory: place.directory)
+        let clients = try place.directory.socketNames().map { name in
+            try ControlClient(name: name, directory: place.directory)
         }
         let mountpoints = try clients.map { client in
             guard case .status(let status) = try client.send(.status) else { return "" }
@@ -66,11 +67,7 @@ import Testing
 
     /// Leaves a socket that refuses.
     private func leaveDeadSocket(_ name: String) throws {
-        let socket = try Socket.make(isBlocking: true)
-        try checked(
-            Socket.withAddress(of: name, in: place.directory.fd) { address, size in
-                bind(socket.fd, address, size)
-            })
+        try Descriptor.streamSocket(isBlocking: true).call(bind, name, in: place.directory.descriptor)
     }
 
     @Test func `a dead daemon's socket is removed`() throws {
@@ -108,7 +105,7 @@ import Testing
         try server.start()
         defer { server.stop() }
         let name = RuntimeDirectory.socketName(mountpoint: [1])
-        let client = try #require(ControlClient.connect(name: name, directory: directory))
+        let client = try ControlClient(name: name, directory: directory)
         #expect(try client.send(.status) == .error(ControlFailure(.failed, "here")))
     }
 }

@@ -14,47 +14,48 @@ import Testing
 
     @Test func `every example parses, and every request and event has one`() throws {
         var requests: Set<String> = []
-        var events: Set<ControlEvent.Name> = []
+        var events: Set<String> = []
         for example in Self.page.matches(of: /```json\n(.*?)```/.dotMatchesNewlines()) {
             var request = ControlRequest.status
             for line in example.1.split(separator: "\n") {
                 let data = Data(line.utf8)
                 if line.hasPrefix("{\"request\"") {
-                    switch data.withUnsafeBytes({ ControlMessage.request(line: $0) }) {
-                    case .success(let parsed): request = parsed
-                    case .failure(let failure): #expect(failure.code == .unknownRequest)
+                    do {
+                        request = try data.withUnsafeBytes { try ControlRequest.parse($0) }
+                    } catch let failure as ControlFailure {
+                        #expect(failure.code == .unknownRequest)
                     }
                     requests.insert(request.name)
                 } else if case .events = request {
-                    events.insert(try ControlMessage.event(line: data).name)
+                    events.insert(try JSONDecoder().decode(ControlEvent.self, from: data).event)
                 } else {
-                    let response = try ControlMessage.response(line: data, to: request)
+                    let response = try ControlResponse.parse(data, to: request)
                     // As the daemon would have written it: nothing in the example goes unread.
-                    #expect(String(decoding: ControlMessage.line(of: response).dropLast(), as: UTF8.self) == line)
+                    #expect(String(decoding: jsonLine(response).dropLast(), as: UTF8.self) == line)
                 }
             }
         }
         #expect(requests == ["status", "stats", "lock", "unlock", "events"])
         #expect(
-            events == [.state, .willLock, .didLock, .willUnlock, .didUnlock, .denied, .integrityError])
+            events == [
+                "state", "will-lock", "did-lock", "will-unlock", "did-unlock", "denied", "integrity-error",
+            ])
     }
 
     @Test func `codes, limits and the name of the socket are as the page says`() {
-        let codes: [ControlFailure.Code] = [
-            .notARequest, .unknownRequest, .requestTooLong, .busy, .notSupported, .lockFileExists, .secretNeeded,
-            .wrongSecret, .tooManyTries, .failed,
-        ]
-        for code in codes { #expect(Self.page.contains("| `\(code.rawValue)` |"), "\(code.rawValue)") }
+        for code in ControlFailure.Code.allCases {
+            #expect(Self.page.contains("| `\(code.rawValue)` |"), "\(code.rawValue)")
+        }
         let name = RuntimeDirectory.socketName(mountpoint: Array("/home/ada/Private".utf8))
         let limits = [
             name,
-            "| \(ControlMessage.maximumRequestSize >> 20) MiB; without the secret "
-                + "\(ControlMessage.maximumPlainRequestSize >> 10) KiB |",
+            "| \(ControlRequest.maximumSize >> 20) MiB; without the secret "
+                + "\(ControlRequest.maximumPlainSize >> 10) KiB |",
             "| \(ControlServer.clientTimeout.components.seconds) s, then the daemon hangs up |",
             "| \(ControlServer.maximumHeldBytes >> 20) MiB |", "| \(ControlServer.maximumConnections); beyond",
             "| \(ControlServer.maximumSubscribers) more |",
             "| \(ControlConnection.maximumUnreadEvents >> 10) KiB, then the daemon hangs up |",
-            "| \(ControlMessage.maximumResponseSize >> 20) MiB |",
+            "| \(ControlResponse.maximumSize >> 20) MiB |",
         ]
         for limit in limits { #expect(Self.page.contains(limit), "\(limit)") }
     }

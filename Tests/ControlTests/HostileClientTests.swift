@@ -55,7 +55,7 @@ import Testing
 
     @Test func `a giant line is refused and the connection closed`() throws {
         let client = try place.rawClient()
-        client.send([UInt8](repeating: UInt8(ascii: "a"), count: ControlMessage.maximumRequestSize + (1 << 20)))
+        client.send([UInt8](repeating: UInt8(ascii: "a"), count: ControlRequest.maximumSize + (1 << 20)))
         // The server may hang up while bytes are still under way, which takes its answer with it.
         if let answer = client.readLine() { #expect(answer.contains("over 12582912 bytes")) }
         #expect(client.readLine() == nil)

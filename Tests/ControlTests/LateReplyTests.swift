@@ -16,7 +16,7 @@ import Testing
 
     private static let lock = "{\"request\":\"lock\"}\n"
     private static let locked = ControlResponse.locked(receipt: receipt, already: false)
-    private static let lockedLine = String(decoding: ControlMessage.line(of: locked).dropLast(), as: UTF8.self)
+    private static let lockedLine = String(decoding: jsonLine(locked).dropLast(), as: UTF8.self)
 
     private func expectService() throws {
         #expect(try place.client().send(.status) == .status(status()))

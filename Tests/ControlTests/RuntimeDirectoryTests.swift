@@ -43,18 +43,14 @@ import Testing
     }
 
     @Test(arguments: [
-        (0 as UInt32, true, "/run/user/0", ["/run/vaultfs", "/tmp/vaultfs-0"]),
-        (7, true, nil, ["/run/user/7/vaultfs", "/tmp/vaultfs-7"]),
-        (7, true, "/run/user/7", ["/run/user/7/vaultfs", "/tmp/vaultfs-7"]),
-        (7, true, "/elsewhere", ["/elsewhere/vaultfs", "/run/user/7/vaultfs", "/tmp/vaultfs-7"]),
-        (7, true, "relative", ["/run/user/7/vaultfs", "/tmp/vaultfs-7"]),
-        (7, false, "/elsewhere", ["/run/user/7/vaultfs", "/tmp/vaultfs-7"]),
+        (0 as UInt32, "/run/user/0", ["/run/vaultfs", "/tmp/vaultfs-0"]),
+        (7, nil, ["/run/user/7/vaultfs", "/tmp/vaultfs-7"]),
+        (7, "/run/user/7", ["/run/user/7/vaultfs", "/tmp/vaultfs-7"]),
+        (7, "/elsewhere", ["/elsewhere/vaultfs", "/run/user/7/vaultfs", "/tmp/vaultfs-7"]),
+        (7, "relative", ["/run/user/7/vaultfs", "/tmp/vaultfs-7"]),
     ])
-    func `places in order of preference`(user: UInt32, isSelf: Bool, base: String?, places: [String]) {
-        let found = RuntimeDirectory.candidates(user: user, isSelf: isSelf) { name in
-            name == "XDG_RUNTIME_DIR" ? base : nil
-        }
-        #expect(found == places.map { FilePath($0) })
+    func `places in order of preference`(user: UInt32, base: String?, places: [String]) {
+        #expect(RuntimeDirectory.candidates(user: user, base: base) == places.map { FilePath($0) })
     }
 
     @Test func `names of sockets are short and differ`() {

@@ -42,7 +42,7 @@ struct FoundMount {
             guard socket.name == name, let client = try? socket.connect() else { return nil }
             return (socket, client)
         }
-        guard let first = found.compactMap({ $0 }).first else { throw .noDaemon }
+        guard let first = found.first else { throw .noDaemon }
         return first
     }
 }
@@ -55,10 +55,7 @@ struct DaemonSocket: Sendable {
     let name: String
 
     /// - Throws: `noDaemon`.
-    func connect() throws(ControlError) -> ControlClient {
-        guard let client = ControlClient.connect(name: name, directory: directory) else { throw .noDaemon }
-        return client
-    }
+    func connect() throws(ControlError) -> ControlClient { try ControlClient(name: name, directory: directory) }
 }
 
 extension ControlClient {
@@ -80,27 +77,27 @@ enum DaemonSearch {
         let userID: UInt32
     }
 
-    /// Calls `body` with every socket in the directories, each on its own thread, and returns when all are done. A directory
-    /// that is reached by several paths counts once.
+    /// Calls `body` with every socket in the directories, each on its own thread, and returns its results other than nil when
+    /// all are done. A directory that is reached by several paths counts once.
     static func ask<Answer: Sendable>(
-        _ directories: [Candidate], _ body: @escaping @Sendable (DaemonSocket) -> Answer
+        _ directories: [Candidate], _ body: @escaping @Sendable (DaemonSocket) -> Answer?
     ) -> [Answer] {
-        let seen = ParallelWork.Shared(Set<String>())
+        let seen = ParallelWork.Shared(Set<FileIdentity>())
         // Opening a directory may hang too: a hostile user's may lie on a file system of their own.
         return ParallelWork.map(directories) { candidate -> [Answer] in
-            guard let directory = RuntimeDirectory(existing: candidate.path, user: candidate.userID),
+            guard let directory = try? RuntimeDirectory(existing: candidate.path, user: candidate.userID),
                 seen.withLock({ $0.insert(directory.identity).inserted })
             else { return [] }
             let sockets = directory.socketNames().map { name in
                 DaemonSocket(userID: candidate.userID, directory: directory, name: name)
             }
-            return ParallelWork.map(sockets, body)
+            return ParallelWork.map(sockets, body).compactMap { $0 }
         }.flatMap { $0 }
     }
 
     /// The status of every daemon in the directories.
     static func statuses(_ directories: [Candidate] = ownDirectories()) -> [MountStatus] {
-        ask(directories) { try? $0.connect().status() }.compactMap { $0 }
+        ask(directories) { try? $0.connect().status() }
     }
 
     /// This user's only mount.
@@ -112,7 +109,7 @@ enum DaemonSearch {
         let found = ask(ownDirectories()) { socket -> (String, DaemonSocket, ControlClient)? in
             guard let client = try? socket.connect(), let status = try? client.status() else { return nil }
             return (Console.shown(status.mountpoint), socket, client)
-        }.compactMap { $0 }.sorted { $0.0 < $1.0 }
+        }.sorted { $0.0 < $1.0 }
         guard let first = found.first else { throw CommandFailure(.mountpoint, "none of your vaults is mounted") }
         guard found.count == 1 else {
             let names = found.map(\.0).joined(separator: ", ")
@@ -128,7 +125,7 @@ enum DaemonSearch {
     }
 
     static func ownDirectories() -> [Candidate] {
-        candidates(ofUser: geteuid(), isSelf: true, environment: RuntimeDirectory.environmentVariable)
+        RuntimeDirectory.own.map { Candidate(path: $0, userID: geteuid()) }
     }
 
     /// All users' directories. Only root can open them.
@@ -137,16 +134,10 @@ enum DaemonSearch {
         users.formUnion(names(in: "/run/user").compactMap { UInt32($0) })
         users.formUnion(names(in: "/tmp").compactMap { $0.hasPrefix("vaultfs-") ? UInt32($0.dropFirst(8)) : nil })
         let own = ownDirectories()
-        let others = users.sorted().flatMap { candidates(ofUser: $0, isSelf: false) { _ in nil } }
-        return own + others.filter { !own.contains($0) }
-    }
-
-    private static func candidates(
-        ofUser user: UInt32, isSelf: Bool, environment: (String) -> String?
-    ) -> [Candidate] {
-        RuntimeDirectory.candidates(user: user, isSelf: isSelf, environment: environment).map { path in
-            Candidate(path: path, userID: user)
+        let others = users.sorted().flatMap { user in
+            RuntimeDirectory.candidates(user: user, base: nil).map { Candidate(path: $0, userID: user) }
         }
+        return own + others.filter { !own.contains($0) }
     }
 
     private static func names(in directory: String) -> [String] {

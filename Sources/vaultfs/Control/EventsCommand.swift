@@ -55,7 +55,7 @@ struct EventsCommand: ParsableCommand {
 
     /// `2026-11-21T10:00:00Z will-lock /mnt grace seconds 0, reasons lock-file`
     private static func text(_ event: ControlEvent, _ line: Data) -> String {
-        var parts = [event.time, event.name.rawValue, event.mountpoint].map(Console.shown)
+        var parts = [event.time, event.event, event.mountpoint].map(Console.shown)
         // From the line, which may have fields of another version.
         if case .object(let fields)? = try? JSONDecoder().decode(JSONValue.self, from: line) {
             let details = fields.filter { !["event", "time", "mountpoint", "receipt"].contains($0.key) }

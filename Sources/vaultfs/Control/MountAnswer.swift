@@ -27,7 +27,7 @@ struct MountChoice: ParsableArguments {
         if all { return try MountAnswer.askAll(request) }
         if let mountpoint { return [try MountAnswer.ask(mountpoint.path, request)] }
         let (name, socket, client) = try DaemonSearch.onlyMount(option: "--all")
-        return [MountAnswer(mountpoint: name, socket: socket, outcome: MountAnswer.send(request, to: client))]
+        return [MountAnswer(name, socket) { () throws(ControlError) in try client.send(request) }]
     }
 
     /// Prints the answers, and a line on stderr for each failure.
@@ -89,26 +89,55 @@ struct MountAnswer: Encodable, Sendable {
         }
         try fields.encode(mountpoint, forKey: .mountpoint)
     }
+}
+
+extension MountAnswer {
+    /// The response that `send` returns, or the reason why there is none.
+    fileprivate init(
+        _ mountpoint: String, _ socket: DaemonSocket, _ send: () throws(ControlError) -> ControlResponse
+    ) {
+        do throws(ControlError) {
+            self.init(mountpoint: mountpoint, socket: socket, outcome: .answered(try send()))
+        } catch {
+            self.init(mountpoint: mountpoint, socket: socket, outcome: .unreachable("\(error)"))
+        }
+    }
 
     /// Asks the mount at a path that a person typed.
     static func ask(_ path: FilePath, _ request: ControlRequest) throws(CommandFailure) -> MountAnswer {
         let mount = try FoundMount(at: path)
         do throws(ControlError) {
             let (socket, client) = try mount.connect()
-            return MountAnswer(mountpoint: mount.path.shown, socket: socket, outcome: send(request, to: client))
+            return MountAnswer(mount.path.shown, socket) { () throws(ControlError) in try client.send(request) }
         } catch {
             let outcome: Outcome = mount.entry.isDead() ? .dead : .unreachable("\(error)")
             return MountAnswer(mountpoint: mount.path.shown, socket: nil, outcome: outcome)
         }
     }
 
+    /// Sends the same daemon another request, on a new connection: a person may have typed a secret meanwhile.
+    func asking(_ request: ControlRequest) -> MountAnswer {
+        guard let socket else { return self }
+        return MountAnswer(mountpoint, socket) { () throws(ControlError) in try socket.connect().send(request) }
+    }
+
     /// Asks all mounts of this user, or for root of all users.
     static func askAll(_ request: ControlRequest) throws(CommandFailure) -> [MountAnswer] {
         let table = try MountTable.read()
         let mounts = Dictionary(vaults(table).map { (key($0), $0.mountpoint) }) { $1 }
-        let found = DaemonSearch.ask(DaemonSearch.directories(table)) { socket in
-            ask(socket, request, mountpoint: mounts["\(socket.userID) \(socket.name)"])
-        }.compactMap { $0 }
+        let found = DaemonSearch.ask(DaemonSearch.directories(table)) { socket -> MountAnswer? in
+            // A dead daemon's socket: the mount table shows whether a mount is left.
+            guard let client = try? socket.connect() else { return nil }
+            do throws(ControlError) {
+                let name = Console.shown(try client.status().mountpoint)
+                return MountAnswer(name, socket) { () throws(ControlError) in try client.send(request) }
+            } catch {
+                let name =
+                    mounts["\(socket.userID) \(socket.name)"].map { FilePath(bytes: $0).shown }
+                    ?? "the mount of \(socket.directory.path.appending(socket.name).shown)"
+                return MountAnswer(mountpoint: name, socket: socket, outcome: .unreachable("\(error)"))
+            }
+        }
         return (found + (try unanswered(beside: found))).sorted { $0.mountpoint < $1.mountpoint }
     }
 
@@ -121,43 +150,6 @@ struct MountAnswer: Encodable, Sendable {
     /// The user and the socket's name, so that no user can answer for another's mount.
     private static func key(_ entry: MountTable.Entry) -> String {
         "\(entry.userID ?? 0) \(RuntimeDirectory.socketName(mountpoint: entry.mountpoint))"
-    }
-
-    /// Sends the same daemon another request, on a new connection: a person may have typed a secret meanwhile.
-    func asking(_ request: ControlRequest) -> MountAnswer {
-        guard let socket else { return self }
-        do throws(ControlError) {
-            let outcome = Self.send(request, to: try socket.connect())
-            return MountAnswer(mountpoint: mountpoint, socket: socket, outcome: outcome)
-        } catch {
-            return MountAnswer(mountpoint: mountpoint, socket: socket, outcome: .unreachable("\(error)"))
-        }
-    }
-
-    /// Returns nil for a dead daemon's socket: the mount table shows whether a mount is left.
-    /// - Parameter mountpoint: from the mount table.
-    private static func ask(
-        _ socket: DaemonSocket, _ request: ControlRequest, mountpoint: [UInt8]?
-    ) -> MountAnswer? {
-        do throws(ControlError) {
-            let client = try socket.connect()
-            let name = Console.shown(try client.status().mountpoint)
-            return MountAnswer(mountpoint: name, socket: socket, outcome: send(request, to: client))
-        } catch {
-            if error == .noDaemon { return nil }
-            let name =
-                mountpoint.map { FilePath(bytes: $0).shown }
-                ?? "the mount of \(socket.directory.path.appending(socket.name).shown)"
-            return MountAnswer(mountpoint: name, socket: socket, outcome: .unreachable("\(error)"))
-        }
-    }
-
-    fileprivate static func send(_ request: ControlRequest, to client: ControlClient) -> Outcome {
-        do throws(ControlError) {
-            return .answered(try client.send(request))
-        } catch {
-            return .unreachable("\(error)")
-        }
     }
 
     /// The mounts in the table without an answer from a daemon.

@@ -41,7 +41,7 @@ struct StatusCommand: ParsableCommand {
     private static func print(_ status: MountStatus) {
         Console.printField("mountpoint", Console.shown(status.mountpoint))
         Console.printField(status.view.map { "\($0) view of" } ?? "vault", Console.shown(status.vaultPath))
-        Console.printField("state", status.state.rawValue + (status.readOnly ? ", read-only" : ""))
+        Console.printField("state", Console.shown(status.state) + (status.readOnly ? ", read-only" : ""))
         // Only the lock command prints the receipt.
         printFields(status.lock, without: ["state", "lastReceipt"])
         let uptime = AmountText.short(seconds: status.uptimeSeconds)

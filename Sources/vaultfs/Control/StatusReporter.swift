@@ -18,23 +18,17 @@ struct StatusReporter: Sendable {
     private let mounted = UtcTime.now()
     private let start = ContinuousClock.now
 
-    init(
-        request: MountRequest, contents: MountContents, lock: MountLock, announcer: MountAnnouncer, session: FuseSession
-    ) {
-        self.session = session
-        self.lock = lock
-        self.announcer = announcer
-        self.request = request
-        self.contents = contents
-    }
-
     func answer(_ request: ControlRequest, reply: @escaping @Sendable (ControlResponse) -> Void) {
         switch request {
         case .status: reply(.status(status()))
         case .stats: reply(.stats(JSONValue(encoding: contents.fileSystem.statistics())))
         case .lock: lock.lock(reply: reply)
         case .unlock(let secret): lock.unlock(secret, reply: reply)
-        case .events: reply(.subscribed(announcer.subscription(lock.status())))
+        case .events:
+            let status = lock.status()
+            reply(
+                .subscribed(
+                    ControlEvent(state: status.state, reasons: status.reasons, mountpoint: announcer.mountpoint)))
         }
     }
 
@@ -44,8 +38,7 @@ struct StatusReporter: Sendable {
         let problems = contents.problems()
         var status = MountStatus(
             version: VaultFS.version, pid: getpid(), vaultPath: request.source.string, vaultID: contents.vaultID,
-            mountpoint: request.mountpoint.string, state: MountStatus.State(rawValue: lock.state) ?? .locked,
-            readOnly: request.isReadOnly, mounted: mounted,
+            mountpoint: request.mountpoint.string, state: lock.state, readOnly: request.isReadOnly, mounted: mounted,
             uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysLocked: SecretMemory.allLocked,
             cacheLocked: statistics.cacheLocked)
         status.view = contents.view
@@ -60,7 +53,7 @@ struct StatusReporter: Sendable {
 
 /// Sends a mount's events to the clients of its control socket. Any thread.
 final class MountAnnouncer: Sendable {
-    private let mountpoint: String
+    let mountpoint: String
     private let control = Mutex<ControlServer?>(nil)
 
     init(mountpoint: FilePath) {
@@ -72,40 +65,6 @@ final class MountAnnouncer: Sendable {
     }
 
     func announce(_ event: LockEvent) {
-        control.withLock { $0 }?.broadcast(message(for: event))
-    }
-
-    /// The answer to `events`: the state now.
-    func subscription(_ status: LockStatus) -> ControlEvent {
-        var event = make(.state)
-        event.state = MountStatus.State(rawValue: status.state) ?? .locked
-        event.reasons = status.reasons.map(\.rawValue)
-        return event
-    }
-
-    private func message(for event: LockEvent) -> ControlEvent {
-        var message: ControlEvent
-        switch event {
-        case .willLock(let reasons, let grace):
-            message = make(.willLock)
-            message.reasons = reasons.map(\.rawValue)
-            message.graceSeconds = Double(grace) / 1000
-        case .didLock(let receipt):
-            message = make(.didLock)
-            message.receipt = receipt
-        case .willUnlock: message = make(.willUnlock)
-        case .didUnlock: message = make(.didUnlock)
-        case .denied(let count):
-            message = make(.denied)
-            message.count = count
-        case .integrityError(let reason):
-            message = make(.integrityError)
-            message.reason = reason
-        }
-        return message
-    }
-
-    private func make(_ name: ControlEvent.Name) -> ControlEvent {
-        ControlEvent(name, time: UtcTime.now(), mountpoint: mountpoint)
+        control.withLock { $0 }?.broadcast(ControlEvent(event, mountpoint: mountpoint))
     }
 }

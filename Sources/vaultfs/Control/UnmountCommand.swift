@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import CLinux
 internal import Control
 internal import Glibc
 internal import LinuxSystem
@@ -35,7 +36,7 @@ struct UnmountCommand: ParsableCommand {
         let mount = try FoundMount(at: mountpoint.path)
         // Connect before unmounting, to see the daemon end. One that does not answer may be dead.
         let daemon = try? mount.connect().client
-        if force { try Unmounting.force(mount.path) } else { try Unmounting.unmount(mount.path) }
+        try unmount(mount.path)
         if let daemon { try wait(for: daemon, mountpoint: mount.path) }
     }
 
@@ -63,35 +64,21 @@ struct UnmountCommand: ParsableCommand {
 
     /// The time in which a killed process should end.
     private static let dyingTime: Duration = .seconds(5)
-}
 
-/// Unmounts: as root with umount2(2), otherwise with fusermount3(1), which is set-user-id root.
-enum Unmounting {
-    static func unmount(_ mountpoint: FilePath) throws(CommandFailure) {
+    /// Unmounts: as root with umount2(2), otherwise with fusermount3(1), which is set-user-id root. If root uses force, programs
+    /// that wait for the daemon get an error now, otherwise when the daemon ends.
+    private func unmount(_ mountpoint: FilePath) throws(CommandFailure) {
         if geteuid() == 0 {
-            // UMOUNT_NOFOLLOW of <sys/mount.h>, which Swift's Glibc lacks.
-            let result = mountpoint.withPlatformString { umount2($0, 8) }
-            if result == 0 { return }
+            // UMOUNT_NOFOLLOW of <sys/mount.h>, which Swift's Glibc lacks, with MNT_FORCE and MNT_DETACH.
+            if mountpoint.withPlatformString({ umount2($0, force ? 8 | 1 | 2 : 8) }) == 0 { return }
             let error = currentErrno()
-            throw error == .resourceBusy
-                ? busy(mountpoint) : CommandFailure(.failure, "cannot unmount \(mountpoint.shown): \(error)")
+            if error == .resourceBusy, !force { throw Self.busy(mountpoint) }
+            if !force { throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): \(error)") }
         }
-        let (outcome, message) = try runHelper(mountpoint, ["-u", "--"])
+        let (outcome, message) = try Self.runHelper(mountpoint, force ? ["-u", "-z", "--"] : ["-u", "--"])
         guard outcome != .exited(0) else { return }
         // fusermount3 prints strerror(3)'s text and sets no locale.
-        if message.contains("busy") { throw busy(mountpoint) }
-        throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): fusermount3 \(outcome): \(message)")
-    }
-
-    /// Unmounts a mount that is in use, or whose daemon does not answer. As root, programs that wait for the daemon get an
-    /// error now, otherwise when the daemon ends.
-    static func force(_ mountpoint: FilePath) throws(CommandFailure) {
-        if geteuid() == 0 {
-            // MNT_FORCE, MNT_DETACH and UMOUNT_NOFOLLOW.
-            if mountpoint.withPlatformString({ umount2($0, 1 | 2 | 8) }) == 0 { return }
-        }
-        let (outcome, message) = try runHelper(mountpoint, ["-u", "-z", "--"])
-        guard outcome != .exited(0) else { return }
+        if message.contains("busy"), !force { throw Self.busy(mountpoint) }
         throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): fusermount3 \(outcome): \(message)")
     }
 
@@ -107,9 +94,8 @@ enum Unmounting {
         _ mountpoint: FilePath, _ options: [String]
     ) throws(CommandFailure) -> (ChildProcess.Outcome, String) {
         var ends: [Int32] = [-1, -1]
-        guard pipe(&ends) == 0 else { throw CommandFailure(.failure, "cannot make a pipe: \(currentErrno())") }
-        for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
-        defer { close(ends[0]) }
+        guard linux_pipe(&ends) == 0 else { throw CommandFailure(.failure, "cannot make a pipe: \(currentErrno())") }
+        let printed = Descriptor(owning: ends[0])
         let child: pid_t
         do throws(Errno) {
             defer { close(ends[1]) }
@@ -120,11 +106,7 @@ enum Unmounting {
         } catch {
             throw CommandFailure(.cannotMount, "cannot run fusermount3: \(error); it comes with the package fuse3")
         }
-        var output: [UInt8] = []
-        var piece = [UInt8](repeating: 0, count: 4096)
-        while case let count = read(ends[0], &piece, piece.count), count > 0, output.count < 65536 {
-            output += piece[..<count]
-        }
+        let output = (try? printed.readToEnd(limit: 65536)) ?? []
         let lines = String(decoding: output, as: UTF8.self).split(whereSeparator: \.isNewline)
         return (ChildProcess.wait(for: child), lines.last.map(String.init) ?? "")
     }
