@@ -2,7 +2,6 @@ internal import CLinux
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
 
 /// Calls a function when a lease ends or may have changed, and sleeps until then (timerfd_create(2)). Any thread.
 ///
@@ -22,10 +21,8 @@ final class LeaseTimer: Sendable {
         wall = Descriptor(owning: try retrying { linux_timer(CLOCK_REALTIME) })
         boot = Descriptor(owning: try retrying { linux_timer(CLOCK_BOOTTIME) })
         waker = try Waker()
-        let (wall, boot, waker) = (wall, boot, waker)
-        let made = try BackgroundThread {
-            let others = [wall, boot, changes].compactMap { $0 }
-            while Self.wait(for: others, or: waker) { onEnd() }
+        let made = try BackgroundThread { [self] in
+            while wait(orChange: changes) { onEnd() }
         }
         thread.withLock { $0 = made }
     }
@@ -43,13 +40,14 @@ final class LeaseTimer: Sendable {
         thread.withLock { $0.take()?.join() }
     }
 
-    /// Waits until one of `others` is readable, and reads it. Returns false if `waker` is readable.
-    private static func wait(for others: [Descriptor], or waker: Waker) -> Bool {
-        var entries = ([waker.fd] + others.map(\.fd)).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+    /// Waits until a timer or `changes` is readable, and reads them. Returns false if `waker` is readable.
+    private func wait(orChange changes: Descriptor?) -> Bool {
+        let others = [wall, boot, changes].compactMap { $0?.fd }
+        var entries = ([waker.fd] + others).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
         while poll(&entries, nfds_t(entries.count), -1) < 0 {}
         // An event of inotify(7) fits.
         var buffer = [UInt8](repeating: 0, count: 4096)
-        for other in others { read(other.fd, &buffer, buffer.count) }
+        for fd in others { read(fd, &buffer, buffer.count) }
         return entries[0].revents == 0
     }
 }

@@ -1,3 +1,4 @@
+internal import CLinux
 internal import FileSystem
 internal import LinuxSystem
 internal import Synchronization
@@ -13,37 +14,20 @@ extension LockController {
         case other
     }
 
-    /// True while any of it is in progress.
-    var isStoreSilent: Bool { storeWork.access { !$0.isEmpty } }
-
     /// True if some of it is still in progress after that time.
-    func isStoreSilent(afterMilliseconds milliseconds: Int) -> Bool {
+    func isStoreSilent(afterMilliseconds milliseconds: Int = 0) -> Bool {
         storeWork.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { $0.isEmpty ? () : nil } == nil
     }
 
-    /// True while keys are being wiped.
-    var isWiping: Bool { storeWork.access { $0.contains(.wiping) } }
+    /// True while such work is in progress, even if it was given up.
+    func isInProgress(_ use: StoreUse) -> Bool { storeWork.access { $0.contains(use) } }
 
-    /// True while an unlock that was given up still runs.
-    var isUnlocking: Bool { storeWork.access { $0.contains(.unlocking) } }
-
-    /// Runs `body`. Returns nil after the timeout. `body` then continues.
+    /// Runs `body`. Returns nil after the timeout, or when `isEnough` returns true for the inbox. `body` then continues.
     func bounded<Result: Sendable>(
-        milliseconds: Int? = nil, as use: StoreUse = .other, _ body: @escaping @Sendable () -> Result
+        milliseconds: Int? = nil, as use: StoreUse = .other, unless isEnough: (Inbox) -> Bool = { _ in false },
+        _ body: @escaping @Sendable () -> Result
     ) -> Result? {
-        begin(as: use, body).wait(milliseconds: milliseconds ?? options.storeTimeoutMilliseconds)
-    }
-
-    /// As `bounded`, but also returns nil as soon as a lock is requested.
-    func boundedUnlessLocking<Result: Sendable>(_ body: @escaping @Sendable () -> Result) -> Result? {
-        begin(body).wait(milliseconds: options.storeTimeoutMilliseconds, unless: asksToLock)
-    }
-
-    /// As `bounded`, during a grace that ends in so many milliseconds or when no file is open for writing.
-    func boundedInGrace<Result: Sendable>(milliseconds: Int, _ body: @escaping @Sendable () -> Result) -> Result? {
-        begin(body).wait(milliseconds: min(milliseconds, options.storeTimeoutMilliseconds)) { [fileSystem] in
-            $0.isStopping || fileSystem.writingHandles == 0
-        }
+        begin(as: use, body).wait(milliseconds: milliseconds ?? options.storeTimeoutMilliseconds, unless: isEnough)
     }
 
     /// As `bounded`, for an unlock. If a lock is requested meanwhile, the unlock gets the time that a lock may take. So no
@@ -53,8 +37,7 @@ extension LockController {
         let task = begin(as: .unlocking, body)
         if let result = task.wait(milliseconds: milliseconds, unless: asksToLock) { return result }
         let left = started + milliseconds - monotonicMilliseconds()
-        if let result = task.wait(milliseconds: min(left, options.storeTimeoutMilliseconds), unless: { $0.isStopping })
-        {
+        if let result = task.wait(milliseconds: min(left, options.storeTimeoutMilliseconds), unless: \.isStopping) {
             return result
         }
         task.abandon()
@@ -75,17 +58,57 @@ extension LockController {
         waiting.detach()
     }
 
+    /// True if the inbox holds a reason to lock.
+    func asksToLock(_ inbox: Inbox) -> Bool {
+        inbox.asksToLock || (inbox.isPoked && hasLockFile)
+    }
+
     private func begin<Result: Sendable>(
-        as use: StoreUse = .other, _ body: @escaping @Sendable () -> Result
+        as use: StoreUse, _ body: @escaping @Sendable () -> Result
     ) -> StoreTask<Result> {
         storeWork.update { $0.append(use) }
         return StoreTask(inbox, body) { [storeWork] in
             storeWork.update { work in _ = work.firstIndex(of: use).map { work.remove(at: $0) } }
         }
     }
+}
 
-    /// True if the inbox holds a reason to lock.
-    private func asksToLock(_ inbox: Inbox) -> Bool {
-        inbox.asksToLock || (inbox.isPoked && hasLockFile)
+/// A task that may wait for the vault's store, on a thread of its own. Callers wait for it at the lock controller's
+/// inbox, and so see new jobs. Any thread.
+final class StoreTask<Result: Sendable>: Sendable {
+    private let result = Mutex<Result?>(nil)
+    private let isAbandoned = Atomic<Bool>(false)
+    private let inbox: Monitor<LockController.Inbox>
+
+    /// Starts the task. If no thread can be created, runs it at once.
+    /// - Parameter whenEnded: called before the result is available.
+    init(
+        _ inbox: Monitor<LockController.Inbox>, _ body: @escaping @Sendable () -> Result,
+        whenEnded: @escaping @Sendable () -> Void
+    ) {
+        self.inbox = inbox
+        let body = Mutex<(@Sendable () -> Result)?>(body)
+        let run = { @Sendable [self] in
+            // Both may hold an unlock's secret. Nothing of it may remain once a task that was given up has ended.
+            var result = body.withLock { $0.take() }?()
+            if isAbandoned.load(ordering: .acquiring) { result = nil }
+            linux_scrub_thread()
+            whenEnded()
+            self.result.withLock { $0 = result }
+            inbox.update { _ in }
+        }
+        if let thread = try? BackgroundThread(run) { thread.detach() } else { run() }
     }
+
+    /// The result. Nil if it is not available in time, or when `isEnough` returns true for the inbox. The task continues.
+    func wait(milliseconds: Int, unless isEnough: (LockController.Inbox) -> Bool = { _ in false }) -> Result? {
+        let outcome = inbox.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { inbox -> Result?? in
+            if let result = result.withLock({ $0 }) { return .some(result) }
+            return isEnough(inbox) ? .some(nil) : nil
+        }
+        return outcome ?? nil
+    }
+
+    /// Drops the result as soon as there is one.
+    func abandon() { isAbandoned.store(true, ordering: .releasing) }
 }

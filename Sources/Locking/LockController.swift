@@ -94,12 +94,10 @@ package final class LockController: Sendable {
         lockFileChecks = fileSystem.gate.lockFileChecks
         published = Mutex(
             LockStatus(
-                state: "\(fileSystem.gate.state)", reasons: [], since: UtcTime.now(), policy: options.policy,
-                lockFiles: options.lockFiles.map { $0.path.string }, seen: [], needsSecret: false,
-                classKeys: [], graceSeconds: Double(options.graceMilliseconds) / 1000,
-                idleSeconds: options.idleMilliseconds.map { Double($0) / 1000 }, leaseEnds: nil, openFiles: 0,
-                openForWriting: 0,
-                refusedRequests: 0, locks: 0, lastReceipt: nil))
+                state: "\(fileSystem.gate.state)", policy: options.policy,
+                lockFiles: options.lockFiles.map { $0.path.string },
+                graceSeconds: Double(options.graceMilliseconds) / 1000,
+                idleSeconds: options.idleMilliseconds.map { Double($0) / 1000 }))
     }
 
     /// Starts the thread. If a lock file exists, the vault is locked when this returns.
@@ -226,9 +224,7 @@ package final class LockController: Sendable {
     func publish(_ change: (inout LockStatus) -> Void) {
         published.withLock { change(&$0) }
     }
-}
 
-extension LockController {
     /// Adds a job. Returns false, and keeps nothing of it, if the thread takes no more jobs.
     func post(_ job: Job) -> Bool {
         inbox.update { inbox in

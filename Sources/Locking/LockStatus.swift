@@ -1,26 +1,28 @@
+internal import LinuxSystem
+
 /// The lock in `status`. The field names are those of the control socket.
 package struct LockStatus: Codable, Sendable {
     package var state: String
     /// Empty while it is not locked.
-    package var reasons: [LockReason]
+    package var reasons: [LockReason] = []
     /// Time of the last state change: `YYYY-MM-DDThh:mm:ssZ`.
-    package var since: String
+    package var since = UtcTime.now()
     package var policy: LockPolicy
     package var lockFiles: [String]
     /// A line for each lock file that is a reason now.
-    package var seen: [String]
+    package var seen: [String] = []
     /// True if unlocking needs a slot's secret.
-    package var needsSecret: Bool
+    package var needsSecret = false
     /// Classes whose keys are in memory.
-    package var classKeys: [String]
+    package var classKeys: [String] = []
     package var graceSeconds: Double
     package var idleSeconds: Double?
     /// Known expiry of the slot that opened it: `YYYY-MM-DDThh:mm:ssZ`. Nil if it never expires.
     package var leaseEnds: String?
-    package var openFiles: Int
-    package var openForWriting: Int
-    package var refusedRequests: UInt64
-    package var locks: Int
+    package var openFiles = 0
+    package var openForWriting = 0
+    package var refusedRequests: UInt64 = 0
+    package var locks = 0
     package var lastReceipt: LockReceipt?
 }
 

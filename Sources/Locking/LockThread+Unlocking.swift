@@ -92,8 +92,10 @@ extension LockThread {
 
     /// Throws while an earlier lock or unlock still wipes or restores keys.
     private func refuseWhileBusy() throws(UnlockRefusal) {
-        if controller.isWiping { throw .failed("the vault's store does not answer: its keys are still being wiped") }
-        if controller.isUnlocking {
+        if controller.isInProgress(.wiping) {
+            throw .failed("the vault's store does not answer: its keys are still being wiped")
+        }
+        if controller.isInProgress(.unlocking) {
             throw .failed("the vault's store does not answer: an earlier unlock that was given up has not ended")
         }
     }
@@ -110,7 +112,7 @@ extension LockThread {
     /// Makes the kernel find directories again whose lookups were refused.
     private func attachDirectories() {
         let isAll = receipt.names == "invalidated"
-        let paths = controller.boundedUnlessLocking { [fileSystem = controller.fileSystem] in
+        let paths = controller.bounded(unless: controller.asksToLock) { [fileSystem = controller.fileSystem] in
             fileSystem.detachedDirectories(all: isAll)
         }
         // If the store does not answer, programs find their directories at their next lookup.

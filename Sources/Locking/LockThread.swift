@@ -121,16 +121,15 @@ struct LockThread {
     /// Returns whether the lease has ended. If the store does not answer, the last known state counts.
     /// - Parameter graceEnd: the end of the grace that is running, in milliseconds of CLOCK_MONOTONIC.
     private func hasEnded(_ lease: any LeaseKeeper, graceEnd: Int?) -> Bool {
-        let hasEnded: Bool?
-        if let graceEnd {
-            // Do not ask a store that does not answer again at each event.
-            hasEnded =
-                controller.isStoreSilent
-                ? nil
-                : controller.boundedInGrace(milliseconds: graceEnd - monotonicMilliseconds()) { lease.hasEnded() }
-        } else {
-            hasEnded = controller.boundedUnlessLocking { lease.hasEnded() }
+        guard let graceEnd else {
+            return controller.bounded(unless: controller.asksToLock) { lease.hasEnded() } ?? lease.isOver
         }
+        // Do not ask a store that does not answer again at each event.
+        if controller.isStoreSilent() { return lease.isOver }
+        let (left, fileSystem) = (graceEnd - monotonicMilliseconds(), controller.fileSystem)
+        let hasEnded = controller.bounded(
+            milliseconds: min(left, controller.options.storeTimeoutMilliseconds),
+            unless: { $0.isStopping || fileSystem.writingHandles == 0 }, { lease.hasEnded() })
         return hasEnded ?? lease.isOver
     }
 
@@ -143,7 +142,7 @@ struct LockThread {
 
     private func noteTime() {
         if gate.state == .unlocked {
-            _ = controller.boundedUnlessLocking { [controller] in controller.lease?.noteTime() }
+            _ = controller.bounded(unless: controller.asksToLock) { [controller] in controller.lease?.noteTime() }
         }
         controller.noteTimeLater()
     }

@@ -38,7 +38,9 @@ final class Place {
     }
 
     private func birth(of path: String) throws -> UInt64 {
-        try DirectoryIdentity.ofSafeDirectory(at: FilePath(path)).identity.birth
+        var identity = linux_file_identity()
+        try check(linux_identify(path, &identity), "look at", path)
+        return identity.birth
     }
 
     func file(_ name: String = "device.lock") throws -> LockFile {

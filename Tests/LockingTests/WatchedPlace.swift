@@ -63,7 +63,6 @@ final class WatchedPlace {
                 $0.isAsleep = false
             }
         }
-        try watch.start()
     }
 
     deinit {

@@ -1,9 +1,10 @@
 internal import CLinux
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 
-/// inotify watches on all directories on the way to the lock files. One thread.
-struct DirectoryWatches: ~Copyable {
+/// inotify(7) watches on all directories on the way to the lock files. One thread.
+struct DirectoryWatches {
     /// The reaction that an event needs.
     enum Effect: Comparable {
         case nothing
@@ -39,16 +40,17 @@ struct DirectoryWatches: ~Copyable {
     private static let changesOfItself = UInt32(IN_MOVE_SELF | IN_DELETE_SELF | IN_ATTRIB)
     private static let changesOfEntries = UInt32(IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO)
 
-    private let inotify: Inotify
+    private let inotify: Descriptor
+    private var buffer = [UInt8](repeating: 0, count: 16384)
     /// The levels of each lock file, from the root on.
     private let chains: [[Level]]
     private var directories: [Int32: Directory] = [:]
 
-    /// Nil if inotify is unavailable.
+    /// Nil if inotify is unavailable (EMFILE, ENOSYS).
     /// - Parameter paths: absolute, without links.
     init?(to paths: [FilePath]) {
-        guard let inotify = Inotify() else { return nil }
-        self.inotify = inotify
+        guard let fd = try? retrying({ inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC)) }) else { return nil }
+        inotify = Descriptor(owning: fd)
         chains = paths.map { path in
             var directory: FilePath = "/"
             return path.components.map { component in
@@ -65,18 +67,37 @@ struct DirectoryWatches: ~Copyable {
 
     /// Reads waiting events, at most one buffer.
     /// - Returns: their strongest effect.
-    func takeEvents() throws(Errno) -> Effect {
-        var strongest = Effect.nothing
-        try inotify.readEvents { strongest = max(strongest, effect(of: $0)) }
-        return strongest
+    mutating func takeEvents() throws(StoreError) -> Effect {
+        let count: Int
+        do throws(StoreError) {
+            count = try buffer.withMutableBytes { [inotify] (bytes) throws(StoreError) in
+                try retrying { read(inotify.fd, bytes.baseAddress, bytes.count) }
+            }
+        } catch {
+            if error.errno == .wouldBlock { return .nothing }
+            throw error
+        }
+        return buffer.withUnsafeBytes { bytes in
+            var strongest = Effect.nothing
+            var rest = bytes[..<count]
+            let header = MemoryLayout<inotify_event>.size
+            while rest.count >= header {
+                let event = rest.loadUnaligned(as: inotify_event.self)
+                // Padded with NULs. Empty if the event is about the directory itself.
+                let name = rest.dropFirst(header).prefix(Int(event.len)).prefix { $0 != 0 }
+                strongest = max(strongest, effect(of: event, name))
+                rest = rest.dropFirst(header + Int(event.len))
+            }
+            return strongest
+        }
     }
 
-    private func effect(of event: Inotify.Event) -> Effect {
+    private func effect(of event: inotify_event, _ name: Slice<UnsafeRawBufferPointer>) -> Effect {
         if event.mask & UInt32(IN_Q_OVERFLOW) != 0 { return .arm }
-        guard let directory = directories[event.watch] else { return .nothing }
+        guard let directory = directories[event.wd] else { return .nothing }
         // Includes IN_UNMOUNT, and IN_IGNORED: the kernel has ended the watch.
-        if event.name.isEmpty || directory.childNames.contains(where: event.name.elementsEqual) { return .arm }
-        return directory.lockNames.contains(where: event.name.elementsEqual) ? .look : .nothing
+        if name.isEmpty || directory.childNames.contains(where: name.elementsEqual) { return .arm }
+        return directory.lockNames.contains(where: name.elementsEqual) ? .look : .nothing
     }
 
     /// Sets the watches for the directories as they are now. Later changes give events.
@@ -104,7 +125,7 @@ struct DirectoryWatches: ~Copyable {
             armed[watch, default: Directory(mask: 0)].merge(directory)
             isComplete = isComplete && Self.reportsAllChanges(path)
         }
-        for watch in found where armed[watch] == nil { inotify.remove(watch) }
+        for watch in found where armed[watch] == nil { inotify_rm_watch(fd, watch) }
         directories = armed
         return isComplete
     }
@@ -124,11 +145,11 @@ struct DirectoryWatches: ~Copyable {
     /// - Returns: the number of levels that exist.
     private func explore(_ levels: [Level], found: inout Set<Int32>, isComplete: inout Bool) -> Int {
         for (index, level) in levels.enumerated() {
-            do throws(Errno) {
-                found.insert(try inotify.watch(level.directory, for: Self.mask(levelsBelow: 0)))
-            } catch .noSuchFileOrDirectory {
+            do throws(StoreError) {
+                found.insert(try watch(level.directory, for: Self.mask(levelsBelow: 0)))
+            } catch .system(.noSuchFileOrDirectory) {
                 return index
-            } catch .notDirectory {
+            } catch .system(.notDirectory) {
                 // Possibly a link, which leads elsewhere.
                 isComplete = false
                 return index
@@ -143,11 +164,19 @@ struct DirectoryWatches: ~Copyable {
 
     private func arm(
         _ directory: Directory, at path: FilePath, among armed: [Int32: Directory]
-    ) throws(Errno) -> Int32 {
-        let watch = try inotify.watch(path, for: directory.mask)
+    ) throws(StoreError) -> Int32 {
+        let watch = try watch(path, for: directory.mask)
         // The same directory by another path (a bind mount). This call has replaced the first mask.
         guard let other = armed[watch] else { return watch }
-        return try inotify.watch(path, for: directory.mask | other.mask)
+        return try self.watch(path, for: directory.mask | other.mask)
+    }
+
+    /// Watches the directory at `path`, or changes the mask of its watch (inotify_add_watch(2)).
+    /// - Throws: also ENOTDIR, for a link.
+    private func watch(_ path: FilePath, for mask: UInt32) throws(StoreError) -> Int32 {
+        try retrying {
+            path.withPlatformString { inotify_add_watch(fd, $0, mask | UInt32(IN_ONLYDIR | IN_DONT_FOLLOW)) }
+        }
     }
 
     /// File systems on which inotify reports every change, because no other machine changes them. This is a list of known

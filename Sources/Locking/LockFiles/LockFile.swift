@@ -30,11 +30,11 @@ package final class LockFile: @unchecked Sendable {
         guard let name = given.lastComponent, name.kind == .regular else { throw .notName(given) }
         directory = try Self.resolve(given.removingLastComponent())
         path = directory.appending(name)
-        let (identity, isOurs) = try DirectoryIdentity.ofSafeDirectory(at: directory)
+        let identity = try Self.identifySafe(directory)
         device = Atomic(identity.device)
         inode = Atomic(identity.inode)
         birth = Atomic(identity.birth)
-        self.isOurs = Mutex(isOurs)
+        isOurs = Mutex(identity.owner == geteuid())
         cPath = Self.copy(path)
         cDirectory = Self.copy(directory)
         // It would lock for ever.
@@ -61,7 +61,7 @@ package final class LockFile: @unchecked Sendable {
             let failure = errno
             return failure == ENOENT || failure == ENOTDIR ? .parentChanged : .unknown(Errno(rawValue: failure))
         }
-        guard isRemembered(DirectoryIdentity(parent)) else { return .parentChanged }
+        guard isRemembered(parent) else { return .parentChanged }
         return failure == ENOENT ? .absent : .unknown(Errno(rawValue: failure))
     }
 
@@ -74,8 +74,8 @@ package final class LockFile: @unchecked Sendable {
             if isOurs, mkdir(cDirectory, 0o700) == -1, errno != EEXIST, errno != ENOENT {
                 throw .system(Errno(rawValue: errno), "cannot make", directory)
             }
-            let (identity, isOursNow) = try DirectoryIdentity.ofSafeDirectory(at: directory)
-            isOurs = isOursNow
+            let identity = try Self.identifySafe(directory)
+            isOurs = identity.owner == geteuid()
             device.store(identity.device, ordering: .relaxed)
             inode.store(identity.inode, ordering: .relaxed)
             birth.store(identity.birth, ordering: .relaxed)
@@ -92,9 +92,26 @@ package final class LockFile: @unchecked Sendable {
         }
     }
 
-    private func isRemembered(_ identity: DirectoryIdentity) -> Bool {
+    private func isRemembered(_ identity: linux_file_identity) -> Bool {
         device.load(ordering: .relaxed) == identity.device && inode.load(ordering: .relaxed) == identity.inode
             && birth.load(ordering: .relaxed) == identity.birth
+    }
+
+    /// The numbers that tell the directory at `path` from another one in its place. ext4 gives the inode number of a removed
+    /// directory to the next one made, so device and inode are not enough.
+    /// - Throws: `noDirectory`, `notDirectory`, `unsafeDirectory`, `system`.
+    private static func identifySafe(_ path: FilePath) throws(LockFileError) -> linux_file_identity {
+        var found = linux_file_identity()
+        guard path.withPlatformString({ linux_identify($0, &found) }) == 0 else { throw .lookFailed(errno, path) }
+        guard found.mode & S_IFMT == S_IFDIR else { throw .notDirectory(path) }
+        guard found.owner == geteuid() || found.owner == 0 else {
+            throw .unsafeDirectory(path, "it belongs to user \(found.owner)")
+        }
+        // With an ACL the group bits are its mask, so no named user or group has more rights (acl(5)).
+        guard found.mode & (S_IWGRP | S_IWOTH) == 0 else {
+            throw .unsafeDirectory(path, "others can write in it (mode \(String(found.mode & 0o7777, radix: 8)))")
+        }
+        return found
     }
 
     /// FUSE and network file systems can return EINTR, which means nothing for the file.
@@ -135,36 +152,6 @@ package enum LockFileState: Equatable, Sendable {
     case unknown(Errno)
 
     package var isLocked: Bool { self != .absent }
-}
-
-/// Numbers that tell a directory from another one in its place.
-struct DirectoryIdentity: Equatable {
-    let device: UInt64
-    let inode: UInt64
-    /// Nanoseconds since 1970, 0 if unknown. ext4 gives the inode number of a removed directory to the next one made, so
-    /// device and inode are not enough.
-    let birth: UInt64
-
-    init(_ identity: linux_file_identity) {
-        (device, inode, birth) = (identity.device, identity.inode, identity.birth)
-    }
-
-    /// The directory at `path`, and whether this user owns it.
-    /// - Throws: `noDirectory`, `notDirectory`, `unsafeDirectory`, `system`.
-    static func ofSafeDirectory(at path: FilePath) throws(LockFileError) -> (identity: Self, isOurs: Bool) {
-        var found = linux_file_identity()
-        guard path.withPlatformString({ linux_identify($0, &found) }) == 0 else { throw .lookFailed(errno, path) }
-        guard found.mode & S_IFMT == S_IFDIR else { throw .notDirectory(path) }
-        let user = geteuid()
-        guard found.owner == user || found.owner == 0 else {
-            throw .unsafeDirectory(path, "it belongs to user \(found.owner)")
-        }
-        // With an ACL the group bits are its mask, so no named user or group has more rights (acl(5)).
-        guard found.mode & (S_IWGRP | S_IWOTH) == 0 else {
-            throw .unsafeDirectory(path, "others can write in it (mode \(String(found.mode & 0o7777, radix: 8)))")
-        }
-        return (Self(found), found.owner == user)
-    }
 }
 
 /// The reason why a path cannot be a lock file, or cannot be watched. Its description is a line for people.

@@ -20,12 +20,16 @@ package final class LockFileWatch: Sendable {
         }
     }
 
-    private let files: [LockFile]
-    private let onChange: @Sendable (Report) -> Void
-    private let system: WatchSystem
-    private let requests: WatchRequests
+    fileprivate let files: [LockFile]
+    fileprivate let onChange: @Sendable (Report) -> Void
+    fileprivate let system: WatchSystem
+    /// Readable if something is requested.
+    fileprivate let waker: Waker
+    fileprivate let isStopping = Atomic(false)
+    fileprivate let isRefreshing = Atomic(false)
     private let thread = Mutex<BackgroundThread?>(nil)
 
+    /// Starts the thread, which ends at `stop`.
     /// - Parameter onChange: called on the watch's thread, first with the state at the start, then at each change. The
     ///   watch looks at nothing while it runs. It must not call `stop`.
     /// - Throws: `watch`.
@@ -38,21 +42,11 @@ package final class LockFileWatch: Sendable {
     init(
         files: [LockFile], system: WatchSystem, onChange: @escaping @Sendable (Report) -> Void
     ) throws(LockFileError) {
-        do throws(StoreError) { requests = try WatchRequests() } catch { throw .watch(error.errno) }
         (self.files, self.system, self.onChange) = (files, system, onChange)
-    }
-
-    deinit {
-        stop()
-    }
-
-    /// Starts the thread. Once.
-    /// - Throws: `watch`.
-    package func start() throws(LockFileError) {
-        let (files, system, requests, onChange) = (files, system, requests, onChange)
         do throws(StoreError) {
-            let started = try BackgroundThread(blocksSignals: true) {
-                var loop = WatchLoop(files: files, system: system, requests: requests, onChange: onChange)
+            waker = try Waker()
+            let started = try BackgroundThread(blocksSignals: true) { [self] in
+                var loop = WatchLoop(self)
                 loop.run()
             }
             thread.withLock { $0 = started }
@@ -63,12 +57,14 @@ package final class LockFileWatch: Sendable {
 
     /// Makes the thread look and report, even if nothing has changed. Call it also after `LockFile.rearm`.
     package func refresh() {
-        requests.refresh()
+        isRefreshing.store(true, ordering: .releasing)
+        waker.wake()
     }
 
     /// Ends the thread and waits for it. No report comes after that.
     package func stop() {
-        requests.stop()
+        isStopping.store(true, ordering: .releasing)
+        waker.wake()
         thread.withLock { $0.take() }?.join()
     }
 }
@@ -84,38 +80,8 @@ struct WatchSystem: Sendable {
     }
 }
 
-/// The requests to the watch's thread. Any thread.
-private final class WatchRequests: Sendable {
-    private let waker: Waker
-    private let isStopping = Atomic(false)
-    private let isRefreshing = Atomic(false)
-
-    init() throws(StoreError) {
-        waker = try Waker()
-    }
-
-    /// Readable if there are requests.
-    var fd: Int32 { waker.fd }
-
-    func refresh() {
-        isRefreshing.store(true, ordering: .releasing)
-        waker.wake()
-    }
-
-    func stop() {
-        isStopping.store(true, ordering: .releasing)
-        waker.wake()
-    }
-
-    /// Takes the requests made since the last call.
-    func take() -> (isStopping: Bool, isRefreshing: Bool) {
-        waker.clear()
-        return (isStopping.load(ordering: .acquiring), isRefreshing.exchange(false, ordering: .acquiring))
-    }
-}
-
 /// The loop of a watch's thread. One thread.
-private struct WatchLoop: ~Copyable {
+private struct WatchLoop {
     private enum Ending: Error {
         case stopped
         case failed(Errno)
@@ -126,29 +92,18 @@ private struct WatchLoop: ~Copyable {
     /// Time between two looks if not every change gives an event.
     private static let intervalMilliseconds: Int32 = 50
 
-    private let files: [LockFile]
-    private let system: WatchSystem
-    private let requests: WatchRequests
-    private let onChange: @Sendable (LockFileWatch.Report) -> Void
-
-    private var watches: DirectoryWatches?
-    /// Reports mounts, because a mount over a directory gives no inotify event. −1 if unavailable.
-    private let mountTable: Int32
+    private let watch: LockFileWatch
+    private var directories: DirectoryWatches?
+    /// Reports mounts, because a mount over a directory gives no inotify event. Nil if unavailable.
+    private let mountTable: Descriptor?
     /// True if every change gives an event.
     private var isComplete = false
     private var reported: [LockFileState]?
 
-    init(
-        files: [LockFile], system: WatchSystem, requests: WatchRequests,
-        onChange: @escaping @Sendable (LockFileWatch.Report) -> Void
-    ) {
-        (self.files, self.system, self.requests, self.onChange) = (files, system, requests, onChange)
-        watches = system.hasInotify ? DirectoryWatches(to: files.map(\.path)) : nil
-        mountTable = open(system.mountTable, O_RDONLY | O_CLOEXEC)
-    }
-
-    deinit {
-        if mountTable >= 0 { close(mountTable) }
+    init(_ watch: LockFileWatch) {
+        self.watch = watch
+        directories = watch.system.hasInotify ? DirectoryWatches(to: watch.files.map(\.path)) : nil
+        mountTable = try? Descriptor(owning: retrying { open(watch.system.mountTable, O_RDONLY | O_CLOEXEC) })
     }
 
     /// Runs until `stop`, or until waiting for events fails, which it reports.
@@ -158,7 +113,7 @@ private struct WatchLoop: ~Copyable {
             look(reportsAnyway: true)
             while true { try step() }
         } catch .failed(let errno) {
-            onChange(.failed(errno))
+            watch.onChange(.failed(errno))
         } catch {}
     }
 
@@ -174,17 +129,17 @@ private struct WatchLoop: ~Copyable {
     }
 
     private mutating func arm() {
-        isComplete = (watches?.arm() ?? false) && mountTable >= 0
+        isComplete = (directories?.arm() ?? false) && mountTable != nil
     }
 
     /// - Returns: true if the states differ from those of the last report.
     @discardableResult
     private mutating func look(reportsAnyway: Bool) -> Bool {
-        let states = files.map { $0.look() }
+        let states = watch.files.map { $0.look() }
         let isChanged = states != reported
         if isChanged || reportsAnyway {
             reported = states
-            onChange(.looked(states))
+            watch.onChange(.looked(states))
         }
         return isChanged
     }
@@ -193,11 +148,11 @@ private struct WatchLoop: ~Copyable {
     private mutating func awaitEffect() throws(Ending) -> (Effect, isRefreshing: Bool) {
         // poll(2) ignores negative descriptors.
         var descriptors = [
-            pollfd(fd: requests.fd, events: Int16(POLLIN), revents: 0),
-            pollfd(fd: mountTable, events: Int16(POLLPRI), revents: 0),
-            pollfd(fd: watches?.fd ?? -1, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: watch.waker.fd, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: mountTable?.fd ?? -1, events: Int16(POLLPRI), revents: 0),
+            pollfd(fd: directories?.fd ?? -1, events: Int16(POLLIN), revents: 0),
         ]
-        guard system.poll(&descriptors, isComplete ? -1 : Self.intervalMilliseconds) >= 0 else {
+        guard watch.system.poll(&descriptors, isComplete ? -1 : Self.intervalMilliseconds) >= 0 else {
             guard errno == EINTR || errno == EAGAIN else { throw .failed(Errno(rawValue: errno)) }
             return (.nothing, false)
         }
@@ -208,17 +163,18 @@ private struct WatchLoop: ~Copyable {
         var effect = descriptors[1].revents == 0 ? Effect.nothing : .arm
         if descriptors[2].revents != 0 { effect = max(effect, takeEvents()) }
         guard descriptors[0].revents != 0 else { return (effect, false) }
-        let asked = requests.take()
-        guard !asked.isStopping else { throw .stopped }
-        return (asked.isRefreshing ? .arm : effect, asked.isRefreshing)
+        watch.waker.clear()
+        guard !watch.isStopping.load(ordering: .acquiring) else { throw .stopped }
+        let isRefreshing = watch.isRefreshing.exchange(false, ordering: .acquiring)
+        return (isRefreshing ? .arm : effect, isRefreshing)
     }
 
     private mutating func takeEvents() -> Effect {
-        do throws(Errno) {
-            return try watches?.takeEvents() ?? .nothing
+        do throws(StoreError) {
+            return try directories?.takeEvents() ?? .nothing
         } catch {
             // Look at intervals from now on.
-            watches = nil
+            directories = nil
             return .arm
         }
     }

@@ -134,7 +134,6 @@ final class LockWatch: Sendable {
         }
         do throws(LockFileError) {
             let fresh = try LockFileWatch(files: files) { [self] report in take(report) }
-            try fresh.start()
             watch.withLock { swap(&$0, fresh) }?.stop()
         } catch {
             fail("\(error)")
