@@ -7,12 +7,12 @@ final class ControlConnection {
     /// The number of unread bytes at which the server hangs up on a subscriber.
     static let maximumUnreadEvents = 256 << 10
 
-    private enum Phase: Equatable {
+    private enum Phase {
         case listening
         /// The handler has a request. The next one is read after its reply.
         case awaitingReply
-        /// The handler has `events`. Events wait until its reply is sent.
-        case subscribing(held: [UInt8])
+        /// The handler has `events`. Events wait in `held` until its reply is sent.
+        case subscribing
         case subscribed
     }
 
@@ -23,6 +23,7 @@ final class ControlConnection {
     private(set) var lastActivity: ContinuousClock.Instant
     private let received = LineBuffer(maximumLineSize: ControlRequest.maximumSize)
     private var unsent: [UInt8] = []
+    private var held: [UInt8] = []
     private var phase = Phase.listening
     /// True if the server hangs up once everything is sent.
     private var isEnding = false
@@ -39,12 +40,7 @@ final class ControlConnection {
 
     var isAwaitingReply: Bool { phase == .awaitingReply }
 
-    var isSubscriber: Bool {
-        switch phase {
-        case .subscribing, .subscribed: true
-        case .listening, .awaitingReply: false
-        }
-    }
+    var isSubscriber: Bool { phase == .subscribing || phase == .subscribed }
 
     /// Bytes of unfinished requests.
     var heldBytes: Int { received.count }
@@ -89,33 +85,24 @@ final class ControlConnection {
 
     /// Notes that the handler has the request.
     func await(_ request: ControlRequest) {
-        if case .events = request { phase = .subscribing(held: []) } else { phase = .awaitingReply }
+        phase = if case .events = request { .subscribing } else { .awaitingReply }
     }
 
     /// Sends the handler's reply.
     func deliver(reply line: [UInt8], isRefusal: Bool) {
+        phase = phase == .subscribing && !isRefusal ? .subscribed : .listening
         unsent += line
-        if case .subscribing(let held) = phase, !isRefusal {
-            unsent += held
-            phase = .subscribed
-        } else {
-            phase = .listening
-        }
+        if phase == .subscribed { unsent += held }
+        held = []
         flush()
     }
 
     /// Sends an event to a subscriber, or hangs up if too much is unread.
     func deliver(event line: [UInt8]) {
-        switch phase {
-        case .listening, .awaitingReply: return
-        case .subscribing(let held):
-            phase = .subscribing(held: held + line)
-            if held.count > Self.maximumUnreadEvents { end() }
-        case .subscribed:
-            unsent += line
-            flush()
-            if unsent.count > Self.maximumUnreadEvents { end() }
-        }
+        guard isSubscriber else { return }
+        if phase == .subscribing { held += line } else { unsent += line }
+        flush()
+        if max(held.count, unsent.count) > Self.maximumUnreadEvents { end() }
     }
 
     /// Sends an answer of the server's own.

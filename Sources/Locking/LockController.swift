@@ -56,7 +56,6 @@ package final class LockController: Sendable {
     let fileSystem: any LockableFileSystem
     let options: LockOptions
     let lease: (any LeaseKeeper)?
-    let lockFileChecks: LockFileChecks?
     let caches: any KernelCaches
     let logger: Logger
     private let secretWanted: SecretWanted?
@@ -91,7 +90,6 @@ package final class LockController: Sendable {
         self.caches = caches
         self.logger = logger
         self.announce = announce
-        lockFileChecks = fileSystem.gate.lockFileChecks
         published = Mutex(
             LockStatus(
                 state: "\(fileSystem.gate.state)", policy: options.policy,
@@ -103,7 +101,7 @@ package final class LockController: Sendable {
     /// Starts the thread. If a lock file exists, the vault is locked when this returns.
     /// - Throws: pthread_create(3)'s error.
     package func start() throws(StoreError) {
-        lockFileChecks?.whenSeen { [weak self] in self?.poke() }
+        fileSystem.gate.whenSighted { [weak self] in self?.poke() }
         fileSystem.setLockController(self)
         if let lease {
             let timer = try LeaseTimer(changes: lease.changes) { [weak self] in self?.poke() }
@@ -177,7 +175,7 @@ package final class LockController: Sendable {
     var isToLock: Bool { hasLockFile || inbox.access { $0.asksToLock } }
 
     /// True if a lock file exists, or its directory has changed.
-    var hasLockFile: Bool { lockFileChecks?.files.contains { $0.look().isLocked } ?? false }
+    var hasLockFile: Bool { fileSystem.gate.lockFiles.contains { $0.look().isLocked } }
 
     /// Locks because the lock files can no longer be watched.
     package func watchFailed(_ reason: String) {

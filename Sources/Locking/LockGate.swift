@@ -28,11 +28,17 @@ package final class LockGate: Sendable {
     /// Time in milliseconds of CLOCK_MONOTONIC. The first activity after it calls `onAlarm`.
     private let alarm = Atomic<Int>(.max)
     private let onAlarm = Mutex<(@Sendable () -> Void)?>(nil)
-    let lockFileChecks: LockFileChecks?
+    /// Every request checks them.
+    let lockFiles: [LockFile]
+    /// With a grace, requests pass until the lock thread locks.
+    private let letsPassInGrace: Bool
+    private let onSighting = Mutex<(@Sendable () -> Void)?>(nil)
+    /// True from the first sighting of a lock file until the lock thread looks.
+    private let isSighted = Atomic<Bool>(false)
 
-    /// - Parameter options: every request checks their lock files.
     package init(_ options: LockOptions = LockOptions()) {
-        lockFileChecks = options.lockFiles.isEmpty ? nil : LockFileChecks(options)
+        lockFiles = options.lockFiles
+        letsPassInGrace = options.graceMilliseconds > 0
         noteActivity()
     }
 
@@ -62,7 +68,7 @@ package final class LockGate: Sendable {
     @inline(__always)
     package func isUnlocked() -> Bool {
         guard current.load(ordering: .sequentiallyConsistent) == State.unlocked.rawValue else { return false }
-        return lockFileChecks?.letPass() ?? true
+        return lockFiles.isEmpty || lockFilesLetPass()
     }
 
     /// The error for a refused request: `ENOKEY`, or `EKEYEXPIRED`.
@@ -74,6 +80,28 @@ package final class LockGate: Sendable {
     /// Called by the lock controller alone.
     func setExpired(_ expired: Bool) {
         hasExpired.store(expired, ordering: .releasing)
+    }
+
+    // MARK: Lock files
+
+    /// Checks every file. Returns true if a request may pass. Allocates nothing.
+    private func lockFilesLetPass() -> Bool {
+        for file in lockFiles where file.look().isLocked {
+            if !isSighted.exchange(true, ordering: .sequentiallyConsistent) { onSighting.withLock { $0 }?() }
+            return letsPassInGrace
+        }
+        return true
+    }
+
+    /// Calls `body` when a request finds a lock file.
+    func whenSighted(_ body: @escaping @Sendable () -> Void) {
+        onSighting.withLock { $0 = body }
+    }
+
+    /// The files that lock now, and their states.
+    func lockingFiles() -> [(file: LockFile, state: LockFileState)] {
+        isSighted.store(false, ordering: .sequentiallyConsistent)
+        return lockFiles.map { ($0, $0.look()) }.filter { $0.1.isLocked }
     }
 
     // MARK: Requests in progress

@@ -14,10 +14,10 @@ extension LockThread {
         if gate.state == .unlocked { return true }
         try refuseWhileBusy()
         // Check this before `rearm`, so that a missing secret changes nothing.
-        try refuse(where: { $0.isLocked && $0 != .parentChanged })
+        try refuse { $0 != .parentChanged }
         if needsSecret && secret == nil { throw .secretNeeded }
         try rearm()
-        try refuse(where: \.isLocked)
+        try refuse { _ in true }
         if let secret, needsSecret { try restoreKeys(secret) }
         try restoreKeys()
         reasons = []
@@ -27,7 +27,7 @@ extension LockThread {
 
     /// Throws if a lock file prevents an unlock.
     private func refuse(where isAgainst: (LockFileState) -> Bool) throws(UnlockRefusal) {
-        let seen = controller.lockFileChecks?.states().filter { isAgainst($0.state) } ?? []
+        let seen = gate.lockingFiles().filter { isAgainst($0.state) }
         guard let first = seen.first else { return }
         throw .lockFile(seen.map { $0.file.path.string }, reason: first.file.describe(first.state))
     }

@@ -81,13 +81,9 @@ struct LockThread {
         guard let idle = controller.options.idleMilliseconds, gate.state == .unlocked else {
             return controller.inbox.wait(for: take)
         }
-        return controller.inbox.wait(until: deadline(after: idle), for: take) ?? LockController.Inbox()
-    }
-
-    /// The time so many milliseconds after the last request, on CLOCK_MONOTONIC.
-    private func deadline(after milliseconds: Int) -> timespec {
-        let time = gate.lastActivityMilliseconds + milliseconds
-        return timespec(tv_sec: time / 1000, tv_nsec: time % 1000 * 1_000_000)
+        let left = gate.lastActivityMilliseconds + idle - monotonicMilliseconds()
+        return controller.inbox.wait(until: monotonicDeadline(inMilliseconds: left), for: take)
+            ?? LockController.Inbox()
     }
 
     private func isIdle() -> Bool {
@@ -98,7 +94,7 @@ struct LockThread {
     /// Updates the reasons from the lock files. A changed directory stays a reason until an unlock accepts the directory
     /// that is there then.
     private mutating func look() {
-        let states = controller.lockFileChecks?.states().filter { $0.state.isLocked } ?? []
+        let states = gate.lockingFiles()
         reasons.remove(.lockFile)
         for (_, state) in states {
             reasons.insert(state == .parentChanged ? .lockDirectory : .lockFile)
@@ -221,7 +217,7 @@ struct LockThread {
         // The end of a lease has no grace.
         guard grace > 0, !reasons.contains(.expired) else { return true }
         let end = monotonicMilliseconds() + grace
-        let deadline = timespec(tv_sec: end / 1000, tv_nsec: end % 1000 * 1_000_000)
+        let deadline = monotonicDeadline(inMilliseconds: grace)
         let fileSystem = controller.fileSystem
         // Set this before counting the writers, so that the last close is not missed.
         controller.isInGrace.store(true, ordering: .sequentiallyConsistent)

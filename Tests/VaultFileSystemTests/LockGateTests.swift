@@ -57,14 +57,13 @@ import VaultStore
         let file = try LockFile(path: place.file)
         let gate = LockGate(LockOptions(lockFiles: [file], graceMilliseconds: grace))
         let told = Atomic<Int>(0)
-        let lockFileChecks = try #require(gate.lockFileChecks)
-        lockFileChecks.whenSeen { told.add(1, ordering: .relaxed) }
+        gate.whenSighted { told.add(1, ordering: .relaxed) }
         #expect(gate.isUnlocked())
         try place.create()
         for _ in 0..<3 { #expect(gate.isUnlocked() == (grace > 0)) }
         #expect(told.load(ordering: .relaxed) == 1)
         // The lock controller has looked: the next sighting is news again.
-        _ = lockFileChecks.states()
+        _ = gate.lockingFiles()
         _ = gate.isUnlocked()
         #expect(told.load(ordering: .relaxed) == 2)
         try place.remove()

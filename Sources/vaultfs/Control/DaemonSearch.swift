@@ -64,7 +64,7 @@ extension ControlClient {
         switch try send(.status) {
         case .status(let status): return status
         case .error(let failure): throw .notUnderstood(Console.shown(failure.message))
-        case .stats, .locked, .unlocked, .subscribed: throw .notUnderstood("no status")
+        default: throw .notUnderstood("no status")
         }
     }
 }

@@ -26,7 +26,7 @@ struct EventsCommand: ParsableCommand {
         switch try client.send(.events) {
         case .subscribed(let event): guard try write(event, line: Data(event.line)) else { return }
         case .error(let failure): throw CommandFailure(.failure, Console.shown(failure.message))
-        case .status, .stats, .locked, .unlocked: throw ControlError.notUnderstood("no event")
+        default: throw ControlError.notUnderstood("no event")
         }
         while let (event, line) = try client.nextEvent(whileReading: STDOUT_FILENO) {
             guard try write(event, line: line) else { return }

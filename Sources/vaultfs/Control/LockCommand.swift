@@ -18,25 +18,21 @@ struct LockCommand: ParsableCommand {
     var mounts: MountChoice
 
     func run() throws {
-        try mounts.report(mounts.ask(.lock), show: Self.show, failure: Self.failure)
+        try mounts.report(mounts.ask(.lock), show: show)
     }
 
-    private static func show(_ mountpoint: String, _ response: ControlResponse) {
-        guard case .locked(let receipt, let already) = response else { return }
-        print("\(mountpoint): " + (already ? "is locked already" : "locked"))
-        guard !already else { return }
-        for (label, text) in receipt.lines { Console.printField("  " + label, text) }
-    }
-
-    private static func failure(_ mountpoint: String, _ response: ControlResponse) -> CommandFailure? {
+    private func show(_ mountpoint: String, _ response: ControlResponse) throws(CommandFailure) {
         switch response {
-        case .locked(let receipt, _):
-            guard let left = receipt.left else { return nil }
-            return CommandFailure(.notPurged, "\(mountpoint): locked, but not purged: \(left)")
+        case .locked(let receipt, let already):
+            if !mounts.json {
+                print("\(mountpoint): " + (already ? "is locked already" : "locked"))
+                for (label, text) in already ? [] : receipt.lines { Console.printField("  " + label, text) }
+            }
+            guard let left = receipt.left else { return }
+            throw CommandFailure(.notPurged, "\(mountpoint): locked, but not purged: \(left)")
         case .error(let failure):
-            return CommandFailure(.failure, "\(mountpoint): not locked: \(Console.shown(failure.message))")
-        case .status, .stats, .unlocked, .subscribed:
-            return CommandFailure(.failure, "\(mountpoint): the daemon answered something else")
+            throw CommandFailure(.failure, "\(mountpoint): not locked: \(Console.shown(failure.message))")
+        default: throw CommandFailure(.failure, "\(mountpoint): the daemon answered something else")
         }
     }
 }

@@ -31,21 +31,17 @@ struct MountChoice: ParsableArguments {
     }
 
     /// Prints the answers, and a line on stderr for each failure.
-    /// - Parameters:
-    ///   - show: prints a response for people.
-    ///   - failure: returns the failure in a response. Nil for none.
+    /// - Parameter show: prints a response for people, unless they want JSON. Throws the failure in a response.
     /// - Throws: the only failure, or an exit code after several.
     func report(
-        _ answers: [MountAnswer], show: (String, ControlResponse) -> Void,
-        failure: (String, ControlResponse) -> CommandFailure?
+        _ answers: [MountAnswer], show: (_ mountpoint: String, ControlResponse) throws(CommandFailure) -> Void
     ) throws {
         var failures: [CommandFailure] = []
         if answers.isEmpty, !json { print("No vault is mounted.") }
         for answer in answers {
             switch answer.outcome {
             case .answered(let response):
-                if !json { show(answer.mountpoint, response) }
-                if let failure = failure(answer.mountpoint, response) { failures.append(failure) }
+                do throws(CommandFailure) { try show(answer.mountpoint, response) } catch { failures.append(error) }
             case .dead:
                 if !json { print("\(answer.mountpoint): its daemon has ended; it holds nothing") }
             case .unreachable(let reason):

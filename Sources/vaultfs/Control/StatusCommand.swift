@@ -46,10 +46,6 @@ struct StatusCommand: ParsableCommand {
         printFields(status.lock, without: ["state", "lastReceipt"])
         let uptime = AmountText.short(seconds: status.uptimeSeconds)
         Console.printField("mounted", "\(status.mounted), \(uptime) ago, by process \(status.pid)")
-        if status.memory == nil {
-            Console.printField("keys", protection(isLocked: status.keysLocked))
-            Console.printField("cache", protection(isLocked: status.cacheLocked))
-        }
         printFields(status.memory)
         printFields(status.statistics, without: ["keysLocked", "cacheLocked"])
         printFields(status.requests)
@@ -62,9 +58,5 @@ struct StatusCommand: ParsableCommand {
         for (name, value) in fields.sorted(by: { $0.key < $1.key }) where !hidden.contains(name) {
             if let text = JSONText.line(value) { Console.printField(JSONText.words(name), text) }
         }
-    }
-
-    private static func protection(isLocked: Bool) -> String {
-        isLocked ? "locked in memory" : "not locked in memory: may reach swap"
     }
 }

@@ -26,7 +26,7 @@ struct UnlockCommand: ParsableCommand {
 
     func run() throws {
         ProcessSetup.protectMemory()
-        try mounts.report(withSecrets(mounts.ask(.unlock(nil))), show: Self.show, failure: Self.failure)
+        try mounts.report(withSecrets(mounts.ask(.unlock(nil))), show: show)
     }
 
     /// Asks again those that need a secret, one by one, because there is only one terminal.
@@ -64,17 +64,12 @@ struct UnlockCommand: ParsableCommand {
         }
     }
 
-    private static func show(_ mountpoint: String, _ response: ControlResponse) {
-        guard case .unlocked(let already) = response else { return }
-        print("\(mountpoint): " + (already ? "is not locked" : "unlocked"))
-    }
-
-    private static func failure(_ mountpoint: String, _ response: ControlResponse) -> CommandFailure? {
+    private func show(_ mountpoint: String, _ response: ControlResponse) throws(CommandFailure) {
         switch response {
-        case .unlocked: nil
-        case .error(let failure): self.failure(mountpoint, failure)
-        case .status, .stats, .locked, .subscribed:
-            CommandFailure(.failure, "\(mountpoint): the daemon answered something else")
+        case .unlocked(let already):
+            if !mounts.json { print("\(mountpoint): " + (already ? "is not locked" : "unlocked")) }
+        case .error(let failure): throw Self.failure(mountpoint, failure)
+        default: throw CommandFailure(.failure, "\(mountpoint): the daemon answered something else")
         }
     }
 
