@@ -37,7 +37,11 @@ final class LineBuffer {
 
     /// Calls `body` with the next line, without its LF, and then zeroes it. Nil if no line is complete.
     func takeLine<Result>(_ body: (UnsafeRawBufferPointer) -> Result) throws(Failure) -> Result? {
-        let end = storage.slice(searched..<count).firstIndex(of: UInt8(ascii: "\n")).map { searched + $0 }
+        let end = storage.baseAddress.flatMap { base in
+            memchr(base + searched, Int32(UInt8(ascii: "\n")), count - searched).map {
+                UnsafeMutableRawPointer($0) - base
+            }
+        }
         guard end ?? count <= maximumLineSize else { throw .lineTooLong }
         guard let end else {
             searched = count
