@@ -26,7 +26,7 @@ package struct AttributeCodec: Sendable {
 
     /// A codec under `key`, the 64-byte attribute key of a file or directory.
     package init(key: SecretBytes) throws(FormatError) {
-        cipher = try cryptography("attribute key") { () throws(CryptoError) in try SivCipher(key: key) }
+        cipher = try cryptography("attribute key", SivCipher(key: key))
     }
 
     /// The full backing name for the full plaintext name `user.…`.
@@ -38,9 +38,7 @@ package struct AttributeCodec: Sendable {
         guard Self.isStorable(inner: inner) else {
             throw FormatError(.tooLong, "attribute name of \(name.count) bytes does not fit when encrypted")
         }
-        let sealed = try cryptography("attribute name") { () throws(CryptoError) in
-            try cipher.encrypt(inner, associatedData: Self.nameContext)
-        }
+        let sealed = try cryptography("attribute name", cipher.encrypt(inner, associatedData: Self.nameContext))
         return Base64.url.encode(sealed, after: Self.storedPrefix)
     }
 
@@ -59,9 +57,7 @@ package struct AttributeCodec: Sendable {
         let associatedData = [Self.valueContext, try Self.inner(of: name)]
         // The byte in front: an empty value is common, and SIV must not be given an empty plaintext.
         let plaintext = [0] + value
-        return try cryptography("attribute value") { () throws(CryptoError) in
-            try cipher.encrypt(plaintext, associatedData: associatedData)
-        }
+        return try cryptography("attribute value", cipher.encrypt(plaintext, associatedData: associatedData))
     }
 
     /// The value stored under the full plaintext name. Throws `malformed` or `doesNotAuthenticate`.
@@ -70,9 +66,7 @@ package struct AttributeCodec: Sendable {
             throw FormatError(.malformed, "attribute value: \(stored.count) bytes cannot be one")
         }
         let associatedData = [Self.valueContext, try Self.inner(of: name)]
-        let plaintext = try cryptography("attribute value") { () throws(CryptoError) in
-            try cipher.decrypt(stored, associatedData: associatedData)
-        }
+        let plaintext = try cryptography("attribute value", cipher.decrypt(stored, associatedData: associatedData))
         guard plaintext.first == 0 else { throw FormatError(.malformed, "attribute value: unknown form") }
         return Array(plaintext.dropFirst())
     }
@@ -80,9 +74,7 @@ package struct AttributeCodec: Sendable {
     /// Returns the stored form of a pack, or nil if it is larger than a stored attribute can be.
     package func encrypt(pack: AttributePack) throws(FormatError) -> [UInt8]? {
         guard let plaintext = pack.serialized(overhead: Self.tagSize) else { return nil }
-        return try cryptography("pack of attributes") { () throws(CryptoError) in
-            try cipher.encrypt(plaintext, associatedData: Self.packContext)
-        }
+        return try cryptography("pack of attributes", cipher.encrypt(plaintext, associatedData: Self.packContext))
     }
 
     /// Opens the pack stored under `packName`. Throws `malformed` or `doesNotAuthenticate`.
@@ -90,9 +82,9 @@ package struct AttributeCodec: Sendable {
         guard stored.count > Self.tagSize else {
             throw FormatError(.malformed, "pack of attributes: \(stored.count) bytes cannot be one")
         }
-        let plaintext = try cryptography("pack of attributes") { () throws(CryptoError) in
-            try cipher.decrypt(stored, associatedData: Self.packContext)
-        }
+        let plaintext = try cryptography(
+            "pack of attributes",
+            try cipher.decrypt(stored, associatedData: Self.packContext))
         return try AttributePack(parsing: plaintext)
     }
 

@@ -26,9 +26,6 @@ package struct ChunkLayout: Sendable, Equatable {
         chunkSizes.contains(chunkSize) && chunkSize & (chunkSize - 1) == 0
     }
 
-    /// The longest file whose backing file a signed 64-bit offset can address.
-    package var maximumPlaintextLength: UInt64 { plaintextLength(ofBackingSize: UInt64(Int64.max)) }
-
     /// The size of the backing file of a file with `length` bytes of plaintext.
     package func backingSize(ofPlaintextLength length: UInt64) -> UInt64 {
         let remainder = length & (chunk - 1)

@@ -50,12 +50,9 @@ package enum EntryName {
         guard isValid(name) else { throw FormatError(.invalidValue, "not a name that a file can have") }
         var padded = name
         padded.append(contentsOf: repeatElement(0, count: paddedSize(name.count) - name.count))
-        let blob = try cryptography("name") { [padded] () throws(CryptoError) in
-            try keys.nameCipher.encrypt(padded, associatedData: associatedData)
-        }
+        let blob = try cryptography("name", keys.nameCipher.encrypt(padded, associatedData: associatedData))
         guard blob.count > maximumShortBlob else { return Encoded(entry: Base64.url.encode(blob), sidecarBlob: nil) }
-        let entry = try cryptography("name") { () throws(CryptoError) in try longEntry(of: blob) }
-        return Encoded(entry: entry, sidecarBlob: blob)
+        return Encoded(entry: try cryptography("name", longEntry(of: blob)), sidecarBlob: blob)
     }
 
     /// The name of `entry` in the directory of `keys`. Nil if it does not authenticate there: only the one spelling

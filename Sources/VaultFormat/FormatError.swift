@@ -55,13 +55,9 @@ extension FormatError {
     }
 }
 
-/// Runs `body`, turning its error into a `FormatError` about `subject`.
+/// Evaluates `body`, turning its error into a `FormatError` about `subject`.
 func cryptography<R>(
-    _ subject: @autoclosure () -> String, _ body: () throws(CryptoError) -> R
+    _ subject: @autoclosure () -> String, _ body: @autoclosure () throws(CryptoError) -> R
 ) throws(FormatError) -> R {
-    do throws(CryptoError) {
-        return try body()
-    } catch {
-        throw FormatError(error, subject: subject())
-    }
+    do throws(CryptoError) { return try body() } catch { throw FormatError(error, subject: subject()) }
 }

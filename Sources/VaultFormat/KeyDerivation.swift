@@ -38,9 +38,8 @@ package enum KeyDerivation {
     static func derive(
         _ secret: SecretBytes, _ vault: VaultID, info: String, count: Int
     ) throws(FormatError) -> SecretBytes {
-        try cryptography("derivation of '\(info)'") { () throws(CryptoError) in
-            try Hkdf.derive(secret: secret, salt: vault.bytes, info: info, count: count)
-        }
+        try cryptography(
+            "derivation of '\(info)'", Hkdf.derive(secret: secret, salt: vault.bytes, info: info, count: count))
     }
 }
 

@@ -23,25 +23,25 @@ package struct KeyEpoch: Sendable, Equatable {
     static func make(
         number: UInt8, previousMaster: SecretBytes, master: SecretBytes, vault: VaultID, head: String
     ) throws(FormatError) -> KeyEpoch {
-        let key = try KeyDerivation.previousKey(master: master, vault: vault)
-        let line = associatedLine(number)
-        let sealed = try cryptography("vaultfs.json: previous") { () throws(CryptoError) in
-            try SivCipher(key: key).encryptSecret(previousMaster, associatedData: [Array((head + line).utf8)])
-        }
+        let (key, data) = (try KeyDerivation.previousKey(master: master, vault: vault), associatedData(number, head))
+        let sealed = try cryptography(
+            "vaultfs.json: previous", SivCipher(key: key).encryptSecret(previousMaster, associatedData: data))
         return KeyEpoch(number: number, previous: sealed)
     }
 
     /// The master key of the epoch before, if any.
     func openPrevious(master: SecretBytes, vault: VaultID, head: String) throws(FormatError) -> SecretBytes? {
         guard let previous else { return nil }
-        let key = try KeyDerivation.previousKey(master: master, vault: vault)
-        let line = Self.associatedLine(number)
-        return try cryptography("vaultfs.json: previous") { () throws(CryptoError) in
-            try SivCipher(key: key).decryptSecret(previous, associatedData: [Array((head + line).utf8)])
-        }
+        let (key, data) = (
+            try KeyDerivation.previousKey(master: master, vault: vault), Self.associatedData(number, head)
+        )
+        return try cryptography(
+            "vaultfs.json: previous", SivCipher(key: key).decryptSecret(previous, associatedData: data))
     }
 
-    private static func associatedLine(_ number: UInt8) -> String { "previous \(number - 1)\n" }
+    private static func associatedData(_ number: UInt8, _ head: String) -> [[UInt8]] {
+        [Array("\(head)previous \(number - 1)\n".utf8)]
+    }
 }
 
 /// Which key epochs the objects of a vault may be of (FileFormat, Epochs).

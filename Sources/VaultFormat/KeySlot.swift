@@ -17,7 +17,7 @@ package struct KeySlot: Sendable, Equatable {
     package let expires: String?
     package let kdf: KdfParameters
     /// SIV(KEK; head lines and slot line; master key), 48 bytes.
-    package let sealed: [UInt8]
+    package internal(set) var sealed: [UInt8] = []
     /// How long the slot opens from its first use on, or nil: a policy like `expires`.
     package var window: PlayWindow?
 
@@ -25,28 +25,24 @@ package struct KeySlot: Sendable, Equatable {
     static func make(
         id: Int, request: SlotRequest, created: String, masterKey: SecretBytes, head: String
     ) throws(FormatError) -> KeySlot {
-        let salt = try cryptography("slot \(id): salt") { () throws(CryptoError) in
-            try SecureRandom.bytes(count: KdfParameters.saltSize)
-        }
+        let salt = try cryptography("slot \(id): salt", SecureRandom.bytes(count: KdfParameters.saltSize))
         let kdf: KdfParameters =
-            request.secret.kind == .passphrase ? request.cost.parameters(salt: salt) : .hkdfSha256(salt: salt)
+            request.secret.kind == .passphrase ? .scrypt(request.cost, salt: salt) : .hkdfSha256(salt: salt)
         let kek = try kdf.keyEncryptionKey(from: request.secret)
-        let line = associatedLine(id: id, kind: request.secret.kind, expires: request.expires)
-        let sealed = try cryptography("slot \(id)") { () throws(CryptoError) in
-            try SivCipher(key: kek).encryptSecret(masterKey, associatedData: [Array((head + line).utf8)])
-        }
-        return KeySlot(
+        var slot = KeySlot(
             id: id, kind: request.secret.kind, label: request.label, created: created, expires: request.expires,
-            kdf: kdf, sealed: sealed, window: request.window)
+            kdf: kdf, window: request.window)
+        slot.sealed = try cryptography(
+            "slot \(id)", SivCipher(key: kek).encryptSecret(masterKey, associatedData: slot.associatedData(head)))
+        return slot
     }
 
     /// The master key if `secret` opens this slot, nil if not. Takes as long as the slot's key derivation.
     func open(with secret: SlotSecret, head: String) throws(FormatError) -> SecretBytes? {
         guard secret.kind == kind else { return nil }
         let kek = try kdf.keyEncryptionKey(from: secret)
-        let line = Self.associatedLine(id: id, kind: kind, expires: expires)
         do throws(CryptoError) {
-            return try SivCipher(key: kek).decryptSecret(sealed, associatedData: [Array((head + line).utf8)])
+            return try SivCipher(key: kek).decryptSecret(sealed, associatedData: associatedData(head))
         } catch .doesNotAuthenticate {
             return nil
         } catch {
@@ -69,14 +65,13 @@ package struct KeySlot: Sendable, Equatable {
     /// The slot's line in the MAC's text, without its LF.
     var canonicalText: String {
         let labelText = label.isEmpty ? "-" : KdfParameters.text(Array(label.utf8))
-        let sealedText = KdfParameters.text(sealed)
-        let head = "slot \(id) \(kind.rawValue) \(expires ?? "-") \(created)"
+        let head = "slot \(id) \(kind.rawValue) \(expires ?? "-") \(created) \(labelText)"
         let windowText = window.map { " " + $0.canonicalText } ?? ""
-        return "\(head) \(labelText) \(kdf.canonicalText) \(sealedText)\(windowText)"
+        return "\(head) \(kdf.canonicalText) \(KdfParameters.text(sealed))\(windowText)"
     }
 
-    private static func associatedLine(id: Int, kind: SlotKind, expires: String?) -> String {
-        "slot \(id) \(kind.rawValue) \(expires ?? "-")\n"
+    private func associatedData(_ head: String) -> [[UInt8]] {
+        [Array("\(head)slot \(id) \(kind.rawValue) \(expires ?? "-")\n".utf8)]
     }
 }
 

@@ -20,11 +20,9 @@ package enum LinkTarget {
             throw FormatError(.tooLong, "link target of \(target.count) bytes is longer than \(maximumLength)")
         }
         guard isValid(target) else { throw FormatError(.invalidValue, "not a target that a link can have") }
-        let blob = try cryptography("link target") { () throws(CryptoError) in
-            let nonce = try SecureRandom.bytes(count: nonceSize)
-            return nonce + (try linkCipher.encrypt(target, associatedData: [context, nonce]))
-        }
-        return Base64.url.encode(blob, after: [digit(of: protectionClass)])
+        let nonce = try cryptography("link target", SecureRandom.bytes(count: nonceSize))
+        let sealed = try cryptography("link target", linkCipher.encrypt(target, associatedData: [context, nonce]))
+        return Base64.url.encode(nonce + sealed, after: [digit(of: protectionClass)])
     }
 
     /// The class a stored target names, which chooses the cipher for `decode`; nil if it names none.
@@ -44,11 +42,8 @@ package enum LinkTarget {
         guard blob.count > overhead, blob.count <= overhead + maximumLength else {
             throw FormatError(.malformed, "link target: \(blob.count) bytes cannot be one")
         }
-        let nonce = Array(blob[..<nonceSize])
-        let sealed = Array(blob[nonceSize...])
-        let target = try cryptography("link target") { () throws(CryptoError) in
-            try linkCipher.decrypt(sealed, associatedData: [context, nonce])
-        }
+        let (nonce, sealed) = (Array(blob[..<nonceSize]), Array(blob[nonceSize...]))
+        let target = try cryptography("link target", linkCipher.decrypt(sealed, associatedData: [context, nonce]))
         guard isValid(target) else { throw FormatError(.malformed, "link target: not one that a link can have") }
         return target
     }

@@ -9,9 +9,7 @@ package final class DirectoryKeys: Sendable {
 
     init(secret: SecretBytes, vault: VaultID) throws(FormatError) {
         let (nameKey, attributeKey) = try Self.derive(secret, vault)
-        nameCipher = try cryptography("directory record: name key") { () throws(CryptoError) in
-            try SivCipher(key: nameKey)
-        }
+        nameCipher = try cryptography("directory record: name key", SivCipher(key: nameKey))
         self.attributeKey = attributeKey
     }
 
@@ -27,9 +25,7 @@ package final class DirectoryKeys: Sendable {
     /// Puts the keys back in place, from the secret they came from. This and ``forget()``: one thread at a time.
     func restore(secret: SecretBytes, vault: VaultID) throws(FormatError) {
         let derived = try Self.derive(secret, vault)
-        try cryptography("directory record: name key") { () throws(CryptoError) in
-            try nameCipher.rekey(derived.nameKey)
-        }
+        try cryptography("directory record: name key", nameCipher.rekey(derived.nameKey))
         attributeKey.refill(from: derived.attributeKey)
     }
 

@@ -12,19 +12,6 @@ package struct PlayWindow: Sendable, Equatable {
     /// The latest time that is known of since, not before `started`; nil before the first use.
     package let seen: String?
 
-    /// A window that was not started. Throws `invalidValue` if its length is out of bounds.
-    package init(seconds: Int) throws(FormatError) {
-        guard Self.lengths.contains(seconds) else {
-            throw FormatError(.invalidValue, "a play window of \(seconds) s is not in 1…\(Self.lengths.upperBound) s")
-        }
-        self.init(seconds: seconds, started: nil, seen: nil)
-    }
-
-    /// One whose values are in the format's bounds.
-    init(seconds: Int, started: String?, seen: String?) {
-        (self.seconds, self.started, self.seen) = (seconds, started, seen)
-    }
-
     /// The same at a later time: started, if it was not. Nil if that changes nothing.
     /// - Parameter time: a time `YYYY-MM-DDThh:mm:ssZ`.
     package func seeing(_ time: String) -> PlayWindow? {
@@ -38,4 +25,14 @@ package struct PlayWindow: Sendable, Equatable {
 
     /// Its part of the slot's line in the MAC's text.
     var canonicalText: String { "window \(seconds),\(started ?? "-"),\(seen ?? "-")" }
+}
+
+extension PlayWindow {
+    /// A window that was not started. Throws `invalidValue` if its length is out of bounds.
+    package init(seconds: Int) throws(FormatError) {
+        guard Self.lengths.contains(seconds) else {
+            throw FormatError(.invalidValue, "a play window of \(seconds) s is not in 1…\(Self.lengths.upperBound) s")
+        }
+        self.init(seconds: seconds, started: nil, seen: nil)
+    }
 }

@@ -13,31 +13,21 @@ package enum RecoveryKey {
         let bytes = key.withUnsafeBytes { Array($0) }
         // Fails only without memory. Swift traps then too.
         guard let check = try? checkBytes(of: bytes) else { preconditionFailure("internal error: no SHA-256") }
-        let digits = Hexadecimal.encode(bytes + check)
-        var groups: [Substring] = []
-        var rest = digits[...]
-        while !rest.isEmpty {
-            groups.append(rest.prefix(8))
-            rest = rest.dropFirst(8)
-        }
-        return groups.joined(separator: "-")
+        return stride(from: 0, to: size + checkSize, by: 4).map { Hexadecimal.encode((bytes + check)[$0..<$0 + 4]) }
+            .joined(separator: "-")
     }
 
     /// Reads typed text. Case, `-` and white space do not matter. Throws `malformed`, which reports if the digits are
     /// wrong in number or kind, or the check digits disagree.
     package static func parse(_ text: [UInt8]) throws(FormatError) -> SecretBytes {
-        var digits: [UInt8] = []
-        for byte in text where !isSeparator(byte) {
-            guard let value = Hexadecimal.value(of: byte) else {
-                throw FormatError(.malformed, "recovery key: something is not a hexadecimal digit")
-            }
-            digits.append(value)
+        let digits = text.filter { !isSeparator($0) }
+        guard digits.allSatisfy({ Hexadecimal.value(of: $0) != nil }) else {
+            throw FormatError(.malformed, "recovery key: something is not a hexadecimal digit")
         }
         let expectedCount = 2 * (size + checkSize)
-        guard digits.count == expectedCount else {
+        guard digits.count == expectedCount, let bytes = Hexadecimal.decode(digits) else {
             throw FormatError(.malformed, "recovery key: \(digits.count) digits instead of \(expectedCount)")
         }
-        let bytes = stride(from: 0, to: digits.count, by: 2).map { digits[$0] << 4 | digits[$0 + 1] }
         let key = Array(bytes[..<size])
         guard try checkBytes(of: key) == Array(bytes[size...]) else {
             throw FormatError(.malformed, "recovery key: the check digits disagree, so some digit is wrong")
@@ -50,7 +40,6 @@ package enum RecoveryKey {
     }
 
     private static func checkBytes(of key: [UInt8]) throws(FormatError) -> [UInt8] {
-        let digest = try cryptography("recovery key") { () throws(CryptoError) in try Sha256.digest(key) }
-        return Array(digest.prefix(checkSize))
+        Array(try cryptography("recovery key", Sha256.digest(key)).prefix(checkSize))
     }
 }

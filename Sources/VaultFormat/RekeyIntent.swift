@@ -72,11 +72,7 @@ package enum RekeyIntent: Sendable, Equatable {
     package func serialized(epoch: UInt8, cipher: SivCipher) throws(FormatError) -> [UInt8] {
         let (kind, fields) = encoded
         let head = Self.magic + [1, kind, 0, epoch]
-        let body = Self.encode(fields)
-        let sealed = try cryptography("vaultfs.rekey") { [body] () throws(CryptoError) in
-            try cipher.encrypt(body, associatedData: [head])
-        }
-        return head + sealed
+        return head + (try cryptography("vaultfs.rekey", cipher.encrypt(Self.encode(fields), associatedData: [head])))
     }
 
     /// Authenticates and reads the file. Throws `malformed`, `newerVersion`, `doesNotAuthenticate`.
@@ -88,9 +84,8 @@ package enum RekeyIntent: Sendable, Equatable {
         guard bytes[6] == 0, bytes[7] == epoch else {
             throw FormatError(.malformed, "vaultfs.rekey: of key epoch \(bytes[7]), not \(epoch)")
         }
-        let body = try cryptography("vaultfs.rekey") { () throws(CryptoError) in
-            try cipher.decrypt(Array(bytes[headSize...]), associatedData: [Array(bytes[..<headSize])])
-        }
+        let (head, sealed) = (Array(bytes[..<headSize]), Array(bytes[headSize...]))
+        let body = try cryptography("vaultfs.rekey", cipher.decrypt(sealed, associatedData: [head]))
         guard let fields = decode(body), let intent = decoded(kind: bytes[5], fields) else {
             throw FormatError(.malformed, "vaultfs.rekey: not laid out as the format says")
         }

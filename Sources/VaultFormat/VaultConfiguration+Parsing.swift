@@ -33,14 +33,14 @@ extension VaultConfiguration {
         let generation = try members.takeInteger("generation")
         let epoch = features.contains(epochsFeature) ? try parseEpoch(&members) : nil
         let slots = try parseSlots(try members.takeArray("slots"), features: features)
-        guard Self.features(of: slots, epoch: epoch) == features else {
+        let configuration = VaultConfiguration(
+            vault: vault, chunkSize: chunkSize, generation: generation, epoch: epoch, slots: slots,
+            mac: try members.takeBytes("mac", count: 32))
+        try members.refuseRest()
+        guard configuration.features == features else {
             throw FormatError(.malformed, "\(context): feature leases without a slot that has a window")
         }
-        let mac = try members.takeBytes("mac", count: 32)
-        try members.refuseRest()
-        return VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: features, generation: generation, epoch: epoch,
-            slots: slots, mac: mac)
+        return configuration
     }
 
     private static func parseFeatures(_ values: [StrictJSON]) throws(FormatError) -> [String] {
@@ -130,7 +130,7 @@ extension VaultConfiguration {
             )
             let salt = try members.takeBytes("salt", count: KdfParameters.saltSize)
             do throws(FormatError) {
-                kdf = try ScryptCost(logN: logN, r: r, p: p).parameters(salt: salt)
+                kdf = .scrypt(try ScryptCost(logN: logN, r: r, p: p), salt: salt)
             } catch {
                 throw FormatError(.malformed, "\(context): \(error.reason)")
             }

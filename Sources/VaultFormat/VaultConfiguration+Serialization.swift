@@ -55,9 +55,9 @@ extension VaultConfiguration {
 
     private static func text(of kdf: KdfParameters) -> String {
         switch kdf {
-        case .scrypt(let logN, let r, let p, let salt):
+        case .scrypt(let cost, let salt):
             """
-            "name": "scrypt", "logN": \(logN), "r": \(r), "p": \(p), "salt": "\(KdfParameters.text(salt))"
+            "name": "scrypt", "logN": \(cost.logN), "r": \(cost.r), "p": \(cost.p), "salt": "\(KdfParameters.text(salt))"
             """
         case .hkdfSha256(let salt):
             """
@@ -73,8 +73,7 @@ extension VaultConfiguration {
             switch scalar {
             case "\"", "\\": result += "\\\(scalar)"
             case "\u{0}"..<"\u{20}", "\u{7F}"..<"\u{A0}":
-                let digits = Hexadecimal.encode([UInt8(scalar.value)])
-                result += "\\u00\(digits)"
+                result += "\\u00\(Hexadecimal.encode([UInt8(scalar.value)]))"
             default: result.unicodeScalars.append(scalar)
             }
         }

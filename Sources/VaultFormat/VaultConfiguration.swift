@@ -16,16 +16,19 @@ package struct VaultConfiguration: Sendable, Equatable {
     package let vault: VaultID
     /// Plaintext bytes of a chunk: a power of two in 4096…1048576.
     package let chunkSize: Int
-    /// Format features in use, sorted.
-    package let features: [String]
     /// Grows by one at every write of the file.
-    package let generation: UInt64
+    package internal(set) var generation: UInt64
     /// Nil in a vault that was never rekeyed.
-    package let epoch: KeyEpoch?
+    package internal(set) var epoch: KeyEpoch?
     /// By rising id. 1…64 of them.
-    package let slots: [KeySlot]
+    package internal(set) var slots: [KeySlot]
     /// 32 bytes over everything above, under a key from the master key.
-    package let mac: [UInt8]
+    package internal(set) var mac: [UInt8] = []
+
+    /// Format features in use, sorted.
+    package var features: [String] {
+        (epoch == nil ? [] : [Self.epochsFeature]) + (slots.contains { $0.window != nil } ? [Self.leasesFeature] : [])
+    }
 
     /// A new vault's configuration: a random id, generation 1, and a slot for each request, with ids from 1.
     ///
@@ -52,20 +55,15 @@ package struct VaultConfiguration: Sendable, Equatable {
                 try KeySlot.make(
                     id: index + 1, request: request, created: created, masterKey: masterKey, head: head))
         }
-        return try VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: features(of: slots, epoch: nil), generation: 1, epoch: nil,
-            slots: slots, mac: []
-        ).signed(configurationKey: KeyDerivation.configurationKey(master: masterKey, vault: vault))
+        var made = VaultConfiguration(vault: vault, chunkSize: chunkSize, generation: 1, slots: slots)
+        made.mac = try made.expectedMac(key: KeyDerivation.configurationKey(master: masterKey, vault: vault))
+        return made
     }
 
     static func checkTimes(_ times: [String]) throws(FormatError) {
         for time in times where UtcTime.seconds(time.utf8) == nil {
             throw FormatError(.invalidValue, "'\(time)' is not a time YYYY-MM-DDThh:mm:ssZ")
         }
-    }
-
-    static func features(of slots: [KeySlot], epoch: KeyEpoch?) -> [String] {
-        (epoch == nil ? [] : [epochsFeature]) + (slots.contains { $0.window != nil } ? [leasesFeature] : [])
     }
 
     /// The key epochs that the vault's objects may be of.
@@ -79,11 +77,15 @@ package struct VaultConfiguration: Sendable, Equatable {
         try epoch?.openPrevious(master: masterKey, vault: vault, head: headLines)
     }
 
-    /// The same under the MAC that it should have.
-    func signed(configurationKey: SecretBytes) throws(FormatError) -> VaultConfiguration {
-        VaultConfiguration(
-            vault: vault, chunkSize: chunkSize, features: features, generation: generation, epoch: epoch,
-            slots: slots, mac: try expectedMac(key: configurationKey))
+    /// The next generation, with other slots, under a MAC of its own.
+    func next(slots: [KeySlot], epoch: KeyEpoch?, key: SecretBytes) throws(FormatError) -> VaultConfiguration {
+        guard generation < UInt64.max else { throw FormatError(.invalidValue, "vaultfs.json: no generation is left") }
+        var next = self
+        next.generation += 1
+        next.epoch = epoch
+        next.slots = slots.sorted { $0.id < $1.id }
+        next.mac = try next.expectedMac(key: key)
+        return next
     }
 
     /// Tries `secret` on the slots of its kind, the cheapest first. Slots that may not be used at `now` are tried
@@ -134,16 +136,13 @@ package struct VaultConfiguration: Sendable, Equatable {
         let lines = ["generation \(generation)"] + epochLines + slots.sorted { $0.id < $1.id }.map(\.canonicalText)
         let head = Self.headLines(vault: vault, chunkSize: chunkSize, features: features)
         let text = head + lines.map { $0 + "\n" }.joined()
-        return try cryptography("vaultfs.json: mac") { () throws(CryptoError) in
-            try HmacSha256.authenticate(Array(text.utf8), key: key)
-        }
+        return try cryptography("vaultfs.json: mac", HmacSha256.authenticate(Array(text.utf8), key: key))
     }
 
     /// The lines that each slot is encrypted with. They leave out later features: existing slots could not follow
     /// those.
     var headLines: String {
-        Self.headLines(
-            vault: vault, chunkSize: chunkSize, features: features.filter { $0 != Self.leasesFeature })
+        Self.headLines(vault: vault, chunkSize: chunkSize, features: epoch == nil ? [] : [Self.epochsFeature])
     }
 
     static func headLines(vault: VaultID, chunkSize: Int, features: [String]) -> String {

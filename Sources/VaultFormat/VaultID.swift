@@ -10,22 +10,19 @@ package struct VaultID: Hashable, Sendable {
 
     /// The 32 lower-case hexadecimal digits in `vaultfs.json`.
     package var hex: String { Hexadecimal.encode(bytes) }
+}
 
+extension VaultID {
     /// A new random identity. Throws when the library has no random bytes.
     package static func random() throws(FormatError) -> VaultID {
-        let bytes = try cryptography("vault id") { () throws(CryptoError) in try SecureRandom.bytes(count: size) }
-        return VaultID(unchecked: bytes)
+        VaultID(bytes: try cryptography("vault id", SecureRandom.bytes(count: size)))
     }
 
     /// Reads exactly 32 lower-case digits. Nil for other text: one identity has one spelling, which the head lines
     /// contain.
     package init?(hex text: [UInt8]) {
         guard let bytes = Hexadecimal.decode(text), bytes.count == Self.size else { return nil }
-        self.bytes = bytes
+        self.init(bytes: bytes)
         guard Array(hex.utf8) == text else { return nil }
-    }
-
-    private init(unchecked bytes: [UInt8]) {
-        self.bytes = bytes
     }
 }

@@ -78,7 +78,6 @@ import VaultFormat
         }
         #expect(layout.plaintextSize(ofChunk: 0, length: .max) == chunkSize)
         #expect(layout.plaintextSize(ofChunk: .max, length: .max) == 0)
-        #expect(layout.backingSize(ofPlaintextLength: layout.maximumPlaintextLength) <= UInt64(Int64.max))
     }
 
     @Test("Values-2: only powers of two in 4096…1048576 are chunk sizes")

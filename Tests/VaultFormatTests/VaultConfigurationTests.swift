@@ -52,7 +52,7 @@ import VaultFormat
             let (expires, label) = (slot.expires ?? "-", slot.label.isEmpty ? "-" : "dXNiIHN0aWNr")
             let kdf =
                 switch slot.kdf {
-                case .scrypt(let logN, let r, let p, let salt): "scrypt,\(logN),\(r),\(p),\(b64u(salt))"
+                case .scrypt(let cost, let salt): "scrypt,\(cost.logN),\(cost.r),\(cost.p),\(b64u(salt))"
                 case .hkdfSha256(let salt): "hkdf-sha256,\(b64u(salt))"
                 }
             message +=

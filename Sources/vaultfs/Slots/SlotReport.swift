@@ -31,7 +31,7 @@ struct SlotReport: Encodable {
 
     static func text(_ kdf: KdfParameters) -> String {
         switch kdf {
-        case .scrypt(let logN, let r, let p, _): "scrypt N=2^\(logN) r=\(r) p=\(p)"
+        case .scrypt(let cost, _): text(cost)
         case .hkdfSha256: "hkdf-sha256"
         }
     }
