@@ -2,18 +2,28 @@
 #define _FILE_OFFSET_BITS 64
 #include "CLinux.h"
 
-#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/keyctl.h>
+#include <linux/openat2.h>
+#include <poll.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/timerfd.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 const int linux_O_PATH = O_PATH, linux_O_TMPFILE = O_TMPFILE, linux_O_DIRECT = O_DIRECT, linux_O_NOATIME = O_NOATIME;
@@ -22,15 +32,23 @@ const long linux_UTIME_NOW = UTIME_NOW, linux_UTIME_OMIT = UTIME_OMIT;
 const unsigned int linux_RENAME_NOREPLACE = RENAME_NOREPLACE, linux_RENAME_EXCHANGE = RENAME_EXCHANGE;
 const int linux_FALLOC_FL_KEEP_SIZE = FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE = FALLOC_FL_PUNCH_HOLE,
           linux_FALLOC_FL_ZERO_RANGE = FALLOC_FL_ZERO_RANGE;
-const int linux_XATTR_CREATE = XATTR_CREATE;
-const int linux_XATTR_REPLACE = XATTR_REPLACE;
+const int linux_XATTR_CREATE = XATTR_CREATE, linux_XATTR_REPLACE = XATTR_REPLACE;
 const int linux_SEEK_DATA = SEEK_DATA, linux_SEEK_HOLE = SEEK_HOLE;
 
-int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags) {
-    return renameat2(olddirfd, oldpath, newdirfd, newpath, flags);
-}
+// MARK: Files
 
-int linux_fallocate(int fd, int mode, int64_t offset, int64_t length) { return fallocate(fd, mode, offset, length); }
+int linux_open_beneath(int directory, const char *path, int flags, int follow_links) {
+    struct open_how how = {
+        .flags = (uint64_t)(flags | O_CLOEXEC),
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (follow_links ? 0 : RESOLVE_NO_SYMLINKS),
+    };
+    // EAGAIN: a rename happened during the lookup of "..". Constant renames must not keep us here.
+    for (int attempt = 0; attempt < 32; attempt++) {
+        long fd = syscall(SYS_openat2, directory, path, &how, sizeof how);
+        if (fd >= 0 || errno != EAGAIN) return (int)fd;
+    }
+    return -1;
+}
 
 uint64_t linux_makedev(unsigned int major, unsigned int minor) { return makedev(major, minor); }
 
@@ -51,41 +69,12 @@ int linux_lock_whole(int fd, int type) {
     struct flock lock = {.l_type = (short)type, .l_whence = SEEK_SET};
     return fcntl(fd, F_OFD_SETLK, &lock);
 }
-int linux_syncfs(int fd) { return syncfs(fd); }
 
 int linux_start_writing(int fd, int64_t offset, int64_t length) {
     return sync_file_range(fd, offset, length, SYNC_FILE_RANGE_WRITE);
 }
 
 int linux_unshare_fs(void) { return unshare(CLONE_FS); }
-
-long linux_getdents64(int fd, void *buffer, size_t size) { return getdents64(fd, buffer, size); }
-
-int linux_parse_directory_entry(const void *record, size_t available, struct linux_directory_entry *entry) {
-    // struct linux_dirent64, getdents(2): u64 d_ino, s64 d_off, u16 d_reclen, u8 d_type, char d_name[]
-    const unsigned char *bytes = record;
-    if (available < 20) return -1;
-    memcpy(&entry->inode, bytes, 8);
-    memcpy(&entry->next_offset, bytes + 8, 8);
-    memcpy(&entry->record_length, bytes + 16, 2);
-    entry->type = bytes[18];
-    if (entry->record_length < 20 || entry->record_length > available) return -1;
-    entry->name = (const char *)bytes + 19;
-    entry->name_length = strnlen(entry->name, entry->record_length - 19u);
-    return 0;
-}
-
-long linux_getxattr(const char *path, const char *name, void *value, size_t size) {
-    return getxattr(path, name, value, size);
-}
-
-long linux_listxattr(const char *path, char *list, size_t size) { return listxattr(path, list, size); }
-
-int linux_setxattr(const char *path, const char *name, const void *value, size_t size, int flags) {
-    return setxattr(path, name, value, size, flags);
-}
-
-int linux_removexattr(const char *path, const char *name) { return removexattr(path, name); }
 
 int linux_become_user_on_thread(uint32_t uid, uint32_t gid) {
     // The group first: afterwards it may no longer be changed.
@@ -97,3 +86,142 @@ uint64_t linux_filesystem_type(int fd) {
     struct statfs s;
     return fstatfs(fd, &s) == 0 ? (uint64_t)s.f_type : 0;
 }
+
+uint64_t linux_filesystem_type_at(const char *path) {
+    struct statfs s;
+    return statfs(path, &s) == 0 ? (uint64_t)s.f_type : 0;
+}
+
+int linux_identify(const char *path, struct linux_file_identity *identity) {
+    struct statx s;
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_MODE | STATX_UID | STATX_INO | STATX_BTIME, &s))
+        return -1;
+    identity->device = makedev(s.stx_dev_major, s.stx_dev_minor);
+    identity->inode = s.stx_ino;
+    identity->birth = s.stx_mask & STATX_BTIME ? (uint64_t)s.stx_btime.tv_sec * 1000000000u + s.stx_btime.tv_nsec : 0;
+    identity->owner = s.stx_uid;
+    identity->mode = s.stx_mode;
+    return 0;
+}
+
+int linux_eventfd(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+
+int linux_timer(int clock) { return timerfd_create(clock, TFD_CLOEXEC | TFD_NONBLOCK); }
+
+int linux_timer_set(int fd, int64_t milliseconds) {
+    struct itimerspec time = {0};
+    time.it_value.tv_sec = milliseconds / 1000;
+    time.it_value.tv_nsec = milliseconds % 1000 * 1000000;
+    return timerfd_settime(fd, TFD_TIMER_ABSTIME, &time, NULL);
+}
+
+// MARK: Processes and threads
+
+int linux_pipe(int ends[2]) { return pipe2(ends, O_CLOEXEC); }
+
+int linux_memory_file(const char *name) { return memfd_create(name, MFD_CLOEXEC); }
+
+int linux_pidfd_open(int pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
+
+int linux_wait_for_input(int fd, const void *mask) {
+    struct pollfd waiting = {.fd = fd, .events = POLLIN};
+    return ppoll(&waiting, 1, NULL, mask);
+}
+
+int linux_semaphore_wait(void *semaphore, int64_t nanoseconds) {
+    struct timespec deadline;
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_nsec += nanoseconds;
+    if (deadline.tv_nsec >= 1000000000) {
+        deadline.tv_nsec -= 1000000000;
+        deadline.tv_sec += 1;
+    }
+    return sem_clockwait(semaphore, CLOCK_MONOTONIC, &deadline);
+}
+
+int linux_core_of(int thread) {
+    char path[64], text[1024];
+    // Under task/ the values are this thread's, not its process's.
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", thread, thread);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return -1;
+    ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
+    if (size <= 0) return -1;
+    text[size] = 0;
+    // proc_pid_stat(5): the name, field 2, may contain any bytes. Field 39 is the processor.
+    const char *position = strrchr(text, ')');
+    for (int field = 2; position && field < 39; field++) position = strchr(position + 1, ' ');
+    return position ? atoi(position + 1) : -1;
+}
+
+int linux_stay_on_core(int core) {
+    cpu_set_t allowed, one;
+    // The first thread is never bound to a core, so its set is the process's.
+    if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0) return -1;
+    if (core < 0 || core >= CPU_SETSIZE || !CPU_ISSET(core, &allowed)) {
+        errno = EINVAL;
+        return -1;
+    }
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    return sched_setaffinity(0, sizeof one, &one);
+}
+
+int linux_leave_core(void) {
+    cpu_set_t allowed;
+    if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0) return -1;
+    return sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+// MARK: Keys and memory
+
+int32_t linux_find_key(const char *description) {
+    long key = syscall(SYS_request_key, "user", description, NULL, 0);
+    // A process without a session keyring, as of a service, does not look into its user's.
+    if (key < 0 && errno == ENOKEY) {
+        key = syscall(SYS_keyctl, KEYCTL_SEARCH, KEY_SPEC_USER_KEYRING, "user", description, 0);
+    }
+    return (int32_t)key;
+}
+
+int64_t linux_read_key(int32_t key, void *buffer, size_t size) {
+    return syscall(SYS_keyctl, KEYCTL_READ, key, buffer, size);
+}
+
+#ifndef SYS_memfd_secret
+#define SYS_memfd_secret 447  // the same for every architecture; Debian 12's headers may be older
+#endif
+
+void *linux_map_memfd_secret(size_t size) {
+    int fd = (int)syscall(SYS_memfd_secret, O_CLOEXEC);
+    if (fd < 0) return NULL;
+    void *address = MAP_FAILED;
+    if (ftruncate(fd, (off_t)size) == 0) address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (address == MAP_FAILED) return NULL;
+    // Such a mapping can only be shared: a forked child would read our keys, and write over them.
+    if (madvise(address, size, MADV_DONTFORK) != 0) {
+        munmap(address, size);
+        return NULL;
+    }
+    return address;
+}
+
+void *linux_map_secret_memory(size_t size, int *locked) {
+    void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (address == MAP_FAILED) return NULL;
+    madvise(address, size, MADV_DONTDUMP);
+    madvise(address, size, MADV_WIPEONFORK);
+    *locked = mlock(address, size) == 0;
+    return address;
+}
+
+void linux_unmap_secret_memory(void *address, size_t size) {
+    explicit_bzero(address, size);
+    munmap(address, size);
+}
+
+int linux_set_not_dumpable(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
+
+int linux_is_dumpable(void) { return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 0; }

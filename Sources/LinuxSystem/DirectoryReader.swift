@@ -68,15 +68,15 @@ package struct DirectoryReader {
             position = 0
         }
         let parsed = buffer.withUnsafeBytes { bytes -> (Entry, Int)? in
-            var entry = linux_directory_entry()
-            guard let base = bytes.baseAddress,
-                linux_parse_directory_entry(base + position, bytes.count - position, &entry) == 0
-            else { return nil }
-            let name = [UInt8](UnsafeRawBufferPointer(start: entry.name, count: entry.name_length))
-            return (
-                Entry(name: name, inode: entry.inode, type: entry.type, nextOffset: entry.next_offset),
-                Int(entry.record_length)
-            )
+            // struct linux_dirent64, getdents(2): u64 d_ino, s64 d_off, u16 d_reclen, u8 d_type, char d_name[]
+            let rest = bytes.slice(position...)
+            guard rest.count >= 20 else { return nil }
+            let size = Int(rest.loadUnaligned(fromByteOffset: 16, as: UInt16.self))
+            guard size >= 20, size <= rest.count else { return nil }
+            let entry = Entry(
+                name: Array(rest[19..<size].prefix { $0 != 0 }), inode: rest.loadUnaligned(as: UInt64.self),
+                type: rest[18], nextOffset: rest.loadUnaligned(fromByteOffset: 8, as: Int64.self))
+            return (entry, size)
         }
         guard let (entry, size) = parsed else { throw .damaged("directory: an entry does not parse") }
         last = (position, offset)

@@ -1,8 +1,11 @@
-// Linux calls and constants that Swift's Glibc module does not show (it is built without _GNU_SOURCE), one thin
-// function each. All return the call's result and set errno.
+// Linux calls and constants that Swift's Glibc module does not show (it is built without _GNU_SOURCE). All return the
+// call's result and set errno.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
+
+// A function of the C library itself, under our name.
+#define LIBC(name) __asm__(#name)
 
 // open(2) flags
 extern const int linux_O_PATH, linux_O_TMPFILE, linux_O_DIRECT, linux_O_NOATIME;
@@ -14,45 +17,34 @@ extern const unsigned int linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE;
 // fallocate(2)
 extern const int linux_FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE, linux_FALLOC_FL_ZERO_RANGE;
 // setxattr(2)
-extern const int linux_XATTR_CREATE;
-extern const int linux_XATTR_REPLACE;
+extern const int linux_XATTR_CREATE, linux_XATTR_REPLACE;
 // lseek(2)
 extern const int linux_SEEK_DATA, linux_SEEK_HOLE;
 
 // openat2(2) that stays beneath `directory`: an absolute path, a `..` and a link that lead out fail with EXDEV, links
 // of /proc with ELOOP; with `follow_links` 0 every link does. Close-on-exec. Kernel 5.6.
 int linux_open_beneath(int directory, const char *path, int flags, int follow_links);
-int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags);
-int linux_fallocate(int fd, int mode, int64_t offset, int64_t length);
+int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags)
+    LIBC(renameat2);
+int linux_fallocate(int fd, int mode, int64_t offset, int64_t length) LIBC(fallocate64);
 // FS_IMMUTABLE_FL, ioctl_iflags(2): returns 1 or 0. Setting it needs CAP_LINUX_IMMUTABLE.
 int linux_is_immutable(int fd);
 int linux_make_immutable(int fd);
 // fcntl(2), F_OFD_SETLK, over all of the file. `type` is F_RDLCK, F_WRLCK or F_UNLCK.
 int linux_lock_whole(int fd, int type);
-int linux_syncfs(int fd);
+int linux_syncfs(int fd) LIBC(syncfs);
 // sync_file_range(2), SYNC_FILE_RANGE_WRITE: the kernel begins to write these bytes out. Does not wait.
 int linux_start_writing(int fd, int64_t offset, int64_t length);
 // makedev(3), a macro.
 uint64_t linux_makedev(unsigned int major, unsigned int minor);
 // unshare(CLONE_FS): the calling thread gets its own umask and working directory.
 int linux_unshare_fs(void);
-long linux_getdents64(int fd, void *buffer, size_t size);
-// The fields of one linux_dirent64 at `record`, without a pointer cast in Swift.
-struct linux_directory_entry {
-    uint64_t inode;
-    int64_t next_offset;
-    uint16_t record_length;
-    uint8_t type;
-    const char *name;
-    size_t name_length;
-};
-// Reads the entry at `record`, at most `available` bytes long. Returns 0, or -1 if it does not fit.
-int linux_parse_directory_entry(const void *record, size_t available, struct linux_directory_entry *entry);
+long linux_getdents64(int fd, void *buffer, size_t size) LIBC(getdents64);
 // getxattr(2) and related calls, by path, following links (see ExtendedAttributes.swift).
-long linux_getxattr(const char *path, const char *name, void *value, size_t size);
-long linux_listxattr(const char *path, char *list, size_t size);
-int linux_setxattr(const char *path, const char *name, const void *value, size_t size, int flags);
-int linux_removexattr(const char *path, const char *name);
+long linux_getxattr(const char *path, const char *name, void *value, size_t size) LIBC(getxattr);
+long linux_listxattr(const char *path, char *list, size_t size) LIBC(listxattr);
+int linux_setxattr(const char *path, const char *name, const void *value, size_t size, int flags) LIBC(setxattr);
+int linux_removexattr(const char *path, const char *name) LIBC(removexattr);
 // memfd_secret(2): memory that is in no page table but this process's, so that not even root reads it by way of the
 // kernel; system calls that pin pages (/dev/fuse, O_DIRECT) fail on it with EFAULT, those that copy work. Locked by its
 // nature (RLIMIT_MEMLOCK), in no core dump, absent in a forked child. NULL if unavailable.
@@ -80,6 +72,7 @@ struct linux_guardian *linux_start_guardian(char *arguments, size_t size);
 void linux_guard_connection(struct linux_guardian *guardian, unsigned connection);
 // statfs(2): f_type, or 0 on failure.
 uint64_t linux_filesystem_type(int fd);
+uint64_t linux_filesystem_type_at(const char *path);
 // The identity of a path's file, from statx(2). Does not follow a link in the last component.
 struct linux_file_identity {
     uint64_t device;
@@ -91,8 +84,6 @@ struct linux_file_identity {
     uint32_t mode;
 };
 int linux_identify(const char *path, struct linux_file_identity *identity);
-// statfs(2): f_type, or 0 on failure.
-uint64_t linux_filesystem_type_at(const char *path);
 // eventfd(2), close-on-exec, not blocking.
 int linux_eventfd(void);
 // timerfd_create(2), close-on-exec, not blocking.
@@ -107,7 +98,7 @@ int linux_memory_file(const char *name);
 // pidfd_open(2): close-on-exec, readable when the process has ended.
 int linux_pidfd_open(int pid);
 // posix_spawn_file_actions_addclosefrom_np(3); `actions` is a posix_spawn_file_actions_t.
-int linux_spawn_close_from(void *actions, int first);
+int linux_spawn_close_from(void *actions, int first) LIBC(posix_spawn_file_actions_addclosefrom_np);
 // ppoll(2) for input, without a time-out, under the signal mask `mask`, a sigset_t.
 int linux_wait_for_input(int fd, const void *mask);
 
