@@ -18,10 +18,7 @@ package final class Descriptor: Sendable {
     package convenience init(
         at directory: Int32, _ entry: [UInt8], flags: Int32, mode: mode_t = 0
     ) throws(StoreError) {
-        let opened = try withCString(entry) { (name) throws(StoreError) -> Int32 in
-            try retrying { openat(directory, name, flags | O_NOFOLLOW | O_CLOEXEC, mode) }
-        }
-        self.init(owning: opened)
+        self.init(owning: try retrying(entry) { openat(directory, $0, flags | O_NOFOLLOW | O_CLOEXEC, mode) })
     }
 
     /// Opens the same inode again with other flags. Works for a file without a name.
@@ -41,9 +38,7 @@ package final class Descriptor: Sendable {
     /// fstatat(2) of one entry of this directory, not following a link.
     package func status(of entry: [UInt8]) throws(StoreError) -> stat {
         var result = stat()
-        try withCString(entry) { (name) throws(StoreError) in
-            _ = try retrying { fstatat(fd, name, &result, AT_SYMLINK_NOFOLLOW) }
-        }
+        try retrying(entry) { fstatat(fd, $0, &result, AT_SYMLINK_NOFOLLOW) }
         return result
     }
 
@@ -51,11 +46,9 @@ package final class Descriptor: Sendable {
     package func linkTarget(of entry: [UInt8]) throws(StoreError) -> [UInt8] {
         var target = [UInt8](repeating: 0, count: 4096)
         let size = target.count
-        let count = try withCString(entry) { (name) throws(StoreError) -> Int in
-            try target.withMutableBytes { (buffer) throws(StoreError) -> Int in
-                guard let bytes = buffer.assumingMemoryBound(to: CChar.self).baseAddress else { return 0 }
-                return try retrying { readlinkat(fd, name, bytes, size) }
-            }
+        let count = try target.withMutableBytes { (buffer) throws(StoreError) -> Int in
+            guard let bytes = buffer.assumingMemoryBound(to: CChar.self).baseAddress else { return 0 }
+            return try retrying(entry) { readlinkat(fd, $0, bytes, size) }
         }
         target.removeLast(size - count)
         return target
@@ -104,36 +97,31 @@ package final class Descriptor: Sendable {
 }
 
 extension Descriptor {
+    /// pread(2) of up to `count` bytes.
+    package func read(at offset: UInt64, count: Int) throws(StoreError) -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: count)
+        let size = try bytes.withMutableBytes { (buffer) throws(StoreError) in try read(at: offset, into: buffer) }
+        bytes.removeLast(count - size)
+        return bytes
+    }
+
+    /// pwrite(2) of all bytes.
+    package func write(_ bytes: [UInt8], at offset: UInt64) throws(StoreError) {
+        try bytes.withBytes { (bytes) throws(StoreError) in try write(bytes, at: offset) }
+    }
+
     /// read(2) to the end, from the current position. Nil if there are more than `limit` bytes.
     /// Works for files of /proc, whose size is 0.
     package func readToEnd(limit: Int) throws(StoreError) -> [UInt8]? {
         var bytes: [UInt8] = []
         var piece = [UInt8](repeating: 0, count: 65536)
         while true {
-            let count = try piece.withUnsafeMutableBufferPointer { (buffer) throws(StoreError) -> Int in
+            let count = try piece.withMutableBytes { (buffer) throws(StoreError) -> Int in
                 try retrying { Glibc.read(fd, buffer.baseAddress, buffer.count) }
             }
             if count == 0 { return bytes }
             bytes += piece[..<count]
             if bytes.count > limit { return nil }
         }
-    }
-
-    /// Replaces `entry` of this directory by a file with `contents`, durably and atomically. The contents are written
-    /// to `temporary`, fsynced, renamed, and the directory is fsynced. On failure the temporary file is removed.
-    package func replace(_ entry: String, with contents: [UInt8], temporary: String, mode: mode_t) throws(StoreError) {
-        let file = try Descriptor(
-            at: fd, Array(temporary.utf8), flags: O_WRONLY | O_CREAT | O_EXCL, mode: mode)
-        do throws(StoreError) {
-            try contents.withUnsafeBufferPointer { (buffer) throws(StoreError) in
-                try file.write(UnsafeRawBufferPointer(buffer), at: 0)
-            }
-            try file.synchronize(dataOnly: false)
-            try retrying { renameat(fd, temporary, fd, entry) }
-        } catch {
-            unlinkat(fd, temporary, 0)
-            throw error
-        }
-        try synchronize(dataOnly: false)
     }
 }

@@ -13,6 +13,14 @@ package func retrying<Result: FixedWidthInteger>(_ call: () -> Result) throws(St
     }
 }
 
+/// The same for a call that takes a NUL-terminated C string. `bytes` must hold no NUL.
+@discardableResult
+package func retrying<Result: FixedWidthInteger>(
+    _ bytes: [UInt8], _ call: (UnsafePointer<CChar>) -> Result
+) throws(StoreError) -> Result {
+    try withCString(bytes) { (string) throws(StoreError) in try retrying { call(string) } }
+}
+
 /// errno of this thread's last failed call.
 package func currentErrno() -> Errno {
     Errno(rawValue: errno)

@@ -13,11 +13,11 @@ package enum UtcTime {
         var seconds = time_t(secondsSinceEpoch)
         var parts = tm()
         gmtime_r(&seconds, &parts)
-        let date = [
-            padded(Int(parts.tm_year) + 1900, 4), padded(Int(parts.tm_mon) + 1, 2), padded(Int(parts.tm_mday), 2),
-        ]
-        let clock = [parts.tm_hour, parts.tm_min, parts.tm_sec].map { padded(Int($0), 2) }
-        return date.joined(separator: "-") + "T" + clock.joined(separator: ":") + "Z"
+        return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 32) { text in
+            // strftime(3), with glibc's width, since %Y is not padded.
+            let count = strftime(text.baseAddress, text.count, "%04Y-%m-%dT%H:%M:%SZ", &parts)
+            return String(decoding: UnsafeRawBufferPointer(text)[..<count], as: UTF8.self)
+        }
     }
 
     /// Seconds since 1970-01-01T00:00:00Z (POSIX.1-2024, XBD 4.19). Nil for other text and for times that do not exist:
@@ -32,10 +32,5 @@ package enum UtcTime {
         (parts.tm_hour, parts.tm_min, parts.tm_sec) = (number(11..<13), number(14..<16), number(17..<19))
         let seconds = Int64(timegm(&parts))
         return Array(Self.text(secondsSinceEpoch: seconds).utf8) == bytes ? seconds : nil
-    }
-
-    private static func padded(_ number: Int, _ width: Int) -> String {
-        let digits = String(number)
-        return String(repeating: "0", count: max(0, width - digits.count)) + digits
     }
 }

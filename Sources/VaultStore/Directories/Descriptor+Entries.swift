@@ -1,23 +1,11 @@
+internal import CLinux
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 /// Calls on a directory's entries by their backing names, and on whole files.
 extension Descriptor {
-    /// Reads up to `count` bytes.
-    func read(at offset: UInt64, count: Int) throws(StoreError) -> [UInt8] {
-        var bytes = [UInt8](repeating: 0, count: count)
-        let size = try bytes.withMutableBytes { (buffer) throws(StoreError) in try read(at: offset, into: buffer) }
-        bytes.removeLast(count - size)
-        return bytes
-    }
-
-    func write(_ bytes: [UInt8], at offset: UInt64) throws(StoreError) {
-        try bytes.withBytes { (bytes) throws(StoreError) in try write(bytes, at: offset) }
-    }
-
     /// Opens this directory for reading, with a position of its own.
     func openedForReading() throws(StoreError) -> Descriptor {
         try Descriptor(at: fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
@@ -42,18 +30,14 @@ extension Descriptor {
 
     /// Makes a durable file of these bytes in this directory, with the owner and mode of `status`.
     func makeFile(_ entry: [UInt8], of bytes: [UInt8], like status: stat) throws(StoreError) {
-        try makeFile(
-            entry, of: bytes, owner: Owner(uid: status.st_uid, gid: status.st_gid), mode: status.st_mode & 0o7777)
+        try makeFile(entry, of: bytes, owner: Owner(status), mode: status.st_mode & 0o7777)
     }
 
-    /// The same with this owner and mode. If no owner is given, the file belongs to this process's user.
+    /// Makes a durable file of these bytes in this directory. If no owner is given, it belongs to this process's user.
     /// - Throws: `EEXIST`, `EPERM` if the owner cannot be set, `ENOSPC`. A part of the file may be left.
     func makeFile(_ entry: [UInt8], of bytes: [UInt8], owner: Owner?, mode: mode_t) throws(StoreError) {
         let file = try Descriptor(at: fd, entry, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
-        let made = try file.status()
-        if let owner, made.st_uid != owner.uid || made.st_gid != owner.gid {
-            try retrying { fchown(file.fd, owner.uid, owner.gid) }
-        }
+        if let owner { try file.changeOwner(to: owner) }
         try retrying { fchmod(file.fd, mode) }
         try file.write(bytes, at: 0)
         try file.synchronize(dataOnly: false)
@@ -61,16 +45,52 @@ extension Descriptor {
 
     /// Gives a file that root made the owner of the directory that it is in. Does nothing for other users.
     func giveToOwner(of directory: Descriptor) throws(StoreError) {
-        guard geteuid() == 0 else { return }
-        let (made, owner) = (try status(), try directory.status())
-        if made.st_uid != owner.st_uid || made.st_gid != owner.st_gid {
-            try retrying { fchown(fd, owner.st_uid, owner.st_gid) }
+        if geteuid() == 0 { try changeOwner(to: Owner(try directory.status())) }
+    }
+
+    /// fstatat(2) of an entry. Nil if it is absent.
+    func statusIfPresent(of entry: [UInt8]) throws(StoreError) -> stat? {
+        do throws(StoreError) { return try status(of: entry) } catch .system(.noSuchFileOrDirectory) { return nil }
+    }
+
+    /// rename(2) inside this directory.
+    func rename(_ entry: [UInt8], as newEntry: [UInt8], flags: UInt32 = 0) throws(StoreError) {
+        try OpenDirectory.rename(entry, from: fd, to: fd, as: newEntry, flags: flags)
+    }
+
+    /// Runs `body`, which makes `temporary` here and gives it its name. Removes it if `body` fails.
+    func withTemporary<Result>(
+        _ temporary: [UInt8], _ body: () throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        do throws(StoreError) { return try body() } catch {
+            removeQuietly(temporary)
+            throw error
+        }
+    }
+
+    /// Gives `entry` to a new durable file of these bytes by rename(2). Does not synchronize this directory.
+    func install(
+        _ bytes: [UInt8], as entry: [UInt8], by temporary: [UInt8], owner: Owner?, mode: mode_t,
+        beforeRename: () throws(StoreError) -> Void = {}
+    ) throws(StoreError) {
+        try withTemporary(temporary) { () throws(StoreError) in
+            try makeFile(temporary, of: bytes, owner: owner, mode: mode)
+            try beforeRename()
+            try rename(temporary, as: entry)
+        }
+    }
+
+    /// fchownat(2) of this object, which may be pinned with O_PATH. Does nothing if it has this owner.
+    func changeOwner(to owner: Owner) throws(StoreError) {
+        let now = try status()
+        if now.st_uid != owner.uid || now.st_gid != owner.gid {
+            try retrying { fchownat(fd, "", owner.uid, owner.gid, linux_AT_EMPTY_PATH) }
         }
     }
 
     /// unlinkat(2) of anything but a directory.
     func remove(_ entry: [UInt8]) throws(StoreError) {
-        try withCString(entry) { (name) throws(StoreError) in _ = try retrying { unlinkat(fd, name, 0) } }
+        try retrying(entry) { unlinkat(fd, $0, 0) }
     }
 
     /// The same. Best effort.
@@ -85,10 +105,8 @@ extension Descriptor {
 
     /// linkat(2) of an entry of this directory.
     func link(_ entry: [UInt8], to directory: Descriptor, as newEntry: [UInt8]) throws(StoreError) {
-        try withCString(entry) { (old) throws(StoreError) in
-            try withCString(newEntry) { (new) throws(StoreError) in
-                _ = try retrying { linkat(fd, old, directory.fd, new, 0) }
-            }
+        _ = try withCString(entry) { (old) throws(StoreError) in
+            try retrying(newEntry) { linkat(fd, old, directory.fd, $0, 0) }
         }
     }
 
@@ -105,17 +123,12 @@ extension Descriptor {
 
     /// The same. Also nil if it cannot be read.
     func sidecarBlob(of entry: [UInt8]) -> [UInt8]? {
-        do throws(StoreError) { return try readSidecar(of: entry) } catch { return nil }
+        try? readSidecar(of: entry)
     }
 
     /// Returns true if the entry that a sidecar in this directory belongs to is absent.
     func isSidecarOrphaned(_ sidecar: [UInt8]) throws(StoreError) -> Bool {
-        do throws(StoreError) {
-            _ = try status(of: Array(sidecar.dropLast(".name".utf8.count)))
-            return false
-        } catch .system(.noSuchFileOrDirectory) {
-            return true
-        }
+        try statusIfPresent(of: Array(sidecar.dropLast(".name".utf8.count))) == nil
     }
 
     /// Returns all entries of this directory but `.` and `..`. They are read before any is changed, because
@@ -125,5 +138,48 @@ extension Descriptor {
         var entries: [[UInt8]] = []
         while let entry = try reader.next() { entries.append(entry.name) }
         return entries
+    }
+}
+
+/// Access to objects whose mode denies it to their owner, which is this process's user.
+extension Descriptor {
+    /// chmod(2) of an object that an O_PATH descriptor has pinned. fchmod(2) does not take such a descriptor, so this
+    /// uses the kernel's own link to it, which is no path on disk.
+    /// - Throws: `ELOOP` for a symbolic link, which has no mode.
+    func changePinnedMode(to mode: mode_t) throws(StoreError) {
+        guard try status().st_mode & S_IFMT != S_IFLNK else { throw .system(.tooManySymbolicLinkLevels) }
+        try retrying { chmod("/proc/self/fd/\(fd)", mode) }
+    }
+
+    /// Gives the owner every permission on the directory that this O_PATH descriptor has pinned.
+    /// - Returns: the mode before. Nil if it was not changed.
+    func openToOwner() throws(StoreError) -> mode_t? {
+        let before = try status()
+        guard before.denies(0o700) else { return nil }
+        try changePinnedMode(to: before.st_mode & 0o7777 | 0o700)
+        return before.st_mode & 0o7777
+    }
+
+    /// Opens the object that this O_PATH descriptor has pinned for reading and writing. If its mode denies that to its
+    /// owner, changes the mode for a moment. Not while another process works on it.
+    func reopenedForWriting() throws(StoreError) -> Descriptor {
+        let flags = O_RDWR | O_NONBLOCK
+        do throws(StoreError) {
+            return try reopened(flags: flags)
+        } catch .system(.permissionDenied) {
+            let before = try status()
+            guard before.st_uid == geteuid() else { throw .system(.permissionDenied) }
+            try changePinnedMode(to: before.st_mode & 0o7777 | 0o600)
+            // Best effort: a mode that stays changed gives access to the owner only.
+            defer { try? changePinnedMode(to: before.st_mode & 0o7777) }
+            return try reopened(flags: flags)
+        }
+    }
+}
+
+extension stat {
+    /// True if this process's user is the owner, is not root, and lacks any of these permissions.
+    func denies(_ mode: mode_t) -> Bool {
+        st_mode & mode != mode && geteuid() != 0 && st_uid == geteuid()
     }
 }

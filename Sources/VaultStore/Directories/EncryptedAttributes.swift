@@ -29,7 +29,7 @@ package struct EncryptedAttributes {
     package mutating func value(of name: [UInt8]) throws(StoreError) -> [UInt8] {
         do throws(StoreError) {
             let encrypted = try stored.value(of: try storedName(of: name))
-            return try StoreError.ofFormat { () throws(FormatError) in try codec.decrypt(value: encrypted, name: name) }
+            return try StoreError.ofFormat(codec.decrypt(value: encrypted, name: name))
         } catch .system(.noData) {
             guard let value = try pack()?[name] else { throw .system(.noData) }
             return value
@@ -62,7 +62,7 @@ package struct EncryptedAttributes {
     package mutating func set(_ name: [UInt8], _ value: [UInt8], flags: Int32) throws(StoreError) {
         var change = AttributeChange(
             name: name, value: value, storedName: try storedName(of: name),
-            encrypted: try StoreError.ofFormat { () throws(FormatError) in try codec.encrypt(value: value, name: name) }
+            encrypted: try StoreError.ofFormat(codec.encrypt(value: value, name: name))
         )
         if try stored.contains(change.storedName) {
             if flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
@@ -201,7 +201,7 @@ package struct EncryptedAttributes {
             mayHavePack = false
             return nil
         }
-        return try StoreError.ofFormat { () throws(FormatError) in try codec.decrypt(pack: encrypted) }
+        return try StoreError.ofFormat(codec.decrypt(pack: encrypted))
     }
 
     /// Replaces the pack in one call. Also throws `ENOSPC` if the pack would be larger than a stored attribute can

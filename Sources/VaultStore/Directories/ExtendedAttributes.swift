@@ -25,9 +25,7 @@ package struct ExtendedAttributes {
     /// Returns true if there is an attribute of this name.
     package func contains(_ name: [UInt8]) throws(StoreError) -> Bool {
         do throws(StoreError) {
-            _ = try withCString(name) { (name) throws(StoreError) in
-                try retrying { linux_getxattr(path, name, nil, 0) }
-            }
+            try retrying(name) { linux_getxattr(path, $0, nil, 0) }
             return true
         } catch .system(.noData) {
             return false
@@ -65,15 +63,11 @@ package struct ExtendedAttributes {
 
     /// setxattr(2).
     package func set(_ name: [UInt8], _ value: [UInt8], flags: Int32) throws(StoreError) {
-        try withCString(name) { (name) throws(StoreError) in
-            _ = try retrying { linux_setxattr(path, name, value, value.count, flags) }
-        }
+        try retrying(name) { linux_setxattr(path, $0, value, value.count, flags) }
     }
 
     /// removexattr(2).
     package func remove(_ name: [UInt8]) throws(StoreError) {
-        try withCString(name) { (name) throws(StoreError) in
-            _ = try retrying { linux_removexattr(path, name) }
-        }
+        try retrying(name) { linux_removexattr(path, $0) }
     }
 }

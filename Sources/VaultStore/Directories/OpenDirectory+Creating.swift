@@ -50,9 +50,7 @@ extension OpenDirectory {
 
     private func link(_ file: Descriptor, as entry: [UInt8]) throws(StoreError) {
         let path = "/proc/self/fd/\(file.fd)"
-        try withCString(entry) { (name) throws(StoreError) in
-            _ = try retrying { linkat(AT_FDCWD, path, descriptor.fd, name, AT_SYMLINK_FOLLOW) }
-        }
+        try retrying(entry) { linkat(AT_FDCWD, path, descriptor.fd, $0, AT_SYMLINK_FOLLOW) }
     }
 
     /// rename(2) that does not replace.
@@ -71,10 +69,8 @@ extension OpenDirectory {
         _ entry: [UInt8], from source: Int32, to directory: Int32, as newEntry: [UInt8], flags: UInt32
     ) throws(StoreError) {
         do throws(StoreError) {
-            try withCString(entry) { (old) throws(StoreError) in
-                try withCString(newEntry) { (new) throws(StoreError) in
-                    _ = try retrying { linux_renameat2(source, old, directory, new, flags) }
-                }
+            _ = try withCString(entry) { (old) throws(StoreError) in
+                try retrying(newEntry) { linux_renameat2(source, old, directory, $0, flags) }
             }
         } catch .system(.invalidArgument) where flags == linux_RENAME_NOREPLACE {
             // A store without flags (FUSE, NFS). Nobody else changes the directory, so a check before is enough.
@@ -90,23 +86,15 @@ extension OpenDirectory {
     func publish(
         _ encoded: EntryName.Encoded, _ owner: Owner?, _ appear: ([UInt8]) throws(StoreError) -> Void
     ) throws(StoreError) {
-        if let blob = encoded.sidecarBlob { try writeSidecar(of: encoded.entry, blob, owner) }
+        if let blob = encoded.sidecarBlob {
+            try descriptor.install(
+                blob, as: EntryName.sidecar(of: encoded.entry), by: temporaryEntry(), owner: owner, mode: 0o644)
+            try synchronizeNames()
+        }
         do throws(StoreError) {
             try appear(encoded.entry)
         } catch {
             if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
-            throw error
-        }
-    }
-
-    private func writeSidecar(of entry: [UInt8], _ blob: [UInt8], _ owner: Owner?) throws(StoreError) {
-        let temporary = try temporaryEntry()
-        do throws(StoreError) {
-            try descriptor.makeFile(temporary, of: blob, owner: owner, mode: 0o644)
-            try rename(temporary, in: descriptor.fd, as: EntryName.sidecar(of: entry), flags: 0)
-            try synchronizeNames()
-        } catch {
-            descriptor.removeQuietly(temporary)
             throw error
         }
     }
@@ -126,9 +114,7 @@ extension OpenDirectory {
     package func makeDirectory(_ name: [UInt8], mode: mode_t, owner: Owner?) throws(StoreError) {
         let encoded = try encode(name)
         let temporary = try temporaryEntry()
-        try withCString(temporary) { (name) throws(StoreError) in
-            _ = try retrying { mkdirat(descriptor.fd, name, mode & 0o7777) }
-        }
+        try retrying(temporary) { mkdirat(descriptor.fd, $0, mode & 0o7777) }
         do throws(StoreError) {
             try fill(temporary, owner: owner)
             try publish(encoded, owner) { (entry) throws(StoreError) in try moveIntoPlace(temporary, as: entry) }
@@ -175,9 +161,7 @@ extension OpenDirectory {
             stored = try LinkTarget.encode(target, class: protectionClass, linkCipher: cipher)
         } catch { throw .system(.invalidArgument) }
         try makeUnopened(name, owner: owner) { (entry) throws(StoreError) in
-            try withCString(stored) { (target) throws(StoreError) in
-                _ = try retrying { symlinkat(target, descriptor.fd, entry) }
-            }
+            try retrying(stored) { symlinkat($0, descriptor.fd, entry) }
         }
     }
 

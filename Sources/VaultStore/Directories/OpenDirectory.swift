@@ -59,9 +59,7 @@ package final class OpenDirectory: Sendable {
             guard keys.isForgotten else { return (protectionClass, ()) }
             let record = try store.keyRing.parseRecord(try Self.readRecord(of: descriptor).bytes)
             let cipher = try store.keyRing.classCipher(record.protectionClass, epoch: record.epoch)
-            try StoreError.ofFormat { () throws(FormatError) in
-                try record.restore(keys, classCipher: cipher, vault: store.keyRing.vault)
-            }
+            try StoreError.ofFormat(record.restore(keys, classCipher: cipher, vault: store.keyRing.vault))
             return (record.protectionClass, ())
         }
     }
@@ -141,22 +139,15 @@ extension OpenDirectory {
         if record.protectionClass == newClass { return }
         let oldCipher = try store.keyRing.classCipher(record.protectionClass, epoch: record.epoch)
         let newCipher = try store.keyRing.classCipher(newClass, epoch: record.epoch)
-        let rewrapped = try StoreError.ofFormat { () throws(FormatError) in
-            try record.rewrapped(as: newClass, from: oldCipher, to: newCipher)
-        }
+        let rewrapped = try StoreError.ofFormat(record.rewrapped(as: newClass, from: oldCipher, to: newCipher))
         // Before any change, because a directory that denies reading to its owner cannot be synced.
         let directory = try descriptor.openedForReading()
         let before = try directory.status()
-        let temporary = try temporaryEntry()
-        do throws(StoreError) {
-            try descriptor.makeFile(temporary, of: rewrapped, like: status)
-            try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
-                try rename(temporary, in: descriptor.fd, as: Self.recordEntry, flags: 0)
-                return (newClass, ())
-            }
-        } catch {
-            descriptor.removeQuietly(temporary)
-            throw error
+        try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
+            try descriptor.install(
+                rewrapped, as: Self.recordEntry, by: temporaryEntry(), owner: Owner(status),
+                mode: status.st_mode & 0o7777)
+            return (newClass, ())
         }
         try retrying { futimens(directory.fd, [before.st_atim, before.st_mtim]) }
         try directory.synchronize(dataOnly: false)

@@ -12,6 +12,9 @@ package struct Owner: Sendable {
         self.gid = gid
     }
 
+    /// The owner of an object.
+    init(_ status: stat) { self.init(uid: status.st_uid, gid: status.st_gid) }
+
     /// The owner to set for a caller. Nil if the daemon's objects have the right owner from the start.
     package static func needed(uid: uid_t, gid: gid_t) -> Owner? {
         guard geteuid() == 0, uid != geteuid() || gid != getegid() else { return nil }

@@ -121,7 +121,7 @@ extension EncryptedFile {
         var header = state.header
         header.sealCounter += 1
         change(&header)
-        try writer.write(try StoreError.ofFormat { () throws(FormatError) in try header.serialized(keys: keys) }, at: 0)
+        try writer.write(try StoreError.ofFormat(header.serialized(keys: keys)), at: 0)
         state.header = header
     }
 }

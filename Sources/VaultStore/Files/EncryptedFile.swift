@@ -133,7 +133,7 @@ package final class EncryptedFile: Sendable {
         in descriptor: Descriptor, class protectionClass: ProtectionClass, store: Store
     ) throws(StoreError) -> EncryptedFile {
         let (header, keys) = try store.keyRing.makeHeader(protectionClass)
-        let bytes = try StoreError.ofFormat { () throws(FormatError) in try header.serialized(keys: keys) }
+        let bytes = try StoreError.ofFormat(header.serialized(keys: keys))
         try descriptor.write(bytes, at: 0)
         return EncryptedFile(
             store: store, reader: descriptor, writer: descriptor, header: header, keys: keys, length: 0, isNew: true)
@@ -258,9 +258,7 @@ extension EncryptedFile {
     private func rewrapped(_ header: FileHeader, as newClass: ProtectionClass) throws(StoreError) -> FileHeader {
         let oldCipher = try store.keyRing.classCipher(header.protectionClass, epoch: header.epoch)
         let newCipher = try store.keyRing.classCipher(newClass, epoch: header.epoch)
-        return try StoreError.ofFormat { () throws(FormatError) in
-            try header.rewrapped(as: newClass, from: oldCipher, to: newCipher, keys: keys)
-        }
+        return try StoreError.ofFormat(header.rewrapped(as: newClass, from: oldCipher, to: newCipher, keys: keys))
     }
 }
 

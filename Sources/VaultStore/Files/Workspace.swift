@@ -27,7 +27,7 @@ package final class Workspace {
     private let memorySize: Int
 
     package init(layout: ChunkLayout) throws(StoreError) {
-        cipher = try StoreError.ofCrypto { () throws(CryptoError) in try ChunkCipher() }
+        cipher = try StoreError.ofCrypto(ChunkCipher())
         let chunkSize = layout.chunkSize
         batchChunks = max(1, Self.batchSize / chunkSize)
         let recordsSize = batchChunks * layout.recordSize

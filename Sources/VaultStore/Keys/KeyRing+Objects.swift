@@ -8,18 +8,15 @@ extension KeyRing {
     /// A header for a new, empty file, of the current epoch; and the file's keys.
     func makeHeader(_ protectionClass: ProtectionClass) throws(StoreError) -> (header: FileHeader, keys: FileKeys) {
         let cipher = try classCipher(protectionClass)
-        return try StoreError.ofFormat { () throws(FormatError) in
-            try FileHeader.make(protectionClass, epoch: epochs.current, classCipher: cipher, vault: vault)
-        }
+        return try StoreError.ofFormat(
+            try FileHeader.make(protectionClass, epoch: epochs.current, classCipher: cipher, vault: vault))
     }
 
     /// Authenticates a header of 128 bytes.
     func openHeader(_ bytes: UnsafeRawBufferPointer) throws(StoreError) -> (header: FileHeader, keys: FileKeys) {
-        let header = try StoreError.ofFormat { () throws(FormatError) in try FileHeader.parse(bytes, epochs: epochs) }
+        let header = try StoreError.ofFormat(FileHeader.parse(bytes, epochs: epochs))
         let cipher = try classCipher(header.protectionClass, epoch: header.epoch)
-        return try StoreError.ofFormat { () throws(FormatError) in
-            (header, try header.openKeys(classCipher: cipher, vault: vault))
-        }
+        return try StoreError.ofFormat((header, try header.openKeys(classCipher: cipher, vault: vault)))
     }
 
     /// A record for a new directory, of the current epoch; and the directory's keys.
@@ -27,15 +24,14 @@ extension KeyRing {
         _ protectionClass: ProtectionClass, isRoot: Bool = false
     ) throws(StoreError) -> (bytes: [UInt8], keys: DirectoryKeys) {
         let cipher = try classCipher(protectionClass)
-        return try StoreError.ofFormat { () throws(FormatError) in
+        return try StoreError.ofFormat(
             try DirectoryRecord.make(
-                protectionClass, epoch: epochs.current, isRoot: isRoot, classCipher: cipher, vault: vault)
-        }
+                protectionClass, epoch: epochs.current, isRoot: isRoot, classCipher: cipher, vault: vault))
     }
 
     /// Checks only the structure of a record.
     func parseRecord(_ bytes: [UInt8]) throws(StoreError) -> DirectoryRecord {
-        try StoreError.ofFormat { () throws(FormatError) in try DirectoryRecord.parse(bytes, epochs: epochs) }
+        try StoreError.ofFormat(DirectoryRecord.parse(bytes, epochs: epochs))
     }
 }
 
@@ -44,8 +40,6 @@ extension DirectoryRecord {
     /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten.
     func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
         let cipher = try keyRing.classCipher(protectionClass, epoch: epoch)
-        return try StoreError.ofFormat { () throws(FormatError) in
-            try openKeys(classCipher: cipher, vault: keyRing.vault)
-        }
+        return try StoreError.ofFormat(openKeys(classCipher: cipher, vault: keyRing.vault))
     }
 }

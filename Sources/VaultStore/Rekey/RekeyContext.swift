@@ -22,7 +22,7 @@ struct RekeyContext: Sendable {
     let keyRing: KeyRing
     let before: RekeyHook
 
-    static func temporaryEntry() throws(StoreError) -> [UInt8] { Array(try VaultDirectory.temporaryEntry().utf8) }
+    static func temporaryEntry() throws(StoreError) -> [UInt8] { try VaultDirectory.temporaryEntry() }
 
     /// Gives `entry` to a new file of these bytes, which is durable. The directory is not synchronized.
     /// - Parameters:

@@ -33,9 +33,8 @@ enum DamagedRoot {
         let file = try Descriptor(at: root.fd, Journal.entry, flags: O_RDONLY | O_NONBLOCK)
         var bytes = [UInt8](repeating: 0, count: JournalSlot.journalSize(chunkSize: chunkSize))
         _ = try bytes.withMutableBytes { (bytes) throws(StoreError) in try file.read(at: 0, into: bytes) }
-        try root.replace(
-            String(decoding: Journal.entry, as: UTF8.self), with: bytes, temporary: try VaultDirectory.temporaryEntry(),
-            mode: 0o600)
+        try root.install(bytes, as: Journal.entry, by: VaultDirectory.temporaryEntry(), owner: nil, mode: 0o600)
+        try root.synchronize(dataOnly: false)
     }
 
     /// Renames an entry, if it exists, to a name that begins with `prefix`.

@@ -52,7 +52,7 @@ struct LostContents {
 
     /// Removes a directory under a temporary name. If that is interrupted, the next mount completes it.
     private func remove(_ entry: [UInt8], in parent: Descriptor) throws(StoreError) {
-        let temporary = Array(try VaultDirectory.temporaryEntry().utf8)
+        let temporary = try VaultDirectory.temporaryEntry()
         try OpenDirectory.rename(
             entry, from: parent.fd, to: parent.fd, as: temporary, flags: linux_RENAME_NOREPLACE)
         OpenDirectory.remove(temporary, from: parent)

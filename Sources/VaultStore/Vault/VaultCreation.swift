@@ -123,7 +123,9 @@ package enum VaultCreation {
         do throws(VaultError) {
             for (entry, contents) in files {
                 try VaultError.wrapping("cannot write", path.appending(entry)) { () throws(StoreError) in
-                    try root.replace(entry, with: contents, temporary: VaultDirectory.temporaryEntry(), mode: 0o600)
+                    let temporary = try VaultDirectory.temporaryEntry()
+                    try root.install(contents, as: Array(entry.utf8), by: temporary, owner: nil, mode: 0o600)
+                    try root.synchronize(dataOnly: false)
                 }
             }
         } catch {

@@ -109,11 +109,11 @@ package final class VaultDirectory: Sendable {
     }
 
     /// A name for a file that will be renamed: `vaultfs.tmp.` and 64 random bits.
-    static func temporaryEntry() throws(StoreError) -> String { "vaultfs.tmp." + (try randomDigits()) }
+    static func temporaryEntry() throws(StoreError) -> [UInt8] { EntryName.temporary(try randomDigits()) }
 
     /// 64 random bits as hexadecimal digits.
     static func randomDigits() throws(StoreError) -> String {
-        String(try StoreError.ofCrypto { () throws(CryptoError) -> UInt64 in try SecureRandom.integer() }, radix: 16)
+        String(try StoreError.ofCrypto(SecureRandom.integer()), radix: 16)
     }
 }
 

@@ -59,7 +59,7 @@ extension EncryptedFile {
         let before = try pin.status()
         var (header, keys) = try store.keyRing.makeHeader(protectionClass)
         header.isSealed = true
-        let bytes = try StoreError.ofFormat { [header] () throws(FormatError) in try header.serialized(keys: keys) }
+        let bytes = try StoreError.ofFormat(header.serialized(keys: keys))
         let writer = try pin.reopenedForWriting()
         let capability = capability(of: writer)
         try writer.write(bytes, at: 0)
