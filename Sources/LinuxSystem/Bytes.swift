@@ -20,18 +20,6 @@ extension Array where Element == UInt8 {
     }
 }
 
-/// Calls `body` with a buffer on the stack. The standard library's function lacks typed throws.
-@inlinable
-package func withUnsafeTemporaryBytes<Result, Failure: Error>(
-    _ count: Int, _ body: (UnsafeMutableRawBufferPointer) throws(Failure) -> Result
-) throws(Failure) -> Result {
-    let outcome = withUnsafeTemporaryAllocation(byteCount: count, alignment: 16) {
-        (buffer) -> Swift.Result<Result, Failure> in
-        do throws(Failure) { return .success(try body(buffer)) } catch { return .failure(error) }
-    }
-    return try outcome.get()
-}
-
 extension UnsafeRawBufferPointer {
     /// The bytes of `range` as a buffer that starts at index 0. Does not copy.
     @inlinable @inline(__always)

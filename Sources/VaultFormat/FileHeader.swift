@@ -47,9 +47,7 @@ package struct FileHeader: Sendable {
 
     /// Checks the structure of exactly 128 bytes. Nothing is authenticated before `openKeys` has returned. `epochs` are
     /// the vault's.
-    package static func parse(
-        _ bytes: UnsafeRawBufferPointer, epochs: KeyEpochs = .first
-    ) throws(FormatError) -> FileHeader {
+    package static func parse(_ bytes: [UInt8], epochs: KeyEpochs = .first) throws(FormatError) -> FileHeader {
         guard bytes.count == size else {
             throw FormatError(.malformed, "header: \(bytes.count) bytes instead of \(size)")
         }

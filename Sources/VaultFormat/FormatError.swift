@@ -1,5 +1,5 @@
 internal import StrictJSON
-internal import VaultCrypto
+package import VaultCrypto
 
 /// Bytes that break the format, or a value that the format cannot store.
 ///
@@ -45,7 +45,7 @@ extension FormatError: JSONFailure {
 
 extension FormatError {
     /// The meaning of `error` for `subject`, a noun phrase such as "header: file secret".
-    init(_ error: CryptoError, subject: String) {
+    package init(_ error: CryptoError, subject: String) {
         switch error {
         case .doesNotAuthenticate: self.init(.doesNotAuthenticate, "\(subject) does not authenticate")
         case .library(let operation): self.init(.cryptography, "\(subject): \(operation) failed")
@@ -56,7 +56,7 @@ extension FormatError {
 }
 
 /// Evaluates `body`, turning its error into a `FormatError` about `subject`.
-func cryptography<R>(
+package func cryptography<R>(
     _ subject: @autoclosure () -> String, _ body: @autoclosure () throws(CryptoError) -> R
 ) throws(FormatError) -> R {
     do throws(CryptoError) { return try body() } catch { throw FormatError(error, subject: subject()) }

@@ -43,23 +43,75 @@ package enum KeyDerivation {
     }
 }
 
-extension UnsafeRawBufferPointer {
-    /// The little-endian 64-bit integer at `position`, which needs no alignment.
-    func littleEndian64(at position: Int) -> UInt64 {
-        UInt64(littleEndian: loadUnaligned(fromByteOffset: position, as: UInt64.self))
+/// The keys derived from a directory secret (FileFormat, Directory record). Any thread.
+package final class DirectoryKeys: Sendable {
+    /// The cipher of the names in the directory.
+    package let nameCipher: SivCipher
+    /// The 64-byte SIV key of the directory's own extended attributes.
+    package let attributeKey: SecretBytes
+
+    init(secret: SecretBytes, vault: VaultID) throws(FormatError) {
+        let (nameKey, attributeKey) = try Self.derive(secret, vault)
+        nameCipher = try cryptography("directory record: name key", SivCipher(key: nameKey))
+        self.attributeKey = attributeKey
+    }
+
+    private static func derive(
+        _ secret: SecretBytes, _ vault: VaultID
+    ) throws(FormatError) -> (nameKey: SecretBytes, attributeKey: SecretBytes) {
+        let keys = try KeyDerivation.derive(secret, vault, info: "vaultfs 1 directory", count: 128)
+        return (keys.subrange(0..<64), keys.subrange(64..<128))
+    }
+
+    package var isForgotten: Bool { attributeKey.isForgotten }
+
+    /// Puts the keys back in place, from the secret they came from. This and ``forget()``: one thread at a time.
+    func restore(secret: SecretBytes, vault: VaultID) throws(FormatError) {
+        let derived = try Self.derive(secret, vault)
+        try cryptography("directory record: name key", nameCipher.rekey(derived.nameKey))
+        attributeKey.refill(from: derived.attributeKey)
+    }
+
+    /// Wipes the keys in place. Their users then get `keyForgotten`.
+    package func forget() {
+        nameCipher.forget()
+        attributeKey.forget()
     }
 }
 
-extension UnsafeMutableRawBufferPointer {
-    /// Writes `value` as a little-endian 64-bit integer at `position`, which needs no alignment.
-    func storeLittleEndian64(_ value: UInt64, at position: Int) {
-        storeBytes(of: value.littleEndian, toByteOffset: position, as: UInt64.self)
-    }
-}
+/// The keys derived from a file secret (FileFormat, File header): those of one file's chunks, header state and
+/// attributes.
+///
+/// They outlive the class key, so that an open file can be grown and sealed when its class is locked. Any thread.
+package final class FileKeys: Sendable {
+    /// The keys of the file's chunks.
+    package let chunk: ChunkKeys
+    /// The 64-byte SIV key of the file's extended attributes.
+    package let attributeKey: SecretBytes
+    /// The 32-byte HMAC key of the header's state.
+    let stateKey: SecretBytes
 
-extension [UInt8] {
-    /// Writes `value` as a little-endian 64-bit integer at `position`.
-    mutating func storeLittleEndian64(_ value: UInt64, at position: Int) {
-        withUnsafeMutableBytes { $0.storeLittleEndian64(value, at: position) }
+    init(secret: SecretBytes, vault: VaultID) throws(FormatError) {
+        let keys = try KeyDerivation.derive(secret, vault, info: "vaultfs 1 file", count: 176)
+        chunk = ChunkKeys(
+            cipherKey: keys.subrange(0..<32), macKey: keys.subrange(32..<64), macR: keys.subrange(64..<80))
+        stateKey = keys.subrange(80..<112)
+        attributeKey = keys.subrange(112..<176)
+    }
+
+    package var isForgotten: Bool { stateKey.isForgotten }
+
+    /// Zeroes the keys in place. Their users then get `keyForgotten`. This and ``refill(from:)``: one thread at a time.
+    package func forget() {
+        chunk.forget()
+        stateKey.forget()
+        attributeKey.forget()
+    }
+
+    /// Restores the keys from fresh copies of the same file's keys.
+    package func refill(from other: FileKeys) {
+        chunk.refill(from: other.chunk)
+        stateKey.refill(from: other.stateKey)
+        attributeKey.refill(from: other.attributeKey)
     }
 }

@@ -116,7 +116,7 @@ package enum RekeyIntent: Sendable, Equatable {
         switch kind {
         case 2:
             guard fields[0].count == 8 else { return nil }
-            let id = fields[0].withUnsafeBytes { $0.littleEndian64(at: 0) }
+            let id = fields[0].littleEndian64(at: 0)
             return .links(Links(old: .file(id), temporary: fields[1], paths: paths))
         case 3:
             return .links(Links(old: .link(fields[0]), temporary: fields[1], paths: paths))
@@ -133,7 +133,7 @@ package enum RekeyIntent: Sendable, Equatable {
             Attribute(name: fields[$0], value: fields[$0 + 1])
         }
         guard attributes.allSatisfy({ !$0.name.contains(0) }) else { return nil }
-        let times = fields[2].withUnsafeBytes { bytes in (0..<4).map { bytes.littleEndian64(at: $0 * 8) } }
+        let times = (0..<4).map { fields[2].littleEndian64(at: $0 * 8) }
         return Directory(
             path: path, oldRecord: fields[0], newRecord: fields[1], times: times, attributes: attributes)
     }
@@ -151,7 +151,7 @@ package enum RekeyIntent: Sendable, Equatable {
         var position = 0
         while position < body.count {
             guard body.count - position >= 8 else { return nil }
-            let size = body.withUnsafeBytes { $0.littleEndian64(at: position) }
+            let size = body.littleEndian64(at: position)
             position += 8
             guard let size = Int(exactly: size), size <= body.count - position else { return nil }
             fields.append(Array(body[position..<(position + size)]))

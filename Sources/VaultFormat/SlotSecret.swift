@@ -14,9 +14,13 @@ package struct SlotSecret: Sendable {
     package init(kind: SlotKind, bytes: SecretBytes) throws(FormatError) {
         switch kind {
         case .passphrase:
-            guard bytes.count > 0 else { throw Self.emptyPassphrase }
+            guard bytes.count > 0 else { throw FormatError(.invalidValue, "the passphrase is empty") }
         case .keyfile:
-            guard bytes.count >= Self.minimumKeyfileSize else { throw Self.shortKeyfile(bytes.count) }
+            guard bytes.count >= Self.minimumKeyfileSize else {
+                throw FormatError(
+                    .invalidValue,
+                    "a keyfile of \(bytes.count) bytes is too short: at least \(Self.minimumKeyfileSize)")
+            }
         case .recovery:
             guard bytes.count == RecoveryKey.size else {
                 throw FormatError(.invalidValue, "recovery key of \(bytes.count) bytes")
@@ -29,26 +33,16 @@ package struct SlotSecret: Sendable {
     /// A passphrase as read from a terminal or a file: one trailing LF is taken off, nothing is normalised.
     package static func passphrase(_ text: [UInt8]) throws(FormatError) -> SlotSecret {
         let passphrase = text.last == UInt8(ascii: "\n") ? text.dropLast() : text[...]
-        // Secret memory of no bytes is no allocation worth asking for.
-        guard !passphrase.isEmpty else { throw emptyPassphrase }
-        return try SlotSecret(
-            kind: .passphrase, bytes: passphrase.withUnsafeBytes { SecretBytes(copying: $0) })
+        return try SlotSecret(kind: .passphrase, bytes: passphrase.withUnsafeBytes { SecretBytes(copying: $0) })
     }
 
     /// The bytes of a keyfile, all of them.
     package static func keyfile(_ contents: [UInt8]) throws(FormatError) -> SlotSecret {
-        guard contents.count >= minimumKeyfileSize else { throw shortKeyfile(contents.count) }
-        return try SlotSecret(kind: .keyfile, bytes: contents.withUnsafeBytes { SecretBytes(copying: $0) })
+        try SlotSecret(kind: .keyfile, bytes: contents.withUnsafeBytes { SecretBytes(copying: $0) })
     }
 
     /// A recovery key as a person typed it.
     package static func recovery(_ text: [UInt8]) throws(FormatError) -> SlotSecret {
         try SlotSecret(kind: .recovery, bytes: try RecoveryKey.parse(text))
-    }
-
-    private static var emptyPassphrase: FormatError { FormatError(.invalidValue, "the passphrase is empty") }
-
-    private static func shortKeyfile(_ count: Int) -> FormatError {
-        FormatError(.invalidValue, "a keyfile of \(count) bytes is too short: at least \(minimumKeyfileSize)")
     }
 }

@@ -44,12 +44,20 @@ extension VaultConfiguration {
     }
 
     private static func parseFeatures(_ values: [StrictJSON]) throws(FormatError) -> [String] {
+        var names: [[UInt8]] = []
+        for value in values {
+            guard case .string(let name) = value else {
+                throw FormatError(.malformed, "\(context): features are not all strings")
+            }
+            names.append(name)
+        }
         let known = [epochsFeature, leasesFeature]
-        let unknown = values.filter { value in !known.contains { value == .string(Array($0.utf8)) } }
-        guard unknown.isEmpty else { throw newer("features \(try names(of: unknown))") }
-        let features = known.filter { values.contains(.string(Array($0.utf8))) }
-        guard values.count == features.count else { throw FormatError(.malformed, "\(context): a feature twice") }
-        return features
+        let unknown = names.filter { name in !known.contains { Array($0.utf8) == name } }
+        guard unknown.isEmpty else {
+            throw newer("features \(unknown.prefix(4).map { "'\(shown($0))'" }.joined(separator: ", "))")
+        }
+        guard Set(names).count == names.count else { throw FormatError(.malformed, "\(context): a feature twice") }
+        return known.filter { names.contains(Array($0.utf8)) }
     }
 
     private static func parseEpoch(_ members: inout Members) throws(FormatError) -> KeyEpoch {
@@ -143,17 +151,6 @@ extension VaultConfiguration {
         }
         try members.refuseRest()
         return kdf
-    }
-
-    private static func names(of features: [StrictJSON]) throws(FormatError) -> String {
-        var names: [String] = []
-        for feature in features {
-            guard case .string(let name) = feature else {
-                throw FormatError(.malformed, "\(context): features are not all strings")
-            }
-            names.append("'\(shown(name))'")
-        }
-        return names.prefix(4).joined(separator: ", ")
     }
 
     private static func newer(_ what: String) -> FormatError {

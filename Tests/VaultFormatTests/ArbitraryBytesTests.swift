@@ -20,7 +20,7 @@ import VaultFormat
             let bytes = generator.bytes(Int.random(in: 0...300, using: &generator))
             #expect(throws: FormatError.self) { try VaultConfiguration.parse(bytes) }
             #expect(throws: FormatError.self) { try DirectoryRecord.parse(bytes) }
-            #expect(throws: FormatError.self) { try bytes.withUnsafeBytes { try FileHeader.parse($0) } }
+            #expect(throws: FormatError.self) { try FileHeader.parse(bytes) }
             #expect(throws: FormatError.self) { try LinkTarget.decode(ascii("1") + bytes, linkCipher: cipher) }
             #expect(throws: FormatError.self) { try RecoveryKey.parse(bytes) }
             #expect(throws: FormatError.self) { try codec.decrypt(value: bytes, name: ascii("user.a")) }
@@ -55,7 +55,7 @@ import VaultFormat
             let header =
                 ascii("VFSF") + [1, 1, 0, 0] + generator.bytes(56) + zeros + generator.bytes(8) + [1]
                 + generator.bytes(23)
-            let parsed = try header.withUnsafeBytes { try FileHeader.parse($0) }
+            let parsed = try FileHeader.parse(header)
             #expect(throws: FormatError.self) { try parsed.openKeys(classCipher: cipher, vault: vault.id) }
             let record = ascii("VFSD") + [1, 1, 0, 0] + zeros[..<8] + generator.bytes(48)
             #expect(throws: FormatError.self) {

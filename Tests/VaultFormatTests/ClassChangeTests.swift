@@ -11,7 +11,7 @@ import VaultFormat
     /// Every class to every other, and to itself.
     static let changes = ProtectionClass.allCases.flatMap { old in ProtectionClass.allCases.map { (old, $0) } }
 
-    private func parse(_ bytes: [UInt8]) throws -> FileHeader { try bytes.withUnsafeBytes { try FileHeader.parse($0) } }
+    private func parse(_ bytes: [UInt8]) throws -> FileHeader { try FileHeader.parse(bytes) }
 
     private func rewrapped(
         _ header: FileHeader, as newClass: ProtectionClass, keys: FileKeys

@@ -7,7 +7,7 @@ import VaultFormat
 
     init() throws { vault = try TestVault() }
 
-    private func parse(_ bytes: [UInt8]) throws -> FileHeader { try bytes.withUnsafeBytes { try FileHeader.parse($0) } }
+    private func parse(_ bytes: [UInt8]) throws -> FileHeader { try FileHeader.parse(bytes) }
 
     private func open(_ bytes: [UInt8]) throws -> (FileHeader, FileKeys) {
         let header = try parse(bytes)

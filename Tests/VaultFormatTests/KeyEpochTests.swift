@@ -132,7 +132,7 @@ import VaultCrypto
         for epochs in [
             KeyEpochs(current: 7, previous: nil), .init(current: 8, previous: 7), .init(current: 7, previous: 6),
         ] {
-            let found = try bytes.withUnsafeBytes { try FileHeader.parse($0, epochs: epochs) }
+            let found = try FileHeader.parse(bytes, epochs: epochs)
             #expect(found.epoch == 7)
             _ = try found.openKeys(classCipher: cipher, vault: vault.id)
             let foundRecord = try DirectoryRecord.parse(record, epochs: epochs)
@@ -140,13 +140,13 @@ import VaultCrypto
             _ = try foundRecord.openKeys(classCipher: cipher, vault: vault.id)
         }
         for epochs in [KeyEpochs.first, .init(current: 8, previous: nil), .init(current: 9, previous: 8)] {
-            #expect(throws: FormatError.self) { try bytes.withUnsafeBytes { try FileHeader.parse($0, epochs: epochs) } }
+            #expect(throws: FormatError.self) { try FileHeader.parse(bytes, epochs: epochs) }
             #expect(throws: FormatError.self) { try DirectoryRecord.parse(record, epochs: epochs) }
         }
         var (other, otherRecord) = (bytes, record)
         (other[7], otherRecord[7]) = (8, 8)
         let epochs = KeyEpochs(current: 8, previous: 7)
-        let changed = try other.withUnsafeBytes { try FileHeader.parse($0, epochs: epochs) }
+        let changed = try FileHeader.parse(other, epochs: epochs)
         #expect(throws: FormatError.self) { try changed.openKeys(classCipher: cipher, vault: vault.id) }
         #expect(throws: FormatError.self) {
             try DirectoryRecord.parse(otherRecord, epochs: epochs).openKeys(classCipher: cipher, vault: vault.id)

@@ -54,7 +54,7 @@ import VaultFormat
         for position in 64..<96 {
             var bytes = header
             bytes[position] = 1
-            #expect(throws: FormatError.self) { try bytes.withUnsafeBytes { try FileHeader.parse($0) } }
+            #expect(throws: FormatError.self) { try FileHeader.parse(bytes) }
         }
         let record = try DirectoryRecord.make(.complete, isRoot: true, classCipher: cipher, vault: vault.id).bytes
         for position in 8..<16 {

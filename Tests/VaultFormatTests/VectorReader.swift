@@ -79,7 +79,7 @@ struct VectorReader {
 
     /// The header and the whole plaintext of a backing file's bytes.
     func file(_ backing: [UInt8]) throws -> (header: FileHeader, plaintext: [UInt8]) {
-        let header = try backing.prefix(FileHeader.size).withUnsafeBytes { try FileHeader.parse($0) }
+        let header = try FileHeader.parse(Array(backing.prefix(FileHeader.size)))
         let keys = try header.openKeys(classCipher: try vault.classCipher(header.protectionClass), vault: vault.id)
         let length = layout.plaintextLength(ofBackingSize: UInt64(backing.count))
         guard !header.isSealed || header.length == length else { throw Damaged(what: "length") }

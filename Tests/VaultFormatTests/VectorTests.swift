@@ -75,7 +75,7 @@ import VaultFormat
     @Test("Journal-2, Journal-4: a slot's record verifies under the file's keys at its index, and at no other")
     func journalRecord() throws {
         let (reader, bytes) = try backing(ofLength: 5000)
-        let header = try bytes.prefix(128).withUnsafeBytes { try FileHeader.parse($0) }
+        let header = try FileHeader.parse(Array(bytes.prefix(128)))
         let keys = try header.openKeys(classCipher: try reader.vault.classCipher(), vault: reader.vault.id)
         var slot = [UInt8](repeating: 0, count: JournalSlot.size(chunkSize: 4096))
         slot.withUnsafeMutableBytes { slot in

@@ -89,7 +89,7 @@ final class TestStore: Sendable {
 
     /// The header on disk, authenticated.
     func header(_ entry: String = "file") throws -> FileHeader {
-        let header = try bytes(entry)[..<128].withUnsafeBytes { try FileHeader.parse($0) }
+        let header = try FileHeader.parse(Array(bytes(entry)[..<128]))
         _ = try header.openKeys(classCipher: keyRing.classCipher(header.protectionClass), vault: keyRing.vault)
         return header
     }

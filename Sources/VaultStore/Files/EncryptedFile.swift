@@ -148,11 +148,9 @@ package final class EncryptedFile: Sendable {
         guard status.st_size >= off_t(ChunkLayout.headerSize) else {
             throw .damaged("header: \(status.st_size) bytes where 128 are needed")
         }
-        let (header, keys) = try withUnsafeTemporaryBytes(ChunkLayout.headerSize) {
-            (bytes) throws(StoreError) -> (FileHeader, FileKeys) in
-            guard try descriptor.read(at: 0, into: bytes) == bytes.count else { throw .damaged("header: cut short") }
-            return try keyRing.openHeader(UnsafeRawBufferPointer(bytes))
-        }
+        let bytes = try descriptor.read(at: 0, count: FileHeader.size)
+        guard bytes.count == FileHeader.size else { throw .damaged("header: cut short") }
+        let (header, keys) = try keyRing.openHeader(bytes)
         return (header, keys, UInt64(status.st_size))
     }
 

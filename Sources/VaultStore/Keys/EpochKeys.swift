@@ -13,16 +13,13 @@ struct EpochKeys: Sendable {
     init(epoch: UInt8, masterKey: SecretBytes, vault: VaultID) throws(FormatError) {
         self.epoch = epoch
         self.vault = vault
-        var classCiphers: [SivCipher] = []
-        var linkCiphers: [SivCipher] = []
-        for (index, protectionClass) in ProtectionClass.allCases.enumerated() {
-            precondition(Int(protectionClass.rawValue) == index + 1, "internal error: order of protection classes")
-            classCiphers.append(
-                try .under(KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass)))
-            linkCiphers.append(try .under(KeyDerivation.linkKey(master: masterKey, vault: vault, protectionClass)))
+        precondition(ProtectionClass.allCases.map(\.rawValue) == [1, 2, 3, 4], "internal error: order of classes")
+        classCiphers = try ProtectionClass.allCases.map { (protectionClass) throws(FormatError) in
+            try .under(KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass))
         }
-        self.classCiphers = classCiphers
-        self.linkCiphers = linkCiphers
+        linkCiphers = try ProtectionClass.allCases.map { (protectionClass) throws(FormatError) in
+            try .under(KeyDerivation.linkKey(master: masterKey, vault: vault, protectionClass))
+        }
     }
 
     func classCipher(_ protectionClass: ProtectionClass) -> SivCipher {
@@ -46,10 +43,8 @@ struct EpochKeys: Sendable {
         for protectionClass in classes {
             let classKey = try KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass)
             let linkKey = try KeyDerivation.linkKey(master: masterKey, vault: vault, protectionClass)
-            try SivCipher.settingUp { () throws(CryptoError) in
-                try classCipher(protectionClass).rekey(classKey)
-                try linkCipher(protectionClass).rekey(linkKey)
-            }
+            try cryptography("class key", classCipher(protectionClass).rekey(classKey))
+            try cryptography("link key", linkCipher(protectionClass).rekey(linkKey))
         }
     }
 }
@@ -57,14 +52,6 @@ struct EpochKeys: Sendable {
 extension SivCipher {
     /// A cipher under `key`.
     static func under(_ key: SecretBytes) throws(FormatError) -> SivCipher {
-        try settingUp { () throws(CryptoError) in try SivCipher(key: key) }
-    }
-
-    fileprivate static func settingUp<Result>(
-        _ body: () throws(CryptoError) -> Result
-    ) throws(FormatError) -> Result {
-        do throws(CryptoError) { return try body() } catch {
-            throw FormatError(.cryptography, "cannot set up AES-SIV: \(error)")
-        }
+        try cryptography("AES-SIV key", SivCipher(key: key))
     }
 }

@@ -52,18 +52,11 @@ package final class KeyRing: Sendable {
         }
     }
 
-    /// The cipher that wraps the secrets of new files and directories of a class.
-    /// - Throws: `.locked` if its key is forgotten.
-    package func classCipher(_ protectionClass: ProtectionClass) throws(StoreError) -> SivCipher {
-        try checkPresent(protectionClass)
-        return current.classCipher(protectionClass)
-    }
-
-    /// The cipher that wraps the secrets of files and directories of a class and an epoch.
+    /// The cipher that wraps the secrets of files and directories of a class and an epoch, the current one if nil.
     /// - Throws: `.locked` if its key is forgotten; `.damaged` if the vault does not have the epoch.
-    package func classCipher(_ protectionClass: ProtectionClass, epoch: UInt8) throws(StoreError) -> SivCipher {
+    package func classCipher(_ protectionClass: ProtectionClass, epoch: UInt8? = nil) throws(StoreError) -> SivCipher {
         try checkPresent(protectionClass)
-        if epoch == current.epoch { return current.classCipher(protectionClass) }
+        guard let epoch, epoch != current.epoch else { return current.classCipher(protectionClass) }
         guard let previous, epoch == previous.epoch else { throw .damaged(epochs.unknown(epoch)) }
         return previous.classCipher(protectionClass)
     }
@@ -144,11 +137,7 @@ package final class KeyRing: Sendable {
     /// ciphertext, which reveals nothing of them.
     private static func fingerprint(_ masterKey: SecretBytes, of vault: VaultID) throws(FormatError) -> [UInt8] {
         let cipher = try SivCipher.under(KeyDerivation.classKey(master: masterKey, vault: vault, .none))
-        do throws(CryptoError) {
-            return try cipher.encrypt(vault.bytes, associatedData: [])
-        } catch {
-            throw FormatError(.cryptography, "cannot compare keys: \(error)")
-        }
+        return try cryptography("cannot compare keys", cipher.encrypt(vault.bytes, associatedData: []))
     }
 
     private var absentClasses: [ProtectionClass] { ProtectionClass.allCases.filter { !isPresent($0) } }
@@ -167,4 +156,46 @@ package final class KeyRing: Sendable {
 extension ProtectionClass {
     /// True if a lock with the policy `forget` keeps the class's key.
     package var outlivesLock: Bool { self == .untilFirstUnlock || self == .none }
+}
+
+/// Makes and opens file headers and directory records with the vault's keys.
+/// - Throws: `.damaged` if something does not parse or authenticate; `.locked` if the key of its class is forgotten.
+extension KeyRing {
+    /// A header for a new, empty file, of the current epoch; and the file's keys.
+    func makeHeader(_ protectionClass: ProtectionClass) throws(StoreError) -> (header: FileHeader, keys: FileKeys) {
+        let cipher = try classCipher(protectionClass)
+        return try StoreError.ofFormat(
+            try FileHeader.make(protectionClass, epoch: epochs.current, classCipher: cipher, vault: vault))
+    }
+
+    /// Authenticates a header of 128 bytes.
+    func openHeader(_ bytes: [UInt8]) throws(StoreError) -> (header: FileHeader, keys: FileKeys) {
+        let header = try StoreError.ofFormat(FileHeader.parse(bytes, epochs: epochs))
+        let cipher = try classCipher(header.protectionClass, epoch: header.epoch)
+        return try StoreError.ofFormat((header, try header.openKeys(classCipher: cipher, vault: vault)))
+    }
+
+    /// A record for a new directory, of the current epoch; and the directory's keys.
+    func makeRecord(
+        _ protectionClass: ProtectionClass, isRoot: Bool = false
+    ) throws(StoreError) -> (bytes: [UInt8], keys: DirectoryKeys) {
+        let cipher = try classCipher(protectionClass)
+        return try StoreError.ofFormat(
+            try DirectoryRecord.make(
+                protectionClass, epoch: epochs.current, isRoot: isRoot, classCipher: cipher, vault: vault))
+    }
+
+    /// Checks only the structure of a record.
+    func parseRecord(_ bytes: [UInt8]) throws(StoreError) -> DirectoryRecord {
+        try StoreError.ofFormat(DirectoryRecord.parse(bytes, epochs: epochs))
+    }
+}
+
+extension DirectoryRecord {
+    /// Authenticates the record and derives the directory's keys.
+    /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten.
+    func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
+        let cipher = try keyRing.classCipher(protectionClass, epoch: epoch)
+        return try StoreError.ofFormat(openKeys(classCipher: cipher, vault: keyRing.vault))
+    }
 }
