@@ -53,9 +53,7 @@ private func backgroundThreadMain(_ argument: UnsafeMutableRawPointer?) -> Unsaf
 
 /// Runs `body`, which may block on storage, on a thread of its own. Returns nil if it has not ended in time. It then
 /// continues, and its result is dropped. Any thread.
-package func withinTime<Result: Sendable>(
-    milliseconds: Int, _ body: @escaping @Sendable () -> Result
-) -> Result? {
+package func withinTime<Result: Sendable>(milliseconds: Int, _ body: @escaping @Sendable () -> Result) -> Result? {
     let outcome = Monitor<Result?>(nil)
     guard
         let thread = try? BackgroundThread({

@@ -1,4 +1,3 @@
-internal import CLinux
 package import Glibc
 internal import SystemPackage
 
@@ -15,9 +14,7 @@ package final class Descriptor: Sendable {
     }
 
     /// openat(2) of one entry of `directory`, never following a link, always close-on-exec.
-    package convenience init(
-        at directory: Int32, _ entry: [UInt8], flags: Int32, mode: mode_t = 0
-    ) throws(StoreError) {
+    package convenience init(at directory: Int32, _ entry: [UInt8], flags: Int32, mode: mode_t = 0) throws(StoreError) {
         self.init(owning: try retrying(entry) { openat(directory, $0, flags | O_NOFOLLOW | O_CLOEXEC, mode) })
     }
 
@@ -59,11 +56,8 @@ package final class Descriptor: Sendable {
     {
         var done = 0
         while done < buffer.count {
-            let count = try retrying {
-                pread(
-                    fd, buffer.baseAddress.map { $0 + done }, buffer.count - done, off_t(ciphertextOffset) + off_t(done)
-                )
-            }
+            let rest = buffer.slice(done...)
+            let count = try retrying { pread(fd, rest.baseAddress, rest.count, off_t(ciphertextOffset) + off_t(done)) }
             if count == 0 { break }
             done += count
         }
@@ -74,11 +68,8 @@ package final class Descriptor: Sendable {
     package func write(_ buffer: UnsafeRawBufferPointer, at ciphertextOffset: UInt64) throws(StoreError) {
         var done = 0
         while done < buffer.count {
-            let count = try retrying {
-                pwrite(
-                    fd, buffer.baseAddress.map { $0 + done }, buffer.count - done, off_t(ciphertextOffset) + off_t(done)
-                )
-            }
+            let rest = buffer.slice(done...)
+            let count = try retrying { pwrite(fd, rest.baseAddress, rest.count, off_t(ciphertextOffset) + off_t(done)) }
             // pwrite(2) returns 0 for a non-empty buffer only if the store is full.
             if count == 0 { throw .system(.noSpace) }
             done += count

@@ -1,6 +1,5 @@
 internal import CLinux
 internal import Glibc
-internal import SystemPackage
 
 /// Reads a backing directory with getdents64(2), keeping the store's own offsets. One thread at a time.
 package struct DirectoryReader {

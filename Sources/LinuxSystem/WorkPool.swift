@@ -38,9 +38,7 @@ package final class WorkPool<Work: Sendable>: Sendable {
     ///   - bodies: one thread runs each.
     ///   - whileWaiting: called on this thread, several times a second.
     /// - Throws: pthread_create(3)'s error if no thread can be started.
-    package func run(
-        _ first: Work, _ bodies: [@Sendable (Work) -> Void], whileWaiting: () -> Void
-    ) throws(StoreError) {
+    package func run(_ first: Work, _ bodies: [@Sendable (Work) -> Void], whileWaiting: () -> Void) throws(StoreError) {
         state.update { state in
             state.waiting = [first]
             state.running = bodies.count

@@ -208,7 +208,7 @@ extension VaultFileSystem {
         let node = try nodes.node(id)
         try admit(node, .attributes)
         return try atName(of: node) { (directory, entry) throws(StoreError) -> [UInt8] in
-            try OpenDirectory.linkTarget(at: directory, entry, in: store)
+            try store.keyRing.linkTarget(ofStored: directory.linkTarget(of: entry)).target
         }
     }
 

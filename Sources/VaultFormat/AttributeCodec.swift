@@ -30,7 +30,6 @@ package struct AttributeCodec: Sendable {
     }
 
     /// The full backing name for the full plaintext name `user.…`.
-    ///
     /// Throws `tooLong` if it does not fit 255 bytes (names of over 165 bytes after `user.`); `invalidValue` for a name
     /// outside `user.`, empty after it, or under `user.vaultfs.`.
     package func storedName(of name: [UInt8]) throws(FormatError) -> [UInt8] {

@@ -48,7 +48,6 @@ package struct DirectoryRecord: Sendable {
     }
 
     /// The bytes of the same record for another class: the directory secret, and so every name, and the flag stay.
-    ///
     /// `oldCipher` and `newCipher` are under the class keys of the record's epoch. Throws `doesNotAuthenticate`.
     package func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher

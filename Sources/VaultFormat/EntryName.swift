@@ -41,7 +41,6 @@ package enum EntryName {
     private static let maximumBlob = tagSize + 256
 
     /// The entry, and the sidecar if there is one, of `name` in the directory of `keys`.
-    ///
     /// Throws `tooLong` over 255 bytes and `invalidValue` for names that no file can have.
     package static func encode(_ name: [UInt8], keys: DirectoryKeys) throws(FormatError) -> Encoded {
         guard name.count <= maximumLength else {

@@ -71,7 +71,6 @@ package struct FileHeader: Sendable {
     }
 
     /// Unwraps the file secret, derives the keys, and verifies the MAC of the header as it was parsed.
-    ///
     /// Throws `doesNotAuthenticate`, naming the part that failed. `classCipher` is under the key of `protectionClass`.
     package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> FileKeys {
         let keys = try FileKeys(secret: wrapped.open(classCipher), vault: vault)
@@ -82,7 +81,6 @@ package struct FileHeader: Sendable {
     }
 
     /// The same header for another class. The file secret, and so all keys, stay. Only the wrapping key is another.
-    ///
     /// `oldCipher` and `newCipher` are under the class keys of the header's epoch, `keys` those of the file. The caller
     /// raises `sealCounter`. Throws `doesNotAuthenticate` if `oldCipher` cannot decrypt the wrap.
     package func rewrapped(

@@ -134,8 +134,7 @@ package enum RekeyIntent: Sendable, Equatable {
         }
         guard attributes.allSatisfy({ !$0.name.contains(0) }) else { return nil }
         let times = (0..<4).map { fields[2].littleEndian64(at: $0 * 8) }
-        return Directory(
-            path: path, oldRecord: fields[0], newRecord: fields[1], times: times, attributes: attributes)
+        return Directory(path: path, oldRecord: fields[0], newRecord: fields[1], times: times, attributes: attributes)
     }
 
     // MARK: Fields

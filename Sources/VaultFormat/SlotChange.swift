@@ -10,7 +10,6 @@ package struct SlotChange: Sendable {
 
     /// The bytes of the new `vaultfs.json`, after checking what a reader will get: the configuration, whose MAC
     /// verifies, and in which the new secret opens the master key. Takes as long as its key derivation.
-    ///
     /// Throws `invalidValue` if the file would be larger than the format allows.
     package func checkedBytes(masterKey: SecretBytes) throws(FormatError) -> [UInt8] {
         let bytes = try checkedBytes(
@@ -113,7 +112,6 @@ extension VaultConfiguration {
 extension VaultConfiguration {
     /// The first write of a rekey: the next epoch under `newMaster`, with one slot alone, `slot` encrypted again with
     /// the secret that opened it. Takes as long as its key derivation.
-    ///
     /// Throws `invalidValue` if a rekey is unfinished or no epoch is left.
     package func beginningEpoch(
         keeping slot: KeySlot, secret: SlotSecret, created: String, masterKey: SecretBytes, newMaster: SecretBytes
@@ -136,8 +134,7 @@ extension VaultConfiguration {
             opened.hasSameBytes(as: masterKey)
         else { throw FormatError(.cryptography, "vaultfs.json: previous does not open") }
         let key = try KeyDerivation.configurationKey(master: newMaster, vault: vault)
-        return SlotChange(
-            configuration: try next(slots: [made], epoch: epoch, key: key), made: made, secret: secret)
+        return SlotChange(configuration: try next(slots: [made], epoch: epoch, key: key), made: made, secret: secret)
     }
 
     /// The last write of a rekey: the key of the epoch before goes.

@@ -9,7 +9,6 @@ extension VaultConfiguration {
     private static let context = "vaultfs.json"
 
     /// Reads the bytes of a `vaultfs.json`, refusing anything that the format does not write.
-    ///
     /// Throws `newerVersion` for an unknown version, feature, slot kind or key derivation, `malformed` for the rest.
     package static func parse(_ bytes: [UInt8]) throws(FormatError) -> VaultConfiguration {
         var members = try Members(parsing: bytes, context: context, maximumSize: maximumSize)
@@ -70,9 +69,7 @@ extension VaultConfiguration {
         return KeyEpoch(number: UInt8(number), previous: nil)
     }
 
-    private static func parseSlots(
-        _ values: [StrictJSON], features: [String]
-    ) throws(FormatError) -> [KeySlot] {
+    private static func parseSlots(_ values: [StrictJSON], features: [String]) throws(FormatError) -> [KeySlot] {
         guard (1...maximumSlotCount).contains(values.count) else {
             throw FormatError(.malformed, "\(context): \(values.count) slots are not in 1…\(maximumSlotCount)")
         }
@@ -88,9 +85,7 @@ extension VaultConfiguration {
         return slots.sorted { $0.id < $1.id }
     }
 
-    private static func parseSlot(
-        _ members: inout Members, mayHaveWindow: Bool
-    ) throws(FormatError) -> KeySlot {
+    private static func parseSlot(_ members: inout Members, mayHaveWindow: Bool) throws(FormatError) -> KeySlot {
         let id = try members.takeInteger("id", in: 0...Int.max)
         let kindText = try members.takeString("kind")
         guard let kind = SlotKind.allCases.first(where: { Array($0.rawValue.utf8) == kindText }) else {

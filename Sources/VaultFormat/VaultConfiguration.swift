@@ -31,7 +31,6 @@ package struct VaultConfiguration: Sendable, Equatable {
     }
 
     /// A new vault's configuration: a random id, generation 1, and a slot for each request, with ids from 1.
-    ///
     /// `masterKey` has 32 bytes; `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Throws `invalidValue` for anything outside
     /// the format's bounds. Takes as long as the slots' key derivations.
     package static func make(
@@ -127,8 +126,7 @@ package struct VaultConfiguration: Sendable, Equatable {
     }
 
     private func verifies(masterKey: SecretBytes) throws(FormatError) -> Bool {
-        equalInConstantTime(
-            try expectedMac(key: KeyDerivation.configurationKey(master: masterKey, vault: vault)), mac)
+        equalInConstantTime(try expectedMac(key: KeyDerivation.configurationKey(master: masterKey, vault: vault)), mac)
     }
 
     private func expectedMac(key: SecretBytes) throws(FormatError) -> [UInt8] {

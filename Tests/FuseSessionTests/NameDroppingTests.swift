@@ -105,7 +105,7 @@ final class MountInProcess: Sendable {
 
     init(_ vault: VaultUnderTest, _ way: NameDropping, fuseOptions: [String] = []) throws {
         let directory = try VaultDirectory.open(FilePath(vault.vault))
-        let masterKey = try directory.unlock(with: .passphrase(Array(VaultUnderTest.passphrase.utf8)))
+        let masterKey = try directory.openSlot(with: .passphrase(Array(VaultUnderTest.passphrase.utf8))).masterKey
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         let store = try Store(root: directory.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: false)
         let fileSystem = try VaultFileSystem(store: store)

@@ -26,7 +26,7 @@ import VaultStore
         let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
         try VaultCreation.create(at: path, chunkSize: 4096, slots: [SlotRequest(secret: secret)])
         let opened = try VaultDirectory.open(path)
-        masterKey = try opened.unlock(with: secret)
+        masterKey = try opened.openSlot(with: secret).masterKey
         keyRing = try KeyRing(masterKey: masterKey, configuration: opened.configuration)
         let script = """
             set -e; umask 022; mkdir -p tree/inner; cd tree; head -c 10000 /dev/urandom >file; : >empty; ln -s file link; ln file inner/other

@@ -45,7 +45,7 @@ import VaultStore
             leased = try SlotSecret.keyfile([UInt8](repeating: 2, count: 32))
             try VaultCreation.create(at: path, chunkSize: 4096, slots: [SlotRequest(secret: owner)])
             let vault = try VaultDirectory.open(path)
-            masterKey = try vault.unlock(with: owner)
+            masterKey = try vault.openSlot(with: owner).masterKey
             keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
             start = UtcTime.secondsSinceEpoch() + 1000
             clocks = Clocks(start * 1000)

@@ -27,7 +27,7 @@ import VaultFormat
         onReady: () throws(VaultError) -> Void = {}, before: @escaping (Step) throws(StoreError) -> Void
     ) throws {
         let directory = try vault.open()
-        let masterKey = try directory.unlock(with: vault.secret)
+        let masterKey = try directory.openSlot(with: vault.secret).masterKey
         let change = try directory.configuration.replacingSlot(
             1, by: SlotRequest(secret: newSecret), created: UtcTime.now(), masterKey: masterKey)
         var replacement = ConfigurationReplacement(
@@ -67,7 +67,7 @@ import VaultFormat
     @Test func `what somebody without the lock writes into the same file meanwhile is not lost`() throws {
         let path = vault.path.appending("vaultfs.json").string
         let directory = try vault.open()
-        let masterKey = try directory.unlock(with: vault.secret)
+        let masterKey = try directory.openSlot(with: vault.secret).masterKey
         let other = try directory.configuration.adding(
             SlotRequest(secret: SlotVault.keyfile(3)), created: UtcTime.now(), masterKey: masterKey)
         let bytes = try Data(other.checkedBytes(masterKey: masterKey))
@@ -154,7 +154,7 @@ import VaultFormat
             .window != nil)
         let directory = try vault.open()
         let key = try KeyDerivation.configurationKey(
-            master: directory.unlock(with: vault.secret), vault: directory.configuration.vault)
+            master: directory.openSlot(with: vault.secret).masterKey, vault: directory.configuration.vault)
         let window = try PlayWindow(seconds: 60).seeing(UtcTime.now())
         let change = try directory.configuration.settingWindow(of: 1, to: window, configurationKey: key)
         var replacement = ConfigurationReplacement(
@@ -179,7 +179,7 @@ import VaultFormat
     @Test func `the time in a window only goes forward, and without a window nothing is written`() throws {
         let directory = try vault.open()
         let key = try KeyDerivation.configurationKey(
-            master: directory.unlock(with: vault.secret), vault: directory.configuration.vault)
+            master: directory.openSlot(with: vault.secret).masterKey, vault: directory.configuration.vault)
         func note(_ time: String) throws -> VaultConfiguration {
             try directory.noteTime(time, inWindowOf: 1, configurationKey: key, wait: .seconds(60))
         }
@@ -243,7 +243,7 @@ import VaultFormat
         }
         #expect(try vault.entries.contains(left + "0") && vault.entries.contains(left + "1"))
         let directory = try vault.open()
-        try SlotEditor(directory, masterKey: directory.unlock(with: newSecret)).add(SlotRequest(secret: vault.secret))
+        try SlotEditor(directory, masterKey: directory.openSlot(with: newSecret).masterKey).add(SlotRequest(secret: vault.secret))
         #expect(
             try vault.entries == [
                 "vaultfs.dir", "vaultfs.json", "vaultfs.jsonx", "vaultfs.lock", "vaultfs.tmp",

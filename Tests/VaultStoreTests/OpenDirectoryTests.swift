@@ -120,7 +120,7 @@ import VaultFormat
         try root.removeDirectory(root.encode(long))
         try root.makeLink(long, target: ascii("target"), owner: nil)
         #expect(
-            try OpenDirectory.linkTarget(at: root.descriptor, root.encode(long).entry, in: root.store)
+            try root.store.keyRing.linkTarget(ofStored: root.descriptor.linkTarget(of: root.encode(long).entry)).target
                 == ascii("target"))
         try root.unlink(root.encode(long))
         try root.makeNode(long, mode: S_IFIFO | 0o600, device: 0, owner: nil)
@@ -226,7 +226,10 @@ import VaultFormat
         #expect(symlink(try entry(ascii("other")), path) == 0)
         #expect(throws: StoreError.system(.notDirectory)) { _ = try open(ascii("d")) }
         #expect(throws: StoreError.system(.notDirectory)) { try root.removeDirectory(root.encode(ascii("d"))) }
-        damage { _ = try OpenDirectory.linkTarget(at: root.descriptor, root.encode(ascii("d")).entry, in: root.store) }
+        damage {
+            _ = try root.store.keyRing.linkTarget(
+                ofStored: root.descriptor.linkTarget(of: root.encode(ascii("d")).entry))
+        }
         #expect(try entries(of: entry(ascii("other"))).count == 1)
     }
 

@@ -54,7 +54,7 @@ extension VerifierVault {
                 let inner = try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY | O_DIRECTORY)
                 try add(inner, shown + "/", store, &found)
             case S_IFLNK:
-                found[shown] = try OpenDirectory.linkTarget(at: directory, entry.name, in: store)
+                found[shown] = try store.keyRing.linkTarget(ofStored: directory.linkTarget(of: entry.name)).target
             case S_IFREG:
                 let file = try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY)
                 // Of a damaged one nothing.

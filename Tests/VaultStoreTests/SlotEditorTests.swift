@@ -28,13 +28,13 @@ struct SlotVault {
 
     func editor(wait: Duration = .seconds(60)) throws -> SlotEditor {
         let vault = try open()
-        return SlotEditor(vault, masterKey: try vault.unlock(with: secret), wait: wait)
+        return SlotEditor(vault, masterKey: try vault.openSlot(with: secret).masterKey, wait: wait)
     }
 
     func opens(with secret: SlotSecret, at path: FilePath? = nil) throws -> Bool {
         let vault = try VaultDirectory.open(path ?? self.path)
         do throws(VaultError) {
-            _ = try vault.unlock(with: secret)
+            _ = try vault.openSlot(with: secret).masterKey
             return true
         } catch {
             guard error == .wrongSecret(vault.path, secret.kind) || error == .noSlot(vault.path, secret.kind) else {
@@ -137,7 +137,7 @@ struct SlotVault {
         let old = try SlotVault.keyfile(2)
         try vault.editor().add(SlotRequest(secret: old, expires: "2020-01-01T00:00:00Z"))
         #expect(throws: VaultError.slotExpired(vault.path, id: 2, expires: "2020-01-01T00:00:00Z")) {
-            try vault.open().unlock(with: old)
+            try vault.open().openSlot(with: old).masterKey
         }
         try vault.editor().add(SlotRequest(secret: old))
         #expect(try vault.open().openSlot(with: old).slot.id == 3)
@@ -146,7 +146,7 @@ struct SlotVault {
     @Test func `Store-21: of many changes at once none is lost`() throws {
         let vault = try SlotVault()
         let path = vault.path
-        let masterKey = try vault.open().unlock(with: vault.secret)
+        let masterKey = try vault.open().openSlot(with: vault.secret).masterKey
         try concurrently(
             (2..<26).map { byte in
                 { try SlotEditor(.open(path), masterKey: masterKey).add(SlotRequest(secret: SlotVault.keyfile(byte))) }

@@ -28,7 +28,7 @@ import Testing
         let path = path ?? self.path
         #expect(try FileManager.default.contentsOfDirectory(atPath: path.string).sorted() == Self.files, when)
         let vault = try VaultDirectory.open(path)
-        _ = try vault.unlock(with: VaultFixture.passphrase())
+        _ = try vault.openSlot(with: VaultFixture.passphrase()).masterKey
         try vault.lock(wait: .seconds(10))
         vault.releaseLock()
     }

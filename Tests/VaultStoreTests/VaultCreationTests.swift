@@ -25,7 +25,7 @@ import VaultFormat
         #expect(vault.configuration == configuration)
         #expect(vault.configuration.chunkSize == chunkSize)
         for secret in secrets {
-            let keyRing = try KeyRing(masterKey: vault.unlock(with: secret), configuration: configuration)
+            let keyRing = try KeyRing(masterKey: vault.openSlot(with: secret).masterKey, configuration: configuration)
             let bytes = try Data(contentsOf: URL(fileURLWithPath: path.appending("vaultfs.dir").string))
             let record = try DirectoryRecord.parse(Array(bytes))
             #expect(record.isRoot && record.protectionClass == .complete)
@@ -95,7 +95,8 @@ import VaultFormat
         #expect(mkdir(directory.path.appending("vaultfs.json").string, 0o700) == 0)
         let root = try VaultDirectory.openDirectory(directory.path)
         #expect(throws: StoreError.system(.isDirectory)) {
-            try root.replace("vaultfs.json", with: [1, 2, 3], temporary: "vaultfs.tmp.1", mode: 0o600)
+            try root.install(
+                [1, 2, 3], as: ascii("vaultfs.json"), by: ascii("vaultfs.tmp.1"), owner: nil, mode: 0o600)
         }
         #expect(try directory.entries() == ["vaultfs.json"])
     }

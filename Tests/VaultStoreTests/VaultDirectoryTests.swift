@@ -11,7 +11,7 @@ import VaultFormat
     @Test(arguments: ["vault-4096", "vault-16384"])
     func `opens and unlocks a vault of another implementation`(name: String) throws {
         let vault = try VaultDirectory.open(VaultFixture.vector(name))
-        let masterKey = try vault.unlock(with: VaultFixture.passphrase())
+        let masterKey = try vault.openSlot(with: VaultFixture.passphrase()).masterKey
         try vault.authenticate(masterKey: masterKey)
         let keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
         #expect("vault-\(keyRing.layout.chunkSize)" == name)
@@ -121,10 +121,10 @@ import VaultFormat
     @Test func `wrong secrets`() throws {
         let vault = try VaultDirectory.open(VaultFixture.vector("vault-4096"))
         #expect(throws: VaultError.wrongSecret(vault.path, .passphrase)) {
-            try vault.unlock(with: VaultFixture.passphrase("correct hors"))
+            try vault.openSlot(with: VaultFixture.passphrase("correct hors")).masterKey
         }
         let keyfile = try SlotSecret.keyfile([UInt8](repeating: 1, count: 32))
-        #expect(throws: VaultError.noSlot(vault.path, .keyfile)) { try vault.unlock(with: keyfile) }
+        #expect(throws: VaultError.noSlot(vault.path, .keyfile)) { try vault.openSlot(with: keyfile).masterKey }
     }
 
     @Test func `a configuration that was changed by someone without a key`() throws {
@@ -132,11 +132,11 @@ import VaultFormat
         let text = try VaultFixture.configurationText(VaultFixture.vector("vault-4096"))
         try directory.write(text.replacing("\"generation\": 1", with: "\"generation\": 2"), to: "vaultfs.json")
         let vault = try VaultDirectory.open(directory.path)
-        let error = #expect(throws: VaultError.self) { try vault.unlock(with: VaultFixture.passphrase()) }
+        let error = #expect(throws: VaultError.self) { try vault.openSlot(with: VaultFixture.passphrase()).masterKey }
         #expect(error?.description.contains("mac does not verify") == true)
 
         let original = try VaultDirectory.open(VaultFixture.vector("vault-4096"))
-        let masterKey = try original.unlock(with: VaultFixture.passphrase())
+        let masterKey = try original.openSlot(with: VaultFixture.passphrase()).masterKey
         #expect(throws: VaultError.self) { try vault.authenticate(masterKey: masterKey) }
     }
 
@@ -148,10 +148,10 @@ import VaultFormat
         try VaultCreation.create(at: path, chunkSize: 4096, slots: [slot])
         let vault = try VaultDirectory.open(path)
         if opens {
-            _ = try vault.unlock(with: VaultFixture.passphrase())
+            _ = try vault.openSlot(with: VaultFixture.passphrase()).masterKey
         } else {
             #expect(throws: VaultError.slotExpired(path, id: 1, expires: expires)) {
-                try vault.unlock(with: VaultFixture.passphrase())
+                try vault.openSlot(with: VaultFixture.passphrase()).masterKey
             }
         }
     }

@@ -134,7 +134,7 @@ final class VerifierVault {
 
     private static func unlock(_ path: String) throws -> (SecretBytes, KeyRing) {
         let directory = try VaultDirectory.open(FilePath(path))
-        let masterKey = try directory.unlock(with: .passphrase(passphrase))
+        let masterKey = try directory.openSlot(with: .passphrase(passphrase)).masterKey
         return (masterKey, try KeyRing(masterKey: masterKey, configuration: directory.configuration))
     }
 }

@@ -38,9 +38,7 @@ package struct EncryptedAttributes {
 
     /// Returns the plaintext names for stored ones, including those in the pack, and the number that do not
     /// authenticate.
-    package mutating func names(
-        ofStored all: [[UInt8]]
-    ) throws(StoreError) -> (names: [[UInt8]], damaged: Int) {
+    package mutating func names(ofStored all: [[UInt8]]) throws(StoreError) -> (names: [[UInt8]], damaged: Int) {
         var names: [[UInt8]] = []
         var packed: [[UInt8]] = []
         var damaged = 0

@@ -1,7 +1,6 @@
 internal import CLinux
 package import LinuxSystem
 internal import SystemPackage
-internal import VaultCrypto
 
 /// The extended attributes of one pinned inode, by the kernel's own link to its descriptor, because the *xattr calls
 /// take no O_PATH descriptor. Any thread.

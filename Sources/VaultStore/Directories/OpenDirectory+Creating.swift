@@ -14,9 +14,7 @@ extension OpenDirectory {
 
     /// Makes an empty file with its header, and gives it its owner before its name appears. The thread's umask and the
     /// directory's default ACL apply as in open(2).
-    package func createFile(
-        _ name: [UInt8], mode: mode_t, owner: Owner?
-    ) throws(StoreError) -> EncryptedFile {
+    package func createFile(_ name: [UInt8], mode: mode_t, owner: Owner?) throws(StoreError) -> EncryptedFile {
         let encoded = try encode(name)
         var temporary: [UInt8]?
         let file: Descriptor
@@ -26,8 +24,7 @@ extension OpenDirectory {
         } catch .system(let errno) where [.notSupported, .isDirectory, .invalidArgument].contains(errno) {
             // The store has no O_TMPFILE (open(2): EOPNOTSUPP, or EISDIR from older ones).
             let entry = try temporaryEntry()
-            file = try Descriptor(
-                at: descriptor.fd, entry, flags: O_CREAT | O_EXCL | O_RDWR, mode: mode & 0o7777)
+            file = try Descriptor(at: descriptor.fd, entry, flags: O_CREAT | O_EXCL | O_RDWR, mode: mode & 0o7777)
             temporary = entry
         }
         store.accessTimes.prepare(file: file)
@@ -58,9 +55,7 @@ extension OpenDirectory {
         try rename(temporary, in: descriptor.fd, as: entry, flags: linux_RENAME_NOREPLACE)
     }
 
-    func rename(
-        _ entry: [UInt8], in directory: Int32, as newEntry: [UInt8], flags: UInt32
-    ) throws(StoreError) {
+    func rename(_ entry: [UInt8], in directory: Int32, as newEntry: [UInt8], flags: UInt32) throws(StoreError) {
         try Self.rename(entry, from: descriptor.fd, to: directory, as: newEntry, flags: flags)
     }
 
@@ -175,13 +170,9 @@ extension OpenDirectory {
         }
         let temporary = try temporaryEntry()
         try withCString(temporary, make)
-        do throws(StoreError) {
-            try owner.apply(
-                to: Descriptor(at: descriptor.fd, temporary, flags: linux_O_PATH), in: descriptor)
+        try descriptor.withTemporary(temporary) { () throws(StoreError) in
+            try owner.apply(to: Descriptor(at: descriptor.fd, temporary, flags: linux_O_PATH), in: descriptor)
             try publish(encoded, owner) { (entry) throws(StoreError) in try moveIntoPlace(temporary, as: entry) }
-        } catch {
-            descriptor.removeQuietly(temporary)
-            throw error
         }
     }
 

@@ -45,9 +45,8 @@ extension OpenDirectory {
             let directory = try Descriptor(at: descriptor.fd, entry, flags: O_RDONLY | O_DIRECTORY)
             store.accessTimes.prepare(directory: directory)
             try OpenDirectory.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: true)
-            var reader = DirectoryReader(directory)
-            while let found = try reader.next() {
-                if found.name != Self.recordEntry { throw StoreError.system(.directoryNotEmpty) }
+            guard try directory.allEntries().allSatisfy({ $0 == Self.recordEntry }) else {
+                throw StoreError.system(.directoryNotEmpty)
             }
         } catch {
             if isClosed { try? changeMode(of: entry, to: before.st_mode & 0o7777) }
@@ -132,7 +131,6 @@ extension OpenDirectory {
             }
         }
         for entry in leftovers { remove(entry, from: directory) }
-        try retrying { lseek(directory.fd, 0, SEEK_SET) }
     }
 
     /// Removes a leftover. Best effort: a directory stays if it holds more than its record.
@@ -148,16 +146,10 @@ extension OpenDirectory {
     }
 
     private static func removeDirectory(_ entry: [UInt8], from directory: Descriptor) {
-        guard let inside = try? Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_DIRECTORY) else { return }
-        var reader = DirectoryReader(inside)
-        do throws(StoreError) {
-            while let found = try reader.next() {
-                // It stays for a person to look at, with its record, without which the names in it are lost.
-                if found.name != recordEntry { return }
-            }
-        } catch {
-            return
-        }
+        // With anything else it stays for a person to look at, with its record, without which the names are lost.
+        guard let inside = try? Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_DIRECTORY),
+            let entries = try? inside.allEntries(), entries.allSatisfy({ $0 == recordEntry })
+        else { return }
         inside.removeQuietly(recordEntry)
         directory.removeDirectoryQuietly(entry)
     }

@@ -7,14 +7,6 @@ package struct Owner: Sendable {
     package var uid: uid_t
     package var gid: gid_t
 
-    package init(uid: uid_t, gid: gid_t) {
-        self.uid = uid
-        self.gid = gid
-    }
-
-    /// The owner of an object.
-    init(_ status: stat) { self.init(uid: status.st_uid, gid: status.st_gid) }
-
     /// The owner to set for a caller. Nil if the daemon's objects have the right owner from the start.
     package static func needed(uid: uid_t, gid: gid_t) -> Owner? {
         guard geteuid() == 0, uid != geteuid() || gid != getegid() else { return nil }
@@ -32,4 +24,9 @@ package struct Owner: Sendable {
             try object.changePinnedMode(to: made.st_mode & 0o7777)
         }
     }
+}
+
+extension Owner {
+    /// The owner of an object.
+    init(_ status: stat) { self.init(uid: status.st_uid, gid: status.st_gid) }
 }

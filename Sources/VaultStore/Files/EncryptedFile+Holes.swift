@@ -100,9 +100,7 @@ extension EncryptedFile {
     }
 
     /// Seeks in a file of `length` bytes, whatever its backing size is.
-    private func seek(
-        from plaintextOffset: UInt64, toHole: Bool, before length: UInt64
-    ) throws(StoreError) -> UInt64? {
+    private func seek(from plaintextOffset: UInt64, toHole: Bool, before length: UInt64) throws(StoreError) -> UInt64? {
         let chunkSize = UInt64(layout.chunkSize)
         var chunk = plaintextOffset / chunkSize
         let count = layout.chunkCount(ofLength: length)

@@ -3,7 +3,6 @@ internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {
@@ -110,31 +109,37 @@ extension EncryptedFile {
         _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ workspace: Workspace
     ) throws(StoreError) {
         if newLength == 0 { return try removeContent(&state, writer) }
-        let last = newLength / UInt64(layout.chunkSize)
-        let n = Int(newLength % UInt64(layout.chunkSize))
-        var shortened: UnsafeRawBufferPointer?
-        if n > 0, try !isHole(last, state.header.isSparse, workspace) {
-            let piece = workspace.assembly.slice(..<n)
-            try readChunk(last, into: piece, workspace)
-            shortened = UnsafeRawBufferPointer(piece)
-        }
+        let rest = try readRest(of: newLength, state.header.isSparse, workspace)
         if state.header.isSealed {
             // Else a power cut could leave the sealed header with the shorter file, which readers take for damage.
             try unseal(&state, writer)
             try writer.synchronize(dataOnly: true)
         }
-        try cut(&state, writer, to: newLength, last, shortened, workspace)
+        try cut(&state, writer, to: newLength, rest, workspace)
+    }
+
+    /// Reads the part of the last chunk that a cut to `newLength` leaves, unless that needs no new record.
+    private func readRest(
+        of newLength: UInt64, _ isSparse: Bool, _ workspace: Workspace
+    ) throws(StoreError) -> UnsafeRawBufferPointer? {
+        let last = layout.chunkIndex(ofPlaintextOffset: newLength)
+        let piece = workspace.assembly.slice(..<Int(newLength % UInt64(layout.chunkSize)))
+        if piece.isEmpty { return nil }
+        if try isHole(last, isSparse, workspace) { return nil }
+        try readChunk(last, into: piece, workspace)
+        return UnsafeRawBufferPointer(piece)
     }
 
     /// Puts the shortened last record in place, then cuts the file behind it.
     private func cut(
-        _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ last: UInt64,
-        _ shortened: UnsafeRawBufferPointer?, _ workspace: Workspace
+        _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ rest: UnsafeRawBufferPointer?,
+        _ workspace: Workspace
     ) throws(StoreError) {
+        let last = layout.chunkIndex(ofPlaintextOffset: newLength)
         var slots: UInt64 = 0
         var record: UnsafeRawBufferPointer?
-        if let shortened {
-            let encrypted = try encrypt(shortened, first: last, chunks: 1, workspace)
+        if let rest {
+            let encrypted = try encrypt(rest, first: last, chunks: 1, workspace)
             slots = try store.journal.write(
                 fileID: fileID, firstChunk: last, records: encrypted, recordSize: encrypted.count, count: 1)
             record = encrypted
@@ -202,24 +207,16 @@ extension EncryptedFile {
     func cutBack(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
         let workspace = try Workspace(layout: layout)
         let sealedLength = state.header.length
-        let last = sealedLength / UInt64(layout.chunkSize)
+        let last = layout.chunkIndex(ofPlaintextOffset: sealedLength)
         let n = Int(sealedLength % UInt64(layout.chunkSize))
-        var shortened: UnsafeRawBufferPointer?
-        if n > 0, try !isHole(last, state.header.isSparse, workspace), try !endsAsSealed(last, n, workspace) {
-            let piece = workspace.assembly.slice(..<n)
+        var rest: UnsafeRawBufferPointer?
+        if n > 0, try !openStored(last, into: workspace.edge.slice(..<n), workspace) {
             // A record that does not verify is not replaced. Reading it stays an error.
             do throws(StoreError) {
-                try readChunk(last, into: piece, workspace)
-                shortened = UnsafeRawBufferPointer(piece)
+                rest = try readRest(of: sealedLength, state.header.isSparse, workspace)
             } catch .damaged {}
         }
-        try cut(&state, writer, to: sealedLength, last, shortened, workspace)
+        try cut(&state, writer, to: sealedLength, rest, workspace)
         currentAuthenticLength.store(.max, ordering: .releasing)
-    }
-
-    /// True if the record on disk is the last one of the sealed length.
-    private func endsAsSealed(_ chunk: UInt64, _ n: Int, _ workspace: Workspace) throws(StoreError) -> Bool {
-        guard let record = try readRecord(chunk, size: n, workspace) else { return false }
-        return try decrypt(record, first: chunk, into: workspace.edge.slice(..<n), workspace.cipher) == 1
     }
 }

@@ -167,8 +167,7 @@ extension EncryptedFile {
         var chunk = first
         while start < plaintext.count {
             let end = min(start + layout.chunkSize, plaintext.count)
-            store.cache.insert(
-                file: token, chunk: chunk, plaintext.slice(start..<end), seen: seen, changes: changes)
+            store.cache.insert(file: token, chunk: chunk, plaintext.slice(start..<end), seen: seen, changes: changes)
             start = end
             chunk += 1
         }
@@ -225,6 +224,14 @@ extension EncryptedFile {
         let record = workspace.records.slice(..<(size + ChunkLayout.recordOverhead))
         let stored = try reader.read(at: layout.recordOffset(ofChunk: chunk), into: record)
         return stored == record.count ? UnsafeRawBufferPointer(record) : nil
+    }
+
+    /// Decrypts the record on disk of a chunk that fills `piece`. Returns false if it is cut short or does not verify.
+    func openStored(
+        _ chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
+    ) throws(StoreError) -> Bool {
+        guard let record = try readRecord(chunk, size: piece.count, workspace) else { return false }
+        return try decrypt(record, first: chunk, into: piece, workspace.cipher) == 1
     }
 
     /// Finds the plaintext of a record that does not verify elsewhere. Returns false if a writer is at work.

@@ -28,7 +28,7 @@ extension EncryptedFile {
     static func keepTail(
         of descriptor: Descriptor, in store: Store, _ lostAndFound: () throws(StoreError) -> LostAndFound
     ) throws(StoreError) {
-        let file = try openAsIs(descriptor, in: store)
+        let file = try EncryptedFile(descriptor, in: store)
         let header = file.writing.withLock { $0.header }
         guard header.isSealed && file.length > header.length else { return }
         let tail = try FileTail(of: file, from: header.length)
@@ -37,25 +37,16 @@ extension EncryptedFile {
         try lostAndFound().makeFile(Array(name.utf8)) { (copy) throws(StoreError) in try tail.copy(to: copy) }
     }
 
-    /// Opens a file without any check of its length.
-    private static func openAsIs(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
-        let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)
-        return EncryptedFile(
-            store: store, reader: descriptor, writer: nil, header: header, keys: keys,
-            length: store.layout.plaintextLength(ofBackingSize: backingSize))
-    }
-
     /// Opens a file that may be shorter than its sealed header says. Such a file is sealed at the length that is left.
     private static func openAnyLength(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
         let layout = store.layout
-        let rest = try openAsIs(descriptor, in: store)
-        let header = rest.writing.withLock { $0.header }
-        guard header.isSealed && rest.length < header.length else { return try open(descriptor, in: store) }
+        let rest = try EncryptedFile(descriptor, in: store)
+        guard let sealed = rest.missedLength else { return try open(descriptor, in: store) }
         // The journal may have the record in which the file was cut. A later record would leave a gap before it, and in
         // a sparse file a gap reads as zeros.
         try rest.recoverFromJournal(through: layout.chunkIndex(ofPlaintextOffset: rest.length))
         let left = layout.plaintextLength(ofBackingSize: UInt64(clamping: try descriptor.status().st_size))
-        if left < header.length { try rest.sealRest(left) }
+        if left < sealed { try rest.sealRest(left) }
         return try open(descriptor, in: store)
     }
 

@@ -51,9 +51,7 @@ extension EncryptedFile {
 
     /// Runs `body`, which writes the header and restores the attributes that this changes. Programs see the attributes
     /// of before until it is done.
-    func hiding(
-        _ writer: Descriptor, _ before: stat, _ body: () throws(StoreError) -> Void
-    ) throws(StoreError) {
+    func hiding(_ writer: Descriptor, _ before: stat, _ body: () throws(StoreError) -> Void) throws(StoreError) {
         let notify = onSealing.withLock { $0 }
         notify?(before, nil)
         defer { notify?(before, (try? writer.status()) ?? before) }

@@ -71,8 +71,7 @@ extension EncryptedFile {
         let plaintext =
             isWhole
             ? given
-            : try assemble(
-                given, at: plaintextOffset, region: regionStart..<regionEnd, oldLength: oldLength, workspace)
+            : try assemble(given, at: plaintextOffset, region: regionStart..<regionEnd, oldLength: oldLength, workspace)
         let records = try encrypt(plaintext, first: first, chunks: chunks, workspace)
         let existing = Int(min(UInt64(chunks), max(first, layout.chunkCount(ofLength: oldLength)) - first))
         let slots = try journal(&state, writer, records, first: first, existing: existing)

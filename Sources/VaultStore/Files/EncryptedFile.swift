@@ -60,6 +60,12 @@ package final class EncryptedFile: Sendable {
     /// rest with zeros.
     package var hasUnsealedTail: Bool { authenticLength < length }
 
+    /// The length in a sealed header that the file is shorter than. Nil if it is not.
+    var missedLength: UInt64? {
+        let header = writing.withLock { $0.header }
+        return header.isSealed && length < header.length ? header.length : nil
+    }
+
     init(
         store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64,
         isNew: Bool = false
@@ -76,6 +82,14 @@ package final class EncryptedFile: Sendable {
         writing = Mutex(WriteState(header: header, writer: writer, lastRecordIsUnproven: !header.isSealed && !isNew))
     }
 
+    /// Opens a file without any check of its length.
+    convenience init(_ descriptor: Descriptor, writer: Descriptor? = nil, in store: Store) throws(StoreError) {
+        let (header, keys, backingSize) = try Self.readHeader(of: descriptor, keyRing: store.keyRing)
+        self.init(
+            store: store, reader: descriptor, writer: writer, header: header, keys: keys,
+            length: store.layout.plaintextLength(ofBackingSize: backingSize))
+    }
+
     deinit {
         // A file without a name no longer exists. While it was open, its slots may have been its records.
         if !store.isReadOnly, store.journal.isHoldingRecords, let status = try? reader.status(), status.st_nlink == 0 {
@@ -88,16 +102,13 @@ package final class EncryptedFile: Sendable {
     /// - Throws: `.damaged` if the header does not authenticate, or if the file is under 128 bytes or shorter than sealed.
     package static func open(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
         try retryingDamage(in: store, reader: descriptor) { () throws(StoreError) in
-            let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)
-            var length = store.layout.plaintextLength(ofBackingSize: backingSize)
-            if header.isSealed && length < header.length {
+            let file = try EncryptedFile(descriptor, in: store)
+            if let sealed = file.missedLength {
                 guard store.readsCutFiles else {
-                    throw .damaged("sealed at \(header.length) bytes, \(length) are there")
+                    throw .damaged("sealed at \(sealed) bytes, \(file.length) are there")
                 }
-                length = header.length
+                file.currentLength.store(sealed, ordering: .releasing)
             }
-            let file = EncryptedFile(
-                store: store, reader: descriptor, writer: nil, header: header, keys: keys, length: length)
             try file.recoverFromJournal()
             return file
         }
@@ -109,10 +120,7 @@ package final class EncryptedFile: Sendable {
         _ descriptor: Descriptor, class parentClass: ProtectionClass, in store: Store
     ) throws(StoreError) -> EncryptedFile {
         if try descriptor.status().st_size >= off_t(ChunkLayout.headerSize) {
-            let (header, keys, backingSize) = try readHeader(of: descriptor, keyRing: store.keyRing)
-            let file = EncryptedFile(
-                store: store, reader: descriptor, writer: descriptor, header: header, keys: keys,
-                length: store.layout.plaintextLength(ofBackingSize: backingSize))
+            let file = try EncryptedFile(descriptor, writer: descriptor, in: store)
             try file.removeContent()
             return file
         }

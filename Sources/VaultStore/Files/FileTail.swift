@@ -1,7 +1,6 @@
 internal import CLinux
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 /// The chunks of a file behind some offset that verify, whatever length its header has. For one thread.
@@ -103,11 +102,7 @@ final class FileTail {
 
     private func read(_ chunk: UInt64, _ size: Int) throws(StoreError) -> Bool {
         let piece = reading.edge.slice(..<size)
-        if let record = try file.readRecord(chunk, size: size, reading),
-            try file.decrypt(record, first: chunk, into: piece, reading.cipher) == 1
-        {
-            return true
-        }
+        if try file.openStored(chunk, into: piece, reading) { return true }
         return try file.openFromJournal(chunk: chunk, into: piece, reading)
     }
 }

@@ -6,33 +6,29 @@ package import SystemPackage
 package struct LockOwner: Equatable, Sendable, CustomStringConvertible {
     package let processID: Int32
     /// The program's name (`/proc/PID/comm`). Nil if unknown.
-    package let command: String?
+    package var command: String?
     /// The machine's name. Nil for a process that commands on this machine can reach.
-    package let host: String?
+    package var host: String?
 
-    package init(processID: Int32, command: String?, host: String? = nil) {
-        self.processID = processID
-        self.command = command
-        self.host = host
+    package var description: String {
+        "process \(processID)" + (command.map { " (\($0))" } ?? "") + (host.map { " on \($0)" } ?? "")
     }
+}
 
+extension LockOwner {
     /// The process that a writer record names. Nil if it has ended.
     init?(_ record: WriterRecord) {
         switch record.isOfLivingOther {
-        case true?: self.init(processID: record.processID)
+        case true?: self.init(visible: record.processID)
         case false?: return nil
-        case nil: self.init(processID: record.processID, command: nil, host: record.host)
+        case nil: self.init(processID: record.processID, host: record.host)
         }
     }
 
     /// A process that this one can see.
-    private init(processID: Int32) {
+    private init(visible processID: Int32) {
         let command = Self.text(of: "\(processID)/comm").filter { !$0.isNewline }
         self.init(processID: processID, command: command.isEmpty ? nil : command)
-    }
-
-    package var description: String {
-        "process \(processID)" + (command.map { " (\($0))" } ?? "") + (host.map { " on \($0)" } ?? "")
     }
 
     /// Finds the process that holds an flock on an open file or directory, in `/proc/locks`. Nil if none does, or if
@@ -43,7 +39,7 @@ package struct LockOwner: Equatable, Sendable, CustomStringConvertible {
         let devices = superblockDevices(of: descriptor, status: status)
         return text(of: "locks").split(separator: "\n").lazy
             .compactMap { processID(ofLine: $0, devices: devices, inode: UInt64(status.st_ino)) }
-            .first.map { LockOwner(processID: $0) }
+            .first.map { LockOwner(visible: $0) }
     }
 
     /// The process id of one line of `/proc/locks`, if it is an flock held on the inode

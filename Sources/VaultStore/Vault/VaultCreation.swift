@@ -36,7 +36,8 @@ package enum VaultCreation {
         let isMade = try makeDirectory(path)
         do throws(VaultError) {
             let root = try VaultDirectory.openDirectory(path)
-            try lock(root, path: path)
+            // Only one of two concurrent `init` goes on.
+            try VaultDirectory.lock(root, LOCK_EX, wait: .zero, path: path)
             _ = try findRemains(in: root, path: path)
             try onReady(configuration)
             let writerLock = try takeWriterLock(of: root, path: path)
@@ -90,16 +91,6 @@ package enum VaultCreation {
         } catch {
             if error == .system(.fileExists) { return false }
             throw .system(error.errno, "cannot make", path)
-        }
-    }
-
-    /// Takes the flock on the directory, so that only one of two concurrent `init` goes on.
-    private static func lock(_ root: Descriptor, path: FilePath) throws(VaultError) {
-        do throws(StoreError) {
-            try root.lockWhole(LOCK_EX, wait: .zero)
-        } catch {
-            guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
-            throw .inUse(path, LockOwner.find(descriptor: FileDescriptor(rawValue: root.fd)))
         }
     }
 

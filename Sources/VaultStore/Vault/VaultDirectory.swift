@@ -75,15 +75,12 @@ package final class VaultDirectory: Sendable {
         }
     }
 
-    static func readConfiguration(
-        of root: Descriptor, path: FilePath
-    ) throws(VaultError) -> VaultConfiguration {
+    static func readConfiguration(of root: Descriptor, path: FilePath) throws(VaultError) -> VaultConfiguration {
         let file = path.appending(configurationEntry)
         let bytes: [UInt8]?
         do throws(StoreError) {
             // O_NONBLOCK, because opening a FIFO would wait.
-            let descriptor = try Descriptor(
-                at: root.fd, Array(configurationEntry.utf8), flags: O_RDONLY | O_NONBLOCK)
+            let descriptor = try Descriptor(at: root.fd, Array(configurationEntry.utf8), flags: O_RDONLY | O_NONBLOCK)
             guard try descriptor.status().st_mode & S_IFMT == S_IFREG else {
                 throw StoreError.damaged("not a regular file")
             }
@@ -120,27 +117,28 @@ package final class VaultDirectory: Sendable {
 extension VaultDirectory {
     /// Takes the flock on the root directory and the writer lock. Both last until their descriptors and all duplicates
     /// are closed.
-    ///
     /// Retries for up to `wait`, because a daemon that shuts down keeps them until everything is flushed.
     /// - Parameter isRemote: as for `WriterLock.take`.
     /// - Throws: `inUse`, with the owner if the kernel or the writer record names it; `system`.
-    package func lock(
-        _ sharing: Sharing = .exclusive, wait: Duration, isRemote: Bool? = nil
-    ) throws(VaultError) {
+    package func lock(_ sharing: Sharing = .exclusive, wait: Duration, isRemote: Bool? = nil) throws(VaultError) {
         let deadline = ContinuousClock.now + wait
+        try Self.lock(descriptor, sharing == .exclusive ? LOCK_EX : LOCK_SH, wait: wait, path: path)
         do throws(StoreError) {
-            try descriptor.lockWhole(sharing == .exclusive ? LOCK_EX : LOCK_SH, wait: wait)
-        } catch {
-            guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
-            throw .inUse(path, LockOwner.find(descriptor: root))
-        }
-        do throws(StoreError) {
-            let taken = try WriterLock.take(
-                root: descriptor, sharing, wait: deadline - .now, isRemote: isRemote)
+            let taken = try WriterLock.take(root: descriptor, sharing, wait: deadline - .now, isRemote: isRemote)
             takenLock.withLock { $0 = taken }
         } catch {
             releaseLock()
             throw refusal(error)
+        }
+    }
+
+    /// Takes the flock on a root directory.
+    static func lock(_ root: Descriptor, _ operation: Int32, wait: Duration, path: FilePath) throws(VaultError) {
+        do throws(StoreError) {
+            try root.lockWhole(operation, wait: wait)
+        } catch {
+            guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
+            throw .inUse(path, LockOwner.find(descriptor: FileDescriptor(rawValue: root.fd)))
         }
     }
 
@@ -185,18 +183,14 @@ extension VaultDirectory {
         flock(descriptor.fd, LOCK_UN)
     }
 
-    /// The master key, if `secret` opens a slot. Takes as long as the slots' key derivations.
-    /// - Throws: `noSlot`, `wrongSecret`, `slotExpired`, `clockSetBack`; `damaged` if the MAC does not verify.
-    package func unlock(with secret: SlotSecret) throws(VaultError) -> SecretBytes {
-        try openSlot(with: secret).masterKey
-    }
-
-    /// The same, with the slot. Does not start a play window.
+    /// The master key and the slot that `secret` opens. Takes as long as the slots' key derivations. Does not start a
+    /// play window.
     /// - Parameters:
     ///   - now: seconds since 1970-01-01T00:00:00Z.
     ///   - choice: the slots to try.
     ///   - onTry: called before each slot is tried.
-    /// - Throws: also `tooCostly`, `noSuchSlot`.
+    /// - Throws: `noSlot`, `wrongSecret`, `slotExpired`, `clockSetBack`, `tooCostly`, `noSuchSlot`; `damaged` if the MAC
+    ///   does not verify.
     package func openSlot(
         with secret: SlotSecret, at now: Int64 = UtcTime.secondsSinceEpoch(), choice: SlotChoice = SlotChoice(),
         onTry: (KeySlot) -> Void = { _ in }

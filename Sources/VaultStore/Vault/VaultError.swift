@@ -1,5 +1,7 @@
-internal import LinuxSystem
+internal import FileSystem
+package import LinuxSystem
 package import SystemPackage
+internal import VaultCrypto
 package import VaultFormat
 
 /// The reason why a vault as a whole could not be opened, locked, unlocked, made or changed. Its description is the
@@ -116,5 +118,36 @@ extension VaultError {
         _ operation: String, _ path: FilePath, _ body: () throws(StoreError) -> Result
     ) throws(VaultError) -> Result {
         do throws(StoreError) { return try body() } catch { throw VaultError(error, operation, path) }
+    }
+}
+
+extension StoreError {
+    /// Bytes that do not parse or authenticate are damage. A key that was forgotten means that the object is locked.
+    package init(_ error: FormatError) {
+        self = error.kind == .keyForgotten ? .locked : .damaged(error.reason)
+    }
+
+    /// Evaluates `body` and throws its error as a `StoreError`.
+    @inline(__always)
+    static func ofFormat<Result>(_ body: @autoclosure () throws(FormatError) -> Result) throws(StoreError) -> Result {
+        do throws(FormatError) { return try body() } catch { throw StoreError(error) }
+    }
+
+    /// Evaluates `body` and throws its error as a `StoreError`.
+    @inline(__always)
+    static func ofCrypto<Result>(_ body: @autoclosure () throws(CryptoError) -> Result) throws(StoreError) -> Result {
+        do throws(CryptoError) { return try body() } catch { throw StoreError(error) }
+    }
+
+    /// Runs `body` and throws its error as a `StoreError`.
+    @inline(__always)
+    static func ofFormat<Result>(_ body: () throws(FormatError) -> Result) throws(StoreError) -> Result {
+        do throws(FormatError) { return try body() } catch { throw StoreError(error) }
+    }
+
+    /// Runs `body` and throws its error as a `StoreError`.
+    @inline(__always)
+    static func ofCrypto<Result>(_ body: () throws(CryptoError) -> Result) throws(StoreError) -> Result {
+        do throws(CryptoError) { return try body() } catch { throw StoreError(error) }
     }
 }

@@ -16,29 +16,9 @@ struct WriterRecord: Equatable {
 
     var processID: Int32 { process.processID }
 
-    init(id: String, boot: String, process: ProcessIdentity, host: String) {
-        (self.id, self.boot, self.process, self.host) = (id, boot, process, host)
-    }
-
     /// Returns a new record of this process.
     static func own() throws(StoreError) -> WriterRecord {
         WriterRecord(id: try VaultDirectory.randomDigits(), boot: ownBoot(), process: .own(), host: ownHost())
-    }
-
-    /// Returns nil for an empty file and for anything else that is not a record. The last two words may be absent.
-    init?(parsing bytes: [UInt8]) {
-        guard bytes.count <= Self.maximumSize, bytes.last == UInt8(ascii: "\n") else { return nil }
-        let words = bytes.dropLast().split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
-        guard [4, 6].contains(words.count), words.allSatisfy({ !$0.isEmpty && $0.allSatisfy(Self.isPrintable) }) else {
-            return nil
-        }
-        var texts = words.map { String(decoding: $0, as: UTF8.self) }
-        if texts.count == 4 { texts += ["0", "0"] }
-        guard let processID = Int32(texts[2]), processID > 0, let start = UInt64(texts[4]),
-            let namespace = UInt64(texts[5])
-        else { return nil }
-        let process = ProcessIdentity(processID: processID, start: start, namespace: namespace)
-        self.init(id: texts[0], boot: texts[1], process: process, host: texts[3])
     }
 
     var bytes: [UInt8] {
@@ -74,6 +54,24 @@ struct WriterRecord: Equatable {
     private static func word(_ bytes: [UInt8]) -> String {
         let printable = bytes.filter(isPrintable)
         return printable.isEmpty ? "-" : String(decoding: printable, as: UTF8.self)
+    }
+}
+
+extension WriterRecord {
+    /// Returns nil for an empty file and for anything else that is not a record. The last two words may be absent.
+    init?(parsing bytes: [UInt8]) {
+        guard bytes.count <= Self.maximumSize, bytes.last == UInt8(ascii: "\n") else { return nil }
+        let words = bytes.dropLast().split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
+        guard [4, 6].contains(words.count), words.allSatisfy({ !$0.isEmpty && $0.allSatisfy(Self.isPrintable) }) else {
+            return nil
+        }
+        var texts = words.map { String(decoding: $0, as: UTF8.self) }
+        if texts.count == 4 { texts += ["0", "0"] }
+        guard let processID = Int32(texts[2]), processID > 0, let start = UInt64(texts[4]),
+            let namespace = UInt64(texts[5])
+        else { return nil }
+        let process = ProcessIdentity(processID: processID, start: start, namespace: namespace)
+        self.init(id: texts[0], boot: texts[1], process: process, host: texts[3])
     }
 }
 
