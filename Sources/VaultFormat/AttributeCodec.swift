@@ -34,9 +34,9 @@ package struct AttributeCodec: Sendable {
     /// outside `user.`, empty after it, or under `user.vaultfs.`.
     package func storedName(of name: [UInt8]) throws(FormatError) -> [UInt8] {
         let inner = try Self.inner(of: name)
-        guard Self.isStorable(inner: inner) else {
-            throw FormatError(.tooLong, "attribute name of \(name.count) bytes does not fit when encrypted")
-        }
+        try require(
+            Self.isStorable(inner: inner), .tooLong,
+            "attribute name of \(name.count) bytes does not fit when encrypted")
         let sealed = try cryptography("attribute name", cipher.encrypt(inner, associatedData: Self.nameContext))
         return Base64.url.encode(sealed, after: Self.storedPrefix)
     }
@@ -61,12 +61,11 @@ package struct AttributeCodec: Sendable {
 
     /// The value stored under the full plaintext name. Throws `malformed` or `doesNotAuthenticate`.
     package func decrypt(value stored: [UInt8], name: [UInt8]) throws(FormatError) -> [UInt8] {
-        guard stored.count >= Self.valueOverhead else {
-            throw FormatError(.malformed, "attribute value: \(stored.count) bytes cannot be one")
-        }
+        try require(
+            stored.count >= Self.valueOverhead, .malformed, "attribute value: \(stored.count) bytes cannot be one")
         let associatedData = [Self.valueContext, try Self.inner(of: name)]
         let plaintext = try cryptography("attribute value", cipher.decrypt(stored, associatedData: associatedData))
-        guard plaintext.first == 0 else { throw FormatError(.malformed, "attribute value: unknown form") }
+        try require(plaintext.first == 0, .malformed, "attribute value: unknown form")
         return Array(plaintext.dropFirst())
     }
 
@@ -78,9 +77,7 @@ package struct AttributeCodec: Sendable {
 
     /// Opens the pack stored under `packName`. Throws `malformed` or `doesNotAuthenticate`.
     package func decrypt(pack stored: [UInt8]) throws(FormatError) -> AttributePack {
-        guard stored.count > Self.tagSize else {
-            throw FormatError(.malformed, "pack of attributes: \(stored.count) bytes cannot be one")
-        }
+        try require(stored.count > Self.tagSize, .malformed, "pack of attributes: \(stored.count) bytes cannot be one")
         let plaintext = try cryptography(
             "pack of attributes",
             try cipher.decrypt(stored, associatedData: Self.packContext))
@@ -89,13 +86,12 @@ package struct AttributeCodec: Sendable {
 
     /// The name without `user.`. Throws if the format cannot store it.
     private static func inner(of name: [UInt8]) throws(FormatError) -> [UInt8] {
-        guard name.starts(with: userPrefix), name.count > userPrefix.count, !name.contains(0) else {
-            throw FormatError(.invalidValue, "not the name of a user attribute")
-        }
+        try require(
+            name.starts(with: userPrefix) && name.count > userPrefix.count && !name.contains(0), .invalidValue,
+            "not the name of a user attribute")
         let inner = Array(name[userPrefix.count...])
-        guard !inner.starts(with: reservedPrefix) else {
-            throw FormatError(.invalidValue, "attribute names under user.vaultfs. are reserved")
-        }
+        try require(
+            !inner.starts(with: reservedPrefix), .invalidValue, "attribute names under user.vaultfs. are reserved")
         return inner
     }
 

@@ -24,16 +24,10 @@ package struct DirectoryRecord: Sendable {
     /// Checks the structure of exactly 64 bytes. Nothing is authenticated before `openKeys` has returned. `epochs` are
     /// the vault's.
     package static func parse(_ bytes: [UInt8], epochs: KeyEpochs = .first) throws(FormatError) -> DirectoryRecord {
-        guard bytes.count == size else {
-            throw FormatError(.malformed, "directory record: \(bytes.count) bytes instead of \(size)")
-        }
+        try require(bytes.count == size, .malformed, "directory record: \(bytes.count) bytes instead of \(size)")
         let wrapped = try WrappedSecret(parsing: bytes, .directory, epochs: epochs)
-        guard bytes[6] & ~1 == 0 else {
-            throw FormatError(.malformed, "directory record: unknown flags \(bytes[6])")
-        }
-        guard bytes[8..<16].allSatisfy({ $0 == 0 }) else {
-            throw FormatError(.malformed, "directory record: reserved bytes are not zero")
-        }
+        try require(bytes[6] & ~1 == 0, .malformed, "directory record: unknown flags \(bytes[6])")
+        try require(bytes[8..<16].allSatisfy { $0 == 0 }, .malformed, "directory record: reserved bytes are not zero")
         return DirectoryRecord(wrapped: wrapped)
     }
 

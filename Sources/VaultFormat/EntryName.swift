@@ -43,10 +43,9 @@ package enum EntryName {
     /// The entry, and the sidecar if there is one, of `name` in the directory of `keys`.
     /// Throws `tooLong` over 255 bytes and `invalidValue` for names that no file can have.
     package static func encode(_ name: [UInt8], keys: DirectoryKeys) throws(FormatError) -> Encoded {
-        guard name.count <= maximumLength else {
-            throw FormatError(.tooLong, "name of \(name.count) bytes is longer than \(maximumLength)")
-        }
-        guard isValid(name) else { throw FormatError(.invalidValue, "not a name that a file can have") }
+        try require(
+            name.count <= maximumLength, .tooLong, "name of \(name.count) bytes is longer than \(maximumLength)")
+        try require(isValid(name), .invalidValue, "not a name that a file can have")
         var padded = name
         padded.append(contentsOf: repeatElement(0, count: paddedSize(name.count) - name.count))
         let blob = try cryptography("name", keys.nameCipher.encrypt(padded, associatedData: associatedData))

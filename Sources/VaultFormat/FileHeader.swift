@@ -48,22 +48,14 @@ package struct FileHeader: Sendable {
     /// Checks the structure of exactly 128 bytes. Nothing is authenticated before `openKeys` has returned. `epochs` are
     /// the vault's.
     package static func parse(_ bytes: [UInt8], epochs: KeyEpochs = .first) throws(FormatError) -> FileHeader {
-        guard bytes.count == size else {
-            throw FormatError(.malformed, "header: \(bytes.count) bytes instead of \(size)")
-        }
+        try require(bytes.count == size, .malformed, "header: \(bytes.count) bytes instead of \(size)")
         let wrapped = try WrappedSecret(parsing: Array(bytes[..<WrappedSecret.size]), .file, epochs: epochs)
-        guard bytes[6] == 0 else { throw FormatError(.newerVersion, "header: unknown wrap \(bytes[6])") }
-        guard bytes[reserved].allSatisfy({ $0 == 0 }) else {
-            throw FormatError(.malformed, "header: reserved bytes are not zero")
-        }
+        try require(bytes[6] == 0, .newerVersion, "header: unknown wrap \(bytes[6])")
+        try require(bytes[reserved].allSatisfy { $0 == 0 }, .malformed, "header: reserved bytes are not zero")
         let (length, state) = (bytes.littleEndian64(at: 96), bytes.littleEndian64(at: 104))
         let flags = state & 0xFF
-        guard flags & ~(sealedFlag | sparseFlag) == 0 else {
-            throw FormatError(.malformed, "header: unknown flags \(flags)")
-        }
-        guard flags & sealedFlag != 0 || length == 0 else {
-            throw FormatError(.malformed, "header: unsealed, but with length \(length)")
-        }
+        try require(flags & ~(sealedFlag | sparseFlag) == 0, .malformed, "header: unknown flags \(flags)")
+        try require(flags & sealedFlag != 0 || length == 0, .malformed, "header: unsealed, but with length \(length)")
         return FileHeader(
             wrapped: wrapped, mac: Array(bytes[authenticatedSize...]), fileID: bytes.littleEndian64(at: 8),
             length: length,
@@ -74,9 +66,8 @@ package struct FileHeader: Sendable {
     /// Throws `doesNotAuthenticate`, naming the part that failed. `classCipher` is under the key of `protectionClass`.
     package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> FileKeys {
         let keys = try FileKeys(secret: wrapped.open(classCipher), vault: vault)
-        guard equalInConstantTime(try stateMac(keys), mac) else {
-            throw FormatError(.doesNotAuthenticate, "header: state mac does not verify")
-        }
+        try require(
+            equalInConstantTime(stateMac(keys), mac), .doesNotAuthenticate, "header: state mac does not verify")
         return keys
     }
 

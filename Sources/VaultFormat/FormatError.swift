@@ -55,6 +55,13 @@ extension FormatError {
     }
 }
 
+/// Throws an error of this kind unless `condition` is true.
+func require(
+    _ condition: Bool, _ kind: FormatError.Kind, _ reason: @autoclosure () -> String
+) throws(FormatError) {
+    if !condition { throw FormatError(kind, reason()) }
+}
+
 /// Evaluates `body`, turning its error into a `FormatError` about `subject`.
 package func cryptography<R>(
     _ subject: @autoclosure () -> String, _ body: @autoclosure () throws(CryptoError) -> R

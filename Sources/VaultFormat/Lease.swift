@@ -72,9 +72,9 @@ package struct PlayWindow: Sendable, Equatable {
 extension PlayWindow {
     /// A window that was not started. Throws `invalidValue` if its length is out of bounds.
     package init(seconds: Int) throws(FormatError) {
-        guard Self.lengths.contains(seconds) else {
-            throw FormatError(.invalidValue, "a play window of \(seconds) s is not in 1…\(Self.lengths.upperBound) s")
-        }
+        try require(
+            Self.lengths.contains(seconds), .invalidValue,
+            "a play window of \(seconds) s is not in 1…\(Self.lengths.upperBound) s")
         self.init(seconds: seconds, started: nil, seen: nil)
     }
 }

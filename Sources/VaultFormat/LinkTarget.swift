@@ -16,10 +16,10 @@ package enum LinkTarget {
     package static func encode(
         _ target: [UInt8], class protectionClass: ProtectionClass, linkCipher: SivCipher
     ) throws(FormatError) -> [UInt8] {
-        guard target.count <= maximumLength else {
-            throw FormatError(.tooLong, "link target of \(target.count) bytes is longer than \(maximumLength)")
-        }
-        guard isValid(target) else { throw FormatError(.invalidValue, "not a target that a link can have") }
+        try require(
+            target.count <= maximumLength, .tooLong,
+            "link target of \(target.count) bytes is longer than \(maximumLength)")
+        try require(isValid(target), .invalidValue, "not a target that a link can have")
         let nonce = try cryptography("link target", SecureRandom.bytes(count: nonceSize))
         let sealed = try cryptography("link target", linkCipher.encrypt(target, associatedData: [context, nonce]))
         return Base64.url.encode(nonce + sealed, after: [digit(of: protectionClass)])
@@ -33,18 +33,16 @@ package enum LinkTarget {
 
     /// The target that was stored. Throws `malformed` or `doesNotAuthenticate`.
     package static func decode(_ stored: [UInt8], linkCipher: SivCipher) throws(FormatError) -> [UInt8] {
-        guard protectionClass(ofStored: stored) != nil else {
-            throw FormatError(.malformed, "link target: no protection class")
-        }
+        try require(protectionClass(ofStored: stored) != nil, .malformed, "link target: no protection class")
         guard let blob = Base64.url.decode(stored.dropFirst()) else {
             throw FormatError(.malformed, "link target: not canonical base64url")
         }
-        guard blob.count > overhead, blob.count <= overhead + maximumLength else {
-            throw FormatError(.malformed, "link target: \(blob.count) bytes cannot be one")
-        }
+        try require(
+            blob.count > overhead && blob.count <= overhead + maximumLength, .malformed,
+            "link target: \(blob.count) bytes cannot be one")
         let (nonce, sealed) = (Array(blob[..<nonceSize]), Array(blob[nonceSize...]))
         let target = try cryptography("link target", linkCipher.decrypt(sealed, associatedData: [context, nonce]))
-        guard isValid(target) else { throw FormatError(.malformed, "link target: not one that a link can have") }
+        try require(isValid(target), .malformed, "link target: not one that a link can have")
         return target
     }
 

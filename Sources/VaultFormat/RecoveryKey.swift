@@ -21,17 +21,17 @@ package enum RecoveryKey {
     /// wrong in number or kind, or the check digits disagree.
     package static func parse(_ text: [UInt8]) throws(FormatError) -> SecretBytes {
         let digits = text.filter { !isSeparator($0) }
-        guard digits.allSatisfy({ Hexadecimal.value(of: $0) != nil }) else {
-            throw FormatError(.malformed, "recovery key: something is not a hexadecimal digit")
-        }
+        try require(
+            digits.allSatisfy({ Hexadecimal.value(of: $0) != nil }), .malformed,
+            "recovery key: something is not a hexadecimal digit")
         let expectedCount = 2 * (size + checkSize)
         guard digits.count == expectedCount, let bytes = Hexadecimal.decode(digits) else {
             throw FormatError(.malformed, "recovery key: \(digits.count) digits instead of \(expectedCount)")
         }
         let key = Array(bytes[..<size])
-        guard try checkBytes(of: key) == Array(bytes[size...]) else {
-            throw FormatError(.malformed, "recovery key: the check digits disagree, so some digit is wrong")
-        }
+        try require(
+            try checkBytes(of: key) == Array(bytes[size...]), .malformed,
+            "recovery key: the check digits disagree, so some digit is wrong")
         return key.withUnsafeBytes { SecretBytes(copying: $0) }
     }
 

@@ -77,13 +77,12 @@ package enum RekeyIntent: Sendable, Equatable {
 
     /// Authenticates and reads the file. Throws `malformed`, `newerVersion`, `doesNotAuthenticate`.
     package static func parse(_ bytes: [UInt8], epoch: UInt8, cipher: SivCipher) throws(FormatError) -> RekeyIntent {
-        guard bytes.count > headSize, bytes.count <= maximumSize, bytes.starts(with: magic) else {
-            throw FormatError(.malformed, "vaultfs.rekey: no magic")
-        }
-        guard bytes[4] == 1 else { throw FormatError(.newerVersion, "vaultfs.rekey: unknown version \(bytes[4])") }
-        guard bytes[6] == 0, bytes[7] == epoch else {
-            throw FormatError(.malformed, "vaultfs.rekey: of key epoch \(bytes[7]), not \(epoch)")
-        }
+        try require(
+            bytes.count > headSize && bytes.count <= maximumSize && bytes.starts(with: magic), .malformed,
+            "vaultfs.rekey: no magic")
+        try require(bytes[4] == 1, .newerVersion, "vaultfs.rekey: unknown version \(bytes[4])")
+        try require(
+            bytes[6] == 0 && bytes[7] == epoch, .malformed, "vaultfs.rekey: of key epoch \(bytes[7]), not \(epoch)")
         let (head, sealed) = (Array(bytes[..<headSize]), Array(bytes[headSize...]))
         let body = try cryptography("vaultfs.rekey", cipher.decrypt(sealed, associatedData: [head]))
         guard let fields = decode(body), let intent = decoded(kind: bytes[5], fields) else {

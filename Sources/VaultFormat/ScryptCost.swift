@@ -23,10 +23,9 @@ package struct ScryptCost: Sendable, Equatable {
                 """)
         }
         self.init(unchecked: logN, r: r, p: p)
-        guard memory <= Self.maximumMemory else {
-            throw FormatError(
-                .invalidValue, "scrypt parameters logN \(logN), r \(r) take \(memory >> 20) MiB of memory, over 1024")
-        }
+        try require(
+            memory <= Self.maximumMemory, .invalidValue,
+            "scrypt parameters logN \(logN), r \(r) take \(memory >> 20) MiB of memory, over 1024")
     }
 
     /// Bytes of memory that a derivation takes, and with it a guess.

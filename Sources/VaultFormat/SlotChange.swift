@@ -24,13 +24,13 @@ package struct SlotChange: Sendable {
     /// The same, without checking that the secret opens the slot.
     package func checkedBytes(configurationKey: SecretBytes) throws(FormatError) -> [UInt8] {
         let bytes = configuration.serialized()
-        guard bytes.count <= VaultConfiguration.maximumSize else {
-            throw FormatError(.invalidValue, "vaultfs.json would have over \(VaultConfiguration.maximumSize) bytes")
-        }
+        try require(
+            bytes.count <= VaultConfiguration.maximumSize, .invalidValue,
+            "vaultfs.json would have over \(VaultConfiguration.maximumSize) bytes")
         let reread = try VaultConfiguration.parse(bytes)
-        guard reread == configuration, reread.authenticates(configurationKey: configurationKey) else {
-            throw FormatError(.cryptography, "vaultfs.json: what was to be written does not verify")
-        }
+        try require(
+            reread == configuration && reread.authenticates(configurationKey: configurationKey), .cryptography,
+            "vaultfs.json: what was to be written does not verify")
         return bytes
     }
 }
@@ -46,9 +46,9 @@ extension VaultConfiguration {
     package func adding(
         _ request: SlotRequest, created: String, masterKey: SecretBytes
     ) throws(FormatError) -> SlotChange {
-        guard slots.count < Self.maximumSlotCount else {
-            throw FormatError(.invalidValue, "the vault has \(slots.count) slots, and there is no room for more")
-        }
+        try require(
+            slots.count < Self.maximumSlotCount, .invalidValue,
+            "the vault has \(slots.count) slots, and there is no room for more")
         return try changed(keeping: slots, making: request, id: unusedID, created, masterKey)
     }
 
@@ -56,14 +56,14 @@ extension VaultConfiguration {
     package func replacingSlot(
         _ id: Int, by request: SlotRequest, created: String, masterKey: SecretBytes
     ) throws(FormatError) -> SlotChange {
-        guard slot(id) != nil else { throw FormatError(.invalidValue, "there is no slot \(id)") }
+        try require(slot(id) != nil, .invalidValue, "there is no slot \(id)")
         return try changed(keeping: slots.filter { $0.id != id }, making: request, id: id, created, masterKey)
     }
 
     /// Without the slots of these ids. Throws `invalidValue` if none would be left: the format has no such vault.
     package func removingSlots(_ ids: Set<Int>, masterKey: SecretBytes) throws(FormatError) -> SlotChange {
         let slots = slots.filter { !ids.contains($0.id) }
-        guard !slots.isEmpty else { throw FormatError(.invalidValue, "a vault has at least one slot") }
+        try require(!slots.isEmpty, .invalidValue, "a vault has at least one slot")
         let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
         return SlotChange(configuration: try next(slots: slots, epoch: epoch, key: key))
     }
@@ -116,11 +116,11 @@ extension VaultConfiguration {
     package func beginningEpoch(
         keeping slot: KeySlot, secret: SlotSecret, created: String, masterKey: SecretBytes, newMaster: SecretBytes
     ) throws(FormatError) -> SlotChange {
-        guard !isRekeying else { throw FormatError(.invalidValue, "a rekey is unfinished") }
+        try require(!isRekeying, .invalidValue, "a rekey is unfinished")
         let number = epoch?.number ?? 0
-        guard number < KeyEpoch.maximum else {
-            throw FormatError(.invalidValue, "the vault was rekeyed \(number) times, and has no key epoch left")
-        }
+        try require(
+            number < KeyEpoch.maximum, .invalidValue,
+            "the vault was rekeyed \(number) times, and has no key epoch left")
         let head = Self.headLines(vault: vault, chunkSize: chunkSize, features: [Self.epochsFeature])
         let request = SlotRequest(
             secret: secret, cost: slot.kdf.cost ?? .standard, label: slot.label, expires: slot.expires,

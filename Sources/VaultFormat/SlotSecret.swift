@@ -14,17 +14,13 @@ package struct SlotSecret: Sendable {
     package init(kind: SlotKind, bytes: SecretBytes) throws(FormatError) {
         switch kind {
         case .passphrase:
-            guard bytes.count > 0 else { throw FormatError(.invalidValue, "the passphrase is empty") }
+            try require(bytes.count > 0, .invalidValue, "the passphrase is empty")
         case .keyfile:
-            guard bytes.count >= Self.minimumKeyfileSize else {
-                throw FormatError(
-                    .invalidValue,
-                    "a keyfile of \(bytes.count) bytes is too short: at least \(Self.minimumKeyfileSize)")
-            }
+            try require(
+                bytes.count >= Self.minimumKeyfileSize, .invalidValue,
+                "a keyfile of \(bytes.count) bytes is too short: at least \(Self.minimumKeyfileSize)")
         case .recovery:
-            guard bytes.count == RecoveryKey.size else {
-                throw FormatError(.invalidValue, "recovery key of \(bytes.count) bytes")
-            }
+            try require(bytes.count == RecoveryKey.size, .invalidValue, "recovery key of \(bytes.count) bytes")
         }
         self.kind = kind
         self.bytes = bytes

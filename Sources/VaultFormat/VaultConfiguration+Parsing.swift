@@ -12,12 +12,11 @@ extension VaultConfiguration {
     /// Throws `newerVersion` for an unknown version, feature, slot kind or key derivation, `malformed` for the rest.
     package static func parse(_ bytes: [UInt8]) throws(FormatError) -> VaultConfiguration {
         var members = try Members(parsing: bytes, context: context, maximumSize: maximumSize)
-        guard try members.takeString("format") == Array("vaultfs".utf8) else {
-            throw FormatError(.malformed, "\(context): format is not vaultfs")
-        }
+        try require(
+            try members.takeString("format") == Array("vaultfs".utf8), .malformed, "\(context): format is not vaultfs")
         // Before anything else is judged: a newer version may mean anything by it.
         let version = try members.takeInteger("version")
-        guard version != 0 else { throw FormatError(.malformed, "\(context): version 0") }
+        try require(version != 0, .malformed, "\(context): version 0")
         guard version == 1 else { throw newer("version \(version)") }
         let features = try parseFeatures(try members.takeArray("features"))
 
@@ -26,9 +25,9 @@ extension VaultConfiguration {
             throw FormatError(.malformed, "\(context): vault '\(shown(vaultText))' is not 32 lower-case hex digits")
         }
         let chunkSize = try members.takeInteger("chunkSize", in: ChunkLayout.chunkSizes)
-        guard ChunkLayout.isValid(chunkSize: chunkSize) else {
-            throw FormatError(.malformed, "\(context): chunkSize \(chunkSize) is not a power of two")
-        }
+        try require(
+            ChunkLayout.isValid(chunkSize: chunkSize), .malformed,
+            "\(context): chunkSize \(chunkSize) is not a power of two")
         let generation = try members.takeInteger("generation")
         let epoch = features.contains(epochsFeature) ? try parseEpoch(&members) : nil
         let slots = try parseSlots(try members.takeArray("slots"), features: features)
@@ -36,9 +35,9 @@ extension VaultConfiguration {
             vault: vault, chunkSize: chunkSize, generation: generation, epoch: epoch, slots: slots,
             mac: try members.takeBytes("mac", count: 32))
         try members.refuseRest()
-        guard configuration.features == features else {
-            throw FormatError(.malformed, "\(context): feature leases without a slot that has a window")
-        }
+        try require(
+            configuration.features == features, .malformed,
+            "\(context): feature leases without a slot that has a window")
         return configuration
     }
 
@@ -55,7 +54,7 @@ extension VaultConfiguration {
         guard unknown.isEmpty else {
             throw newer("features \(unknown.prefix(4).map { "'\(shown($0))'" }.joined(separator: ", "))")
         }
-        guard Set(names).count == names.count else { throw FormatError(.malformed, "\(context): a feature twice") }
+        try require(Set(names).count == names.count, .malformed, "\(context): a feature twice")
         return known.filter { names.contains(Array($0.utf8)) }
     }
 
@@ -70,16 +69,16 @@ extension VaultConfiguration {
     }
 
     private static func parseSlots(_ values: [StrictJSON], features: [String]) throws(FormatError) -> [KeySlot] {
-        guard (1...maximumSlotCount).contains(values.count) else {
-            throw FormatError(.malformed, "\(context): \(values.count) slots are not in 1…\(maximumSlotCount)")
-        }
+        try require(
+            (1...maximumSlotCount).contains(values.count), .malformed,
+            "\(context): \(values.count) slots are not in 1…\(maximumSlotCount)")
         var slots: [KeySlot] = []
         for (index, value) in values.enumerated() {
             var members = try Members(value, context: "\(context): slot at \(index)")
             let slot = try parseSlot(&members, mayHaveWindow: features.contains(leasesFeature))
-            guard !slots.contains(where: { $0.id == slot.id }) else {
-                throw FormatError(.malformed, "\(context): slot id \(slot.id) is not unique")
-            }
+            try require(
+                !slots.contains(where: { $0.id == slot.id }), .malformed,
+                "\(context): slot id \(slot.id) is not unique")
             slots.append(slot)
         }
         return slots.sorted { $0.id < $1.id }
@@ -157,9 +156,9 @@ extension JSONMembers where Failure == FormatError {
     /// A valid time, as text.
     mutating func takeTime(_ key: String) throws(FormatError) -> String {
         let text = try takeString(key)
-        guard UtcTime.seconds(text) != nil else {
-            throw FormatError(.malformed, "\(context): \(key) '\(shown(text))' is not a time YYYY-MM-DDThh:mm:ssZ")
-        }
+        try require(
+            UtcTime.seconds(text) != nil, .malformed,
+            "\(context): \(key) '\(shown(text))' is not a time YYYY-MM-DDThh:mm:ssZ")
         return String(decoding: text, as: UTF8.self)
     }
 

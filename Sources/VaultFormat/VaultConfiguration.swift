@@ -36,23 +36,19 @@ package struct VaultConfiguration: Sendable, Equatable {
     package static func make(
         chunkSize: Int, masterKey: SecretBytes, slots requests: [SlotRequest], created: String
     ) throws(FormatError) -> VaultConfiguration {
-        guard ChunkLayout.isValid(chunkSize: chunkSize) else {
-            throw FormatError(.invalidValue, "chunk size \(chunkSize) is not a power of two in 4096…1048576")
-        }
-        guard masterKey.count == KeyDerivation.secretSize else {
-            throw FormatError(.invalidValue, "master key of \(masterKey.count) bytes")
-        }
-        guard (1...maximumSlotCount).contains(requests.count) else {
-            throw FormatError(.invalidValue, "\(requests.count) slots are not in 1…\(maximumSlotCount)")
-        }
+        try require(
+            ChunkLayout.isValid(chunkSize: chunkSize), .invalidValue,
+            "chunk size \(chunkSize) is not a power of two in 4096…1048576")
+        try require(
+            masterKey.count == KeyDerivation.secretSize, .invalidValue, "master key of \(masterKey.count) bytes")
+        try require(
+            (1...maximumSlotCount).contains(requests.count), .invalidValue,
+            "\(requests.count) slots are not in 1…\(maximumSlotCount)")
         try checkTimes([created] + requests.compactMap(\.expires))
         let vault = try VaultID.random()
         let head = headLines(vault: vault, chunkSize: chunkSize, features: [])
-        var slots: [KeySlot] = []
-        for (index, request) in requests.enumerated() {
-            slots.append(
-                try KeySlot.make(
-                    id: index + 1, request: request, created: created, masterKey: masterKey, head: head))
+        let slots = try zip(1..., requests).map { (id, request) throws(FormatError) in
+            try KeySlot.make(id: id, request: request, created: created, masterKey: masterKey, head: head)
         }
         var made = VaultConfiguration(vault: vault, chunkSize: chunkSize, generation: 1, slots: slots)
         made.mac = try made.expectedMac(key: KeyDerivation.configurationKey(master: masterKey, vault: vault))
@@ -78,7 +74,7 @@ package struct VaultConfiguration: Sendable, Equatable {
 
     /// The next generation, with other slots, under a MAC of its own.
     func next(slots: [KeySlot], epoch: KeyEpoch?, key: SecretBytes) throws(FormatError) -> VaultConfiguration {
-        guard generation < UInt64.max else { throw FormatError(.invalidValue, "vaultfs.json: no generation is left") }
+        try require(generation < UInt64.max, .invalidValue, "vaultfs.json: no generation is left")
         var next = self
         next.generation += 1
         next.epoch = epoch
@@ -100,9 +96,7 @@ package struct VaultConfiguration: Sendable, Equatable {
         for slot in tried {
             onTry(slot)
             guard let masterKey = try slot.open(with: secret, head: headLines) else { continue }
-            guard try verifies(masterKey: masterKey) else {
-                throw FormatError(.doesNotAuthenticate, "vaultfs.json: mac does not verify")
-            }
+            try require(verifies(masterKey: masterKey), .doesNotAuthenticate, "vaultfs.json: mac does not verify")
             return (masterKey, slot)
         }
         guard let first = leftOut.first else { return nil }

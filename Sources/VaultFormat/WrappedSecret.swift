@@ -49,16 +49,13 @@ struct WrappedSecret: Sendable {
     /// Checks the structure of 64 bytes, except for the parts of the object's kind. Nothing is authenticated.
     init(parsing bytes: [UInt8], _ kind: Kind, epochs: KeyEpochs) throws(FormatError) {
         let subject = kind.subject
-        guard bytes.starts(with: kind.magic) else {
-            throw FormatError(.malformed, "\(subject): no \(kind == .file ? "file" : "directory") magic")
-        }
-        guard bytes[4] == 1 else { throw FormatError(.newerVersion, "\(subject): unknown version \(bytes[4])") }
+        try require(
+            bytes.starts(with: kind.magic), .malformed, "\(subject): no \(kind == .file ? "file" : "directory") magic")
+        try require(bytes[4] == 1, .newerVersion, "\(subject): unknown version \(bytes[4])")
         guard let protectionClass = ProtectionClass(rawValue: bytes[5]) else {
             throw FormatError(.malformed, "\(subject): unknown protection class \(bytes[5])")
         }
-        guard epochs.contains(bytes[7]) else {
-            throw FormatError(.newerVersion, "\(subject): \(epochs.unknown(bytes[7]))")
-        }
+        try require(epochs.contains(bytes[7]), .newerVersion, "\(subject): \(epochs.unknown(bytes[7]))")
         (self.kind, self.bytes, self.protectionClass) = (kind, bytes, protectionClass)
     }
 

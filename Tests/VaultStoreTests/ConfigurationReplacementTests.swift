@@ -243,7 +243,8 @@ import VaultFormat
         }
         #expect(try vault.entries.contains(left + "0") && vault.entries.contains(left + "1"))
         let directory = try vault.open()
-        try SlotEditor(directory, masterKey: directory.openSlot(with: newSecret).masterKey).add(SlotRequest(secret: vault.secret))
+        try SlotEditor(directory, masterKey: directory.openSlot(with: newSecret).masterKey)
+            .add(SlotRequest(secret: vault.secret))
         #expect(
             try vault.entries == [
                 "vaultfs.dir", "vaultfs.json", "vaultfs.jsonx", "vaultfs.lock", "vaultfs.tmp",

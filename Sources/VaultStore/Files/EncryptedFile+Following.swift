@@ -19,16 +19,14 @@ extension EncryptedFile {
     ) throws(StoreError) -> Result {
         guard store.followsWriter else { return try body() }
         for pause in pauses {
-            do throws(StoreError) { return try body() } catch {
-                guard case .damaged = error else { throw error }
-            }
+            do throws(StoreError) { return try body() } catch .damaged {}
             usleep(pause * 1000)
             // The page cache may have one page from before a write and one from after it.
             posix_fadvise(reader.fd, 0, 0, POSIX_FADV_DONTNEED)
         }
-        do throws(StoreError) { return try body() } catch {
-            if case .damaged = error { store.counters.damagedReads.count() }
-            throw error
+        do throws(StoreError) { return try body() } catch .damaged(let reason) {
+            store.counters.damagedReads.count()
+            throw .damaged(reason)
         }
     }
 
@@ -73,10 +71,9 @@ extension EncryptedFile {
             let header: FileHeader
             do throws(StoreError) {
                 header = try Self.readHeader(of: reader, keyRing: store.keyRing).0
-            } catch {
+            } catch .locked {
                 // The key of its class is forgotten. Open handles continue with the known header.
-                if error == .locked { return }
-                throw error
+                return
             }
             guard header.fileID == fileID else { throw .system(.staleNFSFileHandle) }
             let newLength = layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))

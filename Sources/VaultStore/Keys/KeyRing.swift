@@ -205,28 +205,27 @@ struct EpochKeys: Sendable {
     let epoch: UInt8
     private let vault: VaultID
     /// By raw value of the class, from 1.
-    private let classCiphers: [SivCipher]
-    private let linkCiphers: [SivCipher]
+    private let ciphers: [(ofClass: SivCipher, ofLinks: SivCipher)]
 
     /// Derives the ciphers from the epoch's master key (FileFormat, Keys).
     init(epoch: UInt8, masterKey: SecretBytes, vault: VaultID) throws(FormatError) {
         self.epoch = epoch
         self.vault = vault
         precondition(ProtectionClass.allCases.map(\.rawValue) == [1, 2, 3, 4], "internal error: order of classes")
-        classCiphers = try ProtectionClass.allCases.map { (protectionClass) throws(FormatError) in
-            try .under(KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass))
-        }
-        linkCiphers = try ProtectionClass.allCases.map { (protectionClass) throws(FormatError) in
-            try .under(KeyDerivation.linkKey(master: masterKey, vault: vault, protectionClass))
+        ciphers = try ProtectionClass.allCases.map { (protectionClass) throws(FormatError) in
+            (
+                try .under(KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass)),
+                try .under(KeyDerivation.linkKey(master: masterKey, vault: vault, protectionClass))
+            )
         }
     }
 
     func classCipher(_ protectionClass: ProtectionClass) -> SivCipher {
-        classCiphers[Int(protectionClass.rawValue) - 1]
+        ciphers[Int(protectionClass.rawValue) - 1].ofClass
     }
 
     func linkCipher(_ protectionClass: ProtectionClass) -> SivCipher {
-        linkCiphers[Int(protectionClass.rawValue) - 1]
+        ciphers[Int(protectionClass.rawValue) - 1].ofLinks
     }
 
     /// Wipes the keys of these classes.

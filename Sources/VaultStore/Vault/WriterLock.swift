@@ -94,9 +94,8 @@ package final class WriterLock: Sendable {
     private static func isFree(_ file: Descriptor, root: Descriptor) throws(StoreError) -> Bool {
         do throws(StoreError) {
             return try WriterRecord(parsing: read(inPlaceOf: file, root: root))?.isOfLivingOther != true
-        } catch {
-            if error == .system(.noSuchFileOrDirectory) || error == moved { return false }
-            throw error
+        } catch .system(.noSuchFileOrDirectory), moved {
+            return false
         }
     }
 
@@ -128,10 +127,8 @@ package final class WriterLock: Sendable {
     }
 
     private static func lock(_ file: Descriptor, _ type: Int32) throws(StoreError) {
-        do throws(StoreError) {
-            try retrying { linux_lock_whole(file.fd, type) }
-        } catch {
-            throw error == .system(.permissionDenied) ? .system(.wouldBlock) : error
+        do throws(StoreError) { try retrying { linux_lock_whole(file.fd, type) } } catch .system(.permissionDenied) {
+            throw .system(.wouldBlock)
         }
     }
 
@@ -246,10 +243,7 @@ package final class WriterLock: Sendable {
     }
 
     private func isOwn(_ file: Descriptor, _ record: WriterRecord) throws(StoreError) -> Bool {
-        do throws(StoreError) { try Self.lock(file, F_WRLCK) } catch {
-            if error == .system(.wouldBlock) { return false }
-            throw error
-        }
+        do throws(StoreError) { try Self.lock(file, F_WRLCK) } catch .system(.wouldBlock) { return false }
         return try WriterRecord(parsing: Self.read(inPlaceOf: file, root: root)) == record
     }
 
