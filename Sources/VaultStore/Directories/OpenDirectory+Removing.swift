@@ -45,8 +45,9 @@ extension OpenDirectory {
             let directory = try Descriptor(at: descriptor.fd, entry, flags: O_RDONLY | O_DIRECTORY)
             store.accessTimes.prepare(directory: directory)
             try OpenDirectory.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: true)
-            guard try directory.allEntries().allSatisfy({ $0 == Self.recordEntry }) else {
-                throw StoreError.system(.directoryNotEmpty)
+            var reader = DirectoryReader(directory)
+            while let found = try reader.next() {
+                if found.name != Self.recordEntry { throw StoreError.system(.directoryNotEmpty) }
             }
         } catch {
             if isClosed { try? changeMode(of: entry, to: before.st_mode & 0o7777) }
@@ -131,6 +132,7 @@ extension OpenDirectory {
             }
         }
         for entry in leftovers { remove(entry, from: directory) }
+        try retrying { lseek(directory.fd, 0, SEEK_SET) }
     }
 
     /// Removes a leftover. Best effort: a directory stays if it holds more than its record.
