@@ -24,28 +24,36 @@ package struct JSONMembers<Failure: JSONFailure> {
         self.members = members
     }
 
+    /// The error for a defect of these members.
+    package func error(_ text: String) -> Failure { Failure(malformed: "\(context): \(text)") }
+
     /// The value of `key`, without taking it; nil if there is none.
     package func peek(_ key: String) -> StrictJSON? { members[Array(key.utf8)] }
 
     /// The value of `key`, which must exist.
     package mutating func take(_ key: String) throws(Failure) -> StrictJSON {
         guard let value = members.removeValue(forKey: Array(key.utf8)) else {
-            throw Failure(malformed: "\(context): no \(key)")
+            throw error("no \(key)")
         }
         return value
     }
 
     package mutating func takeString(_ key: String) throws(Failure) -> [UInt8] {
-        guard case .string(let bytes) = try take(key) else {
-            throw Failure(malformed: "\(context): \(key) is not a string")
-        }
-        return bytes
+        try take(key, "a string") { if case .string(let bytes) = $0 { bytes } else { nil } }
     }
 
     package mutating func takeInteger(_ key: String) throws(Failure) -> UInt64 {
-        guard case .integer(let value) = try take(key) else {
-            throw Failure(malformed: "\(context): \(key) is not an integer")
-        }
+        try take(key, "an integer") { if case .integer(let value) = $0 { value } else { nil } }
+    }
+
+    package mutating func takeArray(_ key: String) throws(Failure) -> [StrictJSON] {
+        try take(key, "an array") { if case .array(let values) = $0 { values } else { nil } }
+    }
+
+    private mutating func take<Value>(
+        _ key: String, _ kind: String, as value: (StrictJSON) -> Value?
+    ) throws(Failure) -> Value {
+        guard let value = value(try take(key)) else { throw error("\(key) is not \(kind)") }
         return value
     }
 
@@ -53,23 +61,15 @@ package struct JSONMembers<Failure: JSONFailure> {
     package mutating func takeInteger(_ key: String, in range: ClosedRange<Int>) throws(Failure) -> Int {
         let value = try takeInteger(key)
         guard let value = Int(exactly: value), range.contains(value) else {
-            throw Failure(
-                malformed: "\(context): \(key) \(value) is not in \(range.lowerBound)…\(range.upperBound)")
+            throw error("\(key) \(value) is not in \(range.lowerBound)…\(range.upperBound)")
         }
         return value
-    }
-
-    package mutating func takeArray(_ key: String) throws(Failure) -> [StrictJSON] {
-        guard case .array(let values) = try take(key) else {
-            throw Failure(malformed: "\(context): \(key) is not an array")
-        }
-        return values
     }
 
     /// Exactly `count` bytes in canonical base64url.
     package mutating func takeBytes(_ key: String, count: Int) throws(Failure) -> [UInt8] {
         guard let bytes = Base64.url.decode(try takeString(key)), bytes.count == count else {
-            throw Failure(malformed: "\(context): \(key) is not \(count) bytes in base64url")
+            throw error("\(key) is not \(count) bytes in base64url")
         }
         return bytes
     }
@@ -77,6 +77,6 @@ package struct JSONMembers<Failure: JSONFailure> {
     /// Throws if a member has not been taken.
     package func refuseRest() throws(Failure) {
         guard let key = members.keys.min(by: { $0.lexicographicallyPrecedes($1) }) else { return }
-        throw Failure(malformed: "\(context): unknown key '\(shown(key))'")
+        throw error("unknown key '\(shown(key))'")
     }
 }

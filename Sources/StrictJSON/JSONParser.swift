@@ -105,12 +105,8 @@ struct JSONParser<Failure: JSONFailure> {
     private mutating func integer() throws(Failure) -> UInt64 {
         let digits = bytes[position...].prefix { Self.digits.contains($0) }
         guard digits.count == 1 || digits.first != UInt8(ascii: "0") else { throw error("a zero leads an integer") }
-        var result: UInt64 = 0
-        for digit in digits {
-            let (product, overflow) = result.multipliedReportingOverflow(by: 10)
-            let (sum, carry) = product.addingReportingOverflow(UInt64(digit - UInt8(ascii: "0")))
-            guard !overflow, !carry else { throw error("an integer of more than 64 bits") }
-            result = sum
+        guard let result = UInt64(String(decoding: digits, as: UTF8.self)) else {
+            throw error("an integer of more than 64 bits")
         }
         position = digits.endIndex
         if let next, [UInt8(ascii: "."), UInt8(ascii: "e"), UInt8(ascii: "E")].contains(next) {
@@ -119,10 +115,9 @@ struct JSONParser<Failure: JSONFailure> {
         return result
     }
 
-    private mutating func literal(_ text: StaticString, _ value: StrictJSON) throws(Failure) -> StrictJSON {
-        let expected = text.withUTF8Buffer { Array($0) }
-        guard bytes[position...].starts(with: expected) else { throw error("no value here") }
-        position += expected.count
+    private mutating func literal(_ text: String, _ value: StrictJSON) throws(Failure) -> StrictJSON {
+        guard bytes[position...].starts(with: text.utf8) else { throw error("no value here") }
+        position += text.utf8.count
         return value
     }
 
@@ -166,16 +161,16 @@ struct JSONParser<Failure: JSONFailure> {
     }
 
     /// The character after `\u`: one unit, or a surrogate pair in two escapes.
-    private mutating func escapedScalar() throws(Failure) -> Character {
-        let unit = try escapedUnit()
-        guard (0xD800..<0xE000).contains(unit) else { return try character(unit) }
-        guard unit < 0xDC00, bytes[position...].starts(with: [UInt8(ascii: "\\"), UInt8(ascii: "u")]) else {
-            throw error("half a surrogate pair")
+    private mutating func escapedScalar() throws(Failure) -> Unicode.Scalar {
+        var code = try escapedUnit()
+        if (0xD800..<0xDC00).contains(code), bytes[position...].starts(with: "\\u".utf8) {
+            position += 2
+            let low = try escapedUnit()
+            guard (0xDC00..<0xE000).contains(low) else { throw error("half a surrogate pair") }
+            code = 0x10000 + (code - 0xD800) << 10 + (low - 0xDC00)
         }
-        position += 2
-        let low = try escapedUnit()
-        guard (0xDC00..<0xE000).contains(low) else { throw error("half a surrogate pair") }
-        return try character(0x10000 + (unit - 0xD800) << 10 + (low - 0xDC00))
+        guard let scalar = Unicode.Scalar(code) else { throw error("half a surrogate pair") }
+        return scalar
     }
 
     private mutating func escapedUnit() throws(Failure) -> UInt32 {
@@ -188,11 +183,6 @@ struct JSONParser<Failure: JSONFailure> {
             position += 1
         }
         return unit
-    }
-
-    private func character(_ scalar: UInt32) throws(Failure) -> Character {
-        guard let scalar = UnicodeScalar(scalar) else { throw error("half a surrogate pair") }
-        return Character(scalar)
     }
 
     // MARK: bytes

@@ -63,7 +63,7 @@ extension ViewFileSystem: TransferableFileSystem {
             let piece = file.map[number]
             return "\(piece.chain.ciphertext) \(piece.plaintext) \(Self.description(of: piece.chain.encryption))"
         }
-        let description = "\(count) chains, \(file.length) bytes\n" + chains.joined(separator: "\n")
+        let description = "\(count) chains, \(file.map.length) bytes\n" + chains.joined(separator: "\n")
         return (description, count > 1 ? file.map[1].plaintext.lowerBound : 0)
     }
 

@@ -18,7 +18,7 @@ package final class CbcDecryptor {
     /// A decryptor without a key. Throws `.library` if libcrypto has no memory.
     package init() throws(CryptoError) {
         library = try Library.loaded()
-        context = try CipherContext(library.aes256CBC, encrypts: false)
+        context = try CipherContext(library.aesCBC(keySize: 32), encrypts: false)
     }
 
     deinit { forgetKeys() }

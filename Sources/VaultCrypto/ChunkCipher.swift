@@ -23,8 +23,8 @@ package final class ChunkCipher {
     /// A cipher without keys. Throws `.library` if libcrypto or the kernel has no memory.
     package init() throws(CryptoError) {
         let library = try Library.loaded()
-        chainDecryption = try CipherContext(library.aes256CBC, encrypts: false)
-        chainEncryption = try CipherContext(library.aes256CBC, encrypts: true)
+        chainDecryption = try CipherContext(library.aesCBC(keySize: 32), encrypts: false)
+        chainEncryption = try CipherContext(library.aesCBC(keySize: 32), encrypts: true)
         blockEncryption = try CipherContext(library.aes256ECB, encrypts: true)
         maskEncryption = try CipherContext(library.aes256ECB, encrypts: true)
         authenticator = try Poly1305Context(library.poly1305)

@@ -1,3 +1,5 @@
+internal import COpenSSL
+
 /// The working memory of one ``ChunkCipher``: one locked allocation, cut into parts once.
 struct ChunkScratch: ~Copyable {
     /// How many one-time keys of the authenticator are made in one call.
@@ -9,12 +11,10 @@ struct ChunkScratch: ~Copyable {
     private let slot: SecretSlot
 
     init() throws(CryptoError) {
-        let size = 256 + Self.maskCount * 16 + Self.vectorPoolSize
-        guard let slot = SecretArena.allocate(count: size) else { throw .library(operation: "mmap") }
-        self.slot = slot
+        slot = try SecretMemory.allocate(count: 256 + Self.maskCount * 16 + Self.vectorPoolSize)
     }
 
-    deinit { SecretArena.deallocate(slot) }
+    deinit { SecretMemory.deallocate(slot) }
 
     /// Poly1305's key, r ‖ s, 32 bytes.
     var authenticatorKey: UnsafeMutableRawPointer { slot.base }
@@ -33,6 +33,6 @@ struct ChunkScratch: ~Copyable {
 
     /// Wipes everything derived from keys, but not the random vectors.
     func wipeKeys() {
-        wipe(slot.base, count: 256 + Self.maskCount * 16)
+        OPENSSL_cleanse(slot.base, 256 + Self.maskCount * 16)
     }
 }

@@ -2,15 +2,8 @@ internal import COpenSSL
 
 /// HKDF-SHA256 (RFC 5869): extract, then expand.
 package enum Hkdf {
-    /// `count` bytes (1…8160) derived from a secret that is not empty. `info` is taken as its UTF-8 bytes. Any thread.
+    /// `count` bytes (1…8160) derived from a secret that is not empty. Any thread.
     package static func derive(
-        secret: SecretBytes, salt: [UInt8], info: String, count: Int
-    ) throws(CryptoError) -> SecretBytes {
-        try derive(secret: secret, salt: salt, info: Array(info.utf8), count: count)
-    }
-
-    /// The same for any `info`; the RFC's own vectors have bytes that are no text.
-    static func derive(
         secret: SecretBytes, salt: [UInt8], info: [UInt8], count: Int
     ) throws(CryptoError) -> SecretBytes {
         guard secret.count > 0 else { throw .invalidInput("an empty HKDF secret") }

@@ -11,9 +11,8 @@ final class Library: @unchecked Sendable {
     /// The one instance. Always fails if libcrypto lacks an algorithm.
     static func loaded() throws(CryptoError) -> Library { try shared.get() }
 
-    private let aes128CBC: OpaquePointer
-    private let aes192CBC: OpaquePointer
-    let aes256CBC: OpaquePointer
+    /// AES in CBC mode, by the size of its key in bytes.
+    private let aesCBC: [Int: OpaquePointer]
     let aes256ECB: OpaquePointer
     let aes256SIV: OpaquePointer
     let poly1305: OpaquePointer
@@ -27,9 +26,11 @@ final class Library: @unchecked Sendable {
     private let digests: [OpenSSLDigest: OpaquePointer]
 
     private init() throws(CryptoError) {
-        aes128CBC = try Self.found(EVP_CIPHER_fetch(nil, "AES-128-CBC", nil), "EVP_CIPHER_fetch AES-128-CBC")
-        aes192CBC = try Self.found(EVP_CIPHER_fetch(nil, "AES-192-CBC", nil), "EVP_CIPHER_fetch AES-192-CBC")
-        aes256CBC = try Self.found(EVP_CIPHER_fetch(nil, "AES-256-CBC", nil), "EVP_CIPHER_fetch AES-256-CBC")
+        aesCBC = [
+            16: try Self.found(EVP_CIPHER_fetch(nil, "AES-128-CBC", nil), "EVP_CIPHER_fetch AES-128-CBC"),
+            24: try Self.found(EVP_CIPHER_fetch(nil, "AES-192-CBC", nil), "EVP_CIPHER_fetch AES-192-CBC"),
+            32: try Self.found(EVP_CIPHER_fetch(nil, "AES-256-CBC", nil), "EVP_CIPHER_fetch AES-256-CBC"),
+        ]
         aes256ECB = try Self.found(EVP_CIPHER_fetch(nil, "AES-256-ECB", nil), "EVP_CIPHER_fetch AES-256-ECB")
         aes256SIV = try Self.found(EVP_CIPHER_fetch(nil, "AES-256-SIV", nil), "EVP_CIPHER_fetch AES-256-SIV")
         poly1305 = try Self.found(EVP_MAC_fetch(nil, "POLY1305", nil), "EVP_MAC_fetch POLY1305")
@@ -43,24 +44,21 @@ final class Library: @unchecked Sendable {
             throw .failed("EVP_MAC_init HMAC")
         }
         var digests: [OpenSSLDigest: OpaquePointer] = [:]
-        for digest in OpenSSLDigest.allCases { digests[digest] = EVP_MD_fetch(nil, digest.algorithmName, nil) }
+        // Names of algorithms are not case-sensitive (crypto(7)).
+        for digest in OpenSSLDigest.allCases { digests[digest] = EVP_MD_fetch(nil, digest.rawValue, nil) }
         self.digests = digests
         ERR_clear_error()
     }
 
     /// AES in CBC mode with a key of 16, 24 or 32 bytes. Throws `.invalidInput` for other sizes.
     func aesCBC(keySize: Int) throws(CryptoError) -> OpaquePointer {
-        switch keySize {
-        case 16: return aes128CBC
-        case 24: return aes192CBC
-        case 32: return aes256CBC
-        default: throw .invalidInput("an AES key of \(keySize) bytes")
-        }
+        guard let found = aesCBC[keySize] else { throw .invalidInput("an AES key of \(keySize) bytes") }
+        return found
     }
 
     /// Throws `.library` if libcrypto does not have it.
     func digest(_ digest: OpenSSLDigest) throws(CryptoError) -> OpaquePointer {
-        guard let found = digests[digest] else { throw .library(operation: "EVP_MD_fetch \(digest.algorithmName)") }
+        guard let found = digests[digest] else { throw .library(operation: "EVP_MD_fetch \(digest.rawValue)") }
         return found
     }
 

@@ -29,8 +29,15 @@ package enum OpenSSLKeyDerivation: Codable, Equatable, Sendable {
             try passphrase.withKey { (passphrase) throws(CryptoError) in
                 switch self {
                 case .bytesToKey(let digest):
-                    try Self.bytesToKey(
-                        passphrase, salt, cipher: cipher, digest: library.digest(digest), keySize, into: output)
+                    // The function always reads that many bytes.
+                    guard salt.count == Self.saltSize else {
+                        throw .invalidInput("a salt of \(salt.count) bytes for EVP_BytesToKey")
+                    }
+                    guard let key = output.bindMemory(to: UInt8.self).baseAddress else { return }
+                    let made = EVP_BytesToKey(
+                        cipher, try library.digest(digest), salt, passphrase.bindMemory(to: UInt8.self).baseAddress,
+                        passphraseSize, 1, key, key + keySize)
+                    guard Int(made) == keySize else { throw .failed("EVP_BytesToKey") }
                 case .pbkdf2(let digest, let iterations):
                     guard Self.iterations.contains(iterations) else {
                         throw .invalidInput("\(iterations) iterations of PBKDF2")
@@ -45,35 +52,9 @@ package enum OpenSSLKeyDerivation: Codable, Equatable, Sendable {
         }
         return (derived.subrange(0..<keySize), derived.subrange(keySize..<derived.count))
     }
-
-    private static func bytesToKey(
-        _ passphrase: UnsafeRawBufferPointer, _ salt: [UInt8], cipher: OpaquePointer, digest: OpaquePointer,
-        _ keySize: Int, into output: UnsafeMutableRawBufferPointer
-    ) throws(CryptoError) {
-        // The function always reads that many bytes.
-        guard salt.count == saltSize else { throw .invalidInput("a salt of \(salt.count) bytes for EVP_BytesToKey") }
-        let key = output.bindMemory(to: UInt8.self)
-        guard let base = key.baseAddress else { return }
-        let made = EVP_BytesToKey(
-            cipher, digest, salt, passphrase.bindMemory(to: UInt8.self).baseAddress, Int32(passphrase.count), 1, base,
-            base + keySize)
-        guard Int(made) == keySize else { throw .failed("EVP_BytesToKey") }
-    }
 }
 
 /// The digests that `openssl enc -md` is used with, by the names it gives them.
 package enum OpenSSLDigest: String, CaseIterable, Codable, Sendable {
     case md5, sha1, sha224, sha256, sha384, sha512
-
-    /// The name that libcrypto fetches it by (EVP_MD_fetch(3)).
-    var algorithmName: String {
-        switch self {
-        case .md5: "MD5"
-        case .sha1: "SHA1"
-        case .sha224: "SHA2-224"
-        case .sha256: "SHA2-256"
-        case .sha384: "SHA2-384"
-        case .sha512: "SHA2-512"
-        }
-    }
 }

@@ -1,6 +1,6 @@
 internal import COpenSSL
 
-/// Secret bytes in the memory of ``SecretArena``, wiped when the last reference goes, or forgotten in place before.
+/// Secret bytes in the memory of ``SecretMemory``, wiped when the last reference goes, or forgotten in place before.
 ///
 /// `@unchecked Sendable`: after the initialiser the bytes change only while `use` is closed, when no thread reads
 /// them, and they are freed by the last owner only.
@@ -17,11 +17,11 @@ package final class SecretBytes: @unchecked Sendable {
         count: Int, _ fill: (UnsafeMutableRawBufferPointer) throws(CryptoError) -> Void
     ) throws(CryptoError) {
         guard count >= 0 else { throw .invalidInput("a secret of \(count) bytes") }
-        guard let slot = SecretArena.allocate(count: count) else { throw .library(operation: "mmap") }
+        let slot = try SecretMemory.allocate(count: count)
         do throws(CryptoError) {
             try fill(UnsafeMutableRawBufferPointer(start: slot.base, count: count))
         } catch {
-            SecretArena.deallocate(slot)
+            SecretMemory.deallocate(slot)
             throw error
         }
         self.count = count
@@ -30,7 +30,7 @@ package final class SecretBytes: @unchecked Sendable {
 
     /// Copies bytes. The caller wipes the original. Traps without memory, as every Swift allocation does.
     package init(copying bytes: UnsafeRawBufferPointer) {
-        guard let slot = SecretArena.allocate(count: bytes.count) else {
+        guard let slot = try? SecretMemory.allocate(count: bytes.count) else {
             preconditionFailure("no memory for a secret of \(bytes.count) bytes")
         }
         if let source = bytes.baseAddress { slot.base.copyMemory(from: source, byteCount: bytes.count) }
@@ -38,7 +38,7 @@ package final class SecretBytes: @unchecked Sendable {
         self.slot = slot
     }
 
-    deinit { SecretArena.deallocate(slot) }
+    deinit { SecretMemory.deallocate(slot) }
 
     /// `count` bytes from the private random generator (RAND_priv_bytes).
     package static func random(count: Int) throws(CryptoError) -> SecretBytes {
@@ -70,7 +70,7 @@ package final class SecretBytes: @unchecked Sendable {
     /// ``withUnsafeBytes(_:)``, so not from there. This and ``refill(from:)``: one thread at a time.
     package func forget() {
         use.close()
-        wipe(slot.base, count: slot.capacity)
+        OPENSSL_cleanse(slot.base, slot.capacity)
     }
 
     /// Puts bytes in place that are those of before. `other` is another secret of the same size.

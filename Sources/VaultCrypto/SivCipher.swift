@@ -81,50 +81,64 @@ package final class SivCipher: @unchecked Sendable {
     }
 
     private func encrypt(_ plaintext: UnsafeRawBufferPointer, _ data: [[UInt8]]) throws(CryptoError) -> [UInt8] {
-        try refuseEmpty(plaintext.count, data)
-        guard use.enter() else { throw .keyForgotten }
-        defer { use.leave() }
-        let context = try copyOfTemplate(forEncryption: true)
-        defer { EVP_CIPHER_CTX_free(context) }
-        try absorb(data, context)
-        var ciphertext = [UInt8](repeating: 0, count: Self.tagSize + plaintext.count)
-        var size: Int32 = 0
-        let done = ciphertext.withUnsafeMutableBufferPointer { output in
-            guard let base = output.baseAddress else { return false }
-            let input = plaintext.bindMemory(to: UInt8.self).baseAddress
-            return EVP_EncryptUpdate(context, base + Self.tagSize, &size, input, Int32(plaintext.count)) == 1
-                && EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, Int32(Self.tagSize), base) == 1
+        try withContext(encrypts: true, plaintext.count, data) { (context) throws(CryptoError) in
+            var ciphertext = [UInt8](repeating: 0, count: Self.tagSize + plaintext.count)
+            var size: Int32 = 0
+            let done = ciphertext.withUnsafeMutableBufferPointer { output in
+                guard let base = output.baseAddress else { return false }
+                let input = plaintext.bindMemory(to: UInt8.self).baseAddress
+                return EVP_EncryptUpdate(context, base + Self.tagSize, &size, input, Int32(plaintext.count)) == 1
+                    && EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, Int32(Self.tagSize), base) == 1
+            }
+            guard done, Int(size) == plaintext.count else { throw .failed("EVP_EncryptUpdate AES-256-SIV") }
+            return ciphertext
         }
-        guard done, Int(size) == plaintext.count else { throw .failed("EVP_EncryptUpdate AES-256-SIV") }
-        return ciphertext
     }
 
     private func decrypt(
         _ ciphertext: [UInt8], _ data: [[UInt8]], into plaintext: UnsafeMutableRawBufferPointer
     ) throws(CryptoError) {
-        try refuseEmpty(plaintext.count, data)
+        try withContext(encrypts: false, plaintext.count, data) { (context) throws(CryptoError) in
+            var size: Int32 = 0
+            let isAuthentic = try ciphertext.withUnsafeBufferPointer { (input) throws(CryptoError) in
+                guard let base = input.baseAddress, let output = plaintext.bindMemory(to: UInt8.self).baseAddress
+                else { return false }
+                // The control takes a pointer to non-const, but reads only.
+                let tag = UnsafeMutableRawPointer(mutating: base)
+                guard EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, Int32(Self.tagSize), tag) == 1 else {
+                    throw .failed("EVP_CTRL_AEAD_SET_TAG")
+                }
+                return EVP_DecryptUpdate(context, output, &size, base + Self.tagSize, Int32(plaintext.count)) == 1
+            }
+            guard isAuthentic, Int(size) == plaintext.count else {
+                if let base = plaintext.baseAddress { OPENSSL_cleanse(base, plaintext.count) }
+                ERR_clear_error()
+                throw .doesNotAuthenticate
+            }
+        }
+    }
+
+    /// Calls `body` with a copy of the template that has taken the associated data of one message.
+    @inline(__always)
+    private func withContext<Result>(
+        encrypts: Bool, _ plaintextSize: Int, _ data: [[UInt8]],
+        _ body: (OpaquePointer) throws(CryptoError) -> Result
+    ) throws(CryptoError) -> Result {
+        try refuseEmpty(plaintextSize, data)
         guard use.enter() else { throw .keyForgotten }
         defer { use.leave() }
-        let context = try copyOfTemplate(forEncryption: false)
+        guard let context = EVP_CIPHER_CTX_new() else { throw .failed("EVP_CIPHER_CTX_new") }
         defer { EVP_CIPHER_CTX_free(context) }
-        try absorb(data, context)
+        guard EVP_CIPHER_CTX_copy(context, template) == 1,
+            EVP_CipherInit_ex2(context, nil, nil, nil, encrypts ? 1 : 0, nil) == 1
+        else { throw .failed("EVP_CIPHER_CTX_copy AES-256-SIV") }
         var size: Int32 = 0
-        let isAuthentic = try ciphertext.withUnsafeBufferPointer { (input) throws(CryptoError) in
-            guard let base = input.baseAddress, let output = plaintext.bindMemory(to: UInt8.self).baseAddress else {
-                return false
+        for item in data {
+            guard EVP_CipherUpdate(context, nil, &size, item, Int32(item.count)) == 1 else {
+                throw .failed("EVP_CipherUpdate of associated data")
             }
-            // The control takes a pointer to non-const, but reads only.
-            let tag = UnsafeMutableRawPointer(mutating: base)
-            guard EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, Int32(Self.tagSize), tag) == 1 else {
-                throw .failed("EVP_CTRL_AEAD_SET_TAG")
-            }
-            return EVP_DecryptUpdate(context, output, &size, base + Self.tagSize, Int32(plaintext.count)) == 1
         }
-        guard isAuthentic, Int(size) == plaintext.count else {
-            if let base = plaintext.baseAddress { wipe(base, count: plaintext.count) }
-            ERR_clear_error()
-            throw .doesNotAuthenticate
-        }
+        return try body(context)
     }
 
     /// OpenSSL 3.0 gives a zero V for an empty plaintext, and before 3.0.10 leaves empty data out of V, both without an
@@ -137,26 +151,6 @@ package final class SivCipher: @unchecked Sendable {
         // RFC 5297 section 2.6: at most 126 components beside the plaintext.
         guard data.count <= 126, data.allSatisfy({ !$0.isEmpty && Int32(exactly: $0.count) != nil }) else {
             throw .invalidInput("empty, overlong or over 126 items of associated data for AES-256-SIV")
-        }
-    }
-
-    private func copyOfTemplate(forEncryption: Bool) throws(CryptoError) -> OpaquePointer {
-        guard let context = EVP_CIPHER_CTX_new() else { throw .failed("EVP_CIPHER_CTX_new") }
-        guard EVP_CIPHER_CTX_copy(context, template) == 1,
-            EVP_CipherInit_ex2(context, nil, nil, nil, forEncryption ? 1 : 0, nil) == 1
-        else {
-            EVP_CIPHER_CTX_free(context)
-            throw .failed("EVP_CIPHER_CTX_copy AES-256-SIV")
-        }
-        return context
-    }
-
-    private func absorb(_ data: [[UInt8]], _ context: OpaquePointer) throws(CryptoError) {
-        var size: Int32 = 0
-        for item in data {
-            guard EVP_CipherUpdate(context, nil, &size, item, Int32(item.count)) == 1 else {
-                throw .failed("EVP_CipherUpdate of associated data")
-            }
         }
     }
 }

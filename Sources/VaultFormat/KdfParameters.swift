@@ -43,7 +43,8 @@ package enum KdfParameters: Sendable, Equatable {
                     passphrase: secret.bytes, salt: salt, logN: cost.logN, r: cost.r, p: cost.p, count: 64))
         case .hkdfSha256(let salt):
             try cryptography(
-                "key derivation", Hkdf.derive(secret: secret.bytes, salt: salt, info: "vaultfs 1 kek", count: 64))
+                "key derivation",
+                Hkdf.derive(secret: secret.bytes, salt: salt, info: Array("vaultfs 1 kek".utf8), count: 64))
         }
     }
 }

@@ -39,7 +39,8 @@ package enum KeyDerivation {
         _ secret: SecretBytes, _ vault: VaultID, info: String, count: Int
     ) throws(FormatError) -> SecretBytes {
         try cryptography(
-            "derivation of '\(info)'", Hkdf.derive(secret: secret, salt: vault.bytes, info: info, count: count))
+            "derivation of '\(info)'",
+            Hkdf.derive(secret: secret, salt: vault.bytes, info: Array(info.utf8), count: count))
     }
 }
 

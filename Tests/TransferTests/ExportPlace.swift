@@ -74,7 +74,7 @@ final class ExportPlace {
     func export(_ name: String? = nil, isComparing: Bool = false) throws -> TransferTotals {
         let key = SecretBytes(copying: keyBytes.withUnsafeBytes { $0 })
         let root = try opened(source)
-        let viewed = try ViewSource(
+        let viewed = ViewSource(
             root: root, onlyName: name.map { Array($0.utf8) },
             format: ViewFormat(layout: .stream(isVectorInFile: false), vector: vector, padding: padding),
             manifest: nil, keys: KeyStore(KeySources(root: root, notice: { _ in }), shared: KeyMaterial(key: key)),

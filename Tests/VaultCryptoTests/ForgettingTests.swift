@@ -22,7 +22,9 @@ import Testing
         key.forget()
         #expect(key.isForgotten)
         #expect(throws: CryptoError.keyForgotten) { try HmacSha256.authenticate([1], key: key) }
-        #expect(throws: CryptoError.keyForgotten) { try Hkdf.derive(secret: key, salt: [1], info: "x", count: 32) }
+        #expect(throws: CryptoError.keyForgotten) {
+            try Hkdf.derive(secret: key, salt: [1], info: Array("x".utf8), count: 32)
+        }
         #expect(throws: CryptoError.keyForgotten) {
             try Scrypt.derive(passphrase: key, salt: [1], logN: 1, r: 1, p: 1, count: 32)
         }

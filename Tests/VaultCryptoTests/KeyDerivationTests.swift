@@ -16,7 +16,7 @@ import Testing
     @Test("HKDF-SHA256, RFC 5869 appendix A.3: no salt, no info")
     func hkdfCase3() throws {
         let output = try Hkdf.derive(
-            secret: secret([UInt8](repeating: 0x0b, count: 22)), salt: [], info: "", count: 42)
+            secret: secret([UInt8](repeating: 0x0b, count: 22)), salt: [], info: [], count: 42)
         #expect(
             hex(content(output))
                 == "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8")
@@ -25,7 +25,8 @@ import Testing
     @Test("HKDF-SHA256 as a directory's keys are derived; reference: Python cryptography 48")
     func hkdfOfTheFormat() throws {
         let output = try Hkdf.derive(
-            secret: secret(0..<32), salt: (0..<16).map { UInt8($0) }, info: "vaultfs 1 directory", count: 128)
+            secret: secret(0..<32), salt: (0..<16).map { UInt8($0) }, info: Array("vaultfs 1 directory".utf8),
+            count: 128)
         #expect(
             hex(content(output)) == """
                 50ab898d3cda64b5c3d05819d805c18082d62e794531ce764bc859f281b14ed1131b81539098ff0a161173e8efdb54ff\
@@ -37,13 +38,13 @@ import Testing
     @Test(arguments: [0, -1, 8161])
     func hkdfRefusesSizes(count: Int) {
         #expect(throws: CryptoError.invalidInput("\(count) bytes of HKDF output")) {
-            try Hkdf.derive(secret: secret([1]), salt: [], info: "", count: count)
+            try Hkdf.derive(secret: secret([1]), salt: [], info: [], count: count)
         }
     }
 
     @Test func hkdfRefusesAnEmptySecret() {
         #expect(throws: CryptoError.invalidInput("an empty HKDF secret")) {
-            try Hkdf.derive(secret: secret([]), salt: [], info: "", count: 32)
+            try Hkdf.derive(secret: secret([]), salt: [], info: [], count: 32)
         }
     }
 

@@ -15,7 +15,7 @@ final class MemoryScanner {
     private var needles: [(name: String, bytes: UnsafeRawBufferPointer)] = []
 
     init() throws {
-        SecretArena.renounceMemfdSecret()
+        SecretMemory.renounceMemfdSecret()
         var locked: Int32 = 0
         guard let area = linux_map_secret_memory(Self.areaSize, &locked) else { throw POSIXError(.ENOMEM) }
         self.area = area

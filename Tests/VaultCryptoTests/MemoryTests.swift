@@ -98,7 +98,7 @@ import Testing
             let scanner = try MemoryScanner()
             do {
                 let secret = try SecretBytes.random(count: 32)
-                let derived = try Hkdf.derive(secret: secret, salt: [1, 2, 3], info: "test", count: 64)
+                let derived = try Hkdf.derive(secret: secret, salt: [1, 2, 3], info: Array("test".utf8), count: 64)
                 let stretched = try Scrypt.derive(passphrase: secret, salt: [4], logN: 10, r: 8, p: 1, count: 64)
                 _ = try HmacSha256.authenticate([5], key: derived)
                 scanner.add("secret", secret)

@@ -19,7 +19,7 @@ import Testing
     func cbc(encrypts: Bool) throws {
         let plaintext = bytes(hex: "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51")
         let ciphertext = bytes(hex: "f58c4c04d6e5f1ba779eabfb5f7bfbd69cfc4e967edb808d679f777bc6702c7d")
-        let context = try CipherContext(Library.loaded().aes256CBC, encrypts: encrypts)
+        let context = try CipherContext(Library.loaded().aesCBC(keySize: 32), encrypts: encrypts)
         try context.setKey(secret(bytes(hex: "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")))
         let vector = (0..<16).map { UInt8($0) }
         let input = encrypts ? plaintext : ciphertext

@@ -51,7 +51,7 @@ import Testing
     @Test func `without memfd_secret keys are locked, and the kind says so`() async {
         await #expect(processExitsWith: .success) {
             limitLockedMemory(8 << 20)
-            SecretArena.renounceMemfdSecret()
+            SecretMemory.renounceMemfdSecret()
             SecretMemory.reserve()
             #expect(SecretMemory.kind == .locked)
             #expect(SecretMemory.allLocked)

@@ -21,10 +21,10 @@ import Testing
     }
 
     @Test func slotIsWipedWhenGivenBack() throws {
-        let slot = try #require(SecretArena.allocate(count: 200))
+        let slot = try SecretMemory.allocate(count: 200)
         #expect(slot.capacity == 256)
         slot.base.initializeMemory(as: UInt8.self, repeating: 0xa5, count: 256)
-        SecretArena.deallocate(slot)
+        SecretMemory.deallocate(slot)
         // Slabs are never unmapped. Another test may own the slot by now, but none fills it with this value.
         let kept = UnsafeRawBufferPointer(start: slot.base, count: 256)
         #expect(kept.count { $0 == 0xa5 } < 16)

@@ -59,7 +59,7 @@ import VaultFormat
     func derivation() throws {
         let bytes = try sealedHeader()
         let secret = try vault.classCipher().decryptSecret(Array(bytes[16..<64]), associatedData: [Array(bytes[..<16])])
-        let keys = try Hkdf.derive(secret: secret, salt: vault.id.bytes, info: "vaultfs 1 file", count: 176)
+        let keys = try Hkdf.derive(secret: secret, salt: vault.id.bytes, info: Array("vaultfs 1 file".utf8), count: 176)
         let mac = try HmacSha256.authenticate(Array(bytes[..<112]), key: keys.subrange(80..<112))
         #expect(Array(bytes[112...]) == Array(mac.prefix(16)))
         #expect(try open(bytes).1.attributeKey.revealed == keys.subrange(112..<176).revealed)

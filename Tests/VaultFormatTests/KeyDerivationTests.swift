@@ -11,7 +11,9 @@ import VaultFormat
             let (master, salt) = (vault.masterKey, vault.id.bytes)
             let classKey = try KeyDerivation.classKey(master: master, vault: vault.id, protectionClass).revealed
             let linkKey = try KeyDerivation.linkKey(master: master, vault: vault.id, protectionClass).revealed
-            let hkdf = { (info: String) in try Hkdf.derive(secret: master, salt: salt, info: info, count: 64).revealed }
+            let hkdf = { (info: String) in
+                try Hkdf.derive(secret: master, salt: salt, info: Array(info.utf8), count: 64).revealed
+            }
             #expect(try classKey == hkdf("vaultfs 1 class \(number)"))
             #expect(try linkKey == hkdf("vaultfs 1 links \(number)"))
             keys += [classKey, linkKey]

@@ -41,7 +41,7 @@ import VaultFormat
             return
         }
         let head = "vaultfs 1\nvault \(test.configuration.vault.hex)\nchunk 4096\nfeatures -\n"
-        let kek = try Hkdf.derive(secret: test.keyfile.bytes, salt: salt, info: "vaultfs 1 kek", count: 64)
+        let kek = try Hkdf.derive(secret: test.keyfile.bytes, salt: salt, info: Array("vaultfs 1 kek".utf8), count: 64)
         let line = "slot 2 keyfile 2030-01-31T23:59:59Z\n"
         let opened = try SivCipher(key: kek).decryptSecret(slot.sealed, associatedData: [ascii(head + line)])
         #expect(opened.revealed == test.masterKey.revealed)

@@ -36,7 +36,7 @@ final class MountedView {
         let sources = KeySources(root: root, command: command, derive: derive, notice: { _ in })
         let key = Self.key.withUnsafeBytes { KeyMaterial(key: SecretBytes(copying: $0)) }
         let shared = keyCommand == nil ? key : nil
-        let source = try ViewSource(
+        let source = ViewSource(
             root: root, format: format, manifest: nil, keys: KeyStore(sources, shared: shared),
             hasSharedKey: shared != nil)
         system = try ViewFileSystem(

@@ -1,16 +1,8 @@
-import FileSystem
-import Glibc
-import LinuxSystem
 import Testing
-import VaultStore
 
 @testable import ViewFormats
 
 @Suite struct ChainMapTests {
-    private func source(size: UInt64) -> SourceFile {
-        SourceFile(Descriptor(owning: open("/dev/null", O_RDONLY | O_CLOEXEC)), size: size)
-    }
-
     private func chain(_ range: Range<UInt64>, _ vector: CipherChain.Vector? = .bytes(.zero)) -> CipherChain {
         CipherChain(
             ciphertext: range,
@@ -18,17 +10,16 @@ import VaultStore
     }
 
     @Test("Every offset is in the chain that has it, empty ones before, between and behind")
-    func stored() throws {
+    func stored() {
         let lengths: [UInt64] = [0, 0, 5, 0, 16, 1, 0, 0, 0, 31, 0]
         var start: UInt64 = 0
         let chains = lengths.map { length in
             defer { start += 32 }
             return (chain(start..<(start + 32)), length)
         }
-        let map = try ChainMap(chains, in: source(size: 1000))
+        let map = ChainMap(chains)
         #expect(map.length == 53)
         #expect(map.count == 11)
-        #expect(map.keyCount == 2)
         var offset: UInt64 = 0
         for (number, length) in lengths.enumerated() {
             let expected = ChainMap.Piece(chain: chains[number].0, plaintext: offset..<(offset + length))
@@ -38,32 +29,8 @@ import VaultStore
         }
         #expect(map.piece(at: 53) == nil)
         #expect(map.piece(at: .max) == nil)
-        let empty = try ChainMap([], in: source(size: 0))
-        #expect(empty.length == 0 && empty.piece(at: 0) == nil && empty.keyCount == 0)
-    }
-
-    @Test("Chains that are not in the file, or have no such plaintext")
-    func refused() {
-        let cases: [(CipherChain, UInt64)] = [
-            (chain(0..<112), 96), (chain(0..<17), 1), (chain(0..<16), 17), (chain(0..<16, nil), 15),
-            (chain(0..<16, .inFile(at: 85)), 1), (chain(0..<16, .inFile(at: .max - 3)), 1),
-            (chain((.max - 16)..<(.max), nil), 16), (chain(0..<(UInt64.max - 15), nil), .max - 15),
-        ]
-        for (chain, length) in cases {
-            #expect(malformed { _ = try ChainMap([(chain, length)], in: source(size: 100)) } != nil, "\(chain)")
-        }
-    }
-
-    @Test("A sum of lengths that is out of range")
-    func tooLong() throws {
-        let half = chain(0..<(1 << 62), nil)
-        let source = source(size: 1 << 62)
-        _ = try ChainMap([(half, 1 << 62)], in: source)
-        #expect(
-            malformed { _ = try ChainMap([(half, 1 << 62), (half, 1 << 62)], in: source) }
-                == "the parts are longer than any file")
-        // A range that a signed integer cannot count.
-        #expect(malformed { _ = try ChainMap([(chain(0..<(1 << 63)), 16)], in: source) } != nil)
+        let empty = ChainMap([])
+        #expect(empty.length == 0 && empty.piece(at: 0) == nil)
     }
 
     @Test("Computed chunks of any size are the ones that were cut", arguments: [1, 15, 16, 17, 4096] as [UInt64])

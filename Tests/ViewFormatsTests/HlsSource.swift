@@ -69,7 +69,7 @@ final class HlsSource: Sendable {
         }
     }
 
-    func problems() -> [String] { index.problems().map(\.description) }
+    func problems() -> [String] { index.problems() }
 }
 
 extension Command {

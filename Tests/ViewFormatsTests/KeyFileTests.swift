@@ -15,10 +15,7 @@ import VaultCrypto
     }
 
     private func parse(_ bytes: [UInt8], _ cipher: ViewCipher?) throws(ViewError) -> KeyFile.Found {
-        let result = bytes.withUnsafeBytes { bytes in
-            Result { () throws(ViewError) in try KeyFile.parse(bytes, cipher: cipher, name: "key file k") }
-        }
-        return try result.get()
+        try KeyFile.parse(bytes, cipher: cipher, name: "key file k")
     }
 
     @Test("A file of the cipher's length is binary, whatever is in it", arguments: ViewCipher.allCases)

@@ -10,7 +10,7 @@ func references(_ text: [UInt8]) throws -> [String] {
     let playlist = try Playlist.parse(text)
     return playlist.references.map { reference in
         var parts = [
-            "\(reference.line)", "\(reference.role)", String(decoding: playlist.uri(of: reference), as: UTF8.self),
+            "\(reference.line)", "\(reference.role)", String(decoding: text[reference.uri], as: UTF8.self),
         ]
         if let bytes = reference.bytes { parts.append("\(bytes)") }
         if let encryption = reference.encryption {

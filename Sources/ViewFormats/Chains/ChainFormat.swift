@@ -44,13 +44,24 @@ package enum ChainFormat {
         return try stream(of: source, from: 16, vector: .inFile(at: 0), padding: padding, key: key)
     }
 
-    /// `openssl`: the chain behind the salt. The key and the vector are derived with the salt.
+    /// The salt of a file of `openssl enc`. It begins with `Salted__` and 8 bytes of salt (openssl-enc(1)).
+    package static func salt(of source: SourceFile) throws(ViewError) -> [UInt8] {
+        guard source.size > 0 else { throw .malformed("the file is empty: it has no Salted__ header") }
+        var header = [UInt8](repeating: 0, count: 16)
+        if source.size >= 16 {
+            try header.withMutableBytes { (header) throws(ViewError) in try source.read(at: 0, into: header) }
+        }
+        guard header.starts(with: "Salted__".utf8) else {
+            throw .malformed("the file has no Salted__ header: not made by openssl enc with a passphrase")
+        }
+        return Array(header[8...])
+    }
+
+    /// `openssl`: the chain behind the salt, which the file must have. The key and the vector are derived with the salt.
     package static func salted(
         _ source: SourceFile, vector: InitialVector, key: CbcKey
     ) throws(ViewError) -> ChainMap {
-        guard source.size >= OpenSSLSalt.headerSize else { throw OpenSSLSalt.missing }
-        return try stream(
-            of: source, from: OpenSSLSalt.headerSize, vector: .bytes(vector), padding: .pkcs7, key: key)
+        try stream(of: source, from: 16, vector: .bytes(vector), padding: .pkcs7, key: key)
     }
 
     private static func stream(
@@ -59,8 +70,7 @@ package enum ChainFormat {
         let chain = CipherChain(
             ciphertext: start..<source.size,
             encryption: CipherChain.Encryption(key: 0, vector: vector, padding: padding))
-        return try ChainMap(
-            [(chain, try plaintextLength(of: chain, in: source, part: "the file", key: key))], in: source)
+        return ChainMap([(chain, try plaintextLength(of: chain, in: source, part: "the file", key: key))])
     }
 
     /// Byte ranges of one file, each a chain or plaintext. The bytes before, between and behind them are plaintext.
@@ -96,7 +106,7 @@ package enum ChainFormat {
             end = bytes.upperBound
         }
         addPlain(to: source.size)
-        return try ChainMap(chains, in: source)
+        return ChainMap(chains)
     }
 
     // MARK: Padding
@@ -114,18 +124,16 @@ package enum ChainFormat {
         guard encryption.padding == .pkcs7 else { return size }
         guard size > 0 else { throw .malformed("\(part()) has no ciphertext: padding alone takes 16 bytes") }
         let last = try lastBlock(of: chain, encryption.vector, in: source, key: key)
-        guard let padding = last.withUnsafeBytes({ paddingSize(of: $0) }) else {
+        // 1 to 16, in as many bytes of that value.
+        let padding = last.withUnsafeBytes { block in
+            block.last.flatMap { last in
+                1...16 ~= last && block.suffix(Int(last)).allSatisfy { $0 == last } ? UInt64(last) : nil
+            }
+        }
+        guard let padding else {
             throw .malformed("\(part()) ends in no valid padding: the key is wrong, or the file is damaged or cut")
         }
-        return size - UInt64(padding)
-    }
-
-    /// 1 to 16. Nil if the padding is not valid: as many bytes of that value as it says.
-    private static func paddingSize(of block: UnsafeRawBufferPointer) -> Int? {
-        guard let last = block.last, 1...16 ~= last, block.suffix(Int(last)).allSatisfy({ $0 == last }) else {
-            return nil
-        }
-        return Int(last)
+        return size - padding
     }
 
     /// The last block, decrypted, of a chain that is not empty.
@@ -135,25 +143,21 @@ package enum ChainFormat {
         let start = chain.ciphertext.upperBound - 16
         var blocks = [UInt8](repeating: 0, count: 32)
         try blocks.withMutableBytes { (blocks) throws(ViewError) in
-            let previous = UnsafeMutableRawBufferPointer(rebasing: blocks[..<16])
             if start > chain.ciphertext.lowerBound { return try source.read(at: start - 16, into: blocks) }
             switch vector {
-            case .bytes(let bytes): bytes.store(into: previous)
-            case .inFile(let offset): try source.read(at: offset, into: previous)
+            case .bytes(let bytes): bytes.store(into: blocks)
+            case .inFile(let offset): try source.read(at: offset, into: blocks.slice(..<16))
             }
-            try source.read(at: start, into: UnsafeMutableRawBufferPointer(rebasing: blocks[16...]))
+            try source.read(at: start, into: blocks.slice(16...))
         }
-        do throws(CryptoError) {
+        return try ViewError.ofCrypto { () throws(CryptoError) in
             let decryptor = try CbcDecryptor()
             return try SecretBytes(count: 16) { (plaintext) throws(CryptoError) in
                 try blocks.withBytes { (blocks) throws(CryptoError) in
                     guard let previous = blocks.baseAddress else { return }
-                    try decryptor.decrypt(
-                        UnsafeRawBufferPointer(rebasing: blocks[16...]), vector: previous, key: key, into: plaintext)
+                    try decryptor.decrypt(blocks.slice(16...), vector: previous, key: key, into: plaintext)
                 }
             }
-        } catch {
-            throw .store(StoreError(error))
         }
     }
 }

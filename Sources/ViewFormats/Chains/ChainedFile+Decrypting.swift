@@ -13,14 +13,14 @@ extension ChainedFile {
         var position = plaintextOffset
         while position < end {
             let (source, taken) = reach(from: position, to: end, capacity: workspace.ciphertext.count)
-            let ciphertext = UnsafeMutableRawBufferPointer(rebasing: workspace.ciphertext[..<source.count])
+            let ciphertext = workspace.ciphertext.slice(..<source.count)
             try read(at: source.lowerBound, into: ciphertext)
             while position < taken, let part = part(at: position, to: taken) {
                 let start = Int(part.source.lowerBound - source.lowerBound)
                 let done = Int(position - plaintextOffset)
                 try open(
-                    part, UnsafeRawBufferPointer(rebasing: ciphertext[start..<(start + part.source.count)]),
-                    into: UnsafeMutableRawBufferPointer(rebasing: target[done..<(done + part.plaintext.count)]),
+                    part, UnsafeRawBufferPointer(ciphertext.slice(start..<(start + part.source.count))),
+                    into: target.slice(done..<(done + part.plaintext.count)),
                     workspace)
                 position = part.plaintext.upperBound
             }
@@ -36,7 +36,7 @@ extension ChainedFile {
         from plaintextOffset: UInt64, to end: UInt64, capacity: Int
     ) -> (source: Range<UInt64>, taken: UInt64) {
         guard let first = part(at: plaintextOffset, to: end) else {
-            preconditionFailure("internal error: offset \(plaintextOffset) of a file of \(length)")
+            preconditionFailure("internal error: offset \(plaintextOffset) of a file of \(map.length)")
         }
         var source = first.source
         var taken = first.plaintext.upperBound
@@ -70,8 +70,8 @@ extension ChainedFile {
         let vector: UnsafeRawBufferPointer
         let blocks: UnsafeRawBufferPointer
         if part.hasVector {
-            vector = UnsafeRawBufferPointer(rebasing: source[..<16])
-            blocks = UnsafeRawBufferPointer(rebasing: source[16...])
+            vector = source.slice(..<16)
+            blocks = source.slice(16...)
         } else {
             try readVector(encryption.vector, into: workspace.vector)
             vector = UnsafeRawBufferPointer(workspace.vector)
@@ -117,11 +117,11 @@ extension ChainedFile {
                 try workspace.decryptor.decrypt(ciphertext, vector: previous, key: key, into: workspace.block)
                 let from = done == 0 ? skipped : 0
                 let wanted = min(16 - from, left)
-                UnsafeMutableRawBufferPointer(rebasing: target[done..<(done + wanted)])
-                    .copyMemory(from: UnsafeRawBufferPointer(rebasing: workspace.block[from..<(from + wanted)]))
+                target.slice(done..<(done + wanted))
+                    .copyMemory(from: UnsafeRawBufferPointer(workspace.block.slice(from..<(from + wanted))))
                 done += wanted
             } else {
-                let whole = UnsafeMutableRawBufferPointer(rebasing: target[done..<(done + size)])
+                let whole = target.slice(done..<(done + size))
                 try workspace.decryptor.decrypt(ciphertext, vector: previous, key: key, into: whole)
                 done += size
             }

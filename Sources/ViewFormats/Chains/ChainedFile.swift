@@ -1,4 +1,5 @@
 package import FileSystem
+internal import LinuxSystem
 package import VaultCrypto
 
 /// One open file of a view, decrypted from its chains. Any thread.
@@ -23,8 +24,7 @@ package final class ChainedFile: Sendable {
         source: SourceFile, map: ChainMap, keys: [CbcKey], token: UInt64, cache: BlockCache, counters: Counters
     ) {
         precondition(
-            keys.count >= map.keyCount && cache.blockSize == ViewWorkspace.pageSize,
-            "internal error: \(keys.count) keys, cache blocks of \(cache.blockSize) bytes")
+            cache.blockSize == ViewWorkspace.pageSize, "internal error: cache blocks of \(cache.blockSize) bytes")
         self.source = source
         self.map = map
         self.keys = keys
@@ -33,9 +33,6 @@ package final class ChainedFile: Sendable {
         self.cache = cache
         self.counters = counters
     }
-
-    /// Bytes of plaintext.
-    package var length: UInt64 { map.length }
 
     /// Reads plaintext. Returns the bytes read, less than the buffer only at the end of the file.
     /// - Throws: `.malformed` if the source file has been cut since it was opened. `.store`, also for a lock.
@@ -50,10 +47,10 @@ package final class ChainedFile: Sendable {
         var done = 0
         while done < count {
             let offset = plaintextOffset + UInt64(done)
-            let rest = UnsafeMutableRawBufferPointer(rebasing: buffer[done..<count])
+            let rest = buffer.slice(done..<count)
             if !isCached {
                 let batch = min(rest.count, ViewWorkspace.batchSize)
-                try decrypt(at: offset, into: UnsafeMutableRawBufferPointer(rebasing: rest[..<batch]), workspace)
+                try decrypt(at: offset, into: rest.slice(..<batch), workspace)
                 done += batch
             } else if let hit = readFromCache(at: offset, into: rest) {
                 done += hit
@@ -95,31 +92,18 @@ package final class ChainedFile: Sendable {
         let size = Int(min(next * pageSize, map.length) - start)
         let skipped = Int(plaintextOffset - start)
         let count = min(size - skipped, wanted.count)
-        if count == size {
-            let pages = UnsafeMutableRawBufferPointer(rebasing: wanted[..<count])
-            try decrypt(at: start, into: pages, workspace)
-            remember(first, UnsafeRawBufferPointer(pages))
-        } else {
-            // Only a part of the first or last page is wanted. Copying all is cheaper than a second pread(2).
-            let pages = UnsafeMutableRawBufferPointer(rebasing: workspace.assembly[..<size])
-            try decrypt(at: start, into: pages, workspace)
-            remember(first, UnsafeRawBufferPointer(pages))
-            UnsafeMutableRawBufferPointer(rebasing: wanted[..<count])
-                .copyMemory(from: UnsafeRawBufferPointer(rebasing: pages[skipped..<(skipped + count)]))
-        }
-        return count
-    }
-
-    private func remember(_ first: UInt64, _ plaintext: UnsafeRawBufferPointer) {
-        var start = 0
-        var page = first
-        while start < plaintext.count {
-            let end = min(start + ViewWorkspace.pageSize, plaintext.count)
+        // If only a part of the first or last page is wanted, copying all is cheaper than a second pread(2).
+        let pages = count == size ? wanted.slice(..<count) : workspace.assembly.slice(..<size)
+        try decrypt(at: start, into: pages, workspace)
+        let plaintext = UnsafeRawBufferPointer(pages)
+        var (page, position) = (first, 0)
+        while position < size {
+            let end = min(position + ViewWorkspace.pageSize, size)
             cache.insert(
-                file: token, chunk: page, UnsafeRawBufferPointer(rebasing: plaintext[start..<end]),
-                seen: changes.value, changes: changes)
-            start = end
-            page += 1
+                file: token, chunk: page, plaintext.slice(position..<end), seen: changes.value, changes: changes)
+            (page, position) = (page + 1, end)
         }
+        if count < size { wanted.slice(..<count).copyMemory(from: plaintext.slice(skipped..<(skipped + count))) }
+        return count
     }
 }

@@ -47,7 +47,7 @@ package struct InitialVector: Codable, Equatable, Sendable {
 
     /// 32 digits in either case, with or without `0x`.
     package init?(hexadecimal text: [UInt8]) {
-        let digits = text.starts(with: "0x".utf8) || text.starts(with: "0X".utf8) ? text.dropFirst(2) : text[...]
+        let digits = Hexadecimal.withoutPrefix(text[...]) ?? text[...]
         guard digits.count == 32 else { return nil }
         self.init(digits: digits)
     }
@@ -68,7 +68,4 @@ package struct InitialVector: Codable, Equatable, Sendable {
         bytes.storeBytes(of: high.bigEndian, toByteOffset: 0, as: UInt64.self)
         bytes.storeBytes(of: low.bigEndian, toByteOffset: 8, as: UInt64.self)
     }
-
-    /// 32 digits.
-    package var hexadecimal: String { Hexadecimal.encode(high) + Hexadecimal.encode(low) }
 }

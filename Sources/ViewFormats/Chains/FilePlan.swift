@@ -1,18 +1,16 @@
 package import FileSystem
-internal import LinuxSystem
-internal import SystemPackage
 internal import VaultCrypto
 
 /// How one file of a view is read, and the keys that it needs. Any thread.
 package struct FilePlan: Sendable {
-    enum Layout: Sendable {
-        case plain
+    enum Layout: Equatable, Sendable {
         case chunks(size: UInt64, InitialVector, CipherChain.Padding)
         /// Without a vector: the first 16 bytes of the file are the vector.
         case stream(InitialVector?, CipherChain.Padding)
         case salted
+        /// Without parts for a file of plaintext.
         case segment(HlsSegment)
-        case playlist(HlsPlaylistContent, HlsTree)
+        case playlist(HlsPlaylistContent)
     }
 
     let layout: Layout
@@ -23,19 +21,10 @@ package struct FilePlan: Sendable {
     /// The file's path, for messages.
     let path: [UInt8]
 
-    /// True if `other` reads an unchanged source file in the same way.
+    /// True if `other` reads an unchanged source file in the same way. Never true for two readings of a playlist: the
+    /// segments whose offsets it contains may have changed.
     package func isSame(as other: FilePlan) -> Bool {
-        guard keyNames == other.keyNames, cipher == other.cipher else { return false }
-        switch (layout, other.layout) {
-        case (.plain, .plain), (.salted, .salted): return true
-        case (.chunks(let size, let vector, let padding), .chunks(let otherSize, let otherVector, let otherPadding)):
-            return size == otherSize && vector == otherVector && padding == otherPadding
-        case (.stream(let vector, let padding), .stream(let otherVector, let otherPadding)):
-            return vector == otherVector && padding == otherPadding
-        case (.segment(let segment), .segment(let other)): return segment.parts == other.parts
-        // The segments whose offsets a playlist contains may have changed.
-        default: return false
-        }
+        keyNames == other.keyNames && cipher == other.cipher && layout == other.layout
     }
 
     /// Opens the file's plaintext. Reads no more than the padding. For a playlist, reads the padding of the segments whose
@@ -47,11 +36,9 @@ package struct FilePlan: Sendable {
     package func open(
         _ source: SourceFile, keys: [KeyMaterial], token: UInt64, cache: BlockCache, counters: Counters
     ) throws(ViewError) -> OpenContent {
-        let ciphers = try keys.map { (key) throws(ViewError) in try cipherKey(key) }
+        let ciphers = try keys.map(cipherKey)
         let map: ChainMap
         switch layout {
-        case .plain:
-            map = try ChainFormat.ranges([], of: source, keys: [])
         case .chunks(let size, let vector, let padding):
             map = try ChainFormat.chunks(
                 of: source, chunkSize: size, vector: vector, padding: padding, key: ciphers[0])
@@ -64,8 +51,8 @@ package struct FilePlan: Sendable {
             map = try ChainFormat.salted(source, vector: vector, key: ciphers[0])
         case .segment(let segment):
             map = try ChainFormat.ranges(segment.chains(size: source.size), of: source, keys: ciphers)
-        case .playlist(let playlist, let tree):
-            return .text(try Self.render(playlist, tree, ciphers))
+        case .playlist(let playlist):
+            return .text(try playlist.rendered(ciphers))
         }
         return .chained(
             ChainedFile(source: source, map: map, keys: ciphers, token: token, cache: cache, counters: counters))
@@ -75,32 +62,7 @@ package struct FilePlan: Sendable {
         if let cipher { try material.check(fits: cipher, path: path) }
         // A copy, because a lock wipes each file's key in place.
         let own = material.key.subrange(0..<material.key.count)
-        do throws(CryptoError) { return try CbcKey(own) } catch { throw .store(StoreError(error)) }
-    }
-
-    private static func render(
-        _ playlist: HlsPlaylistContent, _ tree: HlsTree, _ keys: [CbcKey]
-    ) throws(ViewError) -> [UInt8] {
-        var first = 0
-        var maps: [ChainMap] = []
-        for needed in playlist.needed {
-            let own = Array(keys[first..<(first + needed.segment.keys.count)])
-            first += own.count
-            let source = try open(needed, in: tree)
-            maps.append(try ChainFormat.ranges(needed.segment.chains(size: source.size), of: source, keys: own))
-        }
-        return try playlist.rendered { (number, bytes) throws(ViewError) in try maps[number].plaintext(of: bytes) }
-    }
-
-    private static func open(_ needed: HlsPlaylistContent.Needed, in tree: HlsTree) throws(ViewError) -> SourceFile {
-        do throws(StoreError) {
-            let file = try tree.file(needed.path)
-            let status = try file.status()
-            guard FileIdentity(status) == needed.identity else { throw .system(.staleNFSFileHandle) }
-            return SourceFile(file, status)
-        } catch {
-            throw .store(error)
-        }
+        return try ViewError.ofCrypto { () throws(CryptoError) in try CbcKey(own) }
     }
 }
 
@@ -112,7 +74,7 @@ package enum OpenContent: Sendable {
     /// Bytes.
     package var length: UInt64 {
         switch self {
-        case .chained(let file): file.length
+        case .chained(let file): file.map.length
         case .text(let text): UInt64(text.count)
         }
     }

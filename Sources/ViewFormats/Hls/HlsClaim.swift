@@ -1,6 +1,6 @@
 /// A playlist's statement about some bytes of one file.
 struct HlsClaim: Sendable {
-    enum Use: Sendable {
+    enum Use: Equatable, Sendable {
         case plain
         case encrypted(HlsSegment.Encryption)
         /// The whole file is encrypted with this key. From an I-frame playlist, which does not know where the file's
@@ -20,21 +20,9 @@ struct HlsClaim: Sendable {
     fileprivate func agrees(with other: HlsClaim) -> Bool {
         switch (use, other.use) {
         case (.plain, .plain): true
-        case (.encrypted(let one), .encrypted(let other)): one.means(other)
+        case (.encrypted(let one), .encrypted(let other)): one.vector == other.vector && one.key.means(other.key)
         default: false
         }
-    }
-
-    fileprivate var isPlain: Bool {
-        if case .plain = use { true } else { false }
-    }
-
-    var isFailed: Bool {
-        if case .failed = use { true } else { false }
-    }
-
-    fileprivate var frames: HlsSegment.Encryption? {
-        if case .frames(let encryption) = use { encryption } else { nil }
     }
 }
 
@@ -57,40 +45,27 @@ struct HlsClaimMerge {
     ///
     /// - Throws: `.malformed` if two claims contradict each other, or if no playlist can be shown decrypted.
     func segment() throws(ViewError) -> HlsSegment? {
-        let firm = claims.filter { !$0.isFailed }
+        let firm = claims.filter { $0.use != .failed }
         guard !firm.isEmpty else { throw claims.compactMap(\.playlist.error).first ?? .malformed("no playlist") }
-        var ordered = firm.filter { $0.frames == nil }
-        ordered.sort(by: isBefore)
-        for (one, other) in zip(ordered, ordered.dropFirst()) { try checkNeighbours(one, other) }
-        try checkPlain(ordered)
+        let ordered = firm.filter { if case .frames = $0.use { false } else { true } }.sorted(by: isBefore)
+        try check(ordered)
         var parts: [HlsSegment.Part] = []
         for claim in ordered {
-            guard case .encrypted(let encryption) = claim.use else { continue }
-            let part = HlsSegment.Part(bytes: claim.bytes, encryption: encryption)
             // A claim for the same bytes as the one before agrees with it.
-            if parts.last?.bytes != part.bytes || parts.isEmpty { parts.append(part) }
+            guard case .encrypted(let encryption) = claim.use, parts.isEmpty || parts.last?.bytes != claim.bytes else {
+                continue
+            }
+            parts.append(HlsSegment.Part(bytes: claim.bytes, encryption: encryption))
         }
-        try addFrames(firm, ordered, to: &parts)
-        return parts.isEmpty ? nil : HlsSegment(parts)
-    }
-
-    private func addFrames(
-        _ firm: [HlsClaim], _ ordered: [HlsClaim], to parts: inout [HlsSegment.Part]
-    ) throws(ViewError) {
         for claim in firm {
-            guard let encryption = claim.frames else { continue }
-            if let other = ordered.first {
-                guard parts.contains(where: { $0.encryption.key.means(encryption.key) }) else {
-                    throw conflict(other, claim)
-                }
-            } else if parts.isEmpty {
+            guard case .frames(let encryption) = claim.use else { continue }
+            if ordered.isEmpty && parts.isEmpty {
                 parts = [HlsSegment.Part(bytes: nil, encryption: encryption)]
-            } else if !parts[0].encryption.key.means(encryption.key),
-                let first = firm.first(where: { $0.frames != nil })
-            {
-                throw conflict(first, claim)
+            } else if !parts.contains(where: { $0.encryption.key.means(encryption.key) }) {
+                throw conflict(ordered.first ?? firm[0], claim)
             }
         }
+        return parts.isEmpty ? nil : HlsSegment(parts)
     }
 
     private func range(_ claim: HlsClaim) -> Range<UInt64> { claim.bytes ?? 0..<max(size, 1) }
@@ -104,22 +79,21 @@ struct HlsClaimMerge {
         return one.line < other.line
     }
 
-    private func checkNeighbours(_ one: HlsClaim, _ other: HlsClaim) throws(ViewError) {
-        guard range(one).overlaps(range(other)) || range(one) == range(other) else { return }
-        if one.agrees(with: other), range(one) == range(other) || one.isPlain { return }
-        throw conflict(one, other)
-    }
-
-    /// A plain range can cover several others if they are plain too. Checks each claim against the plain range before it
-    /// that ends last.
-    private func checkPlain(_ ordered: [HlsClaim]) throws(ViewError) {
+    /// Compares each claim with its neighbour, and with the plain range before it that ends last: a plain range can cover
+    /// several others if they are plain too.
+    private func check(_ ordered: [HlsClaim]) throws(ViewError) {
         var farthest: HlsClaim?
-        for claim in ordered {
-            if let plain = farthest, !claim.isPlain, range(plain).overlaps(range(claim)) {
-                throw conflict(plain, claim)
+        for (one, claim) in zip([nil] + ordered, ordered) {
+            let bytes = range(claim)
+            if let one, range(one) == bytes || range(one).overlaps(bytes) {
+                guard one.agrees(with: claim), range(one) == bytes || one.use == .plain else {
+                    throw conflict(one, claim)
+                }
             }
-            guard claim.isPlain else { continue }
-            if farthest.map({ range($0).upperBound < range(claim).upperBound }) ?? true { farthest = claim }
+            if let farthest, claim.use != .plain, range(farthest).overlaps(bytes) { throw conflict(farthest, claim) }
+            if claim.use == .plain, farthest.map({ range($0).upperBound < bytes.upperBound }) ?? true {
+                farthest = claim
+            }
         }
     }
 

@@ -1,4 +1,6 @@
-package import LinuxSystem
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultCrypto
 
 /// The kind of a file in an hls view.
 package enum HlsContent: Sendable {
@@ -10,26 +12,51 @@ package enum HlsContent: Sendable {
     case failed(ViewError)
 }
 
-/// A playlist that was just read, from which the mount's text is made.
-package struct HlsPlaylistContent: Sendable {
+/// A playlist that was just read, from which the mount's text is made. Equal only to itself.
+final class HlsPlaylistContent: Equatable, Sendable {
     /// A file whose plaintext offsets the text contains.
-    package struct Needed: Sendable {
-        package let identity: FileIdentity
-        /// For `HlsTree.file`. The path can lead to another file by then.
-        package let path: [UInt8]
-        package let segment: HlsSegment
+    struct Needed: Sendable {
+        let identity: FileIdentity
+        /// From the source. The path can lead to another file by then.
+        let path: [UInt8]
+        let segment: HlsSegment
     }
 
     /// Empty if the text depends on no keys.
-    package let needed: [Needed]
-    let playlist: Playlist
+    let needed: [Needed]
+    private let playlist: Playlist
     /// For each reference, its position in `needed`.
-    let numbers: [Int?]
+    private let numbers: [Int?]
+    /// The source.
+    private let root: Descriptor
+
+    init(_ playlist: Playlist, needed: [Needed], numbers: [Int?], in root: Descriptor) {
+        (self.playlist, self.needed, self.numbers, self.root) = (playlist, needed, numbers, root)
+    }
+
+    static func == (one: HlsPlaylistContent, other: HlsPlaylistContent) -> Bool { one === other }
 
     /// The text that the mount shows.
     ///
+    /// - Parameter keys: of the needed files, one after another.
+    func rendered(_ keys: [CbcKey]) throws(ViewError) -> [UInt8] {
+        var rest = keys[...]
+        let maps = try needed.map { (needed) throws(ViewError) in
+            let own = Array(rest.prefix(needed.segment.keys.count))
+            rest = rest.dropFirst(own.count)
+            let source = try ViewError.ofStore { () throws(StoreError) in
+                let file = try root.regularFile(beneath: needed.path)
+                let status = try file.status()
+                guard FileIdentity(status) == needed.identity else { throw .system(.staleNFSFileHandle) }
+                return SourceFile(file, status)
+            }
+            return try ChainFormat.ranges(needed.segment.chains(size: source.size), of: source, keys: own)
+        }
+        return try rendered { (number, bytes) throws(ViewError) in try maps[number].plaintext(of: bytes) }
+    }
+
     /// - Parameter plaintext: returns the plaintext offsets of these bytes of `needed[$0]`.
-    package func rendered(
+    func rendered(
         _ plaintext: (Int, Range<UInt64>) throws(ViewError) -> Range<UInt64>
     ) throws(ViewError) -> [UInt8] {
         try playlist.rendered { (number, reference) throws(ViewError) in

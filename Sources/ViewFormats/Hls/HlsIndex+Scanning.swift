@@ -20,47 +20,46 @@ extension HlsIndex {
         var hasChanged = false
         while !directory.isEmpty {
             directory = HlsURI.directory(of: directory)
-            if scanIfChanged(directory) { hasChanged = true }
+            if let status = try? open(directory: directory).status(),
+                state.withLock({ $0.directories[directory] }) != FileStamp(status),
+                (try? scan(from: directory, again: false)) != nil
+            {
+                hasChanged = true
+            }
         }
         return hasChanged
     }
 
-    private func scanIfChanged(_ path: [UInt8]) -> Bool {
-        guard let directory = try? tree.directory(path), let status = try? directory.status(),
-            state.withLock({ $0.directories[path] }) != FileStamp(status)
-        else { return false }
-        return (try? scan(from: path, again: false)) != nil
+    private func open(directory path: [UInt8]) throws(StoreError) -> Descriptor {
+        try root.opened(
+            beneath: path.isEmpty ? [UInt8(ascii: ".")] : path, flags: O_RDONLY | O_DIRECTORY, followsLinks: false)
     }
 
     /// - Parameter again: also read the directories inside that are known.
     private func scan(from start: [UInt8], again: Bool) throws(StoreError) {
-        var waiting: [(path: [UInt8], depth: Int)] = []
-        try scan(start, depth: start.count { $0 == UInt8(ascii: "/") } + (start.isEmpty ? 0 : 1), &waiting)
-        while let (path, depth) = waiting.popLast() {
+        var waiting: [[UInt8]] = []
+        try scan(start, &waiting)
+        while let path = waiting.popLast() {
             if !again, state.withLock({ $0.directories[path] != nil }) { continue }
-            do throws(StoreError) {
-                try scan(path, depth: depth, &waiting)
-            } catch {
-                state.withLock { $0.note(path, error) }
-            }
+            do throws(StoreError) { try scan(path, &waiting) } catch { state.withLock { $0.note(path, error) } }
         }
     }
 
-    private func scan(
-        _ path: [UInt8], depth: Int, _ waiting: inout [(path: [UInt8], depth: Int)]
-    ) throws(StoreError) {
-        let directory = try tree.directory(path)
+    /// - Parameter waiting: receives the directories inside.
+    private func scan(_ path: [UInt8], _ waiting: inout [[UInt8]]) throws(StoreError) {
+        let directory = try open(directory: path)
         // Before the entries, so that the next check notices a change in between.
         let stamp = FileStamp(try directory.status())
+        let depth = path.isEmpty ? 0 : path.count { $0 == UInt8(ascii: "/") } + 1
         var reader = DirectoryReader(directory)
         while let entry = try reader.next() {
             let inside = joinedPath(path, entry.name)
             if Self.isDirectory(entry, in: directory) {
-                guard depth < Self.maximumDepth else {
+                if depth < Self.maximumDepth {
+                    waiting.append(inside)
+                } else {
                     state.withLock { $0.note(inside, .damaged("more than \(Self.maximumDepth) directories deep")) }
-                    continue
                 }
-                waiting.append((inside, depth + 1))
             } else if Self.isPlaylistName(entry.name) {
                 refresh(inside)
             }

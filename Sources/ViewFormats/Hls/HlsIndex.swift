@@ -4,14 +4,15 @@ internal import Synchronization
 /// Reads the playlists of a source, and finds from them how the other files are encrypted. Any thread. Does not hold the
 /// lock while it waits for the disk.
 package final class HlsIndex: Sendable {
-    package let tree: HlsTree
+    /// The source.
+    let root: Descriptor
     let state: Mutex<HlsState>
 
     /// - Parameters:
     ///   - root: the source, opened O_RDONLY|O_DIRECTORY.
     ///   - maximumSegments: maximum number of segments of all playlists together. Each takes about 500 bytes.
     package init(root: Descriptor, maximumSegments: Int = 1 << 19) {
-        tree = HlsTree(root: root)
+        self.root = root
         state = Mutex(HlsState(maximumClaims: maximumSegments))
     }
 
@@ -31,7 +32,7 @@ package final class HlsIndex: Sendable {
         switch state.withLock({ $0.knowledge(of: identity, at: path) }) {
         case .certain: break
         case .otherPath(let other, let playlists):
-            if let status = try? tree.object(other).status(), FileIdentity(status) == identity { break }
+            if let status = try? root.opened(beneath: other).status(), FileIdentity(status) == identity { break }
             for playlist in playlists { _ = try? read(playlist) }
         case .named(let playlist):
             _ = try? read(playlist)
@@ -66,8 +67,8 @@ package final class HlsIndex: Sendable {
     /// Reads a playlist if it is new or has changed, and forgets it if it was removed. Call this when a file with a
     /// playlist's name is looked up.
     package func refresh(_ path: [UInt8]) {
-        let known = state.withLock { $0.playlists[path]?.record.stamp }
-        if let known, let file = try? tree.object(path), let status = try? file.status(), FileStamp(status) == known {
+        let known = state.withLock { $0.playlists[path]?.stamp }
+        if let known, let status = try? root.opened(beneath: path).status(), FileStamp(status) == known {
             return
         }
         _ = try? read(path)
@@ -77,14 +78,8 @@ package final class HlsIndex: Sendable {
     /// each open.
     ///
     /// - Throws: `.malformed` if it cannot be shown decrypted, `.store` if it cannot be read.
-    package func open(_ path: [UInt8]) throws(ViewError) -> HlsPlaylistContent? {
-        let reading: HlsReading
-        let record: HlsPlaylistRecord
-        do throws(StoreError) {
-            (reading, record) = try read(path)
-        } catch {
-            throw .store(error)
-        }
+    func open(_ path: [UInt8]) throws(ViewError) -> HlsPlaylistContent? {
+        let (reading, record) = try ViewError.ofStore { () throws(StoreError) in try read(path) }
         if let error = record.error { throw error }
         guard let playlist = reading.playlist else { return nil }
         var needed: [HlsPlaylistContent.Needed] = []
@@ -102,14 +97,14 @@ package final class HlsIndex: Sendable {
                 }
             }
         }
-        return HlsPlaylistContent(needed: needed, playlist: playlist, numbers: numbers)
+        return HlsPlaylistContent(playlist, needed: needed, numbers: numbers, in: root)
     }
 
     /// Reads a playlist and replaces its contents in the state.
     private func read(_ path: [UInt8]) throws(StoreError) -> (HlsReading, HlsPlaylistRecord) {
         let reading: HlsReading
         do throws(StoreError) {
-            reading = try HlsReading(path, in: tree)
+            reading = try HlsReading(path, in: root)
         } catch {
             state.withLock {
                 $0.remove(path)

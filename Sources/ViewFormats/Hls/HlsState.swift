@@ -6,19 +6,6 @@ struct HlsState {
     /// Directories beyond this number are read again each time a file in them is asked for that no playlist names.
     private static let maximumDirectories = 1 << 18
 
-    struct Entry {
-        let record: HlsPlaylistRecord
-        let problems: [HlsProblem]
-        /// The files that the playlist has claims about.
-        let files: [FileIdentity]
-        /// The files that the playlist's text has byte ranges of.
-        let ranged: Set<FileIdentity>
-        /// The playlists that a master playlist refers to.
-        let playlists: [(line: Int, identity: FileIdentity)]
-        let names: Set<Int>
-        let claimCount: Int
-    }
-
     struct File {
         // Nearly every segment has one claim, and an empty array takes no memory.
         var first: HlsClaim
@@ -29,10 +16,16 @@ struct HlsState {
         var merged: (size: UInt64, content: HlsContent)?
 
         var claims: [HlsClaim] { [first] + rest }
+
+        mutating func add(_ claim: HlsClaim, _ target: HlsReading.Target) {
+            rest.append(claim)
+            merged = nil
+            (path, size) = (target.path, target.size)
+        }
     }
 
     /// By path.
-    private(set) var playlists: [[UInt8]: Entry] = [:]
+    private(set) var playlists: [[UInt8]: HlsPlaylistRecord] = [:]
     private(set) var playlistFiles: [FileIdentity: HlsPlaylistRecord] = [:]
     private(set) var files: [FileIdentity: File] = [:]
     /// Hashes of segments' paths, each with the path of a playlist that names the segment.
@@ -52,49 +45,23 @@ struct HlsState {
 
     /// Replaces the contents of one playlist. Returns its record, with a fault if it has too many segments.
     mutating func replace(with reading: HlsReading) -> HlsPlaylistRecord {
-        remove(reading.record.path)
-        var record = reading.record
-        var counted = (files: [FileIdentity](), claims: 0)
-        var problems = reading.problems
-        if reading.maximumClaimCount <= maximumClaims - claimCount {
-            counted = addClaims(of: reading)
+        remove(reading.path)
+        var record = HlsPlaylistRecord(reading)
+        if record.claimCount > maximumClaims - claimCount {
+            let text = "the playlists name more than \(maximumClaims) segments: mount a part of the directory at a time"
+            record = HlsPlaylistRecord(reading, refusal: PlaylistError(line: 0, text: text))
         } else {
-            let fault = PlaylistError(
-                line: 0,
-                text: "the playlists name more than \(maximumClaims) segments: mount a part of the directory at a time")
-            record = HlsPlaylistRecord(path: record.path, stamp: record.stamp, playlist: nil, fault: fault)
-            problems.insert(HlsProblem(path: record.path, line: 0, text: fault.text), at: 0)
-        }
-        let references = reading.playlist?.references ?? []
-        playlists[record.path] = Entry(
-            record: record, problems: problems, files: counted.files,
-            ranged: Set(zip(references, reading.targets).compactMap { $0.bytes == nil ? nil : $1?.identity }),
-            playlists: zip(references, reading.targets).compactMap { reference, target in
-                target.flatMap { reference.role == .playlist ? (reference.line, $0.identity) : nil }
-            },
-            names: reading.names, claimCount: counted.claims)
-        playlistFiles[record.stamp.identity] = record.isPlaylist ? record : nil
-        for name in reading.names { names[name] = record.path }
-        claimCount += counted.claims
-        return record
-    }
-
-    private mutating func addClaims(of reading: HlsReading) -> (files: [FileIdentity], claims: Int) {
-        var identities: Set<FileIdentity> = []
-        var count = 0
-        reading.forEachClaim { target, claim in
-            count += 1
-            identities.insert(target.identity)
-            if files[target.identity] == nil {
-                files[target.identity] = File(first: claim, path: target.path, size: target.size)
-            } else {
-                files[target.identity]?.rest.append(claim)
-                files[target.identity]?.merged = nil
-                files[target.identity]?.path = target.path
-                files[target.identity]?.size = target.size
+            reading.forEachClaim(of: record) { target, claim in
+                if files[target.identity]?.add(claim, target) == nil {
+                    files[target.identity] = File(first: claim, path: target.path, size: target.size)
+                }
             }
         }
-        return (Array(identities), count)
+        playlists[record.path] = record
+        playlistFiles[record.stamp.identity] = record.isPlaylist ? record : nil
+        for name in record.names { names[name] = record.path }
+        claimCount += record.claimCount
+        return record
     }
 
     /// Records why a playlist or directory cannot be read, unless it does not exist.
@@ -112,27 +79,25 @@ struct HlsState {
     /// Removes a playlist that no longer exists.
     mutating func remove(_ path: [UInt8]) {
         unreadable[path] = nil
-        guard let entry = playlists.removeValue(forKey: path) else { return }
-        for identity in entry.files {
+        guard let record = playlists.removeValue(forKey: path) else { return }
+        for identity in record.files {
             guard var file = files[identity] else { continue }
-            let kept = file.claims.filter { $0.playlist !== entry.record }
+            let kept = file.claims.filter { $0.playlist !== record }
             guard let first = kept.first else {
                 files[identity] = nil
                 continue
             }
-            file.first = first
-            file.rest = Array(kept.dropFirst())
+            (file.first, file.rest) = (first, Array(kept.dropFirst()))
             file.merged = nil
             files[identity] = file
         }
-        for name in entry.names where names[name] == path { names[name] = nil }
-        let identity = entry.record.stamp.identity
-        if playlistFiles[identity] === entry.record {
+        for name in record.names where names[name] == path { names[name] = nil }
+        let identity = record.stamp.identity
+        if playlistFiles[identity] === record {
             // The file can have another name.
-            playlistFiles[identity] =
-                playlists.values.first { $0.record.isPlaylist && $0.record.stamp.identity == identity }?.record
+            playlistFiles[identity] = playlists.values.first { $0.isPlaylist && $0.stamp.identity == identity }
         }
-        claimCount -= entry.claimCount
+        claimCount -= record.claimCount
     }
 
     /// Stops further readings of playlists for this path, until a playlist that names it is read. For a path whose

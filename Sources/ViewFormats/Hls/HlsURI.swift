@@ -19,7 +19,7 @@ enum HlsURI {
     /// The files that can hold the key of an `EXT-X-KEY`, relative to the source, in this order: the file that a
     /// relative URI means, unless it is outside the source, and the URI's file name beside the playlist.
     static func keyPaths(_ uri: [UInt8], directory: [UInt8]) -> [[UInt8]] {
-        var paths = Self.paths(uri, directory: directory).filter(staysInside).map(normalized)
+        var paths = Self.paths(uri, directory: directory).map(resolved).filter(\.staysInside).map(\.path)
         if let name = fileName(of: uri) {
             let beside = joinedPath(directory, name)
             if !paths.contains(beside) { paths.append(beside) }
@@ -29,15 +29,18 @@ enum HlsURI {
 
     /// The last component of the path, percent-decoded. Nil if it is not a file name.
     static func fileName(of uri: [UInt8]) -> [UInt8]? {
-        var path = withoutQuery(uri)
-        if let authority = authority(of: path) {
-            // Without a slash behind the authority there is no path.
-            guard let slash = path[authority...].firstIndex(of: UInt8(ascii: "/")) else { return nil }
-            path = path[slash...]
+        let path = withoutQuery(uri)
+        var name = path
+        if let slash = path.lastIndex(of: UInt8(ascii: "/")) {
+            name = path[(slash + 1)...]
+            // No path follows the authority of `scheme://authority` and `//authority`.
+            let scheme = path[..<slash].dropLast()
+            let isAuthority = scheme.isEmpty || scheme.firstIndex(of: UInt8(ascii: ":")) == scheme.endIndex - 1
+            if path[..<slash].last == UInt8(ascii: "/"), isAuthority, !scheme.contains(UInt8(ascii: "/")) { return nil }
         }
-        let name = percentDecoded(path.lastIndex(of: UInt8(ascii: "/")).map { path[($0 + 1)...] } ?? path)
-        let isName = !name.isEmpty && !name.contains(0) && !name.contains(UInt8(ascii: "/"))
-        return isName && name != [UInt8](".".utf8) && name != [UInt8]("..".utf8) ? name : nil
+        let decoded = percentDecoded(name)
+        let isName = !decoded.contains(0) && !decoded.contains(UInt8(ascii: "/"))
+        return isName && !["", ".", ".."].contains { decoded.elementsEqual($0.utf8) } ? decoded : nil
     }
 
     /// True for a `data:` URI (RFC 2397), which contains the key.
@@ -57,22 +60,20 @@ enum HlsURI {
     // MARK: Paths
 
     /// The path without `.`, `..` and double slashes. Does not look at the disk.
-    static func normalized(_ path: [UInt8]) -> [UInt8] {
-        var components: [ArraySlice<UInt8>] = []
-        for component in path.split(separator: UInt8(ascii: "/")) where !component.elementsEqual(".".utf8) {
-            if component.elementsEqual("..".utf8) { _ = components.popLast() } else { components.append(component) }
-        }
-        return Array(components.joined(separator: [UInt8(ascii: "/")]))
-    }
+    static func normalized(_ path: [UInt8]) -> [UInt8] { resolved(path).path }
 
-    /// True if no `..` of the path leads out of the source. Does not look at the disk.
-    private static func staysInside(_ path: [UInt8]) -> Bool {
-        var depth = 0
+    /// `staysInside` is true if no `..` of the path leads out of the source.
+    private static func resolved(_ path: [UInt8]) -> (path: [UInt8], staysInside: Bool) {
+        var components: [ArraySlice<UInt8>] = []
+        var staysInside = true
         for component in path.split(separator: UInt8(ascii: "/")) where !component.elementsEqual(".".utf8) {
-            depth += component.elementsEqual("..".utf8) ? -1 : 1
-            if depth < 0 { return false }
+            if !component.elementsEqual("..".utf8) {
+                components.append(component)
+            } else if components.popLast() == nil {
+                staysInside = false
+            }
         }
-        return true
+        return (Array(components.joined(separator: [UInt8(ascii: "/")])), staysInside)
     }
 
     /// The directory of a path. Empty for the source itself.
@@ -98,14 +99,6 @@ enum HlsURI {
 
     private static func isLetter(_ byte: UInt8) -> Bool {
         (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
-    }
-
-    /// The start of the authority, which follows a `//` at the start or behind the scheme's colon.
-    private static func authority(of path: ArraySlice<UInt8>) -> Int? {
-        let scheme = path.prefix { $0 != UInt8(ascii: ":") && $0 != UInt8(ascii: "/") }
-        var start = scheme.endIndex
-        if start < path.endIndex, path[start] == UInt8(ascii: ":") { start += 1 }
-        return path[start...].starts(with: "//".utf8) && (start > scheme.endIndex || scheme.isEmpty) ? start + 2 : nil
     }
 
     /// Leaves a `%` without two digits behind it as it is.

@@ -12,23 +12,7 @@ package struct CommandRun {
         case cancelled
     }
 
-    /// The output so far, in memory that the caller wipes.
-    package struct Report {
-        /// For stdout. The run ends as `tooMuch` when it is full.
-        let output: UnsafeMutableRawBufferPointer
-        /// For stderr, `errorSize` bytes. Keeps the first half, and uses the second to read and drop the rest.
-        let errors: UnsafeMutableRawBufferPointer
-        package fileprivate(set) var outputCount = 0
-        package fileprivate(set) var errorCount = 0
-
-        package init(output: UnsafeMutableRawBufferPointer, errors: UnsafeMutableRawBufferPointer) {
-            (self.output, self.errors) = (output, errors)
-        }
-
-        var printed: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: output[..<outputCount]) }
-        var complaints: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: errors[..<errorCount]) }
-    }
-
+    /// Capacity of the bytes for stderr. They keep the first half. The second serves to read and drop the rest.
     package static let errorSize = 8192
     /// Timeout for the end of a killed command, in milliseconds. A command that is blocked in the kernel, on a dead server
     /// or on our own mount, can take any time.
@@ -36,8 +20,8 @@ package struct CommandRun {
 
     private let child: pid_t
     private let childEnd: Descriptor
-    private let output: Descriptor
-    private let errors: Descriptor
+    private let outputPipe: Descriptor
+    private let errorPipe: Descriptor
 
     /// Starts `/bin/sh -c command` in a session of its own.
     /// - Parameters:
@@ -45,21 +29,15 @@ package struct CommandRun {
     ///   - input: its stdin. Nil for /dev/null.
     /// - Throws: the error of pipe2(2), posix_spawn(3) or pidfd_open(2).
     package init(command: [UInt8], environment: [[UInt8]]? = nil, input: Descriptor? = nil) throws(StoreError) {
-        let source: Descriptor
-        if let input {
-            source = input
-        } else {
-            source = Descriptor(owning: try retrying { open("/dev/null", O_RDONLY | O_CLOEXEC) })
-        }
-        let outputPipe = try Self.pipe()
-        let errorPipe = try Self.pipe()
+        let source =
+            if let input { input } else { try Descriptor(at: AT_FDCWD, Array("/dev/null".utf8), flags: O_RDONLY) }
+        let (output, errors) = (try Self.pipe(), try Self.pipe())
         do throws(Errno) {
             child = try ChildProcess.spawn(
                 path: "/bin/sh", arguments: [[UInt8]("sh".utf8), [UInt8]("-c".utf8), command],
                 environment: environment,
                 descriptors: [
-                    (source.fd, STDIN_FILENO), (outputPipe.write.fd, STDOUT_FILENO),
-                    (errorPipe.write.fd, STDERR_FILENO),
+                    (source.fd, STDIN_FILENO), (output.write.fd, STDOUT_FILENO), (errors.write.fd, STDERR_FILENO),
                 ], closesOthers: true, isSessionLeader: true)
         } catch {
             throw .system(error)
@@ -72,8 +50,7 @@ package struct CommandRun {
             throw .system(error)
         }
         childEnd = Descriptor(owning: fd)
-        output = outputPipe.read
-        errors = errorPipe.read
+        (outputPipe, errorPipe) = (output.read, errors.read)
     }
 
     /// Both ends are close-on-exec. Reads do not block.
@@ -87,13 +64,16 @@ package struct CommandRun {
 
     /// Reads the output until the command ends, or kills its process group at the limit, at too much output, or at the
     /// stop signal. On return the child is reaped, or will be when the kernel releases it.
+    /// - Parameters:
+    ///   - output: for stdout. The run ends as `tooMuch` when it is full.
+    ///   - errors: for stderr, of `errorSize` bytes.
     package func finish(
-        within limit: Duration, stopSignal: Waker, _ report: inout Report
+        within limit: Duration, stopSignal: Waker, output: WipedBytes, errors: WipedBytes
     ) throws(StoreError) -> End {
         let (seconds, attoseconds) = limit.components
         let deadline = monotonicMilliseconds() + Int(seconds) * 1000 + Int(attoseconds / 1_000_000_000_000_000)
         do throws(StoreError) {
-            if let reason = try follow(until: deadline, stopSignal: stopSignal, &report) {
+            if let reason = try follow(until: deadline, stopSignal, output, errors) {
                 killAll()
                 return reason
             }
@@ -106,8 +86,10 @@ package struct CommandRun {
 
     /// Returns nil when the child has ended and its output is read. Does not wait for the end of the pipes, which a process
     /// that the child left behind can keep open.
-    private func follow(until deadline: Int, stopSignal: Waker, _ report: inout Report) throws(StoreError) -> End? {
-        var polled = [childEnd.fd, stopSignal.fd, output.fd, errors.fd].map {
+    private func follow(
+        until deadline: Int, _ stopSignal: Waker, _ output: WipedBytes, _ errors: WipedBytes
+    ) throws(StoreError) -> End? {
+        var polled = [childEnd.fd, stopSignal.fd, outputPipe.fd, errorPipe.fd].map {
             pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
         }
         while true {
@@ -118,42 +100,37 @@ package struct CommandRun {
             // Before the pipes are read: at its end, all output of the child is in them.
             let hasEnded = polled[0].revents != 0
             // Remove a pipe at its end, because it would stay readable.
-            if polled[2].revents != 0, try !readOutput(&report) { polled[2].fd = -1 }
-            if polled[3].revents != 0, try !readErrors(&report) { polled[3].fd = -1 }
-            if report.outputCount == report.output.count { return .tooMuch }
+            if polled[2].revents != 0 {
+                var count: Int?
+                repeat {
+                    count = try Self.readNow(outputPipe, into: output, keeping: .max)
+                } while count ?? 0 > 0 && !output.isFull
+                if count == 0 { polled[2].fd = -1 }
+            }
+            // Only one piece, so that endless errors cannot delay the deadline.
+            if polled[3].revents != 0, try Self.readNow(errorPipe, into: errors, keeping: Self.errorSize / 2) == 0 {
+                polled[3].fd = -1
+            }
+            if output.isFull { return .tooMuch }
             if hasEnded { return nil }
         }
     }
 
-    /// Reads without blocking. Returns false at the end.
-    private func readOutput(_ report: inout Report) throws(StoreError) -> Bool {
-        while report.outputCount < report.output.count {
-            let room = UnsafeMutableRawBufferPointer(rebasing: report.output[report.outputCount...])
-            guard let count = try Self.readNow(output, into: room) else { return true }
-            if count == 0 { return false }
-            report.outputCount += count
-        }
-        return true
-    }
-
-    /// Like `readOutput`, but only one piece, so that endless errors cannot delay the deadline.
-    private func readErrors(_ report: inout Report) throws(StoreError) -> Bool {
-        let room = UnsafeMutableRawBufferPointer(rebasing: report.errors[report.errorCount...])
-        guard let count = try Self.readNow(errors, into: room) else { return true }
-        report.errorCount = min(report.errorCount + count, Self.errorSize / 2)
-        return count != 0
-    }
-
-    /// read(2). Nil if there is nothing to read now.
+    /// read(2), which does not block. Keeps the bytes up to a total of `limit`. Returns 0 at the end of the pipe, and nil
+    /// if there is nothing to read now.
     private static func readNow(
-        _ pipe: Descriptor, into buffer: UnsafeMutableRawBufferPointer
+        _ pipe: Descriptor, into bytes: WipedBytes, keeping limit: Int
     ) throws(StoreError) -> Int? {
+        var count: Int?
+        let room = limit - bytes.count
         do throws(StoreError) {
-            return try retrying { read(pipe.fd, buffer.baseAddress, buffer.count) }
-        } catch {
-            if error == .system(.resourceTemporarilyUnavailable) { return nil }
-            throw error
-        }
+            try bytes.fill { (buffer) throws(StoreError) in
+                let had = try retrying { read(pipe.fd, buffer.baseAddress, buffer.count) }
+                count = had
+                return min(had, room)
+            }
+        } catch .system(.resourceTemporarilyUnavailable) {}
+        return count
     }
 
     /// Kills the group and reaps the child. Until it is reaped, no other process gets its number.

@@ -44,21 +44,27 @@ package final class KeyCommand: Sendable {
     /// - Throws: `noKey` if it fails, takes too long, prints too much or no key, or is cancelled.
     package func key(for subject: Subject, cipher: ViewCipher?) throws(ViewError) -> KeyFile.Found {
         // One byte more than the maximum, to detect more output.
-        try withWipedBuffer(KeyFile.maximumSize + 1) { (output) throws(ViewError) in
-            try withWipedBuffer(CommandRun.errorSize) { (errors) throws(ViewError) in
-                var report = CommandRun.Report(output: output, errors: errors)
-                let end: CommandRun.End
-                do throws(StoreError) {
-                    end = try run(subject, &report)
-                } catch {
-                    throw .noKey("cannot run the key command: \(error.errno)")
-                }
-                if let failure = failure(end) {
-                    logErrors(report)
-                    throw .noKey(failure)
-                }
-                return try KeyFile.parse(report.printed, cipher: cipher, name: "the output of the key command")
+        let output = WipedBytes(capacity: KeyFile.maximumSize + 1)
+        let errors = WipedBytes(capacity: CommandRun.errorSize)
+        var end = CommandRun.End.cancelled
+        do throws(StoreError) {
+            if let signal = try stopSignal() {
+                let run = try CommandRun(command: command, environment: environment(for: subject))
+                end = try run.finish(within: limit, stopSignal: signal, output: output, errors: errors)
             }
+        } catch {
+            throw .noKey("cannot run the key command: \(error.errno)")
+        }
+        if let failure = failure(end) {
+            errors.withBytes { errors in
+                for line in errors.split(separator: UInt8(ascii: "\n")).prefix(Self.loggedLines) {
+                    log("key command: \(shown(line, limit: Self.loggedLineSize))")
+                }
+            }
+            throw .noKey(failure)
+        }
+        return try output.withBytes { (output) throws(ViewError) in
+            try KeyFile.parse(output, cipher: cipher, name: "the output of the key command")
         }
     }
 
@@ -66,8 +72,7 @@ package final class KeyCommand: Sendable {
     package func cancelAll() {
         let signal = cancellation.withLock { state in
             state.isCancelled = true
-            defer { state.signal = nil }
-            return state.signal
+            return state.signal.take()
         }
         signal?.wake()
     }
@@ -77,24 +82,13 @@ package final class KeyCommand: Sendable {
         cancellation.withLock { $0.isCancelled = false }
     }
 
-    private func run(_ subject: Subject, _ report: inout CommandRun.Report) throws(StoreError) -> CommandRun.End {
-        guard let signal = try stopSignal() else { return .cancelled }
-        let run = try CommandRun(command: command, environment: environment(for: subject))
-        return try run.finish(within: limit, stopSignal: signal, &report)
-    }
-
     /// Nil if commands are refused.
     private func stopSignal() throws(StoreError) -> Waker? {
-        let result = cancellation.withLock { state -> Result<Waker?, StoreError> in
-            if state.isCancelled { return .success(nil) }
-            if let signal = state.signal { return .success(signal) }
-            return Result { () throws(StoreError) in
-                let signal = try Waker()
-                state.signal = signal
-                return signal
-            }
+        try cancellation.withLock { (state) throws(StoreError) in
+            if state.isCancelled { return nil }
+            if state.signal == nil { state.signal = try Waker() }
+            return state.signal
         }
-        return try result.get()
     }
 
     /// The environment of this process and the one variable.
@@ -123,13 +117,6 @@ package final class KeyCommand: Sendable {
         case .tooLong: "the key command was killed: not done after \(limit)"
         case .tooMuch: "the key command was killed: it prints more than \(KeyFile.maximumSize) bytes"
         case .cancelled: "the key command was cancelled: the view is locked or unmounted"
-        }
-    }
-
-    private func logErrors(_ report: CommandRun.Report) {
-        let lines = report.complaints.split(separator: UInt8(ascii: "\n"))
-        for line in lines.prefix(Self.loggedLines) {
-            log("key command: \(shown(line, limit: Self.loggedLineSize))")
         }
     }
 }

@@ -26,7 +26,7 @@ package enum KeyFile {
             let file = try open(path, flags: O_RDONLY | O_NOCTTY)
             var count = 0
             while count < buffer.count {
-                let piece = UnsafeMutableRawBufferPointer(rebasing: buffer[count...])
+                let piece = buffer.slice(count...)
                 let read = try retrying { Glibc.read(file.fd, piece.baseAddress, piece.count) }
                 if read == 0 { break }
                 count += read
@@ -63,13 +63,11 @@ package enum KeyFile {
         fill: (UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
     ) throws(ViewError) -> Found {
         // One byte more than the maximum, to detect a longer file.
-        try withWipedBuffer(maximumSize + 1) { (buffer) throws(ViewError) in
-            let count: Int
-            do throws(StoreError) { count = try fill(buffer) } catch {
-                throw .noKey("cannot read \(name): \(error.reason)")
-            }
-            return try parse(UnsafeRawBufferPointer(rebasing: buffer[..<count]), cipher: cipher, name: name)
+        let bytes = WipedBytes(capacity: maximumSize + 1)
+        do throws(StoreError) { try bytes.fill(fill) } catch {
+            throw .noKey("cannot read \(name): \(error.reason)")
         }
+        return try bytes.withBytes { (bytes) throws(ViewError) in try parse(bytes, cipher: cipher, name: name) }
     }
 
     // MARK: Parsing
@@ -83,7 +81,7 @@ package enum KeyFile {
     ///   - name: the file's name in messages.
     /// - Throws: `noKey`, with the actual and the expected length.
     package static func parse(
-        _ bytes: UnsafeRawBufferPointer, cipher: ViewCipher?, name: String
+        _ bytes: [UInt8], cipher: ViewCipher?, name: String
     ) throws(ViewError) -> Found {
         guard bytes.count <= maximumSize else {
             throw .noKey("\(name) has more than \(maximumSize) bytes, where \(expectation(cipher)) is expected")
@@ -95,13 +93,13 @@ package enum KeyFile {
             // Without this notice, an AES-128 key in hexadecimal given for AES-256 would fail without a hint.
             let looksWrong = bytes.count == ViewCipher.aes256CBC.keySize && bytes.allSatisfy(isDigit)
             return Found(
-                key: SecretBytes(copying: bytes),
+                key: bytes.withUnsafeBytes { SecretBytes(copying: $0) },
                 notice: looksWrong ? "\(name): 32 hexadecimal digits are taken as the 32 bytes of a key" : nil)
         }
         let newline = bytes.last != UInt8(ascii: "\n") ? 0 : bytes.dropLast().last == UInt8(ascii: "\r") ? 2 : 1
         if newline > 0, sizes.contains(bytes.count - newline) {
             return Found(
-                key: SecretBytes(copying: UnsafeRawBufferPointer(rebasing: bytes.dropLast(newline))),
+                key: bytes.dropLast(newline).withUnsafeBytes { SecretBytes(copying: $0) },
                 notice: "\(name): \(bytes.count) bytes are taken as a key without the newline at the end")
         }
         throw .noKey("\(name) has \(bytes.count) bytes, which is not \(expectation(cipher))")
@@ -115,38 +113,16 @@ package enum KeyFile {
     private static func isDigit(_ byte: UInt8) -> Bool { Hexadecimal.value(of: byte) != nil }
 
     /// The key if the bytes are its digits, optionally with `0x` before and white space behind them.
-    private static func hexadecimal(
-        _ bytes: UnsafeRawBufferPointer, sizes: [Int]
-    ) throws(ViewError) -> SecretBytes? {
-        let blanks = [UInt8](" \t\r\n".utf8)
-        var digits = bytes[...]
-        while let last = digits.last, blanks.contains(last) { digits.removeLast() }
-        if digits.starts(with: "0x".utf8) || digits.starts(with: "0X".utf8) { digits.removeFirst(2) }
+    private static func hexadecimal(_ bytes: [UInt8], sizes: [Int]) throws(ViewError) -> SecretBytes? {
+        let end = bytes.lastIndex { !" \t\r\n".utf8.contains($0) } ?? -1
+        let digits = Hexadecimal.withoutPrefix(bytes[...end]) ?? bytes[...end]
         guard sizes.contains(where: { 2 * $0 == digits.count }), digits.allSatisfy(isDigit) else { return nil }
-        let first = digits.startIndex
-        do throws(CryptoError) {
-            return try SecretBytes(count: digits.count / 2) { key in
-                for index in key.indices {
-                    let high = Hexadecimal.value(of: digits[first + 2 * index]) ?? 0
-                    let low = Hexadecimal.value(of: digits[first + 2 * index + 1]) ?? 0
-                    key[index] = high << 4 | low
+        return try ViewError.ofCrypto { () throws(CryptoError) in
+            try SecretBytes(count: digits.count / 2) { key in
+                for (index, digit) in digits.enumerated() {
+                    key[index / 2] = key[index / 2] << 4 | (Hexadecimal.value(of: digit) ?? 0)
                 }
             }
-        } catch {
-            throw .store(StoreError(error))
         }
     }
-}
-
-/// Calls `body` with `count` zeroed bytes, and wipes them afterwards. For secrets on their way into secret memory.
-func withWipedBuffer<Result, Failure: Error>(
-    _ count: Int, _ body: (UnsafeMutableRawBufferPointer) throws(Failure) -> Result
-) throws(Failure) -> Result {
-    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: count, alignment: 16)
-    buffer.initializeMemory(as: UInt8.self, repeating: 0)
-    defer {
-        if let base = buffer.baseAddress { explicit_bzero(base, buffer.count) }
-        buffer.deallocate()
-    }
-    return try body(buffer)
 }

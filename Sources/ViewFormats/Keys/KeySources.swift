@@ -30,25 +30,29 @@ package struct KeySources: Sendable {
     /// hangs.
     /// - Throws: `noKey`, with the key's subject and what was tried.
     func load(_ name: KeyName) throws(ViewError) -> KeyMaterial {
-        switch name {
-        case .shared:
-            throw .noKey("the view's key is not in memory: unlock the view")
-        case .manifest(let path, let cipher):
-            return material(try manifestKey(path, cipher: cipher))
-        case .path(let path, let cipher):
-            guard let command else {
-                throw .noKey("no key for \(shown(path)): give --key-file or --key-command, or name one in view.json")
+        do throws(ViewError) {
+            let found: KeyFile.Found
+            switch name {
+            case .shared: throw .noKey("the view's key is not in memory: unlock the view")
+            case .manifest(let path, let cipher): found = try manifestKey(path, cipher: cipher)
+            case .path(let path, let cipher):
+                guard let command else {
+                    throw .noKey("give --key-file or --key-command, or name one in view.json")
+                }
+                found = try command.key(for: .path(path), cipher: cipher)
+            case .uri(let uri, let directory): found = try uriKey(uri, directory: directory)
+            case .derived(let salt, let cipher):
+                guard let derive else { throw .noKey("no passphrase was given") }
+                return try derive(salt, cipher)
             }
-            return try naming(shown(path)) { () throws(ViewError) in
-                try command.key(for: .path(path), cipher: cipher)
+            if let notice = found.notice { self.notice(notice) }
+            return KeyMaterial(key: found.key)
+        } catch .noKey(let reason) {
+            switch name {
+            case .path(let path, _): throw .noKey("no key for \(shown(path)): \(reason)")
+            case .uri(let uri, _): throw .noKey("no key for \(HlsURI.shownKey(uri)): \(reason)")
+            case .shared, .manifest, .derived: throw .noKey(reason)
             }
-        case .uri(let uri, let directory):
-            return try naming(HlsURI.shownKey(uri)) { () throws(ViewError) in
-                try uriKey(uri, directory: directory)
-            }
-        case .derived(let salt, let cipher):
-            guard let derive else { throw .noKey("no passphrase was given") }
-            return try derive(salt, cipher)
         }
     }
 
@@ -85,22 +89,6 @@ package struct KeySources: Sendable {
             return false
         } catch {
             return error == .system(.noSuchFileOrDirectory) || error == .system(.notDirectory)
-        }
-    }
-
-    private func material(_ found: KeyFile.Found) -> KeyMaterial {
-        if let notice = found.notice { self.notice(notice) }
-        return KeyMaterial(key: found.key)
-    }
-
-    /// Adds the key's subject to the message of a `noKey`.
-    private func naming(
-        _ subject: String, _ body: () throws(ViewError) -> KeyFile.Found
-    ) throws(ViewError) -> KeyMaterial {
-        do throws(ViewError) {
-            return material(try body())
-        } catch .noKey(let reason) {
-            throw .noKey("no key for \(subject): \(reason)")
         }
     }
 }

@@ -11,6 +11,10 @@ package final class KeyStore: Sendable {
     /// One fetch. All threads that want the key wait for it. Under the monitor's lock.
     private final class Load {
         var outcome: Result<KeyMaterial, ViewError>?
+
+        init(_ outcome: Result<KeyMaterial, ViewError>? = nil) {
+            self.outcome = outcome
+        }
     }
 
     private struct State {
@@ -22,9 +26,7 @@ package final class KeyStore: Sendable {
         var loads: [KeyName: Load] = [:]
         /// Threads inside `KeySources.load`, also for loads that `forget` has ended.
         var loadingThreads = 0
-        var queue: [(name: KeyName, completion: Completion)] = []
-        /// The next request in `queue`.
-        var queueStart = 0
+        var queue: ArraySlice<(name: KeyName, completion: Completion)> = []
         var threads: [BackgroundThread] = []
 
         mutating func find(_ name: KeyName) -> KeyMaterial? {
@@ -34,12 +36,8 @@ package final class KeyStore: Sendable {
         /// The next prefetch. `.some(nil)` if the thread must end, nil if it must wait.
         mutating func nextRequest() -> (name: KeyName, completion: Completion)?? {
             if isStopped { return .some(nil) }
-            guard queueStart < queue.count else { return nil }
-            defer {
-                queueStart += 1
-                if queueStart == queue.count { (queue, queueStart) = ([], 0) }
-            }
-            return queue[queueStart]
+            defer { if queue.isEmpty { queue = [] } }
+            return queue.popFirst()
         }
     }
 
@@ -69,25 +67,16 @@ package final class KeyStore: Sendable {
     /// Returns the key from memory, or fetches it. Blocks for little more than the key command's timeout at most.
     /// - Throws: `noKey`, with what was tried. `.store(.locked)` after `forget`, which also ends waits.
     package func fetch(_ name: KeyName) throws(ViewError) -> KeyMaterial {
-        enum Step {
-            case done(Result<KeyMaterial, ViewError>)
-            case join(Load)
-            case start(Load)
-        }
-        let step = state.wait { state -> Step? in
-            if let refusal = state.refusal { return .done(.failure(refusal)) }
-            if let found = state.find(name) { return .done(.success(found)) }
-            if let load = state.loads[name] { return .join(load) }
+        let (load, isNew) = state.access { state in
+            if let refusal = state.refusal { return (Load(.failure(refusal)), false) }
+            if let found = state.find(name) { return (Load(.success(found)), false) }
+            if let load = state.loads[name] { return (load, false) }
             let load = Load()
             state.loads[name] = load
             state.loadingThreads += 1
-            return .start(load)
+            return (load, true)
         }
-        switch step {
-        case .done(let outcome): return try outcome.get()
-        case .join(let load): return try state.wait { _ in load.outcome }.get()
-        case .start(let load): return try run(load, name).get()
-        }
+        return try (isNew ? run(load, name) : state.wait { _ in load.outcome }).get()
     }
 
     private func run(_ load: Load, _ name: KeyName) -> Result<KeyMaterial, ViewError> {
@@ -129,7 +118,7 @@ package final class KeyStore: Sendable {
     package func prefetch(_ names: [KeyName], completion: @escaping Completion) -> Int {
         state.update { state in
             guard state.refusal == nil else { return 0 }
-            let taken = names.prefix(Self.queueLimit - (state.queue.count - state.queueStart))
+            let taken = names.prefix(Self.queueLimit - state.queue.count)
             state.queue += taken.map { ($0, completion) }
             for _ in 0..<min(Self.threadCount - state.threads.count, taken.count) {
                 // Fewer threads will do. Without any, keys are fetched when files are opened.
@@ -152,7 +141,6 @@ package final class KeyStore: Sendable {
     /// releases its key when it ends. See `waitForLoads`.
     package func forget() {
         close(.store(.locked))
-        sources.command?.cancelAll()
     }
 
     /// Waits until no fetch is in progress. Has no timeout if the file system of a key file does not answer.
@@ -173,7 +161,6 @@ package final class KeyStore: Sendable {
     /// For an unmount: like `forget`, but final. Joins the threads. Must be called once.
     package func stop() {
         close(.noKey("the view is being unmounted"), isStopped: true)
-        sources.command?.cancelAll()
         for thread in state.update({ $0.threads }) { thread.join() }
         state.update { $0.threads = [] }
     }
@@ -187,7 +174,8 @@ package final class KeyStore: Sendable {
             state.cache.removeAll()
             for load in state.loads.values { load.outcome = .failure(refusal) }
             state.loads = [:]
-            (state.queue, state.queueStart) = ([], 0)
+            state.queue = []
         }
+        sources.command?.cancelAll()
     }
 }

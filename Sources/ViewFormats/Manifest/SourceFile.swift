@@ -24,8 +24,9 @@ package struct SourceFile: Sendable {
     ///
     /// Throws `.malformed` if the file has been cut since the open and ends before.
     func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(ViewError) {
-        let had: Int
-        do { had = try descriptor.read(at: ciphertextOffset, into: buffer) } catch { throw .store(error) }
+        let had = try ViewError.ofStore { () throws(StoreError) in
+            try descriptor.read(at: ciphertextOffset, into: buffer)
+        }
         guard had == buffer.count else {
             let end = ciphertextOffset + UInt64(had)
             throw .malformed("the file ends after \(end) bytes, of the \(size) it had when it was opened")
@@ -47,6 +48,23 @@ extension Descriptor {
             directory = try Descriptor(at: directory.fd, component, flags: linux_O_PATH | O_DIRECTORY)
         }
         try self.init(at: directory.fd, last, flags: linux_O_PATH)
+    }
+
+    /// An object at a path from this directory, by default as an O_PATH descriptor. The path can contain `..` and links,
+    /// but cannot leave the directory (openat2(2)).
+    func opened(
+        beneath path: [UInt8], flags: Int32 = linux_O_PATH, followsLinks: Bool = true
+    ) throws(StoreError) -> Descriptor {
+        let opened = try withCString(path) { (path) throws(StoreError) -> Int32 in
+            try retrying { linux_open_beneath(fd, path, flags, followsLinks ? 1 : 0) }
+        }
+        return Descriptor(owning: opened)
+    }
+
+    /// A regular file at a path from this directory, open for reading. Follows links that do not leave the directory.
+    /// - Throws: `damaged` if it is not a regular file.
+    func regularFile(beneath path: [UInt8]) throws(StoreError) -> Descriptor {
+        try opened(beneath: path).openedRegularFile()
     }
 
     /// The regular file of an O_PATH descriptor, open for reading.

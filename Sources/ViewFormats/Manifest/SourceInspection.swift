@@ -53,7 +53,7 @@ package struct SourceInspection: Sendable {
         of source: SourceFile, beginning: [UInt8], _ entropy: Double?
     ) throws(ViewError) -> Content {
         if beginning.isEmpty { return .empty }
-        if (try? OpenSSLSalt(of: source)) != nil { return .salted }
+        if (try? ChainFormat.salt(of: source)) != nil { return .salted }
         if source.size <= UInt64(Playlist.maximumSize), (try? Playlist.parse(beginning)) != nil,
             let playlist = try? Playlist.parse(try read(source, Int(source.size)))
         {

@@ -1,5 +1,7 @@
+internal import FileSystem
 package import LinuxSystem
 internal import StrictJSON
+internal import VaultCrypto
 
 /// Why a file of a view cannot be read. The texts are for people: lower case, no full stop, no secrets.
 package enum ViewError: Error, Equatable, Sendable {
@@ -13,6 +15,18 @@ package enum ViewError: Error, Equatable, Sendable {
 extension ViewError: JSONFailure {
     package init(malformed reason: String) {
         self = .malformed(reason)
+    }
+
+    /// Runs `body` and throws its error as a `ViewError`.
+    @inline(__always)
+    static func ofStore<Result>(_ body: () throws(StoreError) -> Result) throws(ViewError) -> Result {
+        do throws(StoreError) { return try body() } catch { throw .store(error) }
+    }
+
+    /// Runs `body` and throws its error as a `ViewError`.
+    @inline(__always)
+    static func ofCrypto<Result>(_ body: () throws(CryptoError) -> Result) throws(ViewError) -> Result {
+        do throws(CryptoError) { return try body() } catch { throw .store(StoreError(error)) }
     }
 }
 

@@ -1,5 +1,6 @@
 internal import Glibc
 package import LinuxSystem
+internal import StrictJSON
 internal import SystemPackage
 
 /// `view.json`: keys, initial vectors and parameters of single files of a view. Any thread.
@@ -14,9 +15,16 @@ package struct ViewManifest: Sendable {
         package var chunkSize: UInt64?
     }
 
+    private typealias Members = JSONMembers<ViewError>
+
     /// The name in the source directory.
     package static let fileName = [UInt8]("view.json".utf8)
     package static let maximumSize = 16 << 20
+    /// Each file without an entry of its own is compared with every pattern.
+    static let maximumPatternCount = 1000
+    /// PATH_MAX of Linux.
+    private static let maximumPathSize = 4096
+    private static let chunkSizes = 16...(1 << 40)
 
     package let format: ViewFormatName
     /// By path relative to the source, or by pattern.
@@ -45,13 +53,6 @@ package struct ViewManifest: Sendable {
         return try parse(bytes)
     }
 
-    /// - Throws: `malformed` if the manifest is for another format.
-    package func check(is format: ViewFormatName) throws(ViewError) {
-        guard self.format == format else {
-            throw .malformed("view.json is for the format \(self.format.rawValue), not for \(format.rawValue)")
-        }
-    }
-
     /// The entry of the file at `path`, relative to the source: the entry for this path, otherwise that of the longest
     /// matching pattern, in bytes.
     /// - Throws: `malformed` if two patterns of the same length match and differ. Nothing would show that the wrong one
@@ -69,5 +70,74 @@ package struct ViewManifest: Sendable {
                     + "make one of them longer, or name the file")
         }
         return entries[best.text]
+    }
+
+    // MARK: Parsing
+
+    /// Parses the bytes of a `view.json`: strict JSON, without unknown members.
+    /// - Throws: `malformed`, with the name of the member.
+    package static func parse(_ bytes: [UInt8]) throws(ViewError) -> ViewManifest {
+        var members = try Members(parsing: bytes, context: "view.json", maximumSize: maximumSize)
+        let format: ViewFormatName = try takeName("format", of: &members)
+        guard case .object(let files) = try members.take("files") else { throw members.error("files is not an object") }
+        try members.refuseRest()
+        var entries: [[UInt8]: Entry] = [:]
+        var patterns: [PathPattern] = []
+        entries.reserveCapacity(files.count)
+        // Sorted, so that the same one of several mistakes is reported each time.
+        for (path, value) in files.sorted(by: { $0.key.lexicographicallyPrecedes($1.key) }) {
+            let name = "files: '\(shown(path))'"
+            guard isInside(path) else {
+                throw members.error("\(name) is not a relative path without '.', '..' and empty components")
+            }
+            entries[path] = try parseEntry(Members(value, context: "\(members.context): \(name)"))
+            if PathPattern.isPattern(path) { patterns.append(PathPattern(path)) }
+        }
+        guard patterns.count <= maximumPatternCount else {
+            throw members.error("\(patterns.count) patterns are more than \(maximumPatternCount)")
+        }
+        patterns.sort { $0.text.count > $1.text.count }
+        return ViewManifest(format: format, entries: entries, patterns: patterns)
+    }
+
+    private static func parseEntry(_ members: consuming Members) throws(ViewError) -> Entry {
+        var entry = Entry()
+        if members.peek("key") != nil {
+            let path = try members.takeString("key")
+            guard path.first == UInt8(ascii: "/") ? isPath(path) : isInside(path) else {
+                throw members.error("key '\(shown(path))' leads out of the source or to nothing")
+            }
+            entry.key = path
+        }
+        if members.peek("iv") != nil {
+            let digits = try members.takeString("iv")
+            entry.vector = InitialVector(hexadecimal: digits)
+            if entry.vector == nil { throw members.error("iv '\(shown(digits))' is not 32 hexadecimal digits") }
+        }
+        if members.peek("cipher") != nil { entry.cipher = try takeName("cipher", of: &members) }
+        if members.peek("chunkSize") != nil {
+            entry.chunkSize = UInt64(try members.takeInteger("chunkSize", in: chunkSizes))
+        }
+        try members.refuseRest()
+        return entry
+    }
+
+    private static func takeName<Name: RawRepresentable<String> & CaseIterable>(
+        _ key: String, of members: inout Members
+    ) throws(ViewError) -> Name {
+        let text = try members.takeString(key)
+        if let name = Name.allCases.first(where: { text.elementsEqual($0.rawValue.utf8) }) { return name }
+        let names = Name.allCases.map(\.rawValue).joined(separator: ", ")
+        throw members.error("\(key) '\(shown(text))' is none of \(names)")
+    }
+
+    private static func isPath(_ path: [UInt8]) -> Bool {
+        path.count < maximumPathSize && !path.contains(0)
+    }
+
+    /// True for a path relative to the source, in the spelling of the view. Another spelling would match no file.
+    private static func isInside(_ path: [UInt8]) -> Bool {
+        let useless = ["", ".", ".."].map { [UInt8]($0.utf8) }
+        return isPath(path) && !PathPattern.split(path).contains(where: useless.contains)
     }
 }

@@ -13,13 +13,13 @@ package final class ViewSource: Sendable {
     private let index: HlsIndex?
     private let hasSharedKey: Bool
 
-    /// - Parameter hasSharedKey: true if the key store has one key for the whole view.
-    /// - Throws: `.malformed` if `view.json` is for another format. `.store`.
+    /// - Parameters:
+    ///   - manifest: for the same format.
+    ///   - hasSharedKey: true if the key store has one key for the whole view.
     package init(
         root: Descriptor, onlyName: [UInt8]? = nil, format: ViewFormat, manifest: ViewManifest?, keys: KeyStore,
         hasSharedKey: Bool
-    ) throws(ViewError) {
-        if let manifest { try manifest.check(is: format.name) }
+    ) {
         self.root = root
         self.onlyName = onlyName
         self.format = format
@@ -35,7 +35,7 @@ package final class ViewSource: Sendable {
     }
 
     /// The defects of the playlists, for people.
-    package var problems: [String] { index?.problems().map(\.description) ?? [] }
+    package var problems: [String] { index?.problems() ?? [] }
 
     /// True if the view shows this entry.
     package func shows(_ name: [UInt8], inRoot isRoot: Bool) -> Bool {
@@ -74,7 +74,7 @@ package final class ViewSource: Sendable {
                 throw .malformed("view.json gives a key or an initial vector, but openssl derives both")
             }
             let cipher = cipher ?? .aes256CBC
-            let salt = try OpenSSLSalt(of: source).bytes
+            let salt = try ChainFormat.salt(of: source)
             return FilePlan(
                 layout: .salted, keyNames: [.derived(salt: salt, cipher: cipher)], cipher: cipher, path: path)
         }
@@ -113,7 +113,7 @@ package final class ViewSource: Sendable {
             return FilePlan(layout: .segment(segment), keyNames: segment.keys, cipher: .aes128CBC, path: path)
         case .failed(let error): throw error
         }
-        return FilePlan(layout: .plain, keyNames: [], cipher: nil, path: path)
+        return FilePlan(layout: .segment(HlsSegment([])), keyNames: [], cipher: nil, path: path)
     }
 
     /// Nil if the file is not a playlist.
@@ -122,7 +122,7 @@ package final class ViewSource: Sendable {
     ) throws(ViewError) -> FilePlan? {
         guard let playlist = try index.open(name) else { return nil }
         return FilePlan(
-            layout: .playlist(playlist, index.tree), keyNames: playlist.needed.flatMap(\.segment.keys),
+            layout: .playlist(playlist), keyNames: playlist.needed.flatMap(\.segment.keys),
             cipher: .aes128CBC, path: path)
     }
 

@@ -84,10 +84,6 @@ package struct Playlist: Sendable {
         return try parser.parse()
     }
 
-    package func uri(of reference: Reference) -> [UInt8] {
-        Array(text[reference.uri])
-    }
-
     /// The text that the mount shows: without key lines, and with byte ranges of the plaintext.
     ///
     /// - Parameter plaintext: returns the plaintext offsets of a reference's byte range. Nil if they do not change.

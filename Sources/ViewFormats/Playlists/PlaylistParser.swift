@@ -38,7 +38,7 @@ struct PlaylistParser {
     private var isVariantNext = false
     private var bytesNext: (value: PlaylistByteRange, range: Range<Int>)?
     /// The previous segment if it was a byte range. The next range can begin at its end.
-    private var previous: (uri: Range<Int>, end: UInt64)?
+    private var previous: (uri: ArraySlice<UInt8>, end: UInt64)?
 
     init(_ text: [UInt8]) {
         self.text = text
@@ -47,12 +47,12 @@ struct PlaylistParser {
 
     mutating func parse() throws(PlaylistError) -> Playlist {
         let start = text.starts(with: Self.byteOrderMark) ? Self.byteOrderMark.count : 0
-        var lines = PlaylistLines(text, from: start)
-        guard let first = lines.next(), text[first.content].elementsEqual("#EXTM3U".utf8) else {
+        var lines = PlaylistLines(text[start...])
+        guard lines.next()?.content.elementsEqual("#EXTM3U".utf8) == true else {
             throw PlaylistError(line: 1, text: "not a playlist: its first line is not #EXTM3U")
         }
         while let line = lines.next() {
-            guard let byte = text[line.content].first else { continue }
+            guard let byte = line.content.first else { continue }
             if byte == UInt8(ascii: "#") { tag(line) } else { uri(line) }
             if playlist.references.count > Playlist.maximumReferences { return cut(line.number) }
         }
@@ -87,11 +87,11 @@ struct PlaylistParser {
     // MARK: Tags
 
     private mutating func tag(_ line: PlaylistLines.Line) {
-        let content = text[line.content]
+        let content = line.content
         // Skip comments early: there can be a million of them.
         guard content.starts(with: "#EXT".utf8) else { return }
         let name = content.prefix { $0 != UInt8(ascii: ":") }
-        let value = min(name.endIndex + 1, content.endIndex)..<content.endIndex
+        let value = content[name.endIndex...].dropFirst()
         switch String(decoding: name.prefix(32), as: UTF8.self) {
         case "#EXTINF":
             isMedia = true
@@ -104,15 +104,15 @@ struct PlaylistParser {
             // Only announces the keys of the media playlists.
             playlist.edits.append(Playlist.Edit(range: line.whole, change: .removed))
         case "#EXT-X-MEDIA-SEQUENCE":
-            guard let number = PlaylistByteRange.decimal(text[value]) else {
+            guard let number = PlaylistByteRange.decimal(value) else {
                 return fail(line.number, "EXT-X-MEDIA-SEQUENCE is no number")
             }
             firstNumber = number
         case "#EXT-X-BYTERANGE":
-            guard let bytes = PlaylistByteRange(text[value]) else {
+            guard let bytes = PlaylistByteRange(value) else {
                 return fail(line.number, "EXT-X-BYTERANGE is no byte range")
             }
-            bytesNext = (bytes, value)
+            bytesNext = (bytes, value.indices)
         case "#EXT-X-MAP": map(line.number, value)
         case "#EXT-X-I-FRAMES-ONLY": isFramesOnly = true
         case "#EXT-X-SKIP": fail(line.number, "EXT-X-SKIP: an update of a playlist, not a whole one")
@@ -121,56 +121,55 @@ struct PlaylistParser {
             isVariantNext = true
         case "#EXT-X-MEDIA", "#EXT-X-I-FRAME-STREAM-INF":
             isMaster = true
-            guard let uri = PlaylistAttributes(text, in: value)?["URI"] else { return }
-            playlist.references.append(Playlist.Reference(role: .playlist, line: line.number, uri: uri))
+            guard let uri = PlaylistAttributes(value)?["URI"] else { return }
+            playlist.references.append(Playlist.Reference(role: .playlist, line: line.number, uri: uri.indices))
         default: break
         }
     }
 
-    private mutating func key(_ line: Int, _ value: Range<Int>) {
-        guard let attributes = PlaylistAttributes(text, in: value), let method = attributes["METHOD"] else {
+    private mutating func key(_ line: Int, _ value: ArraySlice<UInt8>) {
+        guard let attributes = PlaylistAttributes(value), let method = attributes["METHOD"] else {
             keys.isUsed = true
             return fail(line, "EXT-X-KEY has no METHOD, or its attributes do not parse")
         }
-        if text[method].elementsEqual("NONE".utf8) {
+        if method.elementsEqual("NONE".utf8) {
             // Ends all keys: it has no KEYFORMAT.
             keys.identity = nil
             keys.foreign = []
             return
         }
         keys.isUsed = true
-        guard text[method].elementsEqual("AES-128".utf8) else {
-            return fail(line, "METHOD=\(shown(text[method], limit: 32)) is not supported, only NONE and AES-128 are")
+        guard method.elementsEqual("AES-128".utf8) else {
+            return fail(line, "METHOD=\(shown(method, limit: 32)) is not supported, only NONE and AES-128 are")
         }
-        if let format = attributes["KEYFORMAT"], !text[format].elementsEqual("identity".utf8) {
-            keys.foreign.insert(Array(text[format]))
+        if let format = attributes["KEYFORMAT"], !format.elementsEqual("identity".utf8) {
+            keys.foreign.insert(Array(format))
             return
         }
         guard let uri = attributes["URI"], !uri.isEmpty else { return fail(line, "EXT-X-KEY has no URI") }
         var vector: InitialVector?
         if let value = attributes["IV"] {
             // A number, so fewer than 32 digits are its lower ones (RFC 8216, 4.2).
-            let isPrefixed = text[value].starts(with: "0x".utf8) || text[value].starts(with: "0X".utf8)
-            vector = isPrefixed ? InitialVector(digits: text[value].dropFirst(2)) : nil
+            vector = Hexadecimal.withoutPrefix(value).flatMap { InitialVector(digits: $0) }
             guard vector != nil else {
                 return fail(line, "the IV of EXT-X-KEY is not 0x and at most 32 hexadecimal digits")
             }
         }
-        keys.identity = (keys.number(of: Array(text[uri])), vector)
+        keys.identity = (keys.number(of: Array(uri)), vector)
     }
 
-    private mutating func map(_ line: Int, _ value: Range<Int>) {
-        guard let attributes = PlaylistAttributes(text, in: value), let uri = attributes["URI"] else {
+    private mutating func map(_ line: Int, _ value: ArraySlice<UInt8>) {
+        guard let attributes = PlaylistAttributes(value), let uri = attributes["URI"] else {
             return fail(line, "EXT-X-MAP has no URI")
         }
-        var reference = Playlist.Reference(role: .map, line: line, uri: uri)
+        var reference = Playlist.Reference(role: .map, line: line, uri: uri.indices)
         if let range = attributes["BYTERANGE"] {
             // Without an offset it begins at 0 (RFC 8216, 4.3.2.5).
-            guard let value = PlaylistByteRange(text[range]), let bytes = value.range(from: 0) else {
+            guard let value = PlaylistByteRange(range), let bytes = value.range(from: 0) else {
                 return fail(line, "the BYTERANGE of EXT-X-MAP is no byte range")
             }
             reference.bytes = bytes
-            addBytes(range, showsOffset: value.offset != nil)
+            addBytes(range.indices, showsOffset: value.offset != nil)
         }
         // AES-128 requires an IV here (RFC 8216, 4.3.2.5). Without one, ffmpeg takes the number of the next segment, and
         // hls.js 0. These are mostly the same.
@@ -196,38 +195,34 @@ struct PlaylistParser {
     private mutating func uri(_ line: PlaylistLines.Line) {
         if isVariantNext {
             isVariantNext = false
-            playlist.references.append(Playlist.Reference(role: .playlist, line: line.number, uri: line.content))
+            playlist.references.append(
+                Playlist.Reference(role: .playlist, line: line.number, uri: line.content.indices))
         }
         guard isSegmentNext else { return }
         isSegmentNext = false
-        var reference = Playlist.Reference(role: .segment, line: line.number, uri: line.content)
-        defer {
-            bytesNext = nil
-            segments += 1
-        }
+        var reference = Playlist.Reference(role: .segment, line: line.number, uri: line.content.indices)
         reference.encryption = encryption(line.number)
         // A reference with a wrong range is kept, so that its file fails with the playlist.
-        let bytes = bytesNext.flatMap { range(of: $0.value, line) }
-        if let bytes, let (value, range) = bytesNext {
+        if let (value, range) = bytesNext, let bytes = bytes(value, line) {
             reference.bytes = bytes
             if isFramesOnly { reference.role = .frame }
             addBytes(range, showsOffset: value.offset != nil)
         }
-        previous = bytes.map { (line.content, $0.upperBound) }
+        bytesNext = nil
+        segments += 1
+        previous = reference.bytes.map { (line.content, $0.upperBound) }
         playlist.references.append(reference)
     }
 
-    private mutating func range(of bytes: PlaylistByteRange, _ line: PlaylistLines.Line) -> Range<UInt64>? {
-        let implied = previous.flatMap { text[$0.uri].elementsEqual(text[line.content]) ? $0.end : nil }
-        guard bytes.offset != nil || implied != nil else {
+    private mutating func bytes(_ range: PlaylistByteRange, _ line: PlaylistLines.Line) -> Range<UInt64>? {
+        let implied = previous.flatMap { $0.uri == line.content ? $0.end : nil }
+        let bytes = range.range(from: implied ?? 0)
+        if range.offset == nil && implied == nil {
             fail(line.number, "the byte range has no offset, and does not follow one of the same resource")
             return nil
         }
-        guard let range = bytes.range(from: implied ?? 0) else {
-            fail(line.number, "the byte range is larger than any file")
-            return nil
-        }
-        return range
+        if bytes == nil { fail(line.number, "the byte range is larger than any file") }
+        return bytes
     }
 
     /// Call this before the reference is added.

@@ -5,90 +5,70 @@ struct PlaylistLines: IteratorProtocol {
         /// Counted from 1.
         var number: Int
         /// Without the line end and the blanks before it, which players cut off.
-        var content: Range<Int>
-        /// With the line end.
+        var content: ArraySlice<UInt8>
+        /// Its position in the text, with the line end.
         var whole: Range<Int>
     }
 
-    private let text: [UInt8]
-    private var position: Int
+    private var rest: ArraySlice<UInt8>
     private var number = 0
 
-    /// - Parameter start: position behind a byte order mark.
-    init(_ text: [UInt8], from start: Int) {
-        self.text = text
-        position = start
+    /// - Parameter text: without a byte order mark.
+    init(_ text: ArraySlice<UInt8>) {
+        rest = text
     }
 
     mutating func next() -> Line? {
-        guard position < text.count else { return nil }
-        let start = position
-        var end = start
-        while end < text.count, text[end] != UInt8(ascii: "\n"), text[end] != UInt8(ascii: "\r") { end += 1 }
-        position = end
-        if position < text.count { position += 1 }
-        if position < text.count, text[position] == UInt8(ascii: "\n"), text[end] == UInt8(ascii: "\r") {
-            position += 1
-        }
-        while end > start, isBlank(text[end - 1]) { end -= 1 }
+        guard !rest.isEmpty else { return nil }
+        let content = rest.prefix { $0 != UInt8(ascii: "\n") && $0 != UInt8(ascii: "\r") }
+        rest = rest[content.endIndex...]
+        rest = rest.dropFirst(rest.starts(with: "\r\n".utf8) ? 2 : 1)
         number += 1
-        return Line(number: number, content: start..<end, whole: start..<position)
+        return Line(
+            number: number, content: withoutBlanksBehind(content), whole: content.startIndex..<rest.startIndex)
     }
 }
 
 private func isBlank(_ byte: UInt8) -> Bool { byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
 
-/// The attribute list of a tag: `NAME=VALUE,NAME="VALUE"` (RFC 8216, 4.2), as ranges of the playlist's text.
+private func withoutBlanksBehind(_ text: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
+    text[...(text.lastIndex { !isBlank($0) } ?? text.startIndex - 1)]
+}
+
+/// The attribute list of a tag: `NAME=VALUE,NAME="VALUE"` (RFC 8216, 4.2), as slices of the playlist's text.
 ///
 /// Allows blanks around names and values, as players do. The first of two attributes with one name counts.
 struct PlaylistAttributes {
-    private let text: [UInt8]
     /// Values without quotes.
-    private var attributes: [(name: Range<Int>, value: Range<Int>)] = []
+    private var attributes: [(name: ArraySlice<UInt8>, value: ArraySlice<UInt8>)] = []
 
     /// Nil if a name has no value, or a quote is not closed.
-    init?(_ text: [UInt8], in range: Range<Int>) {
-        self.text = text
-        var position = range.lowerBound
-        while true {
-            position = skipBlanks(position, range.upperBound)
-            // A comma behind the last attribute is allowed.
-            guard position < range.upperBound else { return }
-            guard let equals = find(UInt8(ascii: "="), position, range.upperBound), equals > position,
-                let (value, next) = value(from: equals + 1, to: range.upperBound)
-            else { return nil }
-            attributes.append((position..<equals, value))
-            position = next
+    init?(_ list: ArraySlice<UInt8>) {
+        var rest = list.drop(while: isBlank)
+        // A comma behind the last attribute is allowed.
+        while !rest.isEmpty {
+            guard let equals = rest.firstIndex(of: UInt8(ascii: "=")), equals > rest.startIndex else { return nil }
+            let name = rest[..<equals]
+            rest = rest[(equals + 1)...].drop(while: isBlank)
+            let value: ArraySlice<UInt8>
+            if rest.first == UInt8(ascii: "\"") {
+                rest = rest.dropFirst()
+                guard let close = rest.firstIndex(of: UInt8(ascii: "\"")) else { return nil }
+                value = rest[..<close]
+                rest = rest[(close + 1)...].drop(while: isBlank)
+                guard rest.isEmpty || rest.first == UInt8(ascii: ",") else { return nil }
+            } else {
+                let end = rest.firstIndex(of: UInt8(ascii: ",")) ?? rest.endIndex
+                value = withoutBlanksBehind(rest[..<end])
+                rest = rest[end...]
+            }
+            attributes.append((name, value))
+            rest = rest.dropFirst().drop(while: isBlank)
         }
     }
 
-    subscript(name: StaticString) -> Range<Int>? {
-        attributes.first {
-            text[$0.name].elementsEqual(UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount))
-        }?
-        .value
-    }
-
-    private func value(from start: Int, to end: Int) -> (range: Range<Int>, next: Int)? {
-        let start = skipBlanks(start, end)
-        if start < end, text[start] == UInt8(ascii: "\"") {
-            guard let close = find(UInt8(ascii: "\""), start + 1, end) else { return nil }
-            let next = skipBlanks(close + 1, end)
-            guard next == end || text[next] == UInt8(ascii: ",") else { return nil }
-            return (start + 1..<close, min(next + 1, end))
-        }
-        let comma = find(UInt8(ascii: ","), start, end) ?? end
-        var last = comma
-        while last > start, isBlank(text[last - 1]) { last -= 1 }
-        return (start..<last, min(comma + 1, end))
-    }
-
-    private func skipBlanks(_ start: Int, _ end: Int) -> Int {
-        text[start..<end].firstIndex { !isBlank($0) } ?? end
-    }
-
-    private func find(_ byte: UInt8, _ start: Int, _ end: Int) -> Int? {
-        text[start..<end].firstIndex(of: byte)
+    subscript(name: String) -> ArraySlice<UInt8>? {
+        attributes.first { $0.name.elementsEqual(name.utf8) }?.value
     }
 }
 
@@ -117,15 +97,7 @@ struct PlaylistByteRange {
 
     /// A decimal integer from 0 to 2^64 − 1, and nothing else.
     static func decimal(_ digits: ArraySlice<UInt8>) -> UInt64? {
-        guard !digits.isEmpty else { return nil }
-        var result: UInt64 = 0
-        for digit in digits {
-            guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(digit) else { return nil }
-            let (product, tooLarge) = result.multipliedReportingOverflow(by: 10)
-            let (sum, overflow) = product.addingReportingOverflow(UInt64(digit - UInt8(ascii: "0")))
-            guard !tooLarge, !overflow else { return nil }
-            result = sum
-        }
-        return result
+        guard digits.allSatisfy((UInt8(ascii: "0")...UInt8(ascii: "9")).contains) else { return nil }
+        return UInt64(String(decoding: digits, as: UTF8.self))
     }
 }

@@ -72,19 +72,9 @@ struct KeyProvider: Codable, Sendable {
         _ request: Descriptor, until stop: Waker, into text: WipedBytes
     ) throws(StoreError) -> CommandRun.End {
         let run = try CommandRun(command: command, input: request)
-        let errors = WipedBytes(capacity: CommandRun.errorSize)
-        var end = CommandRun.End.cancelled
-        try text.fill { (output) throws(StoreError) in
-            var printed = 0
-            try errors.fill { (complaints) throws(StoreError) in
-                var report = CommandRun.Report(output: output, errors: complaints)
-                defer { printed = report.outputCount }
-                end = try run.finish(within: Self.prefetchTimeout, stopSignal: stop, &report)
-                return report.errorCount
-            }
-            return printed
-        }
-        return end
+        return try run.finish(
+            within: Self.prefetchTimeout, stopSignal: stop, output: text,
+            errors: WipedBytes(capacity: CommandRun.errorSize))
     }
 
     private func secret(in text: WipedBytes) throws(CommandFailure) -> SlotSecret {

@@ -108,7 +108,7 @@ struct ViewArguments: Codable, Sendable {
                 guard let secrets else { throw .store(.locked) }
                 return try secrets.derive(salt: salt, cipher: cipher)
             }, notice: log)
-        return try ViewSource(
+        return ViewSource(
             root: location.root, onlyName: location.onlyName, format: format, manifest: manifest,
             keys: KeyStore(sources, shared: shared), hasSharedKey: shared != nil)
     }

@@ -2,11 +2,11 @@ internal import Glibc
 
 /// The bytes of a secret on their way to secret memory. Zeroed when the last reference goes. They are filled in place: growing
 /// would leave copies. One thread at a time.
-final class WipedBytes {
+package final class WipedBytes {
     private var storage: [UInt8]
-    private(set) var count = 0
+    package private(set) var count = 0
 
-    init(capacity: Int) {
+    package init(capacity: Int) {
         storage = [UInt8](repeating: 0, count: capacity)
     }
 
@@ -16,31 +16,31 @@ final class WipedBytes {
         }
     }
 
-    var isEmpty: Bool { count == 0 }
-    var isFull: Bool { count == storage.count }
+    package var isEmpty: Bool { count == 0 }
+    package var isFull: Bool { count == storage.count }
 
     /// Lets `body` append bytes. It returns their number.
-    func fill<E: Error>(_ body: (UnsafeMutableRawBufferPointer) throws(E) -> Int) throws(E) {
+    package func fill<E: Error>(_ body: (UnsafeMutableRawBufferPointer) throws(E) -> Int) throws(E) {
         let start = count
         count += try storage.withUnsafeMutableBufferPointer { (buffer) throws(E) -> Int in
             try body(UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[start...]))
         }
     }
 
-    func removeLast() {
+    package func removeLast() {
         count -= 1
         storage[count] = 0
     }
 
     /// True if the last byte is an LF.
-    var endsLine: Bool { count > 0 && storage[count - 1] == UInt8(ascii: "\n") }
+    package var endsLine: Bool { count > 0 && storage[count - 1] == UInt8(ascii: "\n") }
 
-    func hasSameBytes(as other: WipedBytes) -> Bool {
+    package func hasSameBytes(as other: WipedBytes) -> Bool {
         storage[..<count] == other.storage[..<other.count]
     }
 
     /// Calls `body` with an array of exactly the bytes. They are wiped afterwards.
-    func withBytes<R, E: Error>(_ body: ([UInt8]) throws(E) -> R) throws(E) -> R {
+    package func withBytes<R, E: Error>(_ body: ([UInt8]) throws(E) -> R) throws(E) -> R {
         // In place: the array keeps its memory, and deinit wipes all of it.
         storage.removeSubrange(count...)
         return try body(storage)
