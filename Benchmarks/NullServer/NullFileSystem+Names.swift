@@ -25,25 +25,20 @@ extension NullFileSystem {
         return tree.withLock { _ in node.target }
     }
 
-    func makeNode(
-        _ name: [UInt8], in parent: NodeID, mode: mode_t, device: dev_t, for caller: Caller
+    func make(
+        _ name: [UInt8], in parent: NodeID, _ object: NewObject, for caller: Caller
     ) throws(StoreError) -> NodeEntry {
-        try add(NullNode(mode: mode, uid: caller.uid, gid: caller.gid), as: name, in: parent)
-    }
-
-    func makeDirectory(
-        _ name: [UInt8], in parent: NodeID, mode: mode_t, for caller: Caller
-    ) throws(StoreError) -> NodeEntry {
-        let node = NullNode(mode: S_IFDIR | mode & 0o7777, uid: caller.uid, gid: caller.gid)
-        return try add(node, as: name, in: parent)
-    }
-
-    func makeLink(
-        _ name: [UInt8], in parent: NodeID, target: [UInt8], for caller: Caller
-    ) throws(StoreError) -> NodeEntry {
-        let node = NullNode(mode: S_IFLNK | 0o777, uid: caller.uid, gid: caller.gid)
-        node.target = target
-        node.extend(to: UInt64(target.count))
+        let mode =
+            switch object {
+            case .directory(let mode): S_IFDIR | mode & 0o7777
+            case .link: S_IFLNK | 0o777
+            case .node(let mode, _): mode
+            }
+        let node = NullNode(mode: mode, uid: caller.uid, gid: caller.gid)
+        if case .link(let target) = object {
+            node.target = target
+            node.extend(to: UInt64(target.count))
+        }
         return try add(node, as: name, in: parent)
     }
 
@@ -55,14 +50,9 @@ extension NullFileSystem {
         return try add(node, as: name, in: parent)
     }
 
-    func unlink(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
+    func remove(_ name: [UInt8], in parent: NodeID, isDirectory: Bool) throws(StoreError) {
         let directory = try node(parent)
-        try tree.withLock { (_) throws(StoreError) in try remove(name, from: directory, isDirectory: false) }
-    }
-
-    func removeDirectory(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
-        let directory = try node(parent)
-        try tree.withLock { (_) throws(StoreError) in try remove(name, from: directory, isDirectory: true) }
+        try tree.withLock { (_) throws(StoreError) in try remove(name, from: directory, isDirectory: isDirectory) }
     }
 
     func rename(

@@ -29,7 +29,7 @@ final class NullNode: @unchecked Sendable {
     var isDirectory: Bool { attributes.st_mode & S_IFMT == S_IFDIR }
 
     /// The kernel's number of it: its address, as the vault's nodes have.
-    var id: NodeID { NodeID(rawValue: UInt64(attributes.st_ino)) }
+    var id: NodeID { NodeID(UInt64(attributes.st_ino)) }
 
     /// With the length as of now.
     var status: stat {

@@ -43,18 +43,11 @@ package protocol FileSystem: AnyObject, Sendable {
     /// The kernel has dropped `count` lookups of a node.
     func forget(_ id: NodeID, count: UInt64)
     func linkTarget(_ id: NodeID) throws(StoreError) -> [UInt8]
-    func makeNode(
-        _ name: [UInt8], in parent: NodeID, mode: mode_t, device: dev_t, for caller: Caller
-    ) throws(StoreError) -> NodeEntry
-    func makeDirectory(
-        _ name: [UInt8], in parent: NodeID, mode: mode_t, for caller: Caller
-    ) throws(StoreError) -> NodeEntry
-    func makeLink(
-        _ name: [UInt8], in parent: NodeID, target: [UInt8], for caller: Caller
+    func make(
+        _ name: [UInt8], in parent: NodeID, _ object: NewObject, for caller: Caller
     ) throws(StoreError) -> NodeEntry
     func link(_ id: NodeID, as name: [UInt8], in parent: NodeID, for caller: Caller) throws(StoreError) -> NodeEntry
-    func unlink(_ name: [UInt8], in parent: NodeID) throws(StoreError)
-    func removeDirectory(_ name: [UInt8], in parent: NodeID) throws(StoreError)
+    func remove(_ name: [UInt8], in parent: NodeID, isDirectory: Bool) throws(StoreError)
     /// renameat2(2).
     func rename(
         _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
@@ -100,6 +93,14 @@ package protocol FileSystem: AnyObject, Sendable {
         from source: File, at sourceOffset: UInt64, to destination: File, at destinationOffset: UInt64, count: Int,
         workspace: Workspace
     ) throws(StoreError) -> Int
+}
+
+/// An object that gets a name.
+package enum NewObject: Sendable {
+    case directory(mode: mode_t)
+    case link(target: [UInt8])
+    /// mknod(2), also of a regular file.
+    case node(mode: mode_t, device: dev_t)
 }
 
 /// Gets the result of a deferred open(2).

@@ -28,7 +28,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
         return item(node)
     }
 
-    package func id(of node: Item) -> NodeID { NodeID(rawValue: node.id) }
+    package func id(of node: Item) -> NodeID { NodeID(node.id) }
 
     /// Returns the node for an object found under a name, and counts one lookup.
     package func intern(_ status: stat, parent: Item, entry: [UInt8]) -> Item {

@@ -33,20 +33,8 @@ extension ReadOnlyFileSystem {
         throw Self.refusal
     }
 
-    package func makeNode(
-        _ name: [UInt8], in parent: NodeID, mode: mode_t, device: dev_t, for caller: Caller
-    ) throws(StoreError) -> NodeEntry {
-        throw Self.refusal
-    }
-
-    package func makeDirectory(
-        _ name: [UInt8], in parent: NodeID, mode: mode_t, for caller: Caller
-    ) throws(StoreError) -> NodeEntry {
-        throw Self.refusal
-    }
-
-    package func makeLink(
-        _ name: [UInt8], in parent: NodeID, target: [UInt8], for caller: Caller
+    package func make(
+        _ name: [UInt8], in parent: NodeID, _ object: NewObject, for caller: Caller
     ) throws(StoreError) -> NodeEntry {
         throw Self.refusal
     }
@@ -57,11 +45,7 @@ extension ReadOnlyFileSystem {
         throw Self.refusal
     }
 
-    package func unlink(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
-        throw Self.refusal
-    }
-
-    package func removeDirectory(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
+    package func remove(_ name: [UInt8], in parent: NodeID, isDirectory: Bool) throws(StoreError) {
         throw Self.refusal
     }
 

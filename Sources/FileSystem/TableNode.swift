@@ -39,10 +39,10 @@ package struct NodeName<Item: AnyObject> {
 
 /// The kernel's number of a node. 1 is the root (FUSE_ROOT_ID).
 package struct NodeID: Equatable, Sendable {
-    package static let root = NodeID(rawValue: 1)
+    package static let root = NodeID(1)
     package let rawValue: UInt64
 
-    package init(rawValue: UInt64) {
+    package init(_ rawValue: UInt64) {
         self.rawValue = rawValue
     }
 }

@@ -8,13 +8,9 @@ internal import Logging
 internal import Synchronization
 internal import SystemPackage
 
-/// The state that libfuse's callbacks share: the file system, the threads' workers, and the log. Any thread.
+/// The workers of a session, and the state that libfuse's callbacks share. Any thread.
 final class FuseServer: Sendable {
     static let maximumWrite: UInt32 = 1 << 20
-    /// The changes of SETATTR that we apply.
-    static let knownAttributes =
-        FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID | FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_ATIME
-        | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW
 
     let fileSystem: any LockableFileSystem
     let gate: LockGate
@@ -38,8 +34,13 @@ final class FuseServer: Sendable {
     let extendsSetxattr = Atomic<Bool>(false)
     /// Called with each damage that is found.
     let onDamage = Mutex<(@Sendable (String) -> Void)?>(nil)
+    private let workers = Monitor<[Worker]>([])
+    /// Number of wiping rounds so far.
+    private let wipes = Atomic<Int>(0)
     /// Holds the thread's `Worker`.
     private let workerKey: pthread_key_t
+    /// Interrupts a worker's read of /dev/fuse. Its handler does nothing.
+    private static let wakeSignal = SIGURG
 
     init(fileSystem: any LockableFileSystem, options: MountOptions, logger: Logger) {
         self.fileSystem = fileSystem
@@ -55,15 +56,6 @@ final class FuseServer: Sendable {
 
     deinit {
         pthread_key_delete(workerKey)
-    }
-
-    /// Makes the calling thread a worker while `body` runs.
-    func withWorker(_ inFlight: LockGate.InFlight, _ body: (Worker) -> Void) throws(StoreError) {
-        let worker = Worker(workspace: try fileSystem.makeWorkspace(), inFlight: inFlight)
-        pthread_setspecific(workerKey, Unmanaged.passUnretained(worker).toOpaque())
-        body(worker)
-        pthread_setspecific(workerKey, nil)
-        withExtendedLifetime(worker) {}
     }
 
     /// The calling thread's worker.
@@ -91,11 +83,119 @@ final class FuseServer: Sendable {
         case .system: break
         }
     }
+
+    // MARK: Workers
+
+    /// Must be called before the first worker starts.
+    func ignoreWakeSignal() {
+        var ignore = sigaction()
+        ignore.__sigaction_handler.sa_handler = { _ in }
+        sigaction(Self.wakeSignal, &ignore, nil)
+    }
+
+    /// The body of a worker thread.
+    func work(_ session: OpaquePointer) {
+        // Creating files needs the caller's umask. Without CLONE_FS this thread has a umask of its own (umask(2)).
+        // Otherwise callers' umasks would mix.
+        guard linux_unshare_fs() == 0 else { return logger.critical("unshare: \(currentErrno())") }
+        // The thread that created this one may have blocked the signal.
+        var wake = sigset_t()
+        sigemptyset(&wake)
+        sigaddset(&wake, Self.wakeSignal)
+        pthread_sigmask(SIG_UNBLOCK, &wake, nil)
+        let inFlight = gate.register()
+        defer { gate.unregister(inFlight) }
+        do {
+            let worker = Worker(workspace: try fileSystem.makeWorkspace(), inFlight: inFlight)
+            pthread_setspecific(workerKey, Unmanaged.passUnretained(worker).toOpaque())
+            workers.update { $0.append(worker) }
+            serveRequests(session, worker)
+            workers.update { $0.removeAll { $0 === worker } }
+            pthread_setspecific(workerKey, nil)
+        } catch {
+            logger.critical("cannot make a worker's buffers: \(error)")
+        }
+    }
+
+    /// Receives requests, admits, serves and answers them, one at a time.
+    private func serveRequests(_ session: OpaquePointer, _ worker: Worker) {
+        // A local variable and not a property of the worker, because each access to a property of a class is checked for
+        // exclusivity at run time (seen with callgrind).
+        var schedule = WorkerSchedule(scheduler)
+        var wiped = 0
+        while fuse_session_exited(session) == 0 {
+            let wipe = wipes.load(ordering: .acquiring)
+            if wipe != wiped {
+                wiped = wipe
+                self.wipe(worker)
+            }
+            if schedule.restIfNotNeeded() { continue }
+            let received = fuse_session_receive_buf(session, &worker.message)
+            if received == -EINTR { continue }
+            guard received > 0 else {
+                if received < 0 { logger.critical("/dev/fuse: \(Errno(rawValue: -Int32(received)))") }
+                break
+            }
+            worker.setxattrFlags =
+                extendsSetxattr.load(ordering: .relaxed)
+                ? linux_fuse_shorten_setxattr(worker.message.mem, &worker.message.size) : 0
+            schedule.began(worker.message)
+            gate.enter(worker.inFlight)
+            fuse_session_process_buf(session, &worker.message)
+            gate.leave(worker.inFlight)
+            worker.hasLeftGate.store(false, ordering: .releasing)
+            schedule.ended()
+        }
+    }
+
+    /// Wakes all workers until they have ended, after the session has exited.
+    func wakeUntilEnded() {
+        // A signal just before the read is lost, so repeat.
+        while wake({ _ in true }) { usleep(10_000) }
+    }
+
+    /// Wakes the workers for which `isMeant` returns true. Returns false if there is no worker.
+    private func wake(_ isMeant: (Worker) -> Bool) -> Bool {
+        workers.update { workers in
+            for worker in workers where isMeant(worker) { pthread_kill(worker.thread, Self.wakeSignal) }
+            return !workers.isEmpty
+        }
+    }
+
+    /// Time, in milliseconds, to wait for a busy worker, for example in fsync(2). It wipes when its request is done.
+    private static let wipeTimeoutMilliseconds = 10_000
+
+    /// For `KernelCaches`.
+    func wipeWorkers(waitingForAll: Bool) -> [String] {
+        let round = wipes.add(1, ordering: .acquiringAndReleasing).newValue
+        let end = monotonicMilliseconds() + Self.wipeTimeoutMilliseconds
+        while monotonicMilliseconds() < end {
+            _ = wake { $0.wiped < round }
+            // A signal just before the read is lost, so repeat until all have wiped.
+            let isDone = workers.wait(until: monotonicDeadline(inMilliseconds: 2)) { workers -> Bool? in
+                workers.allSatisfy { worker in
+                    worker.wiped >= round || !waitingForAll && worker.hasLeftGate.load(ordering: .acquiring)
+                } ? true : nil
+            }
+            if isDone != nil { return [] }
+        }
+        return ["the buffers of a thread that is busy"]
+    }
+
+    private func wipe(_ worker: Worker) {
+        // It may hold written plaintext. Freed memory is overwritten.
+        free(worker.message.mem)
+        worker.message = fuse_buf()
+        worker.workspace.wipe()
+        let round = wipes.load(ordering: .acquiring)
+        workers.update { _ in worker.wiped = round }
+    }
 }
 
 /// The state of one worker thread.
 final class Worker: @unchecked Sendable {
-    // @unchecked: other threads use `hasLeftGate` only.
+    // @unchecked: other threads use `thread` and `hasLeftGate`, and `wiped` under the mutex of the server's list.
+    let thread = pthread_self()
     let workspace: any WorkerBuffers
     let inFlight: LockGate.InFlight
     /// The current request, as the kernel sent it.
@@ -104,6 +204,9 @@ final class Worker: @unchecked Sendable {
     var setxattrFlags: UInt32 = 0
     /// True during a request that a lock does not wait for.
     let hasLeftGate = Atomic<Bool>(false)
+
+    /// The last wiping round that it has taken part in.
+    var wiped = 0
 
     init(workspace: any WorkerBuffers, inFlight: LockGate.InFlight) {
         (self.workspace, self.inFlight) = (workspace, inFlight)
@@ -137,6 +240,27 @@ struct Request {
         } catch {
             server.log(error, operation)
             fuse_reply_err(raw, error.errno.rawValue)
+        }
+    }
+
+    /// As `serve`, and replies success.
+    static func perform(
+        _ raw: fuse_req_t?, _ operation: StaticString, _ body: (Request) throws(StoreError) -> Void
+    ) {
+        serve(raw, operation) { (request) throws(StoreError) in
+            try body(request)
+            fuse_reply_err(request.raw, 0)
+        }
+    }
+
+    /// Serves a request that makes an object.
+    static func make(
+        _ raw: fuse_req_t?, _ operation: StaticString, _ name: UnsafePointer<CChar>?, in parent: fuse_ino_t,
+        _ object: NewObject
+    ) {
+        serve(raw, operation) { (request) throws(StoreError) in
+            request.reply(
+                try request.fileSystem.make(bytes(name), in: NodeID(parent), object, for: request.creator()))
         }
     }
 
@@ -177,7 +301,7 @@ struct Request {
     func mayClearSetID(_ id: fuse_ino_t) throws(StoreError) -> Bool {
         let uid = fuse_req_ctx(raw).pointee.uid
         if uid == 0 { return true }
-        return try fileSystem.attributes(NodeID(rawValue: id)).st_uid == uid
+        return try fileSystem.attributes(NodeID(id)).st_uid == uid
     }
 
     /// Clears the set-group-ID bit after an access ACL was set, if the kernel asks for it (FUSE_SETXATTR_EXT). The
@@ -185,15 +309,15 @@ struct Request {
     /// changes the mode in between.
     func clearSetGroupIDIfAsked(_ id: fuse_ino_t) throws(StoreError) {
         guard linux_fuse_kills_setgid(server.worker.setxattrFlags) != 0 else { return }
-        let mode = try fileSystem.attributes(NodeID(rawValue: id)).st_mode
+        let mode = try fileSystem.attributes(NodeID(id)).st_mode
         guard mode & S_ISGID != 0 else { return }
         var changes = AttributeChanges()
         changes.mode = mode & 0o7777 & ~S_ISGID
-        _ = try fileSystem.change(self, NodeID(rawValue: id), changes, nil)
+        _ = try fileSystem.change(self, NodeID(id), changes, nil)
     }
 
     private func dropSetID(_ id: fuse_ino_t) throws(StoreError) {
-        try fileSystem.dropSetID(NodeID(rawValue: id)) { caller(withGroups: true) }
+        try fileSystem.dropSetID(NodeID(id)) { caller(withGroups: true) }
     }
 
     /// Answers a read that failed, with a delay if the kernel repeats the same read again and again.
@@ -203,10 +327,6 @@ struct Request {
             thread: UInt32(bitPattern: thread), node: id, offset: Int64(offset))
         guard server.refusals.isRepeated(read) else { throw error }
         server.refusals.answerLater(raw, error.errno.rawValue)
-    }
-
-    func reply() {
-        fuse_reply_err(raw, 0)
     }
 
     func reply(_ entry: NodeEntry) {

@@ -1,6 +1,6 @@
 internal import CFuse
 internal import CLinux
-package import FileSystem
+internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 package import Locking
@@ -12,13 +12,15 @@ internal import SystemPackage
 /// may call `run` and `requestUnmount`.
 package final class FuseSession: @unchecked Sendable {
     // @unchecked: `init` sets `session` once, and libfuse's session may be used by many threads.
-    private let session: OpaquePointer
-    private let server: FuseServer
-    private let mountpoint: FilePath
-    /// Number of wiping rounds so far.
-    private let wipes = Atomic<Int>(0)
-    private let workers = Monitor<[RunningWorker]>([])
-    private let caches: FuseKernelCaches
+    let session: OpaquePointer
+    let server: FuseServer
+    let mountpoint: FilePath
+    /// True if one notification drops all names (kernels from 6.16 on).
+    let knowsEpochs: Bool
+    /// True if the kernel frees inodes on request (kernels from 6.18 on).
+    let freesInodes: Bool
+    /// The newest method of dropping names to try.
+    let newest: NameDropping
     /// Locked by callers outside `run` that use the session, because `run` may just be ending.
     private let hasEnded = Mutex(false)
     /// True once a request was answered through the mount. False if the session ended before that. Nil until either
@@ -26,17 +28,8 @@ package final class FuseSession: @unchecked Sendable {
     private let firstAnswer = Monitor<Bool?>(nil)
     private let messages = LibraryMessages()
 
-    private struct RunningWorker {
-        let thread: pthread_t
-        let worker: Worker
-        /// The last wiping round that it has taken part in.
-        var wiped = 0
-    }
-
     /// Two workers per core keep the cores busy while some wait for the disk.
     private static var workerCount: Int { max(4, min(16, sysconf(Int32(_SC_NPROCESSORS_ONLN)) * 2)) }
-    /// Interrupts a worker's read of /dev/fuse. Its handler does nothing.
-    private static let wakeSignal = SIGURG
 
     /// Mounts. When this returns, programs see the mount and their requests wait for `run`. Until the first answer,
     /// libfuse's messages are kept for the error instead of going to stderr.
@@ -52,10 +45,17 @@ package final class FuseSession: @unchecked Sendable {
             throw error
         }
         Self.interceptMessages(of: session)
-        caches = FuseKernelCaches(session: session, newest: options.dropsNames)
-        fileSystem.setAttributeObserver { [caches] inode in caches.dropAttributes(inode) }
+        newest = options.dropsNames
+        knowsEpochs = newest >= .byEpoch && Self.startEpoch(session) == 0
+        freesInodes = newest >= .byFreeingInodes && Self.free([], session) == 0
+        nonisolated(unsafe) let session = session
+        fileSystem.setAttributeObserver { inode in
+            // Takes no lock of the inode, so a request may call it (fuse_reverse_inval_inode in fs/fuse/inode.c, with a
+            // negative offset).
+            _ = fuse_lowlevel_notify_inval_inode(session, inode, -1, 0)
+        }
         // We keep no list of missing names, so the kernel may cache them only if one notification drops all names.
-        server.keepsMissingNames.store(caches.knowsEpochs, ordering: .relaxed)
+        server.keepsMissingNames.store(knowsEpochs, ordering: .relaxed)
     }
 
     private static func mount(
@@ -123,12 +123,13 @@ package final class FuseSession: @unchecked Sendable {
         whenAnswering: () -> Void = {}, whenUnmounted: () -> Void, isInPlace: () -> Bool = { true },
         whenClosed: () -> Void = {}
     ) throws(MountError) {
-        var ignore = sigaction()
-        ignore.__sigaction_handler.sa_handler = { _ in }
-        sigaction(Self.wakeSignal, &ignore, nil)
+        server.ignoreWakeSignal()
         let sealer = try? BackgroundThread { [server] in server.fileSystem.runInBackground() }
         let threads = (0..<Self.workerCount).compactMap { _ in
-            try? BackgroundThread { [self] in work() }
+            try? BackgroundThread { [self] in
+                server.work(session)
+                endEarly()
+            }
         }
         if threads.isEmpty {
             server.logger.critical("cannot start a thread")
@@ -181,74 +182,13 @@ package final class FuseSession: @unchecked Sendable {
         if !isOurs { endEarly() }
     }
 
-    // MARK: Workers
-
-    /// The body of a worker thread.
-    private func work() {
-        // Creating files needs the caller's umask. Without CLONE_FS this thread has a umask of its own (umask(2)).
-        guard linux_unshare_fs() == 0 else {
-            // Callers' umasks would mix, so end the mount.
-            server.logger.critical("unshare: \(currentErrno())")
-            return endEarly()
-        }
-        // The thread that created this one may have blocked the signal.
-        var wake = sigset_t()
-        sigemptyset(&wake)
-        sigaddset(&wake, Self.wakeSignal)
-        pthread_sigmask(SIG_UNBLOCK, &wake, nil)
-        let inFlight = server.gate.register()
-        defer { server.gate.unregister(inFlight) }
-        do {
-            try server.withWorker(inFlight) { worker in
-                workers.update { $0.append(RunningWorker(thread: pthread_self(), worker: worker)) }
-                defer { workers.update { $0.removeAll { $0.worker === worker } } }
-                serveRequests(worker)
-            }
-        } catch {
-            server.logger.critical("cannot make a worker's buffers: \(error)")
-        }
-        endEarly()
-    }
-
-    /// Receives requests, admits, serves and answers them, one at a time.
-    private func serveRequests(_ worker: Worker) {
-        let gate = server.gate
-        // A local variable and not a property of the worker, because each access to a property of a class is checked for
-        // exclusivity at run time (seen with callgrind).
-        var schedule = WorkerSchedule(server.scheduler)
-        var wiped = 0
-        while fuse_session_exited(session) == 0 {
-            let wipe = wipes.load(ordering: .acquiring)
-            if wipe != wiped {
-                wiped = wipe
-                self.wipe(worker)
-            }
-            if schedule.restIfNotNeeded() { continue }
-            let received = fuse_session_receive_buf(session, &worker.message)
-            if received == -EINTR { continue }
-            guard received > 0 else {
-                if received < 0 { server.logger.critical("/dev/fuse: \(Errno(rawValue: -Int32(received)))") }
-                break
-            }
-            worker.setxattrFlags =
-                server.extendsSetxattr.load(ordering: .relaxed)
-                ? linux_fuse_shorten_setxattr(worker.message.mem, &worker.message.size) : 0
-            schedule.began(worker.message)
-            gate.enter(worker.inFlight)
-            fuse_session_process_buf(session, &worker.message)
-            gate.leave(worker.inFlight)
-            worker.hasLeftGate.store(false, ordering: .releasing)
-            schedule.ended()
-        }
-    }
-
     /// Ends all workers. After an unmount each finds out for itself. After a failure they must be woken.
     private func endEarly() {
         let isFirst = fuse_session_exited(session) == 0
         fuse_session_exit(session)
         firstAnswer.update { if $0 == nil { $0 = false } }
         server.scheduler.dismiss()
-        if isFirst { (try? BackgroundThread { [self] in wakeWorkers() })?.detach() }
+        if isFirst { (try? BackgroundThread { [server] in server.wakeUntilEnded() })?.detach() }
     }
 
     /// Unmounts, for SIGTERM. First the kernel writes dirty mapped pages back. Programs with open files get ENOTCONN
@@ -260,19 +200,7 @@ package final class FuseSession: @unchecked Sendable {
             _ = dropInodes(server.fileSystem.openInodes())
             fuse_session_exit(session)
         }
-        wakeWorkers()
-    }
-
-    private func wakeWorkers() {
-        // A signal just before the read is lost, so repeat until all have ended.
-        while true {
-            let left = workers.update { workers in
-                for worker in workers { pthread_kill(worker.thread, Self.wakeSignal) }
-                return workers.count
-            }
-            if left == 0 { return }
-            usleep(10_000)
-        }
+        server.wakeUntilEnded()
     }
 
     package var statistics: RequestStatistics {
@@ -285,66 +213,4 @@ package struct RequestStatistics: Codable, Sendable, Equatable {
     package let served: UInt64
     /// Number of times that a single worker began to serve a single program.
     package let clientsFollowed: UInt64
-}
-
-extension FuseSession: KernelCaches {
-    package func dropInodes(_ inodes: [UInt64]) -> [String] { caches.dropInodes(inodes) }
-
-    package func freeInodes(_ inodes: [UInt64]) -> [String] { caches.freeInodes(inodes) }
-
-    package func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
-        caches.dropNames(names)
-    }
-
-    package func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool {
-        if paths.isEmpty { return true }
-        let isDone = Monitor(false)
-        let isGivenUp = Atomic<Bool>(false)
-        defer { isGivenUp.store(true, ordering: .sequentiallyConsistent) }
-        let mountpoint = self.mountpoint.withPlatformString { bytes($0) }
-        // On a thread of its own, because the file system above the mountpoint may not answer.
-        let look = try? BackgroundThread {
-            for path in paths where goesOn() && !isGivenUp.load(ordering: .sequentiallyConsistent) {
-                var status = stat()
-                withCString(mountpoint + path) { _ = lstat($0, &status) }
-            }
-            isDone.update { $0 = true }
-        }
-        guard let look else { return false }
-        look.detach()
-        return isDone.wait(until: monotonicDeadline(in: 1)) { $0 ? goesOn() : nil } ?? false
-    }
-
-    /// Time, in milliseconds, to wait for a busy worker, for example in fsync(2). It wipes when its request is done.
-    private static let wipeTimeoutMilliseconds = 10_000
-
-    package func wipeWorkers(waitingForAll: Bool) -> [String] {
-        let round = wipes.add(1, ordering: .acquiringAndReleasing).newValue
-        let end = monotonicMilliseconds() + Self.wipeTimeoutMilliseconds
-        while monotonicMilliseconds() < end {
-            workers.update { workers in
-                for worker in workers where worker.wiped < round { pthread_kill(worker.thread, Self.wakeSignal) }
-            }
-            // A signal just before the read is lost, so repeat until all have wiped.
-            let isDone = workers.wait(until: monotonicDeadline(inMilliseconds: 2)) { workers -> Bool? in
-                workers.allSatisfy { running in
-                    running.wiped >= round
-                        || !waitingForAll && running.worker.hasLeftGate.load(ordering: .acquiring)
-                } ? true : nil
-            }
-            if isDone != nil { return [] }
-        }
-        return ["the buffers of a thread that is busy"]
-    }
-
-    private func wipe(_ worker: Worker) {
-        // It may hold written plaintext. Freed memory is overwritten.
-        free(worker.message.mem)
-        worker.message = fuse_buf()
-        worker.workspace.wipe()
-        let round = wipes.load(ordering: .acquiring)
-        workers.update { workers in
-            for index in workers.indices where workers[index].worker === worker { workers[index].wiped = round }
-        }
-    }
 }

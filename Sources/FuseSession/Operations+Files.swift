@@ -21,7 +21,8 @@ func reference(_ object: AnyObject) -> UInt64 {
     UInt64(UInt(bitPattern: Unmanaged.passRetained(object).toOpaque()))
 }
 
-/// The operations on open files. A callback of libfuse cannot name a file system's types, so it calls these.
+/// The operations on open files and directories. A callback of libfuse cannot name a file system's types, so it calls
+/// these.
 extension FileSystem {
     @inline(__always)
     private func file(_ info: FileInfo?) throws(StoreError) -> File {
@@ -98,9 +99,9 @@ extension FileSystem {
 
     fileprivate func read(_ request: Request, _ info: FileInfo?, at offset: off_t, size: Int) throws(StoreError) {
         let workspace = workspace(request)
-        let buffer = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[..<min(size, workspace.reply.count)])
+        let buffer = workspace.reply(size)
         let count = try read(try file(info), at: UInt64(offset), into: buffer, workspace: workspace)
-        request.reply(UnsafeRawBufferPointer(rebasing: buffer[..<count]))
+        request.reply(UnsafeRawBufferPointer(buffer.slice(..<count)))
     }
 
     fileprivate func write(
@@ -134,94 +135,176 @@ extension FileSystem {
             from: try file(source), at: UInt64(sourceOffset), to: try file(destination),
             at: UInt64(destinationOffset), count: count, workspace: workspace(request))
     }
-}
 
-func onOpen(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: FileInfo?) {
-    Request.serve(raw, "open") { (request) throws(StoreError) in
-        guard let info else { throw .system(.invalidArgument) }
-        try request.fileSystem.open(request, NodeID(rawValue: id), info.pointee)
+    // MARK: Directories
+
+    fileprivate func openDirectory(_ request: Request, _ id: NodeID, _ info: fuse_file_info) throws(StoreError) {
+        var info = info
+        info.fh = reference(try openDirectory(id))
+        if fuse_reply_open(request.raw, &info) != 0 { try releaseDirectory(&info) }
     }
-}
 
-func onCreate(
-    _ raw: fuse_req_t?, _ parent: fuse_ino_t, _ name: UnsafePointer<CChar>?, _ mode: mode_t, _ info: FileInfo?
-) {
-    Request.serve(raw, "create") { (request) throws(StoreError) in
-        guard let info else { throw .system(.invalidArgument) }
-        do throws(StoreError) {
-            try request.fileSystem.create(request, bytes(name), in: NodeID(rawValue: parent), mode: mode, info.pointee)
-        } catch .system(.fileExists) where info.pointee.flags & O_EXCL == 0 {
-            // A file has appeared since the kernel looked. Opening it here would skip the check of its permissions.
-            // ESTALE makes the kernel look again (path_resolution(7)).
-            throw .system(.staleNFSFileHandle)
-        }
+    fileprivate func releaseDirectory(_ info: FileInfo?) throws(StoreError) {
+        release(try object(info, Directory.self).takeRetainedValue())
     }
-}
 
-func onRead(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ size: Int, _ offset: off_t, _ info: FileInfo?) {
-    Request.serve(raw, "read") { (request) throws(StoreError) in
-        do throws(StoreError) {
-            try request.fileSystem.read(request, info, at: offset, size: size)
+    fileprivate func synchronizeDirectory(_ info: FileInfo?, dataOnly: Bool) throws(StoreError) {
+        try synchronize(try object(info, Directory.self).takeUnretainedValue(), dataOnly: dataOnly)
+    }
+
+    fileprivate func list(
+        _ request: Request, _ info: FileInfo?, _ size: Int, _ offset: off_t, withAttributes: Bool
+    ) throws(StoreError) {
+        let directory = try object(info, Directory.self).takeUnretainedValue()
+        let buffer = workspace(request).reply(size)
+        var used = 0
+        do {
+            try list(directory, from: Int64(offset), withAttributes: withAttributes) { listed in
+                let needed = request.add(listed, withAttributes, to: buffer.slice(used...))
+                guard used + needed <= buffer.count else { return false }
+                used += needed
+                return true
+            }
         } catch {
-            try request.refuse(read: id, at: offset, error)
+            // Reply with the entries before the failure. The next call meets it again.
+            if used == 0 { throw error }
+        }
+        request.reply(UnsafeRawBufferPointer(buffer.slice(..<used)))
+    }
+}
+
+extension WorkerBuffers {
+    /// The buffer for a reply of at most `size` bytes.
+    @inline(__always)
+    fileprivate func reply(_ size: Int) -> UnsafeMutableRawBufferPointer {
+        let reply = reply
+        return reply.slice(..<min(size, reply.count))
+    }
+}
+
+extension Request {
+    /// Adds an entry to the buffer if it fits. Returns the size that it needs.
+    fileprivate func add(
+        _ listed: ListedEntry, _ withAttributes: Bool, to buffer: UnsafeMutableRawBufferPointer
+    ) -> Int {
+        let start = buffer.baseAddress?.assumingMemoryBound(to: CChar.self)
+        return withCString(listed.name) { name in
+            guard withAttributes else {
+                var attributes = listed.attributes
+                return fuse_add_direntry(raw, start, buffer.count, name, &attributes, off_t(listed.nextOffset))
+            }
+            var parameters = fuse_entry_param()
+            parameters.attr = listed.attributes
+            if let id = listed.id { parameters = self.parameters(NodeEntry(id: id, attributes: listed.attributes)) }
+            return fuse_add_direntry_plus(raw, start, buffer.count, name, &parameters, off_t(listed.nextOffset))
         }
     }
 }
 
-func onWrite(
-    _ raw: fuse_req_t?, _ id: fuse_ino_t, _ data: UnsafePointer<CChar>?, _ size: Int, _ offset: off_t,
-    _ info: FileInfo?
-) {
-    Request.serve(raw, "write") { (request) throws(StoreError) in
-        try request.dropSetIDIfAsked(id)
-        try request.fileSystem.write(request, info, UnsafeRawBufferPointer(start: data, count: size), at: offset)
+/// The callbacks for files and directories. There is none for flush: close(2) has nothing to write, and without a
+/// callback the kernel stops asking after the first time.
+extension fuse_lowlevel_ops {
+    mutating func addFiles() {
+        open = { raw, id, info in
+            Request.serve(raw, "open") { (request) throws(StoreError) in
+                guard let info else { throw .system(.invalidArgument) }
+                try request.fileSystem.open(request, NodeID(id), info.pointee)
+            }
+        }
+        create = { raw, parent, name, mode, info in
+            Request.serve(raw, "create") { (request) throws(StoreError) in
+                guard let info = info?.pointee else { throw .system(.invalidArgument) }
+                do throws(StoreError) {
+                    try request.fileSystem.create(request, bytes(name), in: NodeID(parent), mode: mode, info)
+                } catch .system(.fileExists) where info.flags & O_EXCL == 0 {
+                    // A file has appeared since the kernel looked. Opening it here would skip the check of its
+                    // permissions. ESTALE makes the kernel look again (path_resolution(7)).
+                    throw .system(.staleNFSFileHandle)
+                }
+            }
+        }
+        read = { raw, id, size, offset, info in
+            Request.serve(raw, "read") { (request) throws(StoreError) in
+                do throws(StoreError) {
+                    try request.fileSystem.read(request, info, at: offset, size: size)
+                } catch {
+                    try request.refuse(read: id, at: offset, error)
+                }
+            }
+        }
+        write = { raw, id, data, size, offset, info in
+            Request.serve(raw, "write") { (request) throws(StoreError) in
+                try request.dropSetIDIfAsked(id)
+                let data = UnsafeRawBufferPointer(start: data, count: size)
+                try request.fileSystem.write(request, info, data, at: offset)
+            }
+        }
+        release = { raw, id, info in
+            Request.perform(raw, "release") { (request) throws(StoreError) in
+                request.server.leaveGate()
+                try request.fileSystem.releaseFile(info)
+            }
+        }
+        fsync = { raw, id, dataOnly, info in
+            Request.perform(raw, "fsync") { (request) throws(StoreError) in
+                request.server.leaveGate()
+                try request.fileSystem.synchronizeFile(info, dataOnly: dataOnly != 0)
+            }
+        }
+        fallocate = { raw, id, mode, offset, length, info in
+            Request.perform(raw, "fallocate") { (request) throws(StoreError) in
+                guard offset >= 0, length > 0, offset <= off_t.max - length else { throw .system(.invalidArgument) }
+                try request.dropSetIDUnlessRoot(id)
+                let range = UInt64(offset)..<UInt64(offset + length)
+                try request.fileSystem.allocate(request, info, mode: mode, range: range)
+            }
+        }
+        lseek = { raw, id, offset, whence, info in
+            Request.serve(raw, "lseek") { (request) throws(StoreError) in
+                guard offset >= 0 else { throw .system(.noSuchAddressOrDevice) }
+                let toHole = whence == linux_SEEK_HOLE
+                guard toHole || whence == linux_SEEK_DATA else { throw .system(.invalidArgument) }
+                let found = try request.fileSystem.seek(info, from: UInt64(offset), toHole: toHole)
+                fuse_reply_lseek(request.raw, off_t(found))
+            }
+        }
+        copy_file_range = { raw, _, sourceOffset, source, id, offset, destination, size, _ in
+            Request.serve(raw, "copy_file_range") { (request) throws(StoreError) in
+                try request.dropSetIDUnlessRoot(id)
+                let count = try request.fileSystem.copy(
+                    request, from: source, at: sourceOffset, to: destination, at: offset, count: size)
+                fuse_reply_write(request.raw, count)
+            }
+        }
     }
-}
 
-func onRelease(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ info: FileInfo?) {
-    Request.serve(raw, "release") { (request) throws(StoreError) in
-        request.server.leaveGate()
-        try request.fileSystem.releaseFile(info)
-        request.reply()
-    }
-}
-
-func onSynchronize(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ dataOnly: Int32, _ info: FileInfo?) {
-    Request.serve(raw, "fsync") { (request) throws(StoreError) in
-        request.server.leaveGate()
-        try request.fileSystem.synchronizeFile(info, dataOnly: dataOnly != 0)
-        request.reply()
-    }
-}
-
-func onAllocate(
-    _ raw: fuse_req_t?, _ id: fuse_ino_t, _ mode: Int32, _ offset: off_t, _ length: off_t, _ info: FileInfo?
-) {
-    Request.serve(raw, "fallocate") { (request) throws(StoreError) in
-        guard offset >= 0, length > 0, offset <= off_t.max - length else { throw .system(.invalidArgument) }
-        try request.dropSetIDUnlessRoot(id)
-        try request.fileSystem.allocate(request, info, mode: mode, range: UInt64(offset)..<UInt64(offset + length))
-        request.reply()
-    }
-}
-
-func onSeek(_ raw: fuse_req_t?, _ id: fuse_ino_t, _ offset: off_t, _ whence: Int32, _ info: FileInfo?) {
-    Request.serve(raw, "lseek") { (request) throws(StoreError) in
-        guard offset >= 0 else { throw .system(.noSuchAddressOrDevice) }
-        guard whence == linux_SEEK_DATA || whence == linux_SEEK_HOLE else { throw .system(.invalidArgument) }
-        let found = try request.fileSystem.seek(info, from: UInt64(offset), toHole: whence == linux_SEEK_HOLE)
-        fuse_reply_lseek(request.raw, off_t(found))
-    }
-}
-
-func onCopyFileRange(
-    _ raw: fuse_req_t?, _ source: fuse_ino_t, _ sourceOffset: off_t, _ sourceInfo: FileInfo?,
-    _ destination: fuse_ino_t, _ destinationOffset: off_t, _ destinationInfo: FileInfo?, _ size: Int, _ flags: Int32
-) {
-    Request.serve(raw, "copy_file_range") { (request) throws(StoreError) in
-        try request.dropSetIDUnlessRoot(destination)
-        let count = try request.fileSystem.copy(
-            request, from: sourceInfo, at: sourceOffset, to: destinationInfo, at: destinationOffset, count: size)
-        fuse_reply_write(request.raw, count)
+    mutating func addDirectories() {
+        opendir = { raw, id, info in
+            Request.serve(raw, "opendir") { (request) throws(StoreError) in
+                guard let info else { throw .system(.invalidArgument) }
+                try request.fileSystem.openDirectory(request, NodeID(id), info.pointee)
+            }
+        }
+        releasedir = { raw, id, info in
+            Request.perform(raw, "releasedir") { (request) throws(StoreError) in
+                try request.fileSystem.releaseDirectory(info)
+            }
+        }
+        fsyncdir = { raw, id, dataOnly, info in
+            Request.perform(raw, "fsyncdir") { (request) throws(StoreError) in
+                request.server.leaveGate()
+                try request.fileSystem.synchronizeDirectory(info, dataOnly: dataOnly != 0)
+            }
+        }
+        readdir = { raw, id, size, offset, info in
+            Request.serve(raw, "readdir") { (request) throws(StoreError) in
+                try request.fileSystem.list(request, info, size, offset, withAttributes: false)
+            }
+        }
+        readdirplus = { raw, id, size, offset, info in
+            Request.serve(raw, "readdirplus") { (request) throws(StoreError) in
+                try request.fileSystem.list(request, info, size, offset, withAttributes: true)
+            }
+        }
     }
 }

@@ -2,45 +2,18 @@ internal import CFuse
 internal import CLinux
 internal import FileSystem
 internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
+internal import SystemPackage
 
-/// The table of libfuse's callbacks. There is none for flush: close(2) has nothing to write, and without a callback the
-/// kernel stops asking after the first time.
+/// The table of libfuse's callbacks.
 func makeOperations() -> fuse_lowlevel_ops {
     var operations = fuse_lowlevel_ops()
     operations.`init` = onInit
-    operations.lookup = onLookup
-    operations.forget = onForget
-    operations.forget_multi = onForgetMulti
-    operations.getattr = onGetAttributes
-    operations.setattr = onSetAttributes
-    operations.readlink = onReadLink
-    operations.mknod = onMakeNode
-    operations.mkdir = onMakeDirectory
-    operations.unlink = onUnlink
-    operations.rmdir = onRemoveDirectory
-    operations.symlink = onSymbolicLink
-    operations.rename = onRename
-    operations.link = onLink
-    operations.open = onOpen
-    operations.create = onCreate
-    operations.read = onRead
-    operations.write = onWrite
-    operations.release = onRelease
-    operations.fsync = onSynchronize
-    operations.fallocate = onAllocate
-    operations.lseek = onSeek
-    operations.copy_file_range = onCopyFileRange
-    operations.opendir = onOpenDirectory
-    operations.readdir = onReadDirectory
-    operations.readdirplus = onReadDirectoryPlus
-    operations.releasedir = onReleaseDirectory
-    operations.fsyncdir = onSynchronizeDirectory
-    operations.statfs = onStatistics
-    operations.setxattr = onSetExtendedAttribute
-    operations.getxattr = onGetExtendedAttribute
-    operations.listxattr = onListExtendedAttributes
-    operations.removexattr = onRemoveExtendedAttribute
+    operations.addNames()
+    operations.addAttributes()
+    operations.addFiles()
+    operations.addDirectories()
     return operations
 }
 
@@ -76,4 +49,154 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
     connection.pointee.max_background = 64
     connection.pointee.congestion_threshold = 48
     connection.pointee.time_gran = 1
+}
+
+/// The callbacks for names, attributes and extended attributes.
+extension fuse_lowlevel_ops {
+    mutating func addNames() {
+        lookup = { raw, parent, name in
+            Request.serve(raw, "lookup") { (request) throws(StoreError) in
+                do throws(StoreError) {
+                    request.reply(try request.fileSystem.lookUp(bytes(name), in: NodeID(parent)))
+                } catch .system(.noSuchFileOrDirectory) {
+                    // Node 0 lets the kernel cache that the name does not exist.
+                    var parameters = fuse_entry_param()
+                    if request.server.keepsMissingNames.load(ordering: .relaxed) {
+                        parameters.entry_timeout = request.server.timeout
+                    }
+                    fuse_reply_entry(request.raw, &parameters)
+                }
+            }
+        }
+        forget = { raw, id, count in
+            Request.serve(raw, "forget", isUse: false) { (request) throws(StoreError) in
+                request.fileSystem.forget(NodeID(id), count: count)
+                fuse_reply_none(request.raw)
+            }
+        }
+        forget_multi = { raw, count, forgets in
+            Request.serve(raw, "forget", isUse: false) { (request) throws(StoreError) in
+                for forget in UnsafeBufferPointer(start: forgets, count: count) {
+                    request.fileSystem.forget(NodeID(forget.ino), count: forget.nlookup)
+                }
+                fuse_reply_none(request.raw)
+            }
+        }
+        readlink = { raw, id in
+            Request.serve(raw, "readlink") { (request) throws(StoreError) in
+                withCString(try request.fileSystem.linkTarget(NodeID(id))) { target in
+                    _ = fuse_reply_readlink(request.raw, target)
+                }
+            }
+        }
+        mknod = { raw, parent, name, mode, device in
+            Request.make(raw, "mknod", name, in: parent, .node(mode: mode, device: device))
+        }
+        mkdir = { raw, parent, name, mode in
+            Request.make(raw, "mkdir", name, in: parent, .directory(mode: mode))
+        }
+        symlink = { raw, target, parent, name in
+            Request.make(raw, "symlink", name, in: parent, .link(target: bytes(target)))
+        }
+        link = { raw, id, parent, name in
+            Request.serve(raw, "link") { (request) throws(StoreError) in
+                request.reply(
+                    try request.fileSystem.link(
+                        NodeID(id), as: bytes(name), in: NodeID(parent), for: request.creator()))
+            }
+        }
+        unlink = { raw, parent, name in
+            Request.perform(raw, "unlink") { (request) throws(StoreError) in
+                try request.fileSystem.remove(bytes(name), in: NodeID(parent), isDirectory: false)
+            }
+        }
+        rmdir = { raw, parent, name in
+            Request.perform(raw, "rmdir") { (request) throws(StoreError) in
+                try request.fileSystem.remove(bytes(name), in: NodeID(parent), isDirectory: true)
+            }
+        }
+        rename = { raw, parent, name, newParent, newName, flags in
+            Request.perform(raw, "rename") { (request) throws(StoreError) in
+                try request.fileSystem.rename(
+                    bytes(name), in: NodeID(parent), to: bytes(newName), in: NodeID(newParent), flags: flags,
+                    for: request.creator())
+            }
+        }
+    }
+
+    mutating func addAttributes() {
+        getattr = { raw, id, _ in
+            Request.serve(raw, "getattr") { (request) throws(StoreError) in
+                request.reply(attributes: try request.fileSystem.attributes(NodeID(id)))
+            }
+        }
+        setattr = { raw, id, attributes, valid, info in
+            Request.serve(raw, "setattr") { (request) throws(StoreError) in
+                guard let attributes = attributes?.pointee else { throw .system(.invalidArgument) }
+                let known = valid & AttributeChanges.knownFlags
+                if known & FUSE_SET_ATTR_SIZE != 0 { try request.dropSetIDIfAsked(id) }
+                if known == 0, try !request.mayClearSetID(id) {
+                    return request.reply(attributes: try request.fileSystem.attributes(NodeID(id)))
+                }
+                if known & ~(FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID) == 0 {
+                    // The daemon runs chown(2) on the store, and may keep a setgid bit that the caller may not.
+                    try request.dropSetIDUnlessRoot(id)
+                }
+                let changes = AttributeChanges(attributes, known)
+                request.reply(attributes: try request.fileSystem.change(request, NodeID(id), changes, info))
+            }
+        }
+        statfs = { raw, id in
+            Request.serve(raw, "statfs", isUse: false) { (request) throws(StoreError) in
+                var space = try request.fileSystem.space()
+                fuse_reply_statfs(request.raw, &space)
+            }
+        }
+        setxattr = { raw, id, name, value, size, flags in
+            Request.perform(raw, "setxattr") { (request) throws(StoreError) in
+                let value = [UInt8](UnsafeRawBufferPointer(start: value, count: value == nil ? 0 : size))
+                try request.fileSystem.setAttribute(NodeID(id), bytes(name), value: value, flags: flags)
+                try request.clearSetGroupIDIfAsked(id)
+            }
+        }
+        getxattr = { raw, id, name, size in
+            Request.serve(raw, "getxattr") { (request) throws(StoreError) in
+                try request.reply(attribute: try request.fileSystem.attribute(NodeID(id), bytes(name)), size: size)
+            }
+        }
+        listxattr = { raw, id, size in
+            Request.serve(raw, "listxattr") { (request) throws(StoreError) in
+                let names = try request.fileSystem.attributeNames(NodeID(id))
+                try request.reply(attribute: names.flatMap { $0 + [0] }, size: size)
+            }
+        }
+        removexattr = { raw, id, name in
+            Request.perform(raw, "removexattr") { (request) throws(StoreError) in
+                try request.fileSystem.removeAttribute(NodeID(id), bytes(name))
+            }
+        }
+    }
+}
+
+extension AttributeChanges {
+    /// The flags of SETATTR that we apply.
+    fileprivate static let knownFlags =
+        FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID | FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_ATIME
+        | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW
+
+    fileprivate init(_ attributes: stat, _ flags: Int32) {
+        self.init()
+        // A chown(2) with neither owner nor group still clears set-id bits and capabilities. A chown(2) of the backing
+        // file does that. The kernel also sends this before a write that clears them.
+        if flags == 0 { uid = .max }
+        if flags & FUSE_SET_ATTR_MODE != 0 { mode = attributes.st_mode }
+        if flags & FUSE_SET_ATTR_UID != 0 { uid = attributes.st_uid }
+        if flags & FUSE_SET_ATTR_GID != 0 { gid = attributes.st_gid }
+        if flags & FUSE_SET_ATTR_SIZE != 0 { length = UInt64(max(0, attributes.st_size)) }
+        let now = timespec(tv_sec: 0, tv_nsec: linux_UTIME_NOW)
+        if flags & FUSE_SET_ATTR_ATIME != 0 { accessTime = attributes.st_atim }
+        if flags & FUSE_SET_ATTR_ATIME_NOW != 0 { accessTime = now }
+        if flags & FUSE_SET_ATTR_MTIME != 0 { modificationTime = attributes.st_mtim }
+        if flags & FUSE_SET_ATTR_MTIME_NOW != 0 { modificationTime = now }
+    }
 }

@@ -182,20 +182,20 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
 
     package func makeDirectory(_ name: [UInt8], in directory: Item) throws(StoreError) -> Item {
         try make(in: directory) { () throws(StoreError) in
-            try system.makeDirectory(name, in: directory.id, mode: 0o700, for: caller)
+            try system.make(name, in: directory.id, .directory(mode: 0o700), for: caller)
         }
     }
 
     package func makeLink(_ name: [UInt8], to target: [UInt8], in directory: Item) throws(StoreError) -> Item {
         try make(in: directory) { () throws(StoreError) in
-            try system.makeLink(name, in: directory.id, target: target, for: caller)
+            try system.make(name, in: directory.id, .link(target: target), for: caller)
         }
     }
 
     package func makeNode(_ name: [UInt8], like status: stat, in directory: Item) throws(StoreError) -> Item {
         try make(in: directory) { () throws(StoreError) in
-            try system.makeNode(
-                name, in: directory.id, mode: status.st_mode & S_IFMT | 0o600, device: status.st_rdev, for: caller)
+            let mode = status.st_mode & S_IFMT | 0o600
+            return try system.make(name, in: directory.id, .node(mode: mode, device: status.st_rdev), for: caller)
         }
     }
 
@@ -262,7 +262,9 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
     }
 
     package func remove(_ name: [UInt8], in directory: Item) throws(StoreError) {
-        try directory.names.withLock { (_) throws(StoreError) in try system.unlink(name, in: directory.id) }
+        try directory.names.withLock { (_) throws(StoreError) in
+            try system.remove(name, in: directory.id, isDirectory: false)
+        }
     }
 
     /// A vault has one writer at a time.

@@ -1,6 +1,6 @@
 internal import CLinux
 package import FileSystem
-package import Glibc
+internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
@@ -45,33 +45,21 @@ extension VaultFileSystem {
         nodes.forget(id, count: Int(clamping: count))
     }
 
-    package func makeDirectory(
-        _ name: [UInt8], in parent: NodeID, mode: mode_t, for caller: Caller
+    package func make(
+        _ name: [UInt8], in parent: NodeID, _ object: NewObject, for caller: Caller
     ) throws(StoreError) -> NodeEntry {
-        try make(name, in: parent) { (directory) throws(StoreError) in
-            try directory.makeDirectory(name, mode: mode, owner: caller.owner)
-        }
-    }
-
-    package func makeLink(
-        _ name: [UInt8], in parent: NodeID, target: [UInt8], for caller: Caller
-    ) throws(StoreError) -> NodeEntry {
-        try make(name, in: parent) { (directory) throws(StoreError) in
-            try directory.makeLink(name, target: target, owner: caller.owner)
-        }
-    }
-
-    /// mknod(2), also of a regular file.
-    package func makeNode(
-        _ name: [UInt8], in parent: NodeID, mode: mode_t, device: dev_t, for caller: Caller
-    ) throws(StoreError) -> NodeEntry {
-        if mode & S_IFMT == S_IFREG {
+        if case .node(let mode, _) = object, mode & S_IFMT == S_IFREG {
             let (entry, handle) = try create(name, in: parent, mode: mode, flags: O_RDWR, for: caller)
             release(handle)
             return entry
         }
         return try make(name, in: parent) { (directory) throws(StoreError) in
-            try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
+            switch object {
+            case .directory(let mode): try directory.makeDirectory(name, mode: mode, owner: caller.owner)
+            case .link(let target): try directory.makeLink(name, target: target, owner: caller.owner)
+            case .node(let mode, let device):
+                try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
+            }
         }
     }
 
@@ -107,10 +95,14 @@ extension VaultFileSystem {
         }
     }
 
-    package func unlink(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
+    package func remove(_ name: [UInt8], in parent: NodeID, isDirectory: Bool) throws(StoreError) {
         let (parentNode, directory) = try directoryToChange(parent)
         let encoded = try directory.encode(name)
         let status = try directory.status(of: encoded.entry)
+        if isDirectory {
+            try keepingIfInUse(status) { () throws(StoreError) in try directory.removeDirectory(encoded) }
+            return removed(status, nil, parentNode, encoded.entry)
+        }
         let unlinked = openIfJournaled(encoded.entry, status, in: directory)
         let pin = pinIfKnown(encoded.entry, status, in: directory)
         try directory.unlink(encoded)
@@ -118,24 +110,17 @@ extension VaultFileSystem {
         forgetSlots(of: unlinked)
     }
 
-    package func removeDirectory(_ name: [UInt8], in parent: NodeID) throws(StoreError) {
-        let (parentNode, directory) = try directoryToChange(parent)
-        let encoded = try directory.encode(name)
-        let status = try directory.status(of: encoded.entry)
-        keepIfInUse(status)
-        do {
-            try directory.removeDirectory(encoded)
-        } catch {
+    /// Runs `body`, which removes a directory, if there is one. Keeps the directory, because stat(2) of "." must still work for a program
+    /// in it.
+    private func keepingIfInUse(_ status: stat?, _ body: () throws(StoreError) -> Void) throws(StoreError) {
+        guard let status else { return try body() }
+        if let node = nodes.find(status), let directory = try? directory(node) {
+            node.opening.withLock { $0.removedDirectory = directory }
+        }
+        do throws(StoreError) { try body() } catch {
             nodes.find(status)?.opening.withLock { $0.removedDirectory = nil }
             throw error
         }
-        removed(status, nil, parentNode, encoded.entry)
-    }
-
-    /// Keeps a directory that is about to be removed, because stat(2) of "." must still work for a program in it.
-    private func keepIfInUse(_ status: stat) {
-        guard let node = nodes.find(status), let directory = try? directory(node) else { return }
-        node.opening.withLock { $0.removedDirectory = directory }
     }
 
     /// Holds a descriptor of an object that is about to lose a name, until the table knows. Otherwise the store may give its
@@ -177,18 +162,15 @@ extension VaultFileSystem {
         let newEncoded = try newDirectory.encode(newName)
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
-        if let target, target.st_mode & S_IFMT == S_IFDIR, flags == 0 { keepIfInUse(target) }
+        let replaced = target.flatMap { $0.st_mode & S_IFMT == S_IFDIR && flags == 0 ? $0 : nil }
         let unlinked = target.flatMap { openIfJournaled(newEncoded.entry, $0, in: newDirectory) }
         let pin = target.flatMap { pinIfKnown(newEncoded.entry, $0, in: newDirectory) }
-        do throws(StoreError) {
+        try keepingIfInUse(replaced) { () throws(StoreError) in
             // In an exchange the target moves too.
             let other = flags == linux_RENAME_EXCHANGE ? target : nil
             try moving([source, other].compactMap(\.self)) { () throws(StoreError) in
                 try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
             }
-        } catch {
-            if let target { nodes.find(target)?.opening.withLock { $0.removedDirectory = nil } }
-            throw error
         }
         let oldName = NodeName(parent: oldNode, entry: encoded.entry)
         let movedName = NodeName(parent: newNode, entry: newEncoded.entry)

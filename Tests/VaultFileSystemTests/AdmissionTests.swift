@@ -112,9 +112,9 @@ import VaultStore
         expect(row.anew, "mkdir") { _ = try vault.directory("new", in: directory) }
         expect(row.anew, "create") { try vault.file("made", in: directory) }
         expect(row.anew, "symlink") {
-            _ = try system.makeLink(ascii("l"), in: directory, target: ascii("f"), for: vault.caller)
+            _ = try system.make(ascii("l"), in: directory, .link(target: ascii("f")), for: vault.caller)
         }
-        expect(row.anew, "unlink") { try system.unlink(ascii("f"), in: directory) }
+        expect(row.anew, "unlink") { try system.remove(ascii("f"), in: directory, isDirectory: false) }
         expect(false, "rename into the root") {
             try system.rename(ascii("new"), in: directory, to: ascii("new"), in: .root, flags: 0, for: vault.caller)
         }

@@ -48,7 +48,7 @@ import VaultStore
             }
             if batch.isEmpty { break }
             for name in batch where name != "." && name != ".." {
-                try system.unlink(ascii(name), in: .root)
+                try system.remove(ascii(name), in: .root, isDirectory: false)
                 seen.append(name)
             }
         }
@@ -97,7 +97,7 @@ import VaultStore
         expect(.ioError) { _ = try vault.names(found.id) }
         expect(.ioError) { _ = try system.lookUp(ascii("x"), in: found.id) }
         #expect(try system.attributes(found.id).st_mode & S_IFMT == S_IFDIR)
-        try system.removeDirectory(ascii("d"), in: .root)
+        try system.remove(ascii("d"), in: .root, isDirectory: true)
         #expect(try vault.names() == [])
     }
 }

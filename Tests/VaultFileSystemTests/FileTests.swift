@@ -125,7 +125,7 @@ import VaultStore
         system.shutDown()
         #expect(try system.attributes(id).st_mtim.tv_sec == 1_000_000_000)
         #expect(try vault.content(id) == pattern(100))
-        let link = try system.makeLink(ascii("l"), in: .root, target: ascii("anywhere"), for: vault.caller)
+        let link = try system.make(ascii("l"), in: .root, .link(target: ascii("anywhere")), for: vault.caller)
         var mode = AttributeChanges()
         mode.mode = 0o600
         expect(.notSupported) { _ = try system.change(link.id, mode, handle: nil, workspace: vault.workspace) }
@@ -151,13 +151,13 @@ import VaultStore
     @Test("Links-3: a link gives its target, and its size")
     func links() throws {
         for target in [ascii("a"), ascii("../some/where"), pattern(3000).map { $0 | 1 }] {
-            let link = try system.makeLink(ascii("l"), in: .root, target: target, for: vault.caller)
+            let link = try system.make(ascii("l"), in: .root, .link(target: target), for: vault.caller)
             #expect(link.attributes.st_size == target.count)
             #expect(try system.linkTarget(link.id) == target)
-            try system.unlink(ascii("l"), in: .root)
+            try system.remove(ascii("l"), in: .root, isDirectory: false)
         }
         let long = [UInt8](repeating: 1, count: 3001)
-        expect(.fileNameTooLong) { _ = try system.makeLink(ascii("l"), in: .root, target: long, for: vault.caller) }
+        expect(.fileNameTooLong) { _ = try system.make(ascii("l"), in: .root, .link(target: long), for: vault.caller) }
     }
 
     @Test("Attributes-1, Attributes-2, Store-15: user attributes are encrypted, reserved names refused")
@@ -185,7 +185,7 @@ import VaultStore
         let stored = try ExtendedAttributes(Descriptor(owning: open(try vault.backing("f"), O_RDONLY))).names()
         #expect(stored.count == 2)
         #expect(stored.allSatisfy { $0.starts(with: ascii("user.vaultfs.")) })
-        let link = try system.makeLink(ascii("l"), in: .root, target: [1], for: vault.caller).id
+        let link = try system.make(ascii("l"), in: .root, .link(target: [1]), for: vault.caller).id
         expect(.noData) { try set(link, "user.x", []) }
     }
 
@@ -248,11 +248,14 @@ import VaultStore
         let id = try system.lookUp(ascii("f"), in: .root).id
         let changes: [(String, () throws -> Void)] = [
             ("create", { try vault.file("x") }), ("mkdir", { _ = try vault.directory("x") }),
-            ("symlink", { _ = try system.makeLink(ascii("x"), in: .root, target: [1], for: vault.caller) }),
-            ("mknod", { _ = try system.makeNode(ascii("x"), in: .root, mode: S_IFIFO, device: 0, for: vault.caller) }),
+            ("symlink", { _ = try system.make(ascii("x"), in: .root, .link(target: [1]), for: vault.caller) }),
+            (
+                "mknod",
+                { _ = try system.make(ascii("x"), in: .root, .node(mode: S_IFIFO, device: 0), for: vault.caller) }
+            ),
             ("link", { _ = try system.link(id, as: ascii("x"), in: .root, for: vault.caller) }),
-            ("unlink", { try system.unlink(ascii("f"), in: .root) }),
-            ("rmdir", { try system.removeDirectory(ascii("d"), in: .root) }),
+            ("unlink", { try system.remove(ascii("f"), in: .root, isDirectory: false) }),
+            ("rmdir", { try system.remove(ascii("d"), in: .root, isDirectory: true) }),
             (
                 "rename",
                 { try system.rename(ascii("f"), in: .root, to: ascii("x"), in: .root, flags: 0, for: vault.caller) }

@@ -21,7 +21,7 @@ import VaultFormat
         try VaultCreation.create(at: FilePath(path), chunkSize: 4096, slots: [SlotRequest(secret: secret)])
         let (system, directory) = try mount()
         let caller = Caller(uid: geteuid(), gid: getegid())
-        let inner = try system.makeDirectory(ascii("directory"), in: .root, mode: 0o755, for: caller).id
+        let inner = try system.make(ascii("directory"), in: .root, .directory(mode: 0o755), for: caller).id
         for parent in [.root, inner] {
             let (_, handle) = try system.create(ascii("file"), in: parent, mode: 0o644, flags: O_RDWR, for: caller)
             system.release(handle)

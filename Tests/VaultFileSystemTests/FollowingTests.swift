@@ -182,9 +182,9 @@ import VaultFormat
         try vault.file("one")
         #expect(try listed() == ["one"])
         try vault.file("two")
-        try vault.system.unlink(ascii("one"), in: .root)
+        try vault.system.remove(ascii("one"), in: .root, isDirectory: false)
         #expect(try listed() == ["two"])
-        expect(.readOnlyFileSystem) { _ = try follower.unlink(ascii("two"), in: .root) }
+        expect(.readOnlyFileSystem) { _ = try follower.remove(ascii("two"), in: .root, isDirectory: false) }
         #expect(follower.cacheSeconds <= 1)
         #expect(vault.system.cacheSeconds > 1)
         let handle = try open("two")

@@ -45,7 +45,7 @@ import VaultFormat
 
     @Test func aFileThatIsUnlinkedHasNoSlots() throws {
         let (vault, _) = try makeVault(slots: 3)
-        try vault.system.unlink(ascii("f"), in: .root)
+        try vault.system.remove(ascii("f"), in: .root, isDirectory: false)
         #expect(!vault.system.store.hasJournaledRecords)
         try vault.remount()
         #expect(!vault.system.store.hasJournaledRecords)
@@ -69,7 +69,7 @@ import VaultFormat
         let (vault, id) = try makeVault()
         do {
             let handle = try vault.system.open(id, flags: O_RDONLY, for: vault.caller, workspace: vault.workspace)
-            try vault.system.unlink(ascii("f"), in: .root)
+            try vault.system.remove(ascii("f"), in: .root, isDirectory: false)
             #expect(vault.system.store.hasJournaledRecords)
             vault.system.release(handle)
         }
@@ -79,9 +79,9 @@ import VaultFormat
     @Test func oneWithAnotherNameKeepsThem() throws {
         let (vault, id) = try makeVault()
         _ = try vault.system.link(id, as: ascii("g"), in: .root, for: vault.caller)
-        try vault.system.unlink(ascii("f"), in: .root)
+        try vault.system.remove(ascii("f"), in: .root, isDirectory: false)
         #expect(vault.system.store.hasJournaledRecords)
-        try vault.system.unlink(ascii("g"), in: .root)
+        try vault.system.remove(ascii("g"), in: .root, isDirectory: false)
         #expect(!vault.system.store.hasJournaledRecords)
     }
 
@@ -99,7 +99,7 @@ import VaultFormat
         // When it was mounted, and once when a write failed.
         #expect(lines.count == 2 && Set(lines) == Set(store.problems))
         #expect(lines.allSatisfy { $0.contains("nothing can be overwritten") && $0.contains("verify --repair") })
-        try vault.system.unlink(ascii("f"), in: .root)
+        try vault.system.remove(ascii("f"), in: .root, isDirectory: false)
         #expect(store.problems == [])
         try vault.write(handle, [1, 2, 3], at: 5)
         vault.system.release(handle)

@@ -67,7 +67,7 @@ final class MountedVault {
     }
 
     func directory(_ name: String, in parent: NodeID = .root) throws -> NodeID {
-        try system.makeDirectory(ascii(name), in: parent, mode: 0o755, for: caller).id
+        try system.make(ascii(name), in: parent, .directory(mode: 0o755), for: caller).id
     }
 
     func write(_ handle: FileHandle, _ bytes: [UInt8], at offset: UInt64 = 0) throws {

@@ -82,7 +82,7 @@ import VaultStore
         }
         // As the kernel tells it of a descriptor.
         let path = vault.path.replacing("//", with: "/")
-        try CallWatcher.watch(path, answer) { () throws in try system.unlink(long, in: .root) }
+        try CallWatcher.watch(path, answer) { () throws in try system.remove(long, in: .root, isDirectory: false) }
         let entry = try #require(made.withLock { $0 })
         #expect(entry.id != old)
         #expect(try system.lookUp(ascii("new"), in: other).id == entry.id)
@@ -158,15 +158,15 @@ import VaultStore
         let directory = try vault.directory("d")
         let file = try vault.file("f", [1]).id
         #expect(try system.link(file, as: ascii("g"), in: directory, for: vault.caller).id == file)
-        try system.unlink(ascii("f"), in: .root)
+        try system.remove(ascii("f"), in: .root, isDirectory: false)
         #expect(try vault.content(file) == [1])
         #expect(try system.attributes(file).st_nlink == 1)
         // A rename of one name onto another of the same file does nothing.
         _ = try system.link(file, as: ascii("h"), in: .root, for: vault.caller)
         try system.rename(ascii("h"), in: .root, to: ascii("g"), in: directory, flags: 0, for: vault.caller)
         #expect(try vault.names().sorted() == ["d", "h"])
-        try system.unlink(ascii("h"), in: .root)
-        try system.unlink(ascii("g"), in: directory)
+        try system.remove(ascii("h"), in: .root, isDirectory: false)
+        try system.remove(ascii("g"), in: directory, isDirectory: false)
         expect(.staleNFSFileHandle) { _ = try vault.content(file) }
         system.forget(file, count: 3)
         system.forget(directory, count: 1)
@@ -176,7 +176,7 @@ import VaultStore
     @Test("An unlinked file that is open is read, written and looked at on")
     func unlinkedOpenFile() throws {
         let (entry, handle) = try system.create(ascii("f"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
-        try system.unlink(ascii("f"), in: .root)
+        try system.remove(ascii("f"), in: .root, isDirectory: false)
         try vault.write(handle, Array(repeating: 5, count: 9000))
         #expect(try vault.read(handle).count == 9000)
         #expect(try system.attributes(entry.id).st_size == 9000)
@@ -196,7 +196,7 @@ import VaultStore
             try system.rename(ascii("other"), in: .root, to: ascii("d"), in: .root, flags: 0, for: vault.caller)
             #expect(try system.lookUp(ascii("d"), in: .root).id == other)
         } else {
-            try system.removeDirectory(ascii("d"), in: .root)
+            try system.remove(ascii("d"), in: .root, isDirectory: true)
         }
         #expect(try system.attributes(directory).st_nlink == 0)
         // As getdents(2) has it of any file system; readdir(3) takes it for the end.
@@ -217,7 +217,7 @@ import VaultStore
             if byRename {
                 try system.rename(ascii("other"), in: .root, to: ascii("d"), in: .root, flags: 0, for: vault.caller)
             } else {
-                try system.removeDirectory(ascii("d"), in: .root)
+                try system.remove(ascii("d"), in: .root, isDirectory: true)
             }
         }
         #expect(try system.nodes.node(directory).opening.withLock { $0.removedDirectory == nil })

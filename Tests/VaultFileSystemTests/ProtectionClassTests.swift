@@ -59,8 +59,8 @@ import VaultStore
             #expect(try get(id) == "complete")
         }
         let others = [
-            try system.makeLink(ascii("l"), in: .root, target: ascii("f"), for: vault.caller).id,
-            try system.makeNode(ascii("p"), in: .root, mode: S_IFIFO | 0o600, device: 0, for: vault.caller).id,
+            try system.make(ascii("l"), in: .root, .link(target: ascii("f")), for: vault.caller).id,
+            try system.make(ascii("p"), in: .root, .node(mode: S_IFIFO | 0o600, device: 0), for: vault.caller).id,
         ]
         for id in others {
             expect(.notPermitted) { try set(id, "none") }
@@ -80,8 +80,8 @@ import VaultStore
         let moved = try vault.file("moved").id
         try set(directory, "unless-open")
         let file = try vault.file("f", in: directory).id
-        let node = try system.makeNode(
-            ascii("n"), in: directory, mode: S_IFREG | 0o600, device: 0, for: vault.caller
+        let node = try system.make(
+            ascii("n"), in: directory, .node(mode: S_IFREG | 0o600, device: 0), for: vault.caller
         ).id
         let inner = try vault.directory("inner", in: directory)
         let deep = try vault.file("deep", in: inner).id

@@ -255,7 +255,7 @@ import VaultFormat
         try end()
         for path in paths { try #require(truncate(path, 0) == 0) }
         let system = try mount()
-        try system.unlink(ascii("unlinked"), in: .root)
+        try system.remove(ascii("unlinked"), in: .root, isDirectory: false)
         try system.rename(ascii("new"), in: .root, to: ascii("replaced"), in: .root, flags: 0, for: vault.caller)
         let id = try system.lookUp(ascii("truncated"), in: .root).id
         let handle = try system.open(id, flags: O_RDWR | O_TRUNC, for: vault.caller, workspace: vault.workspace)

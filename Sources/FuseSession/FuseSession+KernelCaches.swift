@@ -1,41 +1,24 @@
 internal import CFuse
-internal import FileSystem
+package import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
 /// Makes the kernel drop its copies of a session's plaintext, by notifications on the session's descriptor.
-final class FuseKernelCaches: @unchecked Sendable {
-    // @unchecked: the pointer never changes, and libfuse's session may be used by many threads.
-    private let session: OpaquePointer
-    private let newest: NameDropping
-    /// True if one notification drops all names (kernels from 6.16 on).
-    let knowsEpochs: Bool
-    /// True if the kernel frees inodes on request (kernels from 6.18 on).
-    private let freesInodes: Bool
+extension FuseSession: KernelCaches {
     /// Number of inodes above which two threads drop them. Also the most that one notification frees.
     private static let share = 2000
 
-    /// - Parameters:
-    ///   - session: mounted.
-    ///   - newest: the newest method to try.
-    init(session: OpaquePointer, newest: NameDropping) {
-        self.session = session
-        self.newest = newest
-        knowsEpochs = newest >= .byEpoch && Self.startEpoch(session) == 0
-        freesInodes = newest >= .byFreeingInodes && Self.free([], session) == 0
-    }
-
     /// Sends FUSE_NOTIFY_INC_EPOCH. The kernel then looks up every earlier name again before it uses it. Returns
     /// errno.
-    private static func startEpoch(_ session: OpaquePointer) -> Int32 {
+    static func startEpoch(_ session: OpaquePointer) -> Int32 {
         notify(session, code: 8, [])
     }
 
     /// Sends FUSE_NOTIFY_PRUNE. The kernel drops each inode's names, and the inode itself if nobody uses it. Returns
     /// errno.
-    private static func free(_ inodes: ArraySlice<UInt64>, _ session: OpaquePointer) -> Int32 {
+    static func free(_ inodes: ArraySlice<UInt64>, _ session: OpaquePointer) -> Int32 {
         // struct fuse_notify_prune_out: the count (32 bits), padding (32 bits) and a spare field (64 bits).
         notify(session, code: 9, [UInt64(inodes.count), 0] + inodes)
     }
@@ -52,7 +35,7 @@ final class FuseKernelCaches: @unchecked Sendable {
     // MARK: Inodes
 
     /// Two threads drop a large number of inodes, because each waits for the kernel most of the time.
-    func dropInodes(_ inodes: [UInt64]) -> [String] {
+    package func dropInodes(_ inodes: [UInt64]) -> [String] {
         let (failures, unknown) = dropOnce(inodes)
         if unknown.isEmpty { return failures }
         // The reply to a lookup may have been sent just before the lock, and the kernel not have processed it yet.
@@ -85,12 +68,6 @@ final class FuseKernelCaches: @unchecked Sendable {
         return results.withLock { $0 }
     }
 
-    /// Makes the kernel ask for an inode's attributes before it uses them. Takes no lock of the inode, so a request may
-    /// call it (fuse_reverse_inval_inode in fs/fuse/inode.c, with a negative offset).
-    func dropAttributes(_ inode: UInt64) {
-        _ = fuse_lowlevel_notify_inval_inode(session, inode, -1, 0)
-    }
-
     private func dropInode(_ inode: UInt64) -> Outcome {
         let result = fuse_lowlevel_notify_inval_inode(session, inode, 0, 0)
         switch result {
@@ -102,7 +79,7 @@ final class FuseKernelCaches: @unchecked Sendable {
         }
     }
 
-    func freeInodes(_ inodes: [UInt64]) -> [String] {
+    package func freeInodes(_ inodes: [UInt64]) -> [String] {
         guard freesInodes else { return [] }
         return stride(from: 0, to: inodes.count, by: Self.share).compactMap { start in
             let error = Self.free(inodes[start..<min(start + Self.share, inodes.count)], session)
@@ -115,7 +92,7 @@ final class FuseKernelCaches: @unchecked Sendable {
 
     // MARK: Names
 
-    func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
+    package func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
         if knowsEpochs {
             let error = Self.startEpoch(session)
             if error == ENODEV || error == 0 && freesInodes { return ("epoch", []) }
@@ -153,4 +130,25 @@ final class FuseKernelCaches: @unchecked Sendable {
     private func invalidate(_ name: KnownName) -> Int32 {
         withCString(name.name) { fuse_lowlevel_notify_inval_entry(session, name.parent, $0, name.name.count) }
     }
+
+    package func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool {
+        if paths.isEmpty { return true }
+        let isDone = Monitor(false)
+        let isGivenUp = Atomic<Bool>(false)
+        defer { isGivenUp.store(true, ordering: .sequentiallyConsistent) }
+        let mountpoint = self.mountpoint.withPlatformString { bytes($0) }
+        // On a thread of its own, because the file system above the mountpoint may not answer.
+        let look = try? BackgroundThread {
+            for path in paths where goesOn() && !isGivenUp.load(ordering: .sequentiallyConsistent) {
+                var status = stat()
+                withCString(mountpoint + path) { _ = lstat($0, &status) }
+            }
+            isDone.update { $0 = true }
+        }
+        guard let look else { return false }
+        look.detach()
+        return isDone.wait(until: monotonicDeadline(in: 1)) { $0 ? goesOn() : nil } ?? false
+    }
+
+    package func wipeWorkers(waitingForAll: Bool) -> [String] { server.wipeWorkers(waitingForAll: waitingForAll) }
 }
