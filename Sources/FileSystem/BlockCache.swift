@@ -113,20 +113,19 @@ package final class BlockCache: Sendable {
 
     /// Drops and zeroes every chunk of `file` from `chunk` on.
     package func removeAll(file: UInt64, from chunk: UInt64 = 0) {
-        for shard in 0..<shardCount {
-            shards[shard].index.withLock { index in
-                for key in index.blocks(of: file, from: chunk) { drop(key, in: &index, shard: shard) }
-            }
-        }
+        _ = remove { $0.file == file && $0.chunk >= chunk }
     }
 
     /// Drops and zeroes everything. Returns the number of bytes that were in use.
-    package func removeEverything() -> Int {
+    package func removeEverything() -> Int { remove { _ in true } }
+
+    private func remove(where isMeant: (CacheIndex.Key) -> Bool) -> Int {
         var blocks = 0
         for shard in 0..<shardCount {
             shards[shard].index.withLock { index in
-                blocks += index.usedBlocks
-                for key in index.all { drop(key, in: &index, shard: shard) }
+                let keys = index.keys(where: isMeant)
+                blocks += keys.count
+                for key in keys { drop(key, in: &index, shard: shard) }
             }
         }
         return blocks * blockSize

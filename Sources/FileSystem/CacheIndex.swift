@@ -86,25 +86,13 @@ struct CacheIndex {
         return found.block
     }
 
-    /// Every block of `file` from `chunk` on.
-    func blocks(of file: UInt64, from chunk: UInt64) -> [Key] {
+    /// The keys in use for which `isMeant` returns true.
+    func keys(where isMeant: (Key) -> Bool) -> [Key] {
         var result: [Key] = []
         var block = newest
         while block != Self.none {
             let key = keys[Int(block)]
-            if key.file == file && key.chunk >= chunk { result.append(key) }
-            block = older[Int(block)]
-        }
-        return result
-    }
-
-    /// Every block in use.
-    var all: [Key] {
-        var result: [Key] = []
-        result.reserveCapacity(usedBlocks)
-        var block = newest
-        while block != Self.none {
-            result.append(keys[Int(block)])
+            if isMeant(key) { result.append(key) }
             block = older[Int(block)]
         }
         return result

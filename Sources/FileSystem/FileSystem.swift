@@ -1,5 +1,6 @@
 package import Glibc
 package import LinuxSystem
+package import Synchronization
 
 /// A file system that a FUSE session serves: inodes, names and open files. Many worker threads call it. The kernel lets
 /// one request at a time change a directory, and checks permissions (default_permissions).
@@ -165,5 +166,37 @@ package struct ListedEntry {
         self.attributes = attributes
         self.nextOffset = nextOffset
         self.id = id
+    }
+
+    /// - Parameter found: an entry of a backing directory.
+    fileprivate init(_ found: DirectoryReader.Entry) {
+        (name, nextOffset, attributes) = (found.name, found.nextOffset, stat())
+        attributes.st_ino = ino_t(found.inode)
+        attributes.st_mode = mode_t(found.type) << 12  // DTTOIF, readdir(3)
+    }
+}
+
+extension FileSystem {
+    /// Lists a backing directory, as `list`. Returns true at its end.
+    /// - Parameter complete: gets the backing directory and each of its entries, except `.` and `..`. Makes an entry the one
+    ///   that programs see, or returns false to leave it out.
+    @discardableResult
+    package func list(
+        _ reader: borrowing Mutex<DirectoryReader>, from offset: Int64, _ take: (ListedEntry) -> Bool,
+        complete: (Descriptor, inout ListedEntry) throws(StoreError) -> Bool
+    ) throws(StoreError) -> Bool {
+        try reader.withLock { (reader) throws(StoreError) in
+            try reader.seek(to: offset)
+            while let found = try reader.nextWithDots() {
+                var listed = ListedEntry(found)
+                let isDot = found.name == [UInt8(ascii: ".")] || found.name == Array("..".utf8)
+                if !isDot, try !complete(reader.directory, &listed) { continue }
+                if take(listed) { continue }
+                if let id = listed.id { forget(id, count: 1) }
+                reader.putBack()
+                return false
+            }
+            return true
+        }
     }
 }

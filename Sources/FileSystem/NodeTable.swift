@@ -165,7 +165,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
             var directories: [(depth: Int, node: Item)] = []
             for node in state.byID.values {
                 if node.isDirectory {
-                    directories.append((depth(of: node), item(node)))
+                    directories.append((namesAbove(node).count, item(node)))
                 } else {
                     files.append(item(node))
                 }
@@ -175,15 +175,42 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// The number of directories above a node, at most PATH_MAX. Names changed behind our back can form a circle.
-    private func depth(of node: TableNode) -> Int {
-        var depth = 0
+    /// The names that lead from the root to the node. They start elsewhere if a directory above has no name.
+    package func path(of node: Item) -> [NodeName<Item>] {
+        state.withLock { _ in namesAbove(node).reversed().map { name($0) } }
+    }
+
+    /// The name of the node and of each directory above it, at most PATH_MAX. Names changed behind our back can form a
+    /// circle.
+    private func namesAbove(_ node: TableNode) -> [NodeName<TableNode>] {
+        var names: [NodeName<TableNode>] = []
         var current = node
-        while depth < Int(PATH_MAX), let name = current.names.first {
+        while names.count < Int(PATH_MAX), let name = current.names.first {
+            names.append(name)
             current = name.parent
-            depth += 1
         }
-        return depth
+        return names
+    }
+
+    /// Notes a directory in which a lookup was refused.
+    package func noteRefusal(in directory: Item) {
+        state.withLock { $0.refusing[ObjectIdentifier(directory)] = directory }
+    }
+
+    package func forgetRefusals() {
+        state.withLock { $0.refusing = [:] }
+    }
+
+    /// The directories with a name in a directory in which a lookup was refused since `forgetRefusals`.
+    /// - Parameter all: true to return all directories but the root.
+    package func directories(all: Bool) -> [Item] {
+        state.withLock { state in
+            if state.refusing.isEmpty && !all { return [] }
+            return state.byID.values.filter { node in
+                guard node.isDirectory, let name = node.names.first else { return false }
+                return all || state.refusing[ObjectIdentifier(name.parent)] != nil
+            }.map { item($0) }
+        }
     }
 
     /// All names by which the kernel knows nodes.
@@ -210,6 +237,8 @@ private struct NodeTableState {
     var byKey: [FileIdentity: TableNode] = [:]
     /// All nodes that the kernel holds, also those without a name.
     var byID: [UInt64: TableNode] = [:]
+    /// Directories in which a lookup was refused.
+    var refusing: [ObjectIdentifier: TableNode] = [:]
     private var lastID: UInt64 = 0
 
     /// Adds a new node. The first is the root, whose id is 1.

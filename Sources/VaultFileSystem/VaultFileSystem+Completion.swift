@@ -21,13 +21,7 @@ extension VaultFileSystem {
     }
 
     private func backingPath(of node: Node) -> [UInt8] {
-        var entries: [[UInt8]] = []
-        var current = node
-        while current !== nodes.root, let name = nodes.name(of: current) {
-            entries.append(name.entry)
-            current = name.parent
-        }
-        return Array(entries.reversed().joined(separator: [UInt8(ascii: "/")]))
+        Array(nodes.path(of: node).map(\.entry).joined(separator: [UInt8(ascii: "/")]))
     }
 
     /// Runs `body`, a rename of `objects`. The walk may miss what it completes, or a directory, that is moved meanwhile.

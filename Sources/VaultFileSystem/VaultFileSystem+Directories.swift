@@ -16,12 +16,12 @@ extension VaultFileSystem {
         if (try? store.admitChange()) != nil { directory.sweepOnce() }
         try confirmKeys(of: directory, node)
         let handle = DirectoryHandle(node: node, directory: try directory.reopenedForListing())
-        openDirectories.insert(handle)
+        openDirectories.withLock { $0[ObjectIdentifier(handle)] = handle }
         return handle
     }
 
     package func release(_ handle: DirectoryHandle) {
-        openDirectories.remove(handle)
+        _ = openDirectories.withLock { $0.removeValue(forKey: ObjectIdentifier(handle)) }
     }
 
     package func synchronize(_ handle: DirectoryHandle, dataOnly: Bool) throws(StoreError) {
@@ -37,69 +37,45 @@ extension VaultFileSystem {
         if handle.directory.keys.isForgotten { try handle.directory.restoreKeys() }
         // Once for all entries, because each check is two system calls per lock file.
         let wasUnlocked = gate.isUnlocked()
-        try listEntries(of: handle, from: offset, withAttributes, wasUnlocked, take)
+        try list(handle.reader, from: offset, take) { (_, listed) throws(StoreError) in
+            try complete(&listed, in: handle, withAttributes: withAttributes, wasUnlocked: wasUnlocked)
+        }
         try confirmKeys(of: handle.directory, handle.node)
     }
 
-    private func listEntries(
-        of handle: DirectoryHandle, from offset: Int64, _ withAttributes: Bool, _ wasUnlocked: Bool,
-        _ take: (ListedEntry) -> Bool
-    ) throws(StoreError) {
-        try handle.reader.withLock { (reader) throws(StoreError) in
-            try reader.seek(to: offset)
-            while true {
-                guard let found = try reader.nextWithDots() else { return }
-                guard
-                    let listed = try listed(found, in: handle, withAttributes: withAttributes, wasUnlocked: wasUnlocked)
-                else { continue }
-                if take(listed) { continue }
-                if let id = listed.id { forget(id, count: 1) }
-                return reader.putBack()
+    /// Sets the plaintext name, and the attributes and the node if they are wanted. Returns false to leave the entry out.
+    private func complete(
+        _ listed: inout ListedEntry, in handle: DirectoryHandle, withAttributes: Bool, wasUnlocked: Bool
+    ) throws(StoreError) -> Bool {
+        let (entry, directory) = (listed.name, handle.directory)
+        guard [.name, .longName].contains(EntryName.kind(of: entry)) else { return false }
+        guard let name = plaintextName(of: entry, in: directory) else {
+            store.counters.hiddenNames.count()
+            return false
+        }
+        listed.name = name
+        if !withAttributes { return true }
+        do {
+            let status = try directory.status(of: entry)
+            let node = nodes.intern(status, parent: handle.node, entry: entry)
+            do throws(StoreError) {
+                if !wasUnlocked { try admitFound(node) }
+                listed.attributes = plaintextAttributes(status, of: node)
+                listed.id = nodes.id(of: node)
+            } catch {
+                // The class hides the attributes but not the name. The kernel asks for them when a program needs them.
+                nodes.forget(node, count: 1)
             }
+            return true
+        } catch .system(.noSuchFileOrDirectory) {
+            // It was removed since getdents(2).
+            return false
         }
     }
 
-    private func listed(
-        _ found: DirectoryReader.Entry, in handle: DirectoryHandle, withAttributes: Bool, wasUnlocked: Bool
-    ) throws(StoreError) -> ListedEntry? {
-        var attributes = stat()
-        attributes.st_ino = ino_t(found.inode)
-        attributes.st_mode = mode_t(found.type) << 12  // DTTOIF, readdir(3)
-        if found.name == [UInt8(ascii: ".")] || found.name == Array("..".utf8) {
-            return ListedEntry(name: found.name, attributes: attributes, nextOffset: found.nextOffset)
-        }
-        guard let name = try plaintextName(of: found.name, in: handle) else { return nil }
-        var listed = ListedEntry(name: name, attributes: attributes, nextOffset: found.nextOffset)
-        if withAttributes {
-            do {
-                let status = try handle.directory.status(of: found.name)
-                let node = nodes.intern(status, parent: handle.node, entry: found.name)
-                do throws(StoreError) {
-                    if !wasUnlocked { try admitFound(node) }
-                    listed.attributes = plaintextAttributes(status, of: node)
-                    listed.id = nodes.id(of: node)
-                } catch {
-                    // The class hides the attributes but not the name. The kernel asks for them when a program needs them.
-                    nodes.forget(node, count: 1)
-                }
-            } catch .system(.noSuchFileOrDirectory) {
-                // It was removed since getdents(2).
-                return nil
-            }
-        }
-        return listed
-    }
-
-    /// The name of a backing entry. Nil for entries of vaultfs itself, and for names that do not authenticate.
-    private func plaintextName(of entry: [UInt8], in handle: DirectoryHandle) throws(StoreError) -> [UInt8]? {
-        var blob: [UInt8]?
-        switch EntryName.kind(of: entry) {
-        case .name: break
-        case .longName: blob = handle.directory.sidecarBlob(of: entry) ?? []
-        case .sidecar, .temporary, .reserved: return nil
-        }
-        let name = EntryName.decode(entry, sidecarBlob: blob, keys: handle.directory.keys)
-        if name == nil { store.counters.hiddenNames.count() }
-        return name
+    /// The name of a backing entry. Nil if it does not authenticate.
+    func plaintextName(of entry: [UInt8], in directory: OpenDirectory) -> [UInt8]? {
+        let blob = EntryName.kind(of: entry) == .longName ? directory.sidecarBlob(of: entry) ?? [] : nil
+        return EntryName.decode(entry, sidecarBlob: blob, keys: directory.keys)
     }
 }

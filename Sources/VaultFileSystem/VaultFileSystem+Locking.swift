@@ -20,7 +20,7 @@ extension VaultFileSystem: LockableFileSystem {
     }
 
     package func attachedDirectories() {
-        _ = refusedLookups.removeAll()
+        nodes.forgetRefusals()
     }
 
     /// The root's attributes are returned in every state, so it is left out. Open files come first because many pages take
@@ -60,34 +60,23 @@ extension VaultFileSystem: LockableFileSystem {
     }
 
     package func detachedDirectories(all: Bool) -> [[UInt8]] {
-        let refused = Set(refusedLookups.all.map { ObjectIdentifier($0) })
-        if refused.isEmpty && !all { return [] }
-        return nodes.all.filter(\.isDirectory).compactMap { node in
-            guard let name = nodes.name(of: node), all || refused.contains(ObjectIdentifier(name.parent)) else {
-                return nil
-            }
-            return path(of: node)
-        }
+        nodes.directories(all: all).compactMap { path(of: $0) }
     }
 
     /// The plaintext path from the root. Nil if a name does not authenticate.
     private func path(of node: Node) -> [UInt8]? {
+        let names = nodes.path(of: node)
+        guard names.first?.parent === nodes.root else { return nil }
         var path: [UInt8] = []
-        var current = node
-        while current !== nodes.root {
-            guard let name = nodes.name(of: current), let plaintext = plaintextName(name) else { return nil }
-            path = [UInt8(ascii: "/")] + plaintext + path
-            // Names changed by other processes can form a circle.
-            if path.count > Int(PATH_MAX) { return nil }
-            current = name.parent
+        for name in names {
+            guard let plaintext = plaintextName(name) else { return nil }
+            path += [UInt8(ascii: "/")] + plaintext
         }
         return path
     }
 
     private func plaintextName(_ name: NodeName<Node>) -> [UInt8]? {
-        guard let directory = try? directory(name.parent) else { return nil }
-        let blob = EntryName.kind(of: name.entry) == .longName ? directory.sidecarBlob(of: name.entry) ?? [] : nil
-        return EntryName.decode(name.entry, sidecarBlob: blob, keys: directory.keys)
+        (try? directory(name.parent)).flatMap { plaintextName(of: name.entry, in: $0) }
     }
 
     /// Closes directories that no request uses. After a lock the kernel looks up names again, and gets new nodes for those
@@ -118,7 +107,7 @@ extension VaultFileSystem: LockableFileSystem {
             if everything || !isInUse { file.forgetKeys() }
         }
         forgetKeys(of: rootDirectory, everything)
-        for handle in openDirectories.all { forgetKeys(of: handle.directory, everything) }
+        for handle in openDirectories.withLock({ Array($0.values) }) { forgetKeys(of: handle.directory, everything) }
         for directory in directories.removeAll() { forgetKeys(of: directory, everything) }
         return before.subtracting(store.keyRing.presentClasses).map(\.name).sorted()
     }
@@ -135,7 +124,7 @@ extension VaultFileSystem: LockableFileSystem {
         do throws(VaultError) { try store.keyRing.restore(masterKey: masterKey) } catch {
             throw .failed(error.description)
         }
-        var open = openDirectories.all.map(\.directory) + [rootDirectory]
+        var open = openDirectories.withLock { $0.values.map(\.directory) } + [rootDirectory]
         for node in nodes.all {
             if let removed = node.opening.withLock({ $0.removedDirectory }) { open.append(removed) }
             if let file = node.openFile, !file.hasKeys { try? file.restoreKeys() }

@@ -28,7 +28,7 @@ extension VaultFileSystem {
             }
             return found
         } catch {
-            if error == .locked || error == .expired { refusedLookups.insert(parentNode) }
+            if error == .locked || error == .expired { nodes.noteRefusal(in: parentNode) }
             throw error
         }
     }

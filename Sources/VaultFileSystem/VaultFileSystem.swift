@@ -18,12 +18,10 @@ package final class VaultFileSystem: Sendable {
     /// The gate that requests pass.
     package let gate: LockGate
     /// Directories that programs have open.
-    let openDirectories = ObjectSet<DirectoryHandle>()
+    let openDirectories = Mutex<[ObjectIdentifier: DirectoryHandle]>([:])
     /// Number of file handles, and of those that can write. A grace ends when none can.
     let fileHandles = Atomic<Int>(0)
     let writers = Atomic<Int>(0)
-    /// Directories in which a lookup was refused since the last lock.
-    let refusedLookups = ObjectSet<Node>()
     /// Called with inodes whose attributes have changed in a request whose reply does not contain them.
     let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
     /// Set once a controller can lock this file system.

@@ -66,17 +66,10 @@ extension ViewFileSystem: LockableFileSystem {
     }
 
     package func detachedDirectories(all: Bool) -> [[UInt8]] {
-        let refused = Set(refusedLookups.all.map { ObjectIdentifier($0) })
-        if refused.isEmpty && !all { return [] }
-        return nodes.all.filter(\.isDirectory).compactMap { node in
-            guard let name = nodes.name(of: node), all || refused.contains(ObjectIdentifier(name.parent)) else {
-                return nil
-            }
-            return [UInt8(ascii: "/")] + path(of: node)
-        }
+        nodes.directories(all: all).map { [UInt8(ascii: "/")] + path(of: $0) }
     }
 
     package func attachedDirectories() {
-        _ = refusedLookups.removeAll()
+        nodes.forgetRefusals()
     }
 }

@@ -9,7 +9,7 @@ extension ViewFileSystem {
     package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry {
         let parentNode = try nodes.node(parent)
         do throws(StoreError) { try admit() } catch {
-            refusedLookups.insert(parentNode)
+            nodes.noteRefusal(in: parentNode)
             throw error
         }
         let directory = try directory(parentNode)
@@ -54,28 +54,15 @@ extension ViewFileSystem {
     ) throws(StoreError) {
         try admit()
         let isRoot = handle.node === nodes.root
-        try handle.reader.withLock { (reader) throws(StoreError) in
-            try reader.seek(to: offset)
-            while let found = try reader.nextWithDots() {
-                var attributes = stat()
-                attributes.st_ino = ino_t(found.inode)
-                attributes.st_mode = mode_t(found.type) << 12  // DTTOIF, readdir(3)
-                var listed = ListedEntry(name: found.name, attributes: attributes, nextOffset: found.nextOffset)
-                let isDot = found.name == [UInt8(ascii: ".")] || found.name == Array("..".utf8)
-                if !isDot {
-                    guard source.shows(found.name, inRoot: isRoot) else { continue }
-                    if withAttributes {
-                        // Removed since getdents(2).
-                        guard let status = try? reader.directory.status(of: found.name) else { continue }
-                        let entry = entry(status, found.name, handle.node)
-                        (listed.id, listed.attributes) = (entry.id, entry.attributes)
-                    }
-                }
-                if take(listed) { continue }
-                if let id = listed.id { forget(id, count: 1) }
-                return reader.putBack()
-            }
-            wasListed(handle.node)
+        let isAtEnd = try list(handle.reader, from: offset, take) { directory, listed in
+            guard source.shows(listed.name, inRoot: isRoot) else { return false }
+            if !withAttributes { return true }
+            // Removed since getdents(2).
+            guard let status = try? directory.status(of: listed.name) else { return false }
+            let entry = entry(status, listed.name, handle.node)
+            (listed.id, listed.attributes) = (entry.id, entry.attributes)
+            return true
         }
+        if isAtEnd { wasListed(handle.node) }
     }
 }

@@ -26,8 +26,6 @@ package final class ViewFileSystem: Sendable {
     let quickOpens: DeferredOpens
     let commandOpens: DeferredOpens
     let prefetches = PrefetchQueue()
-    /// Directories with refused lookups since the last lock.
-    let refusedLookups = ObjectSet<ViewNode>()
     let lockController = Mutex<LockController?>(nil)
     let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
     private let nextToken = Atomic<UInt64>(1)
@@ -87,13 +85,7 @@ package final class ViewFileSystem: Sendable {
 
     /// The path from the source's root. Empty for a node without a name.
     func path(of node: ViewNode) -> [UInt8] {
-        var path: [UInt8] = []
-        var current = node
-        while current !== nodes.root, let name = nodes.name(of: current) {
-            path = path.isEmpty ? name.entry : joinedPath(name.entry, path)
-            current = name.parent
-        }
-        return path
+        Array(nodes.path(of: node).map(\.entry).joined(separator: [UInt8(ascii: "/")]))
     }
 
     // MARK: Attributes

@@ -33,16 +33,16 @@ import Testing
         #expect(index.usedBlocks == 0)
     }
 
-    @Test("The chunks of one file, from one on")
+    @Test("The keys that are meant, and no others")
     func blocksOfFile() {
         var index = CacheIndex(blockCount: 8)
         for chunk in 0..<4 as Range<UInt64> {
             _ = index.assign(key(chunk), size: 1)
             _ = index.assign(key(chunk, file: 2), size: 1)
         }
-        #expect(index.blocks(of: 1, from: 2).map(\.chunk).sorted() == [2, 3])
-        #expect(index.blocks(of: 2, from: 0).count == 4)
-        #expect(index.blocks(of: 3, from: 0).isEmpty)
+        #expect(index.keys { $0.file == 1 && $0.chunk >= 2 }.map(\.chunk).sorted() == [2, 3])
+        #expect(index.keys { $0.file == 2 }.count == 4)
+        #expect(index.keys { $0.file == 3 }.isEmpty)
     }
 
     @Test("Against a list of keys, for a few thousand random operations", arguments: [1, 2, 7, 64])
