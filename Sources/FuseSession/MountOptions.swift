@@ -15,10 +15,8 @@ package struct MountOptions: Sendable {
     package init(
         mountpoint: FilePath, fuseOptions: [String], sourceName: String, bypassesKernelCache: Bool = false
     ) {
-        self.bypassesKernelCache = bypassesKernelCache
-        self.mountpoint = mountpoint
-        self.fuseOptions = fuseOptions
-        self.sourceName = sourceName
+        (self.mountpoint, self.fuseOptions) = (mountpoint, fuseOptions)
+        (self.sourceName, self.bypassesKernelCache) = (sourceName, bypassesKernelCache)
     }
 
     /// The value of `max_read=N` in the options, in bytes. 0 if there is none. The last one counts, as in libfuse.
@@ -28,8 +26,7 @@ package struct MountOptions: Sendable {
 
     /// One `-o` argument for libfuse. A comma in the source's name is escaped as in fuse(8).
     var argument: String {
-        let source = sourceName.split(separator: "\\", omittingEmptySubsequences: false).joined(separator: "\\\\")
-            .split(separator: ",", omittingEmptySubsequences: false).joined(separator: "\\,")
+        let source = sourceName.unicodeScalars.map { "\\,".unicodeScalars.contains($0) ? "\\\($0)" : "\($0)" }.joined()
         let given = fuseOptions.contains { $0.hasPrefix("fsname=") } ? [] : ["fsname=\(source)"]
         return (given + ["subtype=vaultfs", "default_permissions"] + fuseOptions).joined(separator: ",")
     }
