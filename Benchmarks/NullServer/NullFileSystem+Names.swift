@@ -28,26 +28,20 @@ extension NullFileSystem {
     func make(
         _ name: [UInt8], in parent: NodeID, _ object: NewObject, for caller: Caller
     ) throws(StoreError) -> NodeEntry {
-        let mode =
-            switch object {
-            case .directory(let mode): S_IFDIR | mode & 0o7777
-            case .link: S_IFLNK | 0o777
-            case .node(let mode, _): mode
-            }
-        let node = NullNode(mode: mode, uid: caller.uid, gid: caller.gid)
-        if case .link(let target) = object {
+        func new(_ mode: mode_t) -> NullNode { NullNode(mode: mode, uid: caller.uid, gid: caller.gid) }
+        switch object {
+        case .directory(let mode): return try add(new(S_IFDIR | mode & 0o7777), as: name, in: parent)
+        case .node(let mode, _): return try add(new(mode), as: name, in: parent)
+        case .link(let target):
+            let node = new(S_IFLNK | 0o777)
             node.target = target
             node.extend(to: UInt64(target.count))
+            return try add(node, as: name, in: parent)
+        case .hardLink(let id):
+            let node = try node(id)
+            tree.withLock { _ in node.attributes.st_nlink += 1 }
+            return try add(node, as: name, in: parent)
         }
-        return try add(node, as: name, in: parent)
-    }
-
-    func link(
-        _ id: NodeID, as name: [UInt8], in parent: NodeID, for caller: Caller
-    ) throws(StoreError) -> NodeEntry {
-        let node = try node(id)
-        tree.withLock { _ in node.attributes.st_nlink += 1 }
-        return try add(node, as: name, in: parent)
     }
 
     func remove(_ name: [UInt8], in parent: NodeID, isDirectory: Bool) throws(StoreError) {
@@ -128,11 +122,7 @@ extension NullFileSystem {
 
     func attributeNames(_ id: NodeID) -> [[UInt8]] { [] }
 
-    func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8], flags: Int32) throws(StoreError) {
-        throw .system(.notSupported)
-    }
-
-    func removeAttribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) {
-        throw .system(.noData)
+    func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8]?, flags: Int32) throws(StoreError) {
+        throw .system(value == nil ? .noData : .notSupported)
     }
 }

@@ -13,7 +13,6 @@ package final class BlockCache: Sendable {
         nonisolated(unsafe) let memory: UnsafeMutableRawPointer
     }
 
-    /// The chunk size in bytes.
     package let blockSize: Int
     /// The actual size in bytes: whole blocks, at least one per shard.
     package let capacity: Int
@@ -70,7 +69,6 @@ package final class BlockCache: Sendable {
         }
     }
 
-    /// True if the chunk is cached.
     package func contains(file: UInt64, chunk: UInt64) -> Bool {
         let key = CacheIndex.Key(file: file, chunk: chunk)
         return shards[shard(of: key)].index.withLock { $0.find(key) != nil }
@@ -137,11 +135,8 @@ package final class BlockCache: Sendable {
         memset(shards[shard].memory + block * blockSize, 0, blockSize)
     }
 
-    /// Bytes of blocks in use.
     package var usedSize: Int {
-        var blocks = 0
-        for shard in 0..<shardCount { blocks += shards[shard].index.withLock { $0.usedBlocks } }
-        return blocks * blockSize
+        (0..<shardCount).reduce(0) { sum, shard in sum + shards[shard].index.withLock { $0.usedBlocks } } * blockSize
     }
 }
 

@@ -128,14 +128,8 @@ struct CacheIndex {
             buckets[home] = chain[Int(block)]
             return
         }
-        var previous = buckets[home]
-        while previous != Self.none {
-            let next = chain[Int(previous)]
-            if next == block {
-                chain[Int(previous)] = chain[Int(block)]
-                return
-            }
-            previous = next
-        }
+        var previous = Int(buckets[home])
+        while chain[previous] != block { previous = Int(chain[previous]) }
+        chain[previous] = chain[Int(block)]
     }
 }

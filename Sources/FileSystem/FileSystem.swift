@@ -1,6 +1,8 @@
+internal import CLinux
 package import Glibc
 package import LinuxSystem
 package import Synchronization
+internal import SystemPackage
 
 /// A file system that a FUSE session serves: inodes, names and open files. Many worker threads call it. The kernel lets
 /// one request at a time change a directory, and checks permissions (default_permissions).
@@ -18,9 +20,7 @@ package protocol FileSystem: AnyObject, Sendable {
     func runInBackground()
     /// Makes everything durable. No more requests come.
     func shutDown()
-    /// Current totals and values.
     func statistics() -> Statistics
-    /// The inodes of open files.
     func openInodes() -> [UInt64]
     /// Sets the function that is called, from any thread, with an inode whose attributes differ from those last returned.
     func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void)
@@ -36,8 +36,8 @@ package protocol FileSystem: AnyObject, Sendable {
     func space() throws(StoreError) -> statvfs
     func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8]
     func attributeNames(_ id: NodeID) throws(StoreError) -> [[UInt8]]
-    func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8], flags: Int32) throws(StoreError)
-    func removeAttribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError)
+    /// setxattr(2), or removexattr(2) if there is no value.
+    func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8]?, flags: Int32) throws(StoreError)
 
     /// Finds a name. Counts as one lookup. Throws `ENOENT`.
     func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry
@@ -47,9 +47,7 @@ package protocol FileSystem: AnyObject, Sendable {
     func make(
         _ name: [UInt8], in parent: NodeID, _ object: NewObject, for caller: Caller
     ) throws(StoreError) -> NodeEntry
-    func link(_ id: NodeID, as name: [UInt8], in parent: NodeID, for caller: Caller) throws(StoreError) -> NodeEntry
     func remove(_ name: [UInt8], in parent: NodeID, isDirectory: Bool) throws(StoreError)
-    /// renameat2(2).
     func rename(
         _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
         for caller: Caller
@@ -100,6 +98,7 @@ package protocol FileSystem: AnyObject, Sendable {
 package enum NewObject: Sendable {
     case directory(mode: mode_t)
     case link(target: [UInt8])
+    case hardLink(of: NodeID)
     /// mknod(2), also of a regular file.
     case node(mode: mode_t, device: dev_t)
 }
@@ -134,9 +133,7 @@ package struct Caller: Sendable {
     package var groups: [gid_t]
 
     package init(uid: uid_t, gid: gid_t, groups: [gid_t] = []) {
-        self.uid = uid
-        self.gid = gid
-        self.groups = groups
+        (self.uid, self.gid, self.groups) = (uid, gid, groups)
     }
 }
 
@@ -146,8 +143,7 @@ package struct NodeEntry {
     package var attributes: stat
 
     package init(id: NodeID, attributes: stat) {
-        self.id = id
-        self.attributes = attributes
+        (self.id, self.attributes) = (id, attributes)
     }
 }
 
@@ -161,11 +157,8 @@ package struct ListedEntry {
     /// In a listing with attributes, the node. It counts as one lookup if the entry is taken. Nil for `.` and `..`.
     package var id: NodeID?
 
-    package init(name: [UInt8], attributes: stat, nextOffset: Int64, id: NodeID? = nil) {
-        self.name = name
-        self.attributes = attributes
-        self.nextOffset = nextOffset
-        self.id = id
+    package init(name: [UInt8], attributes: stat, nextOffset: Int64) {
+        (self.name, self.attributes, self.nextOffset) = (name, attributes, nextOffset)
     }
 
     /// - Parameter found: an entry of a backing directory.
@@ -197,6 +190,44 @@ extension FileSystem {
                 return false
             }
             return true
+        }
+    }
+}
+
+/// Changes of attributes. Nil leaves an attribute as it is. A time's tv_nsec may be UTIME_NOW.
+package struct AttributeChanges: Sendable {
+    package var mode: mode_t?
+    package var uid: uid_t?
+    package var gid: gid_t?
+    package var length: UInt64?
+    package var accessTime: timespec?
+    package var modificationTime: timespec?
+
+    package init() {}
+}
+
+extension AttributeChanges {
+    /// Applies all changes except the length.
+    /// - Parameters:
+    ///   - pinned: any descriptor of the object, also O_PATH.
+    ///   - kind: S_IFMT of its mode.
+    package func apply(to pinned: Descriptor, kind: mode_t) throws(StoreError) {
+        if uid != nil || gid != nil {
+            try retrying {
+                fchownat(pinned.fd, "", uid ?? .max, gid ?? .max, linux_AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)
+            }
+        }
+        // After the owner, because changing that clears the set-id bits.
+        if let mode {
+            if kind == S_IFLNK { throw .system(.notSupported) }
+            // fchmod(2) refuses an O_PATH descriptor. The link in /proc works.
+            let path = "/proc/self/fd/\(pinned.fd)"
+            try retrying { chmod(path, mode & 0o7777) }
+        }
+        if accessTime != nil || modificationTime != nil {
+            let omit = timespec(tv_sec: 0, tv_nsec: linux_UTIME_OMIT)
+            let times = [accessTime ?? omit, modificationTime ?? omit]
+            try retrying { utimensat(pinned.fd, "", times, linux_AT_EMPTY_PATH) }
         }
     }
 }

@@ -28,8 +28,6 @@ package struct KnownName: Sendable {
     package var mayBeInUse: Bool
 
     package init(parent: UInt64, name: [UInt8], mayBeInUse: Bool = true) {
-        self.parent = parent
-        self.name = name
-        self.mayBeInUse = mayBeInUse
+        (self.parent, self.name, self.mayBeInUse) = (parent, name, mayBeInUse)
     }
 }

@@ -5,8 +5,6 @@ struct NodeNames {
     private(set) var first: NodeName<TableNode>?
     private var others: [NodeName<TableNode>] = []
 
-    var isEmpty: Bool { first == nil }
-
     var all: [NodeName<TableNode>] { first.map { [$0] + others } ?? [] }
 
     /// Makes this name the first. Returns false if it was known already.

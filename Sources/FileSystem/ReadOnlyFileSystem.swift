@@ -13,9 +13,7 @@ extension ReadOnlyFileSystem {
 
     package func change(
         _ id: NodeID, _ changes: AttributeChanges, handle: File?, workspace: Workspace
-    ) throws(StoreError) -> stat {
-        throw Self.refusal
-    }
+    ) throws(StoreError) -> stat { throw Self.refusal }
 
     package func dropSetID(_ id: NodeID, for caller: () -> Caller) throws(StoreError) {}
 
@@ -25,25 +23,13 @@ extension ReadOnlyFileSystem {
 
     package func attributeNames(_ id: NodeID) throws(StoreError) -> [[UInt8]] { [] }
 
-    package func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8], flags: Int32) throws(StoreError) {
-        throw Self.refusal
-    }
-
-    package func removeAttribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) {
+    package func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8]?, flags: Int32) throws(StoreError) {
         throw Self.refusal
     }
 
     package func make(
         _ name: [UInt8], in parent: NodeID, _ object: NewObject, for caller: Caller
-    ) throws(StoreError) -> NodeEntry {
-        throw Self.refusal
-    }
-
-    package func link(
-        _ id: NodeID, as name: [UInt8], in parent: NodeID, for caller: Caller
-    ) throws(StoreError) -> NodeEntry {
-        throw Self.refusal
-    }
+    ) throws(StoreError) -> NodeEntry { throw Self.refusal }
 
     package func remove(_ name: [UInt8], in parent: NodeID, isDirectory: Bool) throws(StoreError) {
         throw Self.refusal
@@ -52,35 +38,25 @@ extension ReadOnlyFileSystem {
     package func rename(
         _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
         for caller: Caller
-    ) throws(StoreError) {
-        throw Self.refusal
-    }
+    ) throws(StoreError) { throw Self.refusal }
 
     package func create(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, flags: Int32, for caller: Caller
-    ) throws(StoreError) -> (entry: NodeEntry, handle: File) {
-        throw Self.refusal
-    }
+    ) throws(StoreError) -> (entry: NodeEntry, handle: File) { throw Self.refusal }
 
     package func write(
         _ handle: File, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, isWriteBack: Bool,
         workspace: Workspace
-    ) throws(StoreError) -> Int {
-        throw Self.refusal
-    }
+    ) throws(StoreError) -> Int { throw Self.refusal }
 
     package func allocate(
         _ handle: File, mode: Int32, range: Range<UInt64>, workspace: Workspace
-    ) throws(StoreError) {
-        throw Self.refusal
-    }
+    ) throws(StoreError) { throw Self.refusal }
 
     package func copy(
         from source: File, at sourceOffset: UInt64, to destination: File, at destinationOffset: UInt64, count: Int,
         workspace: Workspace
-    ) throws(StoreError) -> Int {
-        throw Self.refusal
-    }
+    ) throws(StoreError) -> Int { throw Self.refusal }
 
     /// There is nothing to write.
     package func synchronize(_ handle: File, dataOnly: Bool) throws(StoreError) {}

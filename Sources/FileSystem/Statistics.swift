@@ -28,9 +28,7 @@ package final class Counters: Sendable {
 extension Atomic<UInt64> {
     /// Adds without ordering, which is enough for statistics.
     @inline(__always)
-    package func count(_ amount: Int = 1) {
-        add(UInt64(amount), ordering: .relaxed)
-    }
+    package func count(_ amount: Int = 1) { add(UInt64(amount), ordering: .relaxed) }
 
     /// Adds the nanoseconds that `body` takes.
     @inline(__always)
@@ -42,9 +40,7 @@ extension Atomic<UInt64> {
         return try body()
     }
 
-    package var total: UInt64 {
-        load(ordering: .relaxed)
-    }
+    package var total: UInt64 { load(ordering: .relaxed) }
 }
 
 /// The work of a mount in `status`: totals since the mount, and current values.

@@ -18,8 +18,7 @@ open class TableNode: @unchecked Sendable {
     final var references = 0
 
     public required init(key: FileIdentity, kind: mode_t) {
-        self.key = key
-        self.kind = kind
+        (self.key, self.kind) = (key, kind)
     }
 
     package final var isDirectory: Bool { kind == S_IFDIR }
@@ -32,8 +31,7 @@ package struct NodeName<Item: AnyObject> {
     package var entry: [UInt8]
 
     package init(parent: Item, entry: [UInt8]) {
-        self.parent = parent
-        self.entry = entry
+        (self.parent, self.entry) = (parent, entry)
     }
 }
 
@@ -42,7 +40,5 @@ package struct NodeID: Equatable, Sendable {
     package static let root = NodeID(1)
     package let rawValue: UInt64
 
-    package init(_ rawValue: UInt64) {
-        self.rawValue = rawValue
-    }
+    package init(_ rawValue: UInt64) { self.rawValue = rawValue }
 }

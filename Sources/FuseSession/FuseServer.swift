@@ -54,9 +54,7 @@ final class FuseServer: Sendable {
         workerKey = key
     }
 
-    deinit {
-        pthread_key_delete(workerKey)
-    }
+    deinit { pthread_key_delete(workerKey) }
 
     /// The calling thread's worker.
     var worker: Worker {
@@ -204,7 +202,6 @@ final class Worker: @unchecked Sendable {
     var setxattrFlags: UInt32 = 0
     /// True during a request that a lock does not wait for.
     let hasLeftGate = Atomic<Bool>(false)
-
     /// The last wiping round that it has taken part in.
     var wiped = 0
 
@@ -212,9 +209,7 @@ final class Worker: @unchecked Sendable {
         (self.workspace, self.inFlight) = (workspace, inFlight)
     }
 
-    deinit {
-        free(message.mem)
-    }
+    deinit { free(message.mem) }
 }
 
 /// One request of the kernel, in a callback of libfuse.
@@ -322,9 +317,8 @@ struct Request {
 
     /// Answers a read that failed, with a delay if the kernel repeats the same read again and again.
     func refuse(read id: fuse_ino_t, at offset: off_t, _ error: StoreError) throws(StoreError) {
-        let thread = fuse_req_ctx(raw).pointee.pid
-        let read = RepeatedRefusals.Read(
-            thread: UInt32(bitPattern: thread), node: id, offset: Int64(offset))
+        let thread = UInt32(bitPattern: fuse_req_ctx(raw).pointee.pid)
+        let read = RepeatedRefusals.Read(thread: thread, node: id, offset: Int64(offset))
         guard server.refusals.isRepeated(read) else { throw error }
         server.refusals.answerLater(raw, error.errno.rawValue)
     }

@@ -12,9 +12,7 @@ extension FuseSession: KernelCaches {
 
     /// Sends FUSE_NOTIFY_INC_EPOCH. The kernel then looks up every earlier name again before it uses it. Returns
     /// errno.
-    static func startEpoch(_ session: OpaquePointer) -> Int32 {
-        notify(session, code: 8, [])
-    }
+    static func startEpoch(_ session: OpaquePointer) -> Int32 { notify(session, code: 8, []) }
 
     /// Sends FUSE_NOTIFY_PRUNE. The kernel drops each inode's names, and the inode itself if nobody uses it. Returns
     /// errno.
@@ -43,11 +41,6 @@ extension FuseSession: KernelCaches {
         return failures + dropOnce(unknown).failures
     }
 
-    private enum Outcome {
-        case dropped, unknown
-        case failed(String)
-    }
-
     private func dropOnce(_ inodes: [UInt64]) -> (failures: [String], unknown: [UInt64]) {
         let results = Mutex<(failures: [String], unknown: [UInt64])>(([], []))
         let next = Atomic<Int>(0)
@@ -55,10 +48,16 @@ extension FuseSession: KernelCaches {
             while true {
                 let index = next.add(1, ordering: .relaxed).oldValue
                 guard index < inodes.count else { return }
-                switch dropInode(inodes[index]) {
-                case .dropped: break
-                case .unknown: results.withLock { $0.unknown.append(inodes[index]) }
-                case .failed(let failure): results.withLock { $0.failures.append(failure) }
+                let inode = inodes[index]
+                let error = -fuse_lowlevel_notify_inval_inode(session, inode, 0, 0)
+                switch error {
+                // ENODEV: the mount no longer exists.
+                case 0, ENODEV: break
+                // The kernel has forgotten the inode and its pages.
+                case ENOENT: results.withLock { $0.unknown.append(inode) }
+                default:
+                    let failure = "pages of node \(String(inode, radix: 16)): \(Errno(rawValue: error))"
+                    results.withLock { $0.failures.append(failure) }
                 }
             }
         }
@@ -66,17 +65,6 @@ extension FuseSession: KernelCaches {
         drop()
         helper?.join()
         return results.withLock { $0 }
-    }
-
-    private func dropInode(_ inode: UInt64) -> Outcome {
-        let result = fuse_lowlevel_notify_inval_inode(session, inode, 0, 0)
-        switch result {
-        // ENODEV: the mount no longer exists.
-        case 0, -ENODEV: return .dropped
-        // The kernel has forgotten the inode and its pages.
-        case -ENOENT: return .unknown
-        default: return .failed("pages of node \(String(inode, radix: 16)): \(Errno(rawValue: -result))")
-        }
     }
 
     package func freeInodes(_ inodes: [UInt64]) -> [String] {
@@ -133,21 +121,17 @@ extension FuseSession: KernelCaches {
 
     package func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool {
         if paths.isEmpty { return true }
-        let isDone = Monitor(false)
         let isGivenUp = Atomic<Bool>(false)
         defer { isGivenUp.store(true, ordering: .sequentiallyConsistent) }
         let mountpoint = self.mountpoint.withPlatformString { bytes($0) }
         // On a thread of its own, because the file system above the mountpoint may not answer.
-        let look = try? BackgroundThread {
+        return withinTime(milliseconds: 1000) {
             for path in paths where goesOn() && !isGivenUp.load(ordering: .sequentiallyConsistent) {
                 var status = stat()
                 withCString(mountpoint + path) { _ = lstat($0, &status) }
             }
-            isDone.update { $0 = true }
-        }
-        guard let look else { return false }
-        look.detach()
-        return isDone.wait(until: monotonicDeadline(in: 1)) { $0 ? goesOn() : nil } ?? false
+            return goesOn()
+        } ?? false
     }
 
     package func wipeWorkers(waitingForAll: Bool) -> [String] { server.wipeWorkers(waitingForAll: waitingForAll) }

@@ -26,7 +26,6 @@ package final class FuseSession: @unchecked Sendable {
     /// True once a request was answered through the mount. False if the session ended before that. Nil until either
     /// happens.
     private let firstAnswer = Monitor<Bool?>(nil)
-    private let messages = LibraryMessages()
 
     /// Two workers per core keep the cores busy while some wait for the disk.
     private static var workerCount: Int { max(4, min(16, sysconf(Int32(_SC_NPROCESSORS_ONLN)) * 2)) }
@@ -37,11 +36,11 @@ package final class FuseSession: @unchecked Sendable {
         let server = FuseServer(fileSystem: fileSystem, options: options, logger: logger)
         self.server = server
         mountpoint = options.mountpoint
-        messages.capture()
+        LibraryMessages.capture()
         do throws(MountError) {
-            session = try Self.mount(server, options, messages)
+            session = try Self.mount(server, options)
         } catch {
-            messages.restore()
+            LibraryMessages.restore()
             throw error
         }
         Self.interceptMessages(of: session)
@@ -58,9 +57,7 @@ package final class FuseSession: @unchecked Sendable {
         server.keepsMissingNames.store(knowsEpochs, ordering: .relaxed)
     }
 
-    private static func mount(
-        _ server: FuseServer, _ options: MountOptions, _ messages: LibraryMessages
-    ) throws(MountError) -> OpaquePointer {
+    private static func mount(_ server: FuseServer, _ options: MountOptions) throws(MountError) -> OpaquePointer {
         var arguments = fuse_args()
         defer { fuse_opt_free_args(&arguments) }
         for argument in ["vaultfs", "-o", options.argument] { fuse_opt_add_arg(&arguments, argument) }
@@ -68,13 +65,13 @@ package final class FuseSession: @unchecked Sendable {
         let userdata = Unmanaged.passUnretained(server).toOpaque()
         guard
             let session = fuse_session_new(&arguments, &operations, MemoryLayout<fuse_lowlevel_ops>.size, userdata)
-        else { throw MountError(reason: "cannot mount: \(messages.summary)") }
+        else { throw MountError(reason: "cannot mount: \(LibraryMessages.summary)") }
         let status = options.mountpoint.withPlatformString { path in
-            messages.capturingHelper { fuse_session_mount(session, path) }
+            LibraryMessages.capturingHelper { fuse_session_mount(session, path) }
         }
         if status == 0 { return session }
         fuse_session_destroy(session)
-        throw MountError(reason: "cannot mount at \(options.mountpoint): \(messages.summary)")
+        throw MountError(reason: "cannot mount at \(options.mountpoint): \(LibraryMessages.summary)")
     }
 
     /// Adds flags that libfuse 3.14 does not know to the reply to INIT (fuse_session_custom_io, fuse_lowlevel.h).
@@ -104,7 +101,7 @@ package final class FuseSession: @unchecked Sendable {
     /// Unmounts, instead of `run`.
     /// - Parameter isInPlace: as for `run`.
     package func cancel(isInPlace: () -> Bool) {
-        messages.restore()
+        LibraryMessages.restore()
         // This unmounts by path, and another file system may be mounted there by now.
         if isInPlace() { fuse_session_unmount(session) }
         // Always closes the device, which ends the connection.
@@ -148,8 +145,8 @@ package final class FuseSession: @unchecked Sendable {
         let request = try? BackgroundThread { [self] in requestFirstAnswer() }
         if request == nil { endEarly() }
         let isAnswering = firstAnswer.wait { $0 }
-        let reason = messages.last ?? "the mount ended before its first answer, see the log"
-        messages.restore()
+        let reason = LibraryMessages.last ?? "the mount ended before its first answer, see the log"
+        LibraryMessages.restore()
         if isAnswering { whenAnswering() }
         for thread in threads { thread.join() }
         server.scheduler.dismiss()

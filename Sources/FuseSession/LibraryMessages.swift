@@ -4,13 +4,13 @@ internal import Synchronization
 
 /// The messages of libfuse and fusermount3 during a mount, for our own one-line error. Any thread. One mount at a
 /// time.
-final class LibraryMessages: Sendable {
+enum LibraryMessages {
     /// All messages so far. libfuse can log one line in several pieces.
     private static let messages = Mutex<[UInt8]>([])
 
     /// Captures libfuse's messages until `restore`.
-    func capture() {
-        Self.messages.withLock { $0 = [] }
+    static func capture() {
+        messages.withLock { $0 = [] }
         fuse_set_log_func { _, format, arguments in
             guard let format, let arguments else { return }
             var text = [CChar](repeating: 0, count: 512)
@@ -20,12 +20,10 @@ final class LibraryMessages: Sendable {
     }
 
     /// Lets libfuse write to stderr again.
-    func restore() {
-        fuse_set_log_func(nil)
-    }
+    static func restore() { fuse_set_log_func(nil) }
 
     /// Runs a call that may start fusermount3, and captures its standard error.
-    func capturingHelper<Result>(_ body: () -> Result) -> Result {
+    static func capturingHelper<Result>(_ body: () -> Result) -> Result {
         var ends: [Int32] = [-1, -1]
         let saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)
         guard saved >= 0, pipe(&ends) == 0 else { return body() }
@@ -39,19 +37,17 @@ final class LibraryMessages: Sendable {
         var text = [UInt8](repeating: 0, count: 4096)
         let count = read(ends[0], &text, text.count)
         close(ends[0])
-        if count > 0 { Self.add(text[..<count]) }
+        if count > 0 { add(text[..<count]) }
         return result
     }
 
-    private static func add(_ text: some Collection<UInt8>) {
-        messages.withLock { $0 += text }
-    }
+    private static func add(_ text: some Collection<UInt8>) { messages.withLock { $0 += text } }
 
-    var summary: String { last ?? "no reason given" }
+    static var summary: String { last ?? "no reason given" }
 
     /// The last line, without the program's name. Nil if there was no message.
-    var last: String? {
-        let lines = Self.messages.withLock { $0 }.split(separator: UInt8(ascii: "\n"))
+    static var last: String? {
+        let lines = messages.withLock { $0 }.split(separator: UInt8(ascii: "\n"))
         guard let line = lines.last.map({ String(decoding: $0, as: UTF8.self) }) else { return nil }
         for name in ["fuse: ", "fusermount3: "] where line.hasPrefix(name) { return String(line.dropFirst(name.count)) }
         return line

@@ -99,11 +99,7 @@ extension fuse_lowlevel_ops {
             Request.make(raw, "symlink", name, in: parent, .link(target: bytes(target)))
         }
         link = { raw, id, parent, name in
-            Request.serve(raw, "link") { (request) throws(StoreError) in
-                request.reply(
-                    try request.fileSystem.link(
-                        NodeID(id), as: bytes(name), in: NodeID(parent), for: request.creator()))
-            }
+            Request.make(raw, "link", name, in: parent, .hardLink(of: NodeID(id)))
         }
         unlink = { raw, parent, name in
             Request.perform(raw, "unlink") { (request) throws(StoreError) in
@@ -172,7 +168,7 @@ extension fuse_lowlevel_ops {
         }
         removexattr = { raw, id, name in
             Request.perform(raw, "removexattr") { (request) throws(StoreError) in
-                try request.fileSystem.removeAttribute(NodeID(id), bytes(name))
+                try request.fileSystem.setAttribute(NodeID(id), bytes(name), value: nil, flags: 0)
             }
         }
     }

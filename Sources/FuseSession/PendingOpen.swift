@@ -43,20 +43,17 @@ final class ReplyOnce: Sendable {
     private let stage = Atomic<Stage>(.registering)
 
     /// `fuse_req_interrupt_func` has returned. Returns true if it was interrupted meanwhile: the caller must reply.
-    func begin() -> Bool {
-        !stage.compareExchange(expected: .registering, desired: .waiting, ordering: .acquiringAndReleasing).exchanged
-    }
+    func begin() -> Bool { !endRegistering(as: .waiting) }
 
     /// libfuse reports an interrupt. Returns true if the caller may reply.
-    func interrupt() -> Bool {
-        !stage.compareExchange(expected: .registering, desired: .interrupted, ordering: .acquiringAndReleasing)
-            .exchanged
+    func interrupt() -> Bool { !endRegistering(as: .interrupted) }
+
+    private func endRegistering(as next: Stage) -> Bool {
+        stage.compareExchange(expected: .registering, desired: next, ordering: .acquiringAndReleasing).exchanged
     }
 
     /// Returns true to the first caller only, which must reply.
-    func take() -> Bool {
-        stage.exchange(.answered, ordering: .acquiringAndReleasing) != .answered
-    }
+    func take() -> Bool { stage.exchange(.answered, ordering: .acquiringAndReleasing) != .answered }
 }
 
 private func onInterrupt(_ raw: fuse_req_t?, _ pending: UnsafeMutableRawPointer?) {

@@ -76,29 +76,17 @@ final class RepeatedRefusals: Sendable {
     }
 
     /// Makes `run` answer the remaining requests at once, and end.
-    func stop() {
-        state.update { $0.isStopping = true }
-    }
+    func stop() { state.update { $0.isStopping = true } }
 
-    /// Gives the delayed answers until `stop`. The body of a thread.
+    /// Gives the delayed answers, in order, until `stop`. The body of a thread.
     func run() {
-        while true {
-            guard let due = state.wait(for: { $0.isStopping ? .some(nil) : $0.answers.first.map { .some($0.due) } })
-            else { break }
-            _ = state.wait(until: timespec(tv_sec: due / 1000, tv_nsec: due % 1000 * 1_000_000)) {
+        while let answer = state.wait(for: { state -> Answer?? in
+            state.answers.isEmpty ? (state.isStopping ? .some(nil) : nil) : state.answers.removeFirst()
+        }) {
+            _ = state.wait(until: timespec(tv_sec: answer.due / 1000, tv_nsec: answer.due % 1000 * 1_000_000)) {
                 $0.isStopping ? () : nil
             }
-            answer { $0.due <= due }
+            fuse_reply_err(answer.request, answer.errno)
         }
-        answer { _ in true }
-    }
-
-    private func answer(_ isDue: (Answer) -> Bool) {
-        let due = state.access { state in
-            let due = state.answers.prefix(while: isDue)
-            state.answers.removeFirst(due.count)
-            return due
-        }
-        for answer in due { fuse_reply_err(answer.request, answer.errno) }
     }
 }

@@ -216,7 +216,7 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
 
     package func link(_ item: Item, as name: [UInt8], in directory: Item) throws(StoreError) {
         _ = try make(in: directory) { () throws(StoreError) in
-            try system.link(item.id, as: name, in: directory.id, for: caller)
+            try system.make(name, in: directory.id, .hardLink(of: item.id), for: caller)
         }
     }
 
@@ -248,7 +248,7 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
     }
 
     package func removeAttribute(_ name: [UInt8], of item: Item) throws(StoreError) {
-        try system.removeAttribute(item.id, name)
+        try system.setAttribute(item.id, name, value: nil, flags: 0)
     }
 
     package func rename(

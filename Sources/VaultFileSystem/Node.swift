@@ -77,9 +77,7 @@ package final class Node: TableNode, @unchecked Sendable {
     }
 
     /// The backing file's attributes without the effect of sealing. The kernel caches them for a while.
-    func withoutSealing(_ status: stat) -> stat {
-        Self.without(opening.withLock { $0.sealing }, status)
-    }
+    func withoutSealing(_ status: stat) -> stat { Self.without(opening.withLock { $0.sealing }, status) }
 
     /// Maximum time, in milliseconds, from a stat of the backing file to the use of its result.
     private static let answerTakes = 60_000

@@ -59,7 +59,7 @@ extension VaultFileSystem {
             let status = try directory.status(of: entry)
             let node = nodes.intern(status, parent: handle.node, entry: entry)
             do throws(StoreError) {
-                if !wasUnlocked { try admitFound(node) }
+                if !wasUnlocked { try admit(node, .opening) }
                 listed.attributes = plaintextAttributes(status, of: node)
                 listed.id = nodes.id(of: node)
             } catch {
@@ -77,5 +77,19 @@ extension VaultFileSystem {
     func plaintextName(of entry: [UInt8], in directory: OpenDirectory) -> [UInt8]? {
         let blob = EntryName.kind(of: entry) == .longName ? directory.sidecarBlob(of: entry) ?? [] : nil
         return EntryName.decode(entry, sidecarBlob: blob, keys: directory.keys)
+    }
+}
+
+/// An open directory and a position in it: the result of opendir(3). Any thread.
+package final class DirectoryHandle: Sendable {
+    let node: Node
+    let directory: OpenDirectory
+    let reader: Mutex<DirectoryReader>
+
+    /// - Parameter directory: opened for reading, for this handle only.
+    init(node: Node, directory: OpenDirectory) {
+        self.node = node
+        self.directory = directory
+        reader = Mutex(DirectoryReader(directory.descriptor))
     }
 }

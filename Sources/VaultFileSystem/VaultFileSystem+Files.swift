@@ -49,18 +49,11 @@ extension VaultFileSystem {
 
     /// Opens and truncates a file to length 0. This works also if its length or header is damaged.
     func openTruncated(_ node: Node, _ workspace: Workspace) throws(StoreError) -> EncryptedFile {
-        let usable: EncryptedFile?
-        do throws(StoreError) {
-            usable = try openFile(node)
-        } catch .damaged {
-            usable = nil
-        }
-        let isCut: Bool
         let file: EncryptedFile
-        if let usable {
-            (file, isCut) = (usable, false)
-        } else {
-            (file, isCut) = try node.opening.withLock { (state) throws(StoreError) -> (EncryptedFile, Bool) in
+        do throws(StoreError) {
+            file = try openFile(node)
+        } catch .damaged {
+            let (opened, isCut) = try node.opening.withLock { (state) throws(StoreError) -> (EncryptedFile, Bool) in
                 // Another thread has truncated it meanwhile and has it open.
                 if let file = state.file { return (file, false) }
                 let parentClass = try nodes.name(of: node).map { (name) throws(StoreError) in
@@ -71,8 +64,10 @@ extension VaultFileSystem {
                 adopt(file, &state, node)
                 return (file, true)
             }
+            if isCut { return opened }
+            file = opened
         }
-        if !isCut { try file.setLength(0, workspace: workspace) }
+        try file.setLength(0, workspace: workspace)
         return file
     }
 
@@ -107,6 +102,10 @@ extension VaultFileSystem {
         return handle(file, node, flags: flags)
     }
 
+    package func open(
+        _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace, deferring: () -> OpenOutcome<FileHandle>
+    ) throws(StoreError) -> FileHandle? { try open(id, flags: flags, for: caller, workspace: workspace) }
+
     /// Makes a handle. It counts until `release`.
     func handle(_ file: EncryptedFile, _ node: Node, flags: Int32) -> FileHandle {
         let handle = FileHandle(file: file, node: node, flags: flags)
@@ -126,6 +125,13 @@ extension VaultFileSystem {
         node.opening.withLock { adopt(file, &$0, node) }
         let entry = NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
         return (entry, handle(file, node, flags: flags))
+    }
+
+    /// Pages stay valid across opens, because only this daemon changes the vault (and mtime shows other changes). If another
+    /// machine writes the vault, they are dropped. A file with a tail that is not yet authenticated bypasses the page cache,
+    /// because the kernel would fill the rest of a page with zeros.
+    package func pageCaching(of handle: FileHandle) -> PageCaching {
+        handle.file.hasUnsealedTail ? .bypass : store.followsWriter ? .drop : .keep
     }
 
     /// The last close(2) of an open file.
@@ -157,6 +163,14 @@ extension VaultFileSystem {
         if !isNew { nodes.forget(node, count: 1) }
     }
 
+    /// Throws if a lock refuses the use of an open file. Also reads keys that could not be read at the unlock. A failure of
+    /// that is damage: `EIO`, not `ENOKEY`.
+    @inline(__always)
+    func admit(_ handle: FileHandle) throws(StoreError) {
+        if !gate.isUnlocked() { try admitWhileLocked(handle.node, .handle) }
+        if !handle.file.hasKeys { try handle.file.restoreKeys() }
+    }
+
     package func read(
         _ handle: FileHandle, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
         workspace: Workspace
@@ -165,7 +179,6 @@ extension VaultFileSystem {
         return try handle.file.read(at: plaintextOffset, into: buffer, workspace: workspace)
     }
 
-    /// pwrite(2).
     /// - Parameter isWriteBack: true if the kernel writes a dirty mapped page back. The program wrote it before any lock began,
     ///   so it is accepted while the file's keys are in memory.
     package func write(
@@ -204,7 +217,7 @@ extension VaultFileSystem {
         }
     }
 
-    /// lseek(2) with SEEK_DATA or SEEK_HOLE. ENXIO if there is none.
+    /// Throws `ENXIO` if there is none.
     package func seek(_ handle: FileHandle, from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64 {
         try admit(handle)
         guard let found = try handle.file.seek(from: plaintextOffset, toHole: toHole) else {
@@ -218,11 +231,11 @@ extension VaultFileSystem {
         from source: FileHandle, at sourceOffset: UInt64, to destination: FileHandle, at destinationOffset: UInt64,
         count: Int, workspace: Workspace
     ) throws(StoreError) -> Int {
-        let buffer = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[..<min(count, workspace.reply.count)])
+        let buffer = workspace.reply.slice(..<min(count, workspace.reply.count))
         let had = try read(source, at: sourceOffset, into: buffer, workspace: workspace)
         if had == 0 { return 0 }
-        return try write(
-            destination, UnsafeRawBufferPointer(rebasing: buffer[..<had]), at: destinationOffset, workspace: workspace)
+        let data = UnsafeRawBufferPointer(buffer.slice(..<had))
+        return try write(destination, data, at: destinationOffset, workspace: workspace)
     }
 
     /// Seals all files at the unmount. No more requests come.
@@ -238,5 +251,35 @@ extension VaultFileSystem {
         }
         store.sealer.sealAll()
         store.releaseWriterLock()
+    }
+}
+
+/// An open file and its flags: the result of open(2). Any thread.
+package final class FileHandle: Sendable {
+    package let file: EncryptedFile
+    let node: Node
+    let isWriting: Bool
+    /// With O_SYNC or O_DSYNC each write is durable when it returns. Nil without them.
+    let synchronizesDataOnly: Bool?
+    /// Number of the file's failed synchronizations that this handle has reported, or that came before it.
+    private let reportedFailures: Atomic<Int>
+
+    init(file: EncryptedFile, node: Node, flags: Int32) {
+        self.file = file
+        self.node = node
+        isWriting = flags & O_ACCMODE != O_RDONLY
+        reportedFailures = Atomic(file.failedSynchronizations.load(ordering: .acquiring))
+        // O_SYNC contains O_DSYNC's bit, open(2).
+        synchronizesDataOnly = flags & O_SYNC == O_SYNC ? false : flags & O_DSYNC != 0 ? true : nil
+        file.openHandles.add(1, ordering: .acquiringAndReleasing)
+    }
+
+    /// fsync(2). Also fails once for a failure that another handle or the sealer has met.
+    func synchronize(dataOnly: Bool) throws(StoreError) {
+        let result = Result { () throws(StoreError) in try file.synchronize(dataOnly: dataOnly) }
+        let failures = file.failedSynchronizations.load(ordering: .acquiring)
+        let reported = reportedFailures.exchange(failures, ordering: .acquiringAndReleasing)
+        try result.get()
+        if failures > reported { throw .system(.ioError) }
     }
 }

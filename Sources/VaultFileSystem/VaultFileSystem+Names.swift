@@ -21,7 +21,7 @@ extension VaultFileSystem {
                 throw .system(.noSuchFileOrDirectory)
             }
             do throws(StoreError) {
-                try admitFound(try nodes.node(found.id))
+                try admit(try nodes.node(found.id), .opening)
             } catch {
                 forget(found.id, count: 1)
                 throw error
@@ -41,26 +41,35 @@ extension VaultFileSystem {
         return NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
     }
 
-    package func forget(_ id: NodeID, count: UInt64) {
-        nodes.forget(id, count: Int(clamping: count))
-    }
+    package func forget(_ id: NodeID, count: UInt64) { nodes.forget(id, count: Int(clamping: count)) }
 
     package func make(
         _ name: [UInt8], in parent: NodeID, _ object: NewObject, for caller: Caller
     ) throws(StoreError) -> NodeEntry {
-        if case .node(let mode, _) = object, mode & S_IFMT == S_IFREG {
+        switch object {
+        case .node(let mode, _) where mode & S_IFMT == S_IFREG:
             let (entry, handle) = try create(name, in: parent, mode: mode, flags: O_RDWR, for: caller)
             release(handle)
             return entry
+        case .hardLink(let id): try admit(try nodes.node(id), .opening)
+        default: break
         }
-        return try make(name, in: parent) { (directory) throws(StoreError) in
-            switch object {
-            case .directory(let mode): try directory.makeDirectory(name, mode: mode, owner: caller.owner)
-            case .link(let target): try directory.makeLink(name, target: target, owner: caller.owner)
-            case .node(let mode, let device):
-                try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
+        let (parentNode, directory) = try directoryToChange(parent)
+        switch object {
+        case .directory(let mode): try directory.makeDirectory(name, mode: mode, owner: caller.owner)
+        case .link(let target): try directory.makeLink(name, target: target, owner: caller.owner)
+        case .node(let mode, let device):
+            try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
+        case .hardLink(let id):
+            try atName(of: try nodes.node(id)) { (oldDirectory, entry) throws(StoreError) in
+                // The completion walk may already have passed the new name when the old one is removed.
+                try moving([try oldDirectory.status(of: entry)]) { () throws(StoreError) in
+                    try directory.link(name, to: entry, in: oldDirectory, owner: caller.owner)
+                }
             }
         }
+        // The change was admitted and has happened. A lock that comes now must not make it an error.
+        return try entry(try directory.encode(name).entry, in: directory, parentNode)
     }
 
     /// The directory in which a name is about to change.
@@ -71,47 +80,22 @@ extension VaultFileSystem {
         return (node, try directory(node))
     }
 
-    private func make(
-        _ name: [UInt8], in parent: NodeID, _ body: (OpenDirectory) throws(StoreError) -> Void
-    ) throws(StoreError) -> NodeEntry {
-        let (parentNode, directory) = try directoryToChange(parent)
-        try body(directory)
-        // The change was admitted and has happened. A lock that comes now must not make it an error.
-        return try entry(try directory.encode(name).entry, in: directory, parentNode)
-    }
-
-    package func link(
-        _ id: NodeID, as name: [UInt8], in parent: NodeID, for caller: Caller
-    ) throws(StoreError) -> NodeEntry {
-        let node = try nodes.node(id)
-        try admitFound(node)
-        return try make(name, in: parent) { (directory) throws(StoreError) in
-            try atName(of: node) { (oldDirectory, entry) throws(StoreError) in
-                // The completion walk may already have passed the new name when the old one is removed.
-                try moving([try oldDirectory.status(of: entry)]) { () throws(StoreError) in
-                    try directory.link(name, to: entry, in: oldDirectory, owner: caller.owner)
-                }
-            }
-        }
-    }
-
     package func remove(_ name: [UInt8], in parent: NodeID, isDirectory: Bool) throws(StoreError) {
         let (parentNode, directory) = try directoryToChange(parent)
         let encoded = try directory.encode(name)
         let status = try directory.status(of: encoded.entry)
         if isDirectory {
             try keepingIfInUse(status) { () throws(StoreError) in try directory.removeDirectory(encoded) }
-            return removed(status, nil, parentNode, encoded.entry)
+            return removed(status, parentNode, encoded.entry)
         }
-        let unlinked = openIfJournaled(encoded.entry, status, in: directory)
+        let journaled = openIfJournaled(encoded.entry, status, in: directory)
         let pin = pinIfKnown(encoded.entry, status, in: directory)
         try directory.unlink(encoded)
-        removed(status, pin, parentNode, encoded.entry)
-        forgetSlots(of: unlinked)
+        removed(status, parentNode, encoded.entry, pin: pin, journaled: journaled)
     }
 
-    /// Runs `body`, which removes a directory, if there is one. Keeps the directory, because stat(2) of "." must still work for a program
-    /// in it.
+    /// Runs `body`, which removes a directory, if there is one. Keeps the directory, because stat(2) of "." must still
+    /// work for a program in it.
     private func keepingIfInUse(_ status: stat?, _ body: () throws(StoreError) -> Void) throws(StoreError) {
         guard let status else { return try body() }
         if let node = nodes.find(status), let directory = try? directory(node) {
@@ -130,18 +114,31 @@ extension VaultFileSystem {
         return try? Descriptor(at: directory.descriptor.fd, entry, flags: linux_O_PATH)
     }
 
-    /// Updates the table after a name was removed from the store.
+    /// Opens a file that is about to lose its last name, if the journal may hold records of it.
+    private func openIfJournaled(_ entry: [UInt8], _ status: stat, in directory: OpenDirectory) -> Descriptor? {
+        guard store.hasJournaledRecords, status.st_mode & S_IFMT == S_IFREG, status.st_nlink <= 1 else { return nil }
+        return try? Descriptor(at: directory.descriptor.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+    }
+
+    /// Updates the table after a name was removed from the store, and frees the journal slots of a file without a name.
     /// - Parameters:
     ///   - status: the status before the removal.
     ///   - pin: a descriptor of the object. Nil for a directory.
-    private func removed(_ status: stat, _ pin: Descriptor?, _ parent: Node, _ entry: [UInt8]) {
+    ///   - journaled: from `openIfJournaled`.
+    private func removed(
+        _ status: stat, _ parent: Node, _ entry: [UInt8], pin: Descriptor? = nil, journaled: Descriptor? = nil
+    ) {
         defer { withExtendedLifetime(pin) {} }
-        guard let node = nodes.find(status) else { return }
-        // Another of its names may have been removed at the same time, and not every store counts links.
-        let isLast = node.isDirectory || status.st_nlink <= 1 || (try? pin?.status().st_nlink) == 0
-        nodes.removeName(node, parent: parent, entry: entry, isLast: isLast)
-        if node.isDirectory { directories.remove(node) }
-        if isLast, let file = node.openFile { store.sealer.forget(file) }
+        let node = nodes.find(status)
+        if let node {
+            // Another of its names may have been removed at the same time, and not every store counts links.
+            let isLast = node.isDirectory || status.st_nlink <= 1 || (try? pin?.status().st_nlink) == 0
+            nodes.removeName(node, parent: parent, entry: entry, isLast: isLast)
+            if node.isDirectory { directories.remove(node) }
+            if isLast, let file = node.openFile { store.sealer.forget(file) }
+        }
+        // The last close of an open file frees its slots. Nobody reads these records again, and slots are few.
+        if let journaled, node?.openFile == nil { store.forgetSlots(of: journaled) }
     }
 
     /// renameat2(2) with flags 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
@@ -163,7 +160,7 @@ extension VaultFileSystem {
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
         let replaced = target.flatMap { $0.st_mode & S_IFMT == S_IFDIR && flags == 0 ? $0 : nil }
-        let unlinked = target.flatMap { openIfJournaled(newEncoded.entry, $0, in: newDirectory) }
+        let journaled = target.flatMap { openIfJournaled(newEncoded.entry, $0, in: newDirectory) }
         let pin = target.flatMap { pinIfKnown(newEncoded.entry, $0, in: newDirectory) }
         try keepingIfInUse(replaced) { () throws(StoreError) in
             // In an exchange the target moves too.
@@ -179,8 +176,7 @@ extension VaultFileSystem {
             if flags == linux_RENAME_EXCHANGE {
                 if let node = nodes.find(target) { nodes.moveName(node, from: movedName, to: oldName) }
             } else {
-                removed(target, pin, newNode, newEncoded.entry)
-                forgetSlots(of: unlinked)
+                removed(target, newNode, newEncoded.entry, pin: pin, journaled: journaled)
             }
         }
         if let node = nodes.find(source) { nodes.moveName(node, from: oldName, to: movedName) }
@@ -192,30 +188,6 @@ extension VaultFileSystem {
         return try atName(of: node) { (directory, entry) throws(StoreError) -> [UInt8] in
             try store.keyRing.linkTarget(ofStored: directory.linkTarget(of: entry)).target
         }
-    }
-
-    // MARK: Journal
-
-    /// A file that is about to lose its last name.
-    struct UnlinkedFile {
-        let descriptor: Descriptor
-        /// Nil if the kernel does not know it. It leaves the table with its name.
-        let node: Node?
-    }
-
-    /// Opens a file that is about to lose a name, if the journal may hold records of it.
-    func openIfJournaled(_ entry: [UInt8], _ status: stat, in directory: OpenDirectory) -> UnlinkedFile? {
-        guard store.hasJournaledRecords, status.st_mode & S_IFMT == S_IFREG, status.st_nlink <= 1,
-            let descriptor = try? Descriptor(at: directory.descriptor.fd, entry, flags: O_RDONLY | O_NONBLOCK)
-        else { return nil }
-        return UnlinkedFile(descriptor: descriptor, node: nodes.find(status))
-    }
-
-    /// Frees the journal slots of a file that has lost its last name, unless it is open. Then its last close frees them.
-    /// Nobody reads these records again, and slots are few.
-    func forgetSlots(of file: UnlinkedFile?) {
-        guard let file, file.node?.openFile == nil else { return }
-        store.forgetSlots(of: file.descriptor)
     }
 }
 

@@ -1,5 +1,5 @@
 internal import CLinux
-internal import FileSystem
+package import FileSystem
 package import Glibc
 package import LinuxSystem
 package import Locking
@@ -15,7 +15,6 @@ package final class VaultFileSystem: Sendable {
     let nodes: NodeTable<Node>
     let directories = DirectoryCache<Node, OpenDirectory>()
     let rootDirectory: OpenDirectory
-    /// The gate that requests pass.
     package let gate: LockGate
     /// Directories that programs have open.
     let openDirectories = Mutex<[ObjectIdentifier: DirectoryHandle]>([:])
@@ -74,11 +73,16 @@ package final class VaultFileSystem: Sendable {
         return try pinDirectory(node)
     }
 
+    /// A directory that is open. May be one that another machine has replaced.
+    func knownDirectory(_ node: Node) -> OpenDirectory? {
+        directories.find(node) ?? node.opening.withLock { $0.removedDirectory }
+    }
+
     /// An O_PATH descriptor of a directory. Uses backing names, so no key is needed.
     func pinDirectory(_ node: Node) throws(StoreError) -> Descriptor {
         try nodes.descriptor(ofDirectory: node) { node in
             if node === nodes.root { return rootDirectory.descriptor }
-            return (directories.find(node) ?? node.opening.withLock { $0.removedDirectory })?.descriptor
+            return knownDirectory(node)?.descriptor
         }
     }
 
@@ -105,9 +109,7 @@ package final class VaultFileSystem: Sendable {
         if node === nodes.root { return rootDirectory.descriptor }
         // Not through `directory`, because the mode of a directory can be changed even if its record is damaged or its
         // owner has no access.
-        if let known = directories.find(node) ?? node.opening.withLock({ $0.removedDirectory }) {
-            return known.descriptor
-        }
+        if let known = knownDirectory(node) { return known.descriptor }
         return try atName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
             let descriptor = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
             guard FileIdentity(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
@@ -149,4 +151,30 @@ package final class VaultFileSystem: Sendable {
         return result
     }
 
+}
+
+extension Workspace: WorkerBuffers {}
+
+extension VaultFileSystem: FileSystem {
+    /// Short if another machine writes the vault.
+    package var cacheSeconds: Double { store.followsWriter ? 1 : 60 }
+
+    package func makeWorkspace() throws(StoreError) -> Workspace { try Workspace(layout: store.layout) }
+
+    package func runInBackground() {
+        let completing = store.completion.flatMap { _ in try? BackgroundThread { self.completeEverything() } }
+        store.sealer.run()
+        completing?.join()
+    }
+
+    package func statistics() -> Statistics {
+        Statistics(
+            store.counters, cache: store.cache, nodes: nodes.count, isCompleting: store.completion?.isActive ?? false)
+    }
+
+    package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {
+        attributeObserver.withLock { $0 = observer }
+    }
+
+    package func endDeferred() {}
 }

@@ -2,6 +2,7 @@ internal import Glibc
 package import LinuxSystem
 package import Locking
 internal import Synchronization
+internal import SystemPackage
 package import VaultCrypto
 internal import VaultFormat
 package import VaultStore
@@ -52,6 +53,23 @@ package final class VaultLease: LeaseKeeper {
         let lookedAt = Self.stamp(of: vault)
         let term = try Self.begin(slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
         state = Mutex(State(term: term, lookedAt: lookedAt))
+    }
+
+    /// The stamp of `vaultfs.json`, or nil if fstatat(2) fails.
+    private static func stamp(of vault: VaultDirectory) -> FileStamp? {
+        var status = stat()
+        let result = fstatat(vault.root.rawValue, VaultDirectory.configurationEntry, &status, AT_SYMLINK_NOFOLLOW)
+        return result == 0 ? FileStamp(status) : nil
+    }
+
+    /// An inotify(7) descriptor that reports files that get a name in the vault's directory, as a new `vaultfs.json` does.
+    /// Nil if it is unavailable. It does not report changes by other machines.
+    private static func watch(_ vault: VaultDirectory) -> Descriptor? {
+        let fd = inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC))
+        guard fd >= 0 else { return nil }
+        let descriptor = Descriptor(owning: fd)
+        let mask = UInt32(IN_MOVED_TO | IN_ONLYDIR)
+        return inotify_add_watch(fd, "/proc/self/fd/\(vault.root.rawValue)", mask) >= 0 ? descriptor : nil
     }
 
     /// Seconds since 1970-01-01T00:00:00Z: the wall clock, or the time it would show if it was set back since the mount.

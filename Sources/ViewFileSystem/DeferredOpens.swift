@@ -19,8 +19,8 @@ final class DeferredOpens: Sendable {
 
     private struct State {
         var jobs: [Job] = []
-        var idle = 0
-        var threads: [BackgroundThread] = []
+        /// Threads that serve jobs. Each ends when there is none left.
+        var threads = 0
         var isEnding = false
     }
 
@@ -34,22 +34,18 @@ final class DeferredOpens: Sendable {
 
     /// - Parameter mostThreads: the number of opens that may wait at a time. More are queued.
     init(gate: LockGate, keys: KeyStore, mostThreads: Int) {
-        self.gate = gate
-        self.keys = keys
-        self.mostThreads = mostThreads
+        (self.gate, self.keys, self.mostThreads) = (gate, keys, mostThreads)
     }
 
     func add(_ names: [KeyName], _ outcome: @escaping OpenOutcome<ViewHandle>, open: @escaping Opening) {
         let isTaken = state.update { state in
             if state.isEnding { return false }
-            if state.idle <= state.jobs.count, state.threads.count < mostThreads,
-                let thread = try? BackgroundThread({ [self] in work() })
-            {
-                state.threads.append(thread)
+            if state.threads < mostThreads, let thread = try? BackgroundThread({ [self] in work() }) {
+                thread.detach()
+                state.threads += 1
             }
-            if state.threads.isEmpty { return false }
-            state.jobs.append(Job(names: names, outcome: outcome, open: open))
-            return true
+            if state.threads > 0 { state.jobs.append(Job(names: names, outcome: outcome, open: open)) }
+            return state.threads > 0
         }
         if !isTaken { outcome(.failure(.system(.resourceTemporarilyUnavailable))) }
     }
@@ -59,30 +55,24 @@ final class DeferredOpens: Sendable {
         state.update { $0.isEnding = true }
         // Ends fetching a key with an error.
         keys.stop()
-        let threads = state.update { state in
-            defer { state.threads = [] }
-            return state.threads
-        }
-        for thread in threads { thread.join() }
+        state.wait { $0.threads == 0 ? () : nil }
     }
 
     private func work() {
-        let inFlight = gate.register()
-        defer { gate.unregister(inFlight) }
-        while let job = next() { job.outcome(Result { () throws(StoreError) in try serve(job, inFlight) }) }
+        while let job = next() { job.outcome(Result { () throws(StoreError) in try serve(job) }) }
     }
 
     private func next() -> Job? {
-        state.update { $0.idle += 1 }
-        return state.wait { state -> Job?? in
-            if state.jobs.isEmpty && !state.isEnding { return nil }
-            // Together with taking the job, so that `add` does not count on a busy thread.
-            state.idle -= 1
-            return .some(state.jobs.isEmpty ? nil : state.jobs.removeFirst())
+        state.update { state in
+            if !state.jobs.isEmpty { return state.jobs.removeFirst() }
+            state.threads -= 1
+            return nil
         }
     }
 
-    private func serve(_ job: Job, _ inFlight: LockGate.InFlight) throws(StoreError) -> ViewHandle {
+    private func serve(_ job: Job) throws(StoreError) -> ViewHandle {
+        let inFlight = gate.register()
+        defer { gate.unregister(inFlight) }
         for _ in 0..<Self.maximumRetries {
             var failure: ViewError?
             do throws(ViewError) {

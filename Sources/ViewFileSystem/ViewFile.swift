@@ -12,9 +12,7 @@ final class ViewFile: Sendable {
     private let restoring = Mutex(())
 
     init(_ content: OpenContent, of source: SourceFile, keyNames: [KeyName]) {
-        self.source = source
-        self.content = content
-        self.keyNames = keyNames
+        (self.source, self.content, self.keyNames) = (source, content, keyNames)
     }
 
     var length: UInt64 { content.length }

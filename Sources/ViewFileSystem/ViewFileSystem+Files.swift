@@ -1,6 +1,7 @@
 package import FileSystem
 internal import Glibc
 package import LinuxSystem
+internal import Locking
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
@@ -121,21 +122,13 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         let file = handle.file
         handle.settle()
         do throws(ViewError) {
-            return try file.content.read(at: plaintextOffset, into: buffer, workspace: workspace)
-        } catch {
-            guard error == .store(.locked) else { throw storeError(error, of: path(of: handle.node)) }
-            return try readWithKeysBack(handle, at: plaintextOffset, into: buffer, workspace)
-        }
-    }
-
-    /// Reads again with keys that were fetched after the unlock.
-    private func readWithKeysBack(
-        _ handle: ViewHandle, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
-        _ workspace: ViewWorkspace
-    ) throws(StoreError) -> Int {
-        handle.file.restoreKeys(from: source.keys)
-        do throws(ViewError) {
-            return try handle.file.content.read(at: plaintextOffset, into: buffer, workspace: workspace)
+            do throws(ViewError) {
+                return try file.content.read(at: plaintextOffset, into: buffer, workspace: workspace)
+            } catch .store(.locked) {
+                // The keys may have been fetched after the unlock.
+                file.restoreKeys(from: source.keys)
+                return try handle.file.content.read(at: plaintextOffset, into: buffer, workspace: workspace)
+            }
         } catch {
             throw storeError(error, of: path(of: handle.node))
         }
@@ -166,5 +159,63 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         case .store(let error):
             return error
         }
+    }
+
+    // MARK: The source
+
+    /// A descriptor of a directory, for names, not for listing.
+    func directory(_ node: ViewNode) throws(StoreError) -> Descriptor {
+        guard node.isDirectory else { throw .system(.notDirectory) }
+        if node === nodes.root { return source.root }
+        if let known = directories.find(node) { return known }
+        let opened = try nodes.descriptor(ofDirectory: node) { node in
+            node === nodes.root ? source.root : directories.find(node)
+        }
+        directories.insert(opened, for: node)
+        return opened
+    }
+
+    func atName<Result>(
+        of node: ViewNode, _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        try nodes.atName(of: node, in: { (node) throws(StoreError) in try directory(node) }, body)
+    }
+
+    /// Opens the source of a regular file.
+    /// - Throws: `ESTALE` if the name leads to another file. The kernel then looks it up again.
+    func openSource(_ node: ViewNode) throws(StoreError) -> (source: SourceFile, status: stat) {
+        guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
+        let descriptor = try atName(of: node) { (directory, entry) throws(StoreError) in
+            try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+        }
+        let status = try descriptor.status()
+        guard FileIdentity(status) == node.key else { throw .system(.staleNFSFileHandle) }
+        return (SourceFile(descriptor, status), status)
+    }
+
+    /// The path from the source's root. Empty for a node without a name.
+    func path(of node: ViewNode) -> [UInt8] {
+        Array(nodes.path(of: node).map(\.entry).joined(separator: [UInt8(ascii: "/")]))
+    }
+
+    /// The keys of a file. Nil if one is not in memory.
+    func availableKeys(_ plan: FilePlan) -> [KeyMaterial]? {
+        let keys = plan.keyNames.compactMap { source.keys.find($0) }
+        return keys.count == plan.keyNames.count ? keys : nil
+    }
+
+    /// The token of a file's content in the block cache. New if the file or its plan has changed.
+    func tokenOfContent(of node: ViewNode, _ stamp: FileStamp, _ plan: FilePlan) -> UInt64 {
+        if let known = node.known, known.stamp == stamp, known.plan.isSame(as: plan) { return known.token }
+        return nextToken.add(1, ordering: .relaxed).oldValue
+    }
+
+    /// Refuses every operation while the view is locked.
+    @inline(__always)
+    func admit() throws(StoreError) {
+        if gate.isUnlocked() { return }
+        counters.refusedRequests.count()
+        lockController.withLock { $0 }?.refused()
+        throw .locked
     }
 }

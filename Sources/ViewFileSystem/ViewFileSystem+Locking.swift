@@ -34,11 +34,8 @@ extension ViewFileSystem: LockableFileSystem {
         }
     }
 
-    package func closeDirectories() {
-        _ = directories.removeAll()
-    }
+    package func closeDirectories() { _ = directories.removeAll() }
 
-    /// - Parameter everything: not used.
     package func forgetKeys(everything: Bool) -> [String] {
         let present = presentKeys
         source.keys.forget()
@@ -69,7 +66,5 @@ extension ViewFileSystem: LockableFileSystem {
         nodes.directories(all: all).map { [UInt8(ascii: "/")] + path(of: $0) }
     }
 
-    package func attachedDirectories() {
-        nodes.forgetRefusals()
-    }
+    package func attachedDirectories() { nodes.forgetRefusals() }
 }

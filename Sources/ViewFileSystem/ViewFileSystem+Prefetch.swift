@@ -7,14 +7,9 @@ internal import Synchronization
 internal import SystemPackage
 internal import ViewFormats
 
-/// The directories whose files' keys are prefetched, in order. Any thread.
-final class PrefetchQueue: Sendable {
-    private struct State {
-        var directories: [Directory] = []
-        var isEnding = false
-    }
-
-    struct Directory: Sendable {
+/// The directories whose files' keys are prefetched, in order.
+struct PrefetchQueue {
+    struct Directory {
         /// Opened at its turn: a listing of a large tree is faster than the prefetch, and descriptors are scarce.
         var node: ViewNode
         /// With all directories below.
@@ -24,51 +19,37 @@ final class PrefetchQueue: Sendable {
     /// Further listings are ignored.
     private static let maximumCount = 10_000
 
-    private let state = Monitor(State())
+    private var directories: [Directory] = []
+    var isEnding = false
 
-    func add(_ directory: Directory) {
-        state.update { state in
-            if state.directories.count < Self.maximumCount { state.directories.append(directory) }
-        }
+    mutating func add(_ node: ViewNode, isWholeTree: Bool) {
+        if directories.count < Self.maximumCount { directories.append(.init(node: node, isWholeTree: isWholeTree)) }
     }
 
-    func end() {
-        state.update { $0.isEnding = true }
+    /// Nil while there is none, `.some(nil)` at the end.
+    mutating func next() -> Directory?? {
+        isEnding ? .some(nil) : directories.isEmpty ? nil : directories.removeFirst()
     }
-
-    /// Blocks. Nil at the end.
-    func next() -> Directory? {
-        state.wait { state -> Directory?? in
-            if state.isEnding { return .some(nil) }
-            return state.directories.isEmpty ? nil : .some(state.directories.removeFirst())
-        }
-    }
-
-    var isEnding: Bool { state.update { $0.isEnding } }
 }
 
 /// Prefetches keys: of a directory's files after it was listed, or of the whole tree (`--prewarm`).
 extension ViewFileSystem {
     private static let maximumDepth = 128
 
-    package func prefetchAll() {
-        prefetches.add(.init(node: nodes.root, isWholeTree: true))
-    }
+    package func prefetchAll() { prefetches.update { $0.add(nodes.root, isWholeTree: true) } }
 
     package func runInBackground() {
-        while let next = prefetches.next() {
+        while let next = prefetches.wait(for: { $0.next() }) {
             // An open reports what cannot be read.
             guard let descriptor = try? directory(next.node) else { continue }
             try? prefetch(descriptor, path(of: next.node), depth: next.isWholeTree ? Self.maximumDepth : 0)
         }
     }
 
-    package func shutDown() {
-        prefetches.end()
-    }
+    package func shutDown() { prefetches.update { $0.isEnding = true } }
 
     package func endDeferred() {
-        prefetches.end()
+        prefetches.update { $0.isEnding = true }
         quickOpens.end()
         commandOpens.end()
     }
@@ -76,7 +57,7 @@ extension ViewFileSystem {
     /// Call this at the end of a listing. Prefetches once for each directory.
     func wasListed(_ node: ViewNode) {
         guard source.prefetchesListed, !node.wasListed.exchange(true, ordering: .relaxed) else { return }
-        prefetches.add(.init(node: node, isWholeTree: false))
+        prefetches.update { $0.add(node, isWholeTree: false) }
     }
 
     /// - Parameter depth: levels of directories below.
@@ -86,7 +67,7 @@ extension ViewFileSystem {
         var wanted: [KeyName] = []
         // For messages: a file that needs the key.
         var files: [KeyName: [UInt8]] = [:]
-        while !prefetches.isEnding, let entry = try reader.next() {
+        while !prefetches.access({ $0.isEnding }), let entry = try reader.next() {
             guard source.shows(entry.name, inRoot: path.isEmpty) else { continue }
             let inside = joinedPath(path, entry.name)
             guard let status = try? listed.status(of: entry.name) else { continue }

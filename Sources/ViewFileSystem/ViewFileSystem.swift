@@ -25,10 +25,10 @@ package final class ViewFileSystem: Sendable {
     /// the first never wait for the second.
     let quickOpens: DeferredOpens
     let commandOpens: DeferredOpens
-    let prefetches = PrefetchQueue()
+    let prefetches = Monitor(PrefetchQueue())
     let lockController = Mutex<LockController?>(nil)
     let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
-    private let nextToken = Atomic<UInt64>(1)
+    let nextToken = Atomic<UInt64>(1)
     let isMounted: Bool
 
     /// - Parameters:
@@ -49,43 +49,6 @@ package final class ViewFileSystem: Sendable {
         commandOpens = DeferredOpens(gate: gate, keys: source.keys, mostThreads: 32)
         nodes = NodeTable(root: ViewNode(key: FileIdentity(try source.root.status()), kind: S_IFDIR))
         try source.scan()
-    }
-
-    // MARK: The source
-
-    /// A descriptor of a directory, for names, not for listing.
-    func directory(_ node: ViewNode) throws(StoreError) -> Descriptor {
-        guard node.isDirectory else { throw .system(.notDirectory) }
-        if node === nodes.root { return source.root }
-        if let known = directories.find(node) { return known }
-        let opened = try nodes.descriptor(ofDirectory: node) { node in
-            node === nodes.root ? source.root : directories.find(node)
-        }
-        directories.insert(opened, for: node)
-        return opened
-    }
-
-    func atName<Result>(
-        of node: ViewNode, _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
-    ) throws(StoreError) -> Result {
-        try nodes.atName(of: node, in: { (node) throws(StoreError) in try directory(node) }, body)
-    }
-
-    /// Opens the source of a regular file.
-    /// - Throws: `ESTALE` if the name leads to another file. The kernel then looks it up again.
-    func openSource(_ node: ViewNode) throws(StoreError) -> (source: SourceFile, status: stat) {
-        guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
-        let descriptor = try atName(of: node) { (directory, entry) throws(StoreError) in
-            try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK)
-        }
-        let status = try descriptor.status()
-        guard FileIdentity(status) == node.key else { throw .system(.staleNFSFileHandle) }
-        return (SourceFile(descriptor, status), status)
-    }
-
-    /// The path from the source's root. Empty for a node without a name.
-    func path(of node: ViewNode) -> [UInt8] {
-        Array(nodes.path(of: node).map(\.entry).joined(separator: [UInt8(ascii: "/")]))
     }
 
     // MARK: Attributes
@@ -131,32 +94,14 @@ package final class ViewFileSystem: Sendable {
             return known.length
         }
         if let length = source.knownLength(status, path: { path(of: node) }) { return length }
-        guard let (file, status) = try? openSource(node), FileStamp(status) == stamp else { return nil }
-        guard let plan = try? source.plan(for: path(of: node), file, status),
-            let keys = availableKeys(plan)
+        guard let (file, status) = try? openSource(node), FileStamp(status) == stamp,
+            let plan = try? source.plan(for: path(of: node), file, status), let keys = availableKeys(plan)
         else { return nil }
         let token = tokenOfContent(of: node, stamp, plan)
-        guard let content = try? plan.open(file, keys: keys, token: token, cache: cache, counters: counters) else {
-            return nil
-        }
+        let content = try? plan.open(file, keys: keys, token: token, cache: cache, counters: counters)
+        guard let content else { return nil }
         node.remember(.init(stamp: stamp, plan: plan, token: token, length: content.length))
         return content.length
-    }
-
-    /// The keys of a file. Nil if one is not in memory.
-    func availableKeys(_ plan: FilePlan) -> [KeyMaterial]? {
-        var keys: [KeyMaterial] = []
-        for name in plan.keyNames {
-            guard let key = source.keys.find(name) else { return nil }
-            keys.append(key)
-        }
-        return keys
-    }
-
-    /// The token of a file's content in the block cache. New if the file or its plan has changed.
-    func tokenOfContent(of node: ViewNode, _ stamp: FileStamp, _ plan: FilePlan) -> UInt64 {
-        if let known = node.known, known.stamp == stamp, known.plan.isSame(as: plan) { return known.token }
-        return nextToken.add(1, ordering: .relaxed).oldValue
     }
 
     /// statvfs(3) of the source.
@@ -166,12 +111,63 @@ package final class ViewFileSystem: Sendable {
         return result
     }
 
-    /// Refuses every operation while the view is locked.
-    @inline(__always)
-    func admit() throws(StoreError) {
-        if gate.isUnlocked() { return }
-        counters.refusedRequests.count()
-        lockController.withLock { $0 }?.refused()
-        throw .locked
+    // MARK: Names
+
+    package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry {
+        let parentNode = try nodes.node(parent)
+        do throws(StoreError) { try admit() } catch {
+            nodes.noteRefusal(in: parentNode)
+            throw error
+        }
+        let directory = try directory(parentNode)
+        guard source.shows(name, inRoot: parentNode === nodes.root) else { throw .system(.noSuchFileOrDirectory) }
+        let status = try directory.status(of: name)
+        return entry(status, name, parentNode)
+    }
+
+    private func entry(_ status: stat, _ name: [UInt8], _ parent: ViewNode) -> NodeEntry {
+        let node = nodes.intern(status, parent: parent, entry: name)
+        source.wasLookedUp({ path(of: node) }, name: name)
+        return NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
+    }
+
+    package func forget(_ id: NodeID, count: UInt64) { nodes.forget(id, count: Int(clamping: count)) }
+
+    /// readlink(2), unchanged. The kernel resolves the target in the mount.
+    package func linkTarget(_ id: NodeID) throws(StoreError) -> [UInt8] {
+        let node = try nodes.node(id)
+        try admit()
+        return try atName(of: node) { (directory, entry) throws(StoreError) -> [UInt8] in
+            try directory.linkTarget(of: entry)
+        }
+    }
+
+    // MARK: Directories
+
+    package func openDirectory(_ id: NodeID) throws(StoreError) -> ViewDirectoryHandle {
+        let node = try nodes.node(id)
+        try admit()
+        let descriptor = try Descriptor(
+            at: try directory(node).fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+        return ViewDirectoryHandle(node: node, descriptor: descriptor)
+    }
+
+    package func release(_ handle: ViewDirectoryHandle) {}
+
+    package func list(
+        _ handle: ViewDirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool
+    ) throws(StoreError) {
+        try admit()
+        let isRoot = handle.node === nodes.root
+        let isAtEnd = try list(handle.reader, from: offset, take) { directory, listed in
+            guard source.shows(listed.name, inRoot: isRoot) else { return false }
+            if !withAttributes { return true }
+            // Removed since getdents(2).
+            guard let status = try? directory.status(of: listed.name) else { return false }
+            let entry = entry(status, listed.name, handle.node)
+            (listed.id, listed.attributes) = (entry.id, entry.attributes)
+            return true
+        }
+        if isAtEnd { wasListed(handle.node) }
     }
 }

@@ -36,10 +36,6 @@ final class ViewNode: TableNode, @unchecked Sendable {
     /// The size that the kernel has received last.
     let reportedSize = Mutex<Int64?>(nil)
 
-    required init(key: FileIdentity, kind: mode_t) {
-        super.init(key: key, kind: kind)
-    }
-
     /// Nil without handles.
     var openFile: ViewFile? { content.withLock { $0.file } }
 

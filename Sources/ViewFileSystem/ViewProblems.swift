@@ -10,9 +10,7 @@ final class ViewProblems: Sendable {
     private let logger: Logger
     private let lines = Mutex<[(path: [UInt8], text: String)]>([])
 
-    init(logger: Logger) {
-        self.logger = logger
-    }
+    init(logger: Logger) { self.logger = logger }
 
     /// Records and logs a problem, unless it is the last one of the file.
     func note(_ text: String, of path: [UInt8]) {
@@ -35,7 +33,5 @@ final class ViewProblems: Sendable {
 
     var all: [String] { lines.withLock { $0.map { Self.line($0.path, $0.text) } } }
 
-    private static func line(_ path: [UInt8], _ text: String) -> String {
-        "\(shown(path)): \(text)"
-    }
+    private static func line(_ path: [UInt8], _ text: String) -> String { "\(shown(path)): \(text)" }
 }

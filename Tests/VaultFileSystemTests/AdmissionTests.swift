@@ -91,7 +91,9 @@ import VaultStore
         expect(row.open, "fallocate") {
             try system.allocate(handle, mode: 0, range: 0..<10, workspace: vault.workspace)
         }
-        expect(row.anew, "link") { _ = try system.link(closed, as: ascii("link"), in: .root, for: vault.caller) }
+        expect(row.anew, "link") {
+            _ = try system.make(ascii("link"), in: .root, .hardLink(of: closed), for: vault.caller)
+        }
         // A name is the directory's to tell, attributes with it are not.
         #expect(try vault.names().contains("closed"))
     }

@@ -78,7 +78,7 @@ import VaultFormat
 
     @Test func oneWithAnotherNameKeepsThem() throws {
         let (vault, id) = try makeVault()
-        _ = try vault.system.link(id, as: ascii("g"), in: .root, for: vault.caller)
+        _ = try vault.system.make(ascii("g"), in: .root, .hardLink(of: id), for: vault.caller)
         try vault.system.remove(ascii("f"), in: .root, isDirectory: false)
         #expect(vault.system.store.hasJournaledRecords)
         try vault.system.remove(ascii("g"), in: .root, isDirectory: false)

@@ -86,7 +86,7 @@ import VaultStore
         let entry = try #require(made.withLock { $0 })
         #expect(entry.id != old)
         #expect(try system.lookUp(ascii("new"), in: other).id == entry.id)
-        _ = try system.link(entry.id, as: ascii("linked"), in: other, for: vault.caller)
+        _ = try system.make(ascii("linked"), in: other, .hardLink(of: entry.id), for: vault.caller)
         #expect(try system.attributes(entry.id).st_nlink == 2)
     }
 
@@ -157,12 +157,12 @@ import VaultStore
     func hardLinks() throws {
         let directory = try vault.directory("d")
         let file = try vault.file("f", [1]).id
-        #expect(try system.link(file, as: ascii("g"), in: directory, for: vault.caller).id == file)
+        #expect(try system.make(ascii("g"), in: directory, .hardLink(of: file), for: vault.caller).id == file)
         try system.remove(ascii("f"), in: .root, isDirectory: false)
         #expect(try vault.content(file) == [1])
         #expect(try system.attributes(file).st_nlink == 1)
         // A rename of one name onto another of the same file does nothing.
-        _ = try system.link(file, as: ascii("h"), in: .root, for: vault.caller)
+        _ = try system.make(ascii("h"), in: .root, .hardLink(of: file), for: vault.caller)
         try system.rename(ascii("h"), in: .root, to: ascii("g"), in: directory, flags: 0, for: vault.caller)
         #expect(try vault.names().sorted() == ["d", "h"])
         try system.remove(ascii("h"), in: .root, isDirectory: false)

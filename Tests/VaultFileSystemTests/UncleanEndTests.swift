@@ -278,7 +278,7 @@ import VaultFormat
             ascii("other"), in: .root, to: ascii("cut2"), in: .root, flags: linux_RENAME_EXCHANGE, for: vault.caller)
         #expect(completion.moves == 2)
         let cut = try system.lookUp(ascii("other"), in: .root).id
-        _ = try system.link(cut, as: ascii("link"), in: .root, for: vault.caller)
+        _ = try system.make(ascii("link"), in: .root, .hardLink(of: cut), for: vault.caller)
         #expect(completion.moves == 3)
         try completion.moving { () throws(StoreError) in #expect(!completion.finish(ifStill: 3)) }
         #expect(!completion.finish(ifStill: 3))
