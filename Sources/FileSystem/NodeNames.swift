@@ -33,7 +33,6 @@ struct NodeNames {
         return true
     }
 
-    /// All but the first.
     mutating func removeOthers() -> [NodeName<TableNode>] {
         defer { others = [] }
         return others

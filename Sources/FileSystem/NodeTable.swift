@@ -21,7 +21,6 @@ package final class NodeTable<Item: TableNode>: Sendable {
         state.withLock { $0.add(root) }
     }
 
-    /// Returns the node with this id.
     /// - Throws: `ESTALE` if there is none. The kernel itself uses only ids of nodes that it holds.
     package func node(_ id: NodeID) throws(StoreError) -> Item {
         if id == .root { return root }
@@ -215,7 +214,6 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// The number of nodes that the kernel holds.
     package var count: Int { state.withLock { $0.byID.count } }
 
     // Only `intern` and `init` add nodes, and those are items.

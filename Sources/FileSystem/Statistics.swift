@@ -73,7 +73,6 @@ package struct Statistics: Codable, Sendable, Equatable {
     package var keysLocked: Bool
     package var cacheLocked: Bool
 
-    /// - Parameter isCompleting: true while a vault's completion walk is not done.
     package init(_ counters: Counters, cache: BlockCache, nodes: Int, isCompleting: Bool = false) {
         cacheHits = counters.cacheHits.total
         cacheMisses = counters.cacheMisses.total

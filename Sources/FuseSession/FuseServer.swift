@@ -32,7 +32,6 @@ final class FuseServer: Sendable {
     let generation = UInt64(UInt32.random(in: 1...UInt32.max))
     /// True once the INIT reply asks the kernel to send the longer SETXATTR request.
     let extendsSetxattr = Atomic<Bool>(false)
-    /// Called with each damage that is found.
     let onDamage = Mutex<(@Sendable (String) -> Void)?>(nil)
     private let workers = Monitor<[Worker]>([])
     /// Number of wiping rounds so far.
@@ -163,7 +162,6 @@ final class FuseServer: Sendable {
     /// Time, in milliseconds, to wait for a busy worker, for example in fsync(2). It wipes when its request is done.
     private static let wipeTimeoutMilliseconds = 10_000
 
-    /// For `KernelCaches`.
     func wipeWorkers(waitingForAll: Bool) -> [String] {
         let round = wipes.add(1, ordering: .acquiringAndReleasing).newValue
         let end = monotonicMilliseconds() + Self.wipeTimeoutMilliseconds
@@ -266,7 +264,6 @@ struct Request {
         return Caller(uid: context.uid, gid: context.gid)
     }
 
-    /// The caller.
     /// - Parameter withGroups: true to read the supplementary groups, from /proc.
     func caller(withGroups: Bool) -> Caller {
         let context = fuse_req_ctx(raw).pointee

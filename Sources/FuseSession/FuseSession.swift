@@ -19,7 +19,6 @@ package final class FuseSession: @unchecked Sendable {
     let knowsEpochs: Bool
     /// True if the kernel frees inodes on request (kernels from 6.18 on).
     let freesInodes: Bool
-    /// The newest method of dropping names to try.
     let newest: NameDropping
     /// Locked by callers outside `run` that use the session, because `run` may just be ending.
     private let hasEnded = Mutex(false)

@@ -19,7 +19,6 @@ enum LibraryMessages {
         }
     }
 
-    /// Lets libfuse write to stderr again.
     static func restore() { fuse_set_log_func(nil) }
 
     /// Runs a call that may start fusermount3, and captures its standard error.

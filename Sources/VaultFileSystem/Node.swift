@@ -107,7 +107,6 @@ package final class Node: TableNode, @unchecked Sendable {
         set { knownClass.store(newValue?.rawValue ?? 0, ordering: .releasing) }
     }
 
-    /// The file, if it is open.
     var openFile: EncryptedFile? { opening.withLock { $0.file } }
 }
 

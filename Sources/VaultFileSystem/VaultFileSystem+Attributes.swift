@@ -109,7 +109,6 @@ extension VaultFileSystem {
     private enum Namespace {
         /// `user.*`: encrypted.
         case encrypted
-        /// The class of a file or directory.
         case protectionClass
         /// Other names in `user.vaultfs.*`. Programs cannot set them.
         case reserved
@@ -170,7 +169,6 @@ extension VaultFileSystem {
 
     private static func isUser(_ name: [UInt8]) -> Bool { name.starts(with: Array("user.".utf8)) }
 
-    /// setxattr(2), or removexattr(2) if there is no value.
     /// - Parameter flags: XATTR_CREATE, XATTR_REPLACE.
     package func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8]?, flags: Int32) throws(StoreError) {
         try store.admitChange()
@@ -231,9 +229,7 @@ extension VaultFileSystem {
     }
 
     /// setxattr(2) of the class.
-    /// - Parameters:
-    ///   - name: the name of a class.
-    ///   - flags: XATTR_CREATE, XATTR_REPLACE.
+    /// - Parameter name: the name of a class.
     /// - Throws: `EINVAL` for another name, `EEXIST` for XATTR_CREATE, `EPERM` for objects without `user.*` (xattr(7)).
     func setProtectionClass(of node: Node, to name: [UInt8], flags: Int32) throws(StoreError) {
         guard node.isDirectory || node.isRegularFile else { throw .system(.notPermitted) }

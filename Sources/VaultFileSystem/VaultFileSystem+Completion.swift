@@ -92,7 +92,6 @@ extension VaultFileSystem {
             object.entry, in: object.directory, shownPath: walk.path(of: object.entry), in: store)
     }
 
-    /// Returns true if the object may be incomplete and needs a closer look.
     private static func mayBeIncomplete(_ status: stat) -> Bool {
         switch status.st_mode & S_IFMT {
         case S_IFDIR: true

@@ -143,7 +143,6 @@ package final class VaultFileSystem: Sendable {
         return store.layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
     }
 
-    /// statvfs(3) of the backing store.
     package func space() throws(StoreError) -> statvfs {
         var result = statvfs()
         try retrying { fstatvfs(store.root.fd, &result) }

@@ -34,7 +34,6 @@ package final class ViewFileSystem: Sendable {
     /// - Parameters:
     ///   - isMounted: false if this process itself reads the files, as an export does. Modes are then the source's, and
     ///     errors carry their texts instead of logging them.
-    ///   - secrets: from which the source's key store derives keys.
     ///   - cacheSize: bytes of the block cache.
     package init(
         source: ViewSource, secrets: ViewSecrets, gate: LockGate, cacheSize: Int, logger: Logger, isMounted: Bool = true
@@ -104,7 +103,6 @@ package final class ViewFileSystem: Sendable {
         return content.length
     }
 
-    /// statvfs(3) of the source.
     package func space() throws(StoreError) -> statvfs {
         var result = statvfs()
         try retrying { fstatvfs(source.root.fd, &result) }
