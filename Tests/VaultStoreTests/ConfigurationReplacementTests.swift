@@ -30,9 +30,7 @@ import VaultFormat
         let masterKey = try directory.openSlot(with: vault.secret).masterKey
         let change = try directory.configuration.replacingSlot(
             1, by: SlotRequest(secret: newSecret), created: UtcTime.now(), masterKey: masterKey)
-        var replacement = ConfigurationReplacement(
-            vault: directory, lock: try ConfigurationLock.take(directory, wait: .seconds(60)),
-            base: directory.configuration)
+        var replacement = try ConfigurationReplacement(of: directory, wait: .seconds(60))
         replacement.before = before
         try replacement.put(change.checkedBytes(masterKey: masterKey), onReady: onReady)
     }
@@ -157,9 +155,7 @@ import VaultFormat
             master: directory.openSlot(with: vault.secret).masterKey, vault: directory.configuration.vault)
         let window = try PlayWindow(seconds: 60).seeing(UtcTime.now())
         let change = try directory.configuration.settingWindow(of: 1, to: window, configurationKey: key)
-        var replacement = ConfigurationReplacement(
-            vault: directory, lock: try ConfigurationLock.take(directory, wait: .seconds(60)),
-            base: directory.configuration)
+        var replacement = try ConfigurationReplacement(of: directory, wait: .seconds(60))
         var seen: [Step] = []
         let copies = DirectoryCopies(of: vault.path.string)
         replacement.before = { step in

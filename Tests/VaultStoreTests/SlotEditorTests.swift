@@ -168,7 +168,7 @@ struct SlotVault {
 
     @Test func `what waits for another too long says for whom`() throws {
         let vault = try SlotVault()
-        let lock = try ConfigurationLock.take(vault.open(), wait: .zero)
+        let lock = try ConfigurationReplacement(of: vault.open(), wait: .zero)
         let editor = try vault.editor(wait: .milliseconds(30))
         let error = #expect(throws: VaultError.self) { try editor.add(SlotRequest(secret: SlotVault.keyfile(2))) }
         guard case .inUse(vault.path.appending("vaultfs.json"), let holder?)? = error else {

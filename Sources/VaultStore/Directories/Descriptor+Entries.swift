@@ -28,11 +28,6 @@ extension Descriptor {
         }
     }
 
-    /// Makes a durable file of these bytes in this directory, with the owner and mode of `status`.
-    func makeFile(_ entry: [UInt8], of bytes: [UInt8], like status: stat) throws(StoreError) {
-        try makeFile(entry, of: bytes, owner: Owner(status), mode: status.st_mode & 0o7777)
-    }
-
     /// Makes a durable file of these bytes in this directory. If no owner is given, it belongs to this process's user.
     /// - Throws: `EEXIST`, `EPERM` if the owner cannot be set, `ENOSPC`. A part of the file may be left.
     func makeFile(_ entry: [UInt8], of bytes: [UInt8], owner: Owner?, mode: mode_t) throws(StoreError) {

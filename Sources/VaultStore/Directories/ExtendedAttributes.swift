@@ -37,6 +37,11 @@ package struct ExtendedAttributes {
             .split(separator: 0).map { Array($0) }
     }
 
+    /// The same. Empty if the store has no extended attributes.
+    package func namesIfSupported() throws(StoreError) -> [[UInt8]] {
+        do throws(StoreError) { return try names() } catch .system(.notSupported) { return [] }
+    }
+
     /// Calls `call`, which takes a buffer and its size, first for the size of the result, which is nearly always small.
     private static func read(_ call: (UnsafeMutableRawPointer?, Int) -> Int) throws(StoreError) -> [UInt8] {
         let size = try retrying { call(nil, 0) }

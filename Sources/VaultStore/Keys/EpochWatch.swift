@@ -34,7 +34,7 @@ package final class EpochWatch: Sendable {
         if let now = try? VaultDirectory.readConfiguration(of: root, path: "").epochs, now != epochs {
             throw rekeyed()
         }
-        if epochs.previous != nil, try RekeyIntentFile.exists(in: root) {
+        if epochs.previous != nil, try RekeySteps.isIncomplete(in: root) {
             state.withLock {
                 $0.problem = "a step of a rekey is incomplete, and nothing can be listed before it is finished"
             }

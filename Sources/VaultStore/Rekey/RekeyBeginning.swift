@@ -37,7 +37,7 @@ package enum RekeyBeginning {
     private static func checkContents(_ vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
         let keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
         let isStray = try VaultError.wrapping("cannot look at", vault.path) { () throws(StoreError) in
-            try RekeyIntentFile.exists(in: vault.descriptor)
+            try RekeySteps.isIncomplete(in: vault.descriptor)
         }
         guard !isStray else {
             throw .slotRefused(
@@ -68,23 +68,16 @@ package enum RekeyBeginning {
         _ vault: VaultDirectory, keeping slot: KeySlot, secret: SlotSecret, masterKey: SecretBytes,
         created: String = UtcTime.now()
     ) throws(VaultError) -> SecretBytes {
-        let lock = try ConfigurationLock.take(vault, wait: lockTimeout)
-        defer { withExtendedLifetime(lock) {} }
+        let replacement = try ConfigurationReplacement(of: vault, wait: lockTimeout)
         try vault.claim()
-        // Nobody else can replace it now.
-        let current = try vault.reread()
+        let current = replacement.vault
         try current.authenticate(masterKey: masterKey)
         try checkContents(current, masterKey: masterKey)
         // Only the slots that the user has seen go.
         guard current.configuration == vault.configuration, current.configuration.slot(slot.id) == slot else {
             throw .slotRefused("\(vault.path.shown): slots were changed meanwhile; nothing was changed")
         }
-        let newMaster: SecretBytes
-        do throws(CryptoError) {
-            newMaster = try SecretBytes.random(count: KeyDerivation.secretSize)
-        } catch {
-            throw .format(FormatError(.cryptography, "cannot draw a master key: \(error)"))
-        }
+        let newMaster = try VaultCreation.drawMasterKey()
         let bytes = try SlotEditor.wrapping { () throws(FormatError) in
             try current.configuration.beginningEpoch(
                 keeping: slot, secret: secret, created: created, masterKey: masterKey, newMaster: newMaster
@@ -93,7 +86,7 @@ package enum RekeyBeginning {
         let before = try VaultError.wrapping("cannot look at", vault.path) { () throws(StoreError) in
             try vault.descriptor.status()
         }
-        try ConfigurationReplacement(vault: vault, lock: lock, base: current.configuration).put(bytes) {}
+        try replacement.put(bytes)
         // Best effort: the replacement has changed the times.
         futimens(vault.descriptor.fd, [before.st_atim, before.st_mtim])
         return newMaster
@@ -106,7 +99,7 @@ extension VaultDirectory {
     package func checkNoRekeyStep() throws(VaultError) {
         guard configuration.isRekeying else { return }
         let exists = try VaultError.wrapping("cannot look at", path) { () throws(StoreError) in
-            try RekeyIntentFile.exists(in: descriptor)
+            try RekeySteps.isIncomplete(in: descriptor)
         }
         if exists { throw .halfRekeyed(path) }
     }
@@ -118,7 +111,7 @@ extension VaultDirectory {
         try claim()
         let keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
         try VaultError.wrapping("cannot continue the rekey of", path) { () throws(StoreError) in
-            try RekeyIntentFile.settle(root: descriptor, keyRing: keyRing, writerLock: writerLock)
+            try RekeySteps.settle(in: descriptor, keyRing: keyRing, writerLock: writerLock)
         }
     }
 }

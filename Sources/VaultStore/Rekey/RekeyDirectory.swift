@@ -20,28 +20,25 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
     /// True for the root, and if the directory's own name authenticates.
     let isNamed: Bool
     private let status: stat
-    private let context: RekeyContext
+    private let keyRing: KeyRing
     private let isChanged = Mutex(false)
 
-    private init(
-        _ entry: [UInt8], in parent: Descriptor, path: [[UInt8]], shown: [UInt8], isNamed: Bool,
-        _ context: RekeyContext
+    init(
+        _ entry: [UInt8], in parent: Descriptor, path: [[UInt8]] = [], shown: [UInt8] = [], isNamed: Bool = true,
+        _ keyRing: KeyRing
     ) throws(StoreError) {
         descriptor = try parent.inner(entry)
         status = try descriptor.status()
         // Their owner has to open it first: a rekey changes no modes.
         if status.denies(0o700) { throw .system(.permissionDenied) }
-        self.context = context
-        self.path = path
-        self.shown = shown
-        self.isNamed = isNamed
+        (self.keyRing, self.path, self.shown, self.isNamed) = (keyRing, path, shown, isNamed)
         var record: DirectoryRecord?
         var keys: DirectoryKeys?
         var unread: StoreError?
         do throws(StoreError) {
             let bytes = try OpenDirectory.readRecord(of: descriptor).bytes
-            record = try? DirectoryRecord.parse(bytes, epochs: context.keyRing.epochs)
-            keys = try record?.openKeys(context.keyRing)
+            record = try? DirectoryRecord.parse(bytes, epochs: keyRing.epochs)
+            keys = try record?.openKeys(keyRing)
         } catch {
             if case .damaged = error {} else { unread = error }
         }
@@ -52,15 +49,12 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
     func inner(_ entry: [UInt8]) throws(StoreError) -> RekeyDirectory {
         try RekeyDirectory(
             entry, in: descriptor, path: path + [entry], shown: shownPath(of: entry),
-            isNamed: name(of: entry) != nil, context)
+            isNamed: name(of: entry) != nil, keyRing)
     }
 
-    /// Opens the directory at a path of backing entries from the vault's root. Follows no link.
-    static func at(_ path: some Sequence<[UInt8]>, _ context: RekeyContext) throws(StoreError) -> RekeyDirectory {
-        var directory = try RekeyDirectory(
-            [UInt8(ascii: ".")], in: context.root, path: [], shown: [], isNamed: true, context)
-        for entry in path { directory = try directory.inner(entry) }
-        return directory
+    /// Reads the directory again, with the record that it has now.
+    func reread() throws(StoreError) -> RekeyDirectory {
+        try RekeyDirectory([UInt8(ascii: ".")], in: descriptor, path: path, shown: shown, isNamed: isNamed, keyRing)
     }
 
     deinit {
@@ -126,7 +120,7 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
     /// Returns true if an entry without a name belongs to the vault.
     private func isNameless(_ entry: [UInt8]) throws(StoreError) -> Bool {
         do throws(StoreError) {
-            return try LostObject.look(at: entry, in: descriptor, context.keyRing) != nil
+            return try LostObject.look(at: entry, in: descriptor, keyRing) != nil
         } catch .system(let errno) where !StoreError.system(errno).endsRekey {
             if isFileSystems(entry) { return false }
             throw .damaged("\(Self.shown(entry)) cannot be read, and may belong to the vault: \(errno)")

@@ -6,65 +6,51 @@ internal import VaultCrypto
 internal import VaultFormat
 
 /// One step of a rekey: replaces the secret of a directory by encrypting its names, then its attributes, and then
-/// replacing its record. The step can be undone. Doing and undoing can be repeated, and continue wherever the
+/// replacing its record. Undoing it is the opposite step. Doing and undoing can be repeated, and continue wherever the
 /// other was stopped.
 struct RekeyDirectoryStep {
-    private struct Renaming {
-        let entry: [UInt8]
-        let encoded: EntryName.Encoded
-    }
+    private typealias Renaming = (entry: [UInt8], encoded: EntryName.Encoded)
 
-    private struct Change {
-        let oldKeys: DirectoryKeys
-        let newKeys: DirectoryKeys
-        let newRecord: [UInt8]
-        let attributes: [RekeyIntent.Attribute]
-        /// Undoing leaves as a leftover what cannot be removed, if nothing is lost by that.
-        let isUndoing: Bool
-    }
-
-    let step: RekeyIntent.Directory
-    let context: RekeyContext
+    private let steps: RekeySteps
+    private var step: RekeyIntent.Directory
+    private var oldKeys: DirectoryKeys
+    private var newKeys: DirectoryKeys
+    /// Undoing leaves as a leftover what cannot be removed, if nothing is lost by that.
+    private let isUndoing: Bool
 
     /// - Parameter isUndoing: gives the directory back everything that it had under the old record.
-    func perform(isUndoing: Bool) throws(StoreError) {
-        let (old, new) = (try keys(step.oldRecord), try keys(step.newRecord))
-        let directory = try RekeyDirectory.at(step.path, context)
-        guard isUndoing else {
-            return try make(
-                Change(
-                    oldKeys: old, newKeys: new, newRecord: step.newRecord, attributes: step.attributes,
-                    isUndoing: false), in: directory)
+    init(_ step: RekeyIntent.Directory, in steps: RekeySteps, isUndoing: Bool) throws(StoreError) {
+        (self.step, self.steps, self.isUndoing) = (step, steps, isUndoing)
+        func keys(_ bytes: [UInt8]) throws(StoreError) -> DirectoryKeys {
+            let record = try steps.keyRing.parseRecord(bytes)
+            guard record.isRoot == step.path.isEmpty else { throw .damaged("vaultfs.rekey: a root's record elsewhere") }
+            return try record.openKeys(steps.keyRing)
         }
-        let attributes = try RekeyCopies.encrypted(step.attributes, from: new.attributeKey, to: old.attributeKey)
-        try make(
-            Change(
-                oldKeys: new, newKeys: old, newRecord: step.oldRecord, attributes: attributes, isUndoing: true),
-            in: directory)
+        (oldKeys, newKeys) = (try keys(step.oldRecord), try keys(step.newRecord))
+        guard isUndoing else { return }
+        swap(&oldKeys, &newKeys)
+        swap(&self.step.oldRecord, &self.step.newRecord)
+        self.step.attributes = try Rekeyer.encrypted(
+            step.attributes, from: oldKeys.attributeKey, to: newKeys.attributeKey)
     }
 
-    private func keys(_ bytes: [UInt8]) throws(StoreError) -> DirectoryKeys {
-        let record = try context.keyRing.parseRecord(bytes)
-        guard record.isRoot == step.path.isEmpty else { throw .damaged("vaultfs.rekey: a root's record elsewhere") }
-        return try record.openKeys(context.keyRing)
-    }
-
-    private func make(_ change: Change, in rekeyed: RekeyDirectory) throws(StoreError) {
+    func perform() throws(StoreError) {
+        let rekeyed = try steps.directory(at: step.path)
         let directory = rekeyed.descriptor
         let (record, status) = try OpenDirectory.readRecord(of: directory)
         guard record == step.oldRecord || record == step.newRecord else {
             throw .damaged("vaultfs.rekey: the directory has another record")
         }
-        let renamings = try renamings(change, in: rekeyed)
+        let renamings = try renamings(in: rekeyed)
         try writeSidecars(of: renamings, in: directory)
         try rename(renamings, in: directory)
-        try removeSidecars(change, in: directory)
-        try replaceAttributes(change, of: directory)
-        if record != change.newRecord {
+        try removeSidecars(in: directory)
+        try replaceAttributes(of: directory)
+        if record != step.newRecord {
             // Names and attributes must be on disk before the record by which they are read.
             try directory.synchronize(dataOnly: false)
-            try context.install(
-                change.newRecord, as: OpenDirectory.recordEntry, in: directory, like: status, writing: .writeRecord,
+            try steps.install(
+                step.newRecord, as: OpenDirectory.recordEntry, in: directory, like: status, writing: .writeRecord,
                 renaming: .renameRecord)
         }
         // Remove the leftovers of a killed step. A mount would, and change the times. Those in the root may not be ours.
@@ -72,36 +58,32 @@ struct RekeyDirectoryStep {
             for entry in try rekeyed.leftovers() { OpenDirectory.remove(entry, from: directory) }
         }
         // Best effort: only the owner can set times.
-        futimens(directory.fd, timespecs(step.times))
-        try directory.synchronize(dataOnly: false)
-    }
-
-    /// Of atime and mtime in seconds and nanoseconds.
-    private func timespecs(_ times: [UInt64]) -> [timespec] {
-        stride(from: 0, to: times.count - 1, by: 2).map {
-            timespec(tv_sec: Int(truncatingIfNeeded: times[$0]), tv_nsec: Int(clamping: times[$0 + 1]))
+        let times = [0, 2].map {
+            timespec(tv_sec: Int(truncatingIfNeeded: step.times[$0]), tv_nsec: Int(clamping: step.times[$0 + 1]))
         }
+        futimens(directory.fd, times)
+        try directory.synchronize(dataOnly: false)
     }
 
     /// Returns the entries whose names authenticate under the old secret. Other entries have their new names already, or
     /// do not belong to the vault.
     /// - Throws: `.damaged` for an entry of the vault whose name is lost. The step could not give it a new one.
-    private func renamings(_ change: Change, in directory: RekeyDirectory) throws(StoreError) -> [Renaming] {
+    private func renamings(in directory: RekeyDirectory) throws(StoreError) -> [Renaming] {
         var renamings: [Renaming] = []
         for entry in try directory.descriptor.allEntries() where EntryName.isObject(entry) {
             let found: (name: [UInt8], key: Int)?
             do throws(StoreError) {
-                found = try directory.name(of: entry, under: [change.oldKeys, change.newKeys])
+                found = try directory.name(of: entry, under: [oldKeys, newKeys])
             } catch .damaged(let reason) {
-                guard change.isUndoing else { throw .damaged(reason) }
-                // The step has not renamed it either.
-                continue
+                // If the step is undone, it has not renamed this entry either.
+                if isUndoing { continue }
+                throw .damaged(reason)
             }
             guard let found, found.key == 0 else { continue }
             let encoded = try StoreError.ofFormat { () throws(FormatError) in
-                try EntryName.encode(found.name, keys: change.newKeys)
+                try EntryName.encode(found.name, keys: newKeys)
             }
-            renamings.append(Renaming(entry: entry, encoded: encoded))
+            renamings.append((entry, encoded))
         }
         return renamings
     }
@@ -109,66 +91,62 @@ struct RekeyDirectoryStep {
     /// Writes the sidecars of the new names. They are durable when this returns.
     private func writeSidecars(of renamings: [Renaming], in directory: Descriptor) throws(StoreError) {
         var hasSidecars = false
-        for renaming in renamings {
-            guard let blob = renaming.encoded.sidecarBlob else { continue }
+        for (entry, encoded) in renamings {
+            guard let blob = encoded.sidecarBlob else { continue }
             hasSidecars = true
             // Written before the step was stopped.
-            if directory.sidecarBlob(of: renaming.encoded.entry) == blob { continue }
-            try context.install(
-                blob, as: EntryName.sidecar(of: renaming.encoded.entry), in: directory,
-                like: try directory.status(of: EntryName.sidecar(of: renaming.entry)), writing: .writeSidecar)
+            if directory.sidecarBlob(of: encoded.entry) == blob { continue }
+            try steps.install(
+                blob, as: EntryName.sidecar(of: encoded.entry), in: directory,
+                like: try directory.status(of: EntryName.sidecar(of: entry)), writing: .writeSidecar)
         }
         if hasSidecars { try directory.synchronize(dataOnly: false) }
     }
 
     private func rename(_ renamings: [Renaming], in directory: Descriptor) throws(StoreError) {
-        for renaming in renamings {
-            try context.before(.renameName)
+        for (entry, encoded) in renamings {
+            try steps.before(.renameName)
             do throws(StoreError) {
-                try OpenDirectory.rename(
-                    renaming.entry, from: directory.fd, to: directory.fd, as: renaming.encoded.entry,
-                    flags: linux_RENAME_NOREPLACE)
+                try directory.rename(entry, as: encoded.entry, flags: linux_RENAME_NOREPLACE)
             } catch .system(.fileExists) {
                 // Only someone who knows the new secret can have made it, so it is a copy. Both stay for 'verify'.
             } catch .system(let errno) where !StoreError.system(errno).endsRekey {
-                throw .damaged("\(RekeyDirectory.shown(renaming.entry)) cannot be renamed: \(errno)")
+                throw .damaged("\(RekeyDirectory.shown(entry)) cannot be renamed: \(errno)")
             }
         }
         // The renames must be on disk before the old sidecars go.
         if !renamings.isEmpty { try directory.synchronize(dataOnly: false) }
     }
 
-    private func removeSidecars(_ change: Change, in directory: Descriptor) throws(StoreError) {
+    private func removeSidecars(in directory: Descriptor) throws(StoreError) {
         for entry in try directory.allEntries() where EntryName.kind(of: entry) == .sidecar {
             do throws(StoreError) {
                 guard try directory.isSidecarOrphaned(entry) else { continue }
             } catch {
-                if change.isUndoing { continue }
+                if isUndoing { continue }
                 throw error
             }
-            try context.before(.removeSidecar)
+            try steps.before(.removeSidecar)
             do throws(StoreError) { try directory.remove(entry) } catch {
-                if !change.isUndoing { throw error }
+                if !isUndoing { throw error }
             }
         }
     }
 
     /// Replaces the attributes of a directory. The old ones are removed first, because there may be no room for both.
     /// The intent holds the new ones. A pack has the same name under both records, and is replaced.
-    private func replaceAttributes(_ change: Change, of directory: Descriptor) throws(StoreError) {
-        guard !change.attributes.isEmpty else { return }
+    private func replaceAttributes(of directory: Descriptor) throws(StoreError) {
+        guard !step.attributes.isEmpty else { return }
         let attributes = ExtendedAttributes(directory)
-        let codec = try StoreError.ofFormat { () throws(FormatError) in
-            try AttributeCodec(key: change.oldKeys.attributeKey)
-        }
+        let codec = try StoreError.ofFormat { () throws(FormatError) in try AttributeCodec(key: oldKeys.attributeKey) }
         for stored in try attributes.names() where codec.name(ofStored: stored) != nil {
-            try context.before(.removeAttribute)
+            try steps.before(.removeAttribute)
             try attributes.remove(stored)
         }
-        for attribute in change.attributes {
+        for attribute in step.attributes {
             // Undoing a step that failed here, it may still be there, and setting it may still fail.
             if (try? attributes.value(of: attribute.name)) == attribute.value { continue }
-            try context.before(.setAttribute)
+            try steps.before(.setAttribute)
             try attributes.set(attribute.name, attribute.value, flags: 0)
         }
     }

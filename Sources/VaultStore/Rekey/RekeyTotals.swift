@@ -1,5 +1,5 @@
 /// The work that a rekey has done so far.
-package struct RekeyTotals: Sendable, Equatable, Codable {
+package struct RekeyTotals: Sendable, Equatable {
     package var directories = 0
     package var files = 0
     package var links = 0

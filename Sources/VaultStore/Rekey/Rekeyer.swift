@@ -10,147 +10,53 @@ internal import VaultFormat
 /// that epoch's key (FileFormat, Rekeying).
 ///
 /// A rekey can be stopped or killed at any moment. The vault then opens with the same secret and shows the same tree, and
-/// the next run continues. Used by one thread, which makes one more for each workspace.
-package final class Rekeyer {
-    /// State that the threads share.
-    final class Shared: Sendable {
-        private struct State {
-            var totals = RekeyTotals()
-            var failure: StoreError?
-            var reported: Set<[UInt8]> = []
-        }
-
-        private let state = Mutex(State())
-        private let isStopped: @Sendable () -> Bool
-        private let onProblem: @Sendable ([UInt8], String) -> Void
-
-        init(isStopped: @escaping @Sendable () -> Bool, onProblem: @escaping @Sendable ([UInt8], String) -> Void) {
-            self.isStopped = isStopped
-            self.onProblem = onProblem
-        }
-
-        var totals: RekeyTotals { state.withLock { $0.totals } }
-
-        /// Ends the work of all threads.
-        func fail(_ error: StoreError) {
-            state.withLock { if $0.failure == nil { $0.failure = error } }
-        }
-
-        func count(_ change: (inout RekeyTotals) -> Void) {
-            state.withLock { change(&$0.totals) }
-        }
-
-        /// Counts an object that was replaced.
-        func count(_ old: RekeyIntent.Identity) {
-            count { totals in
-                if case .file = old { totals.files += 1 } else { totals.links += 1 }
-            }
-        }
-
-        func countBytes(_ number: UInt64) throws(StoreError) {
-            count { $0.bytes += number }
-            try check()
-        }
-
-        /// Reports each path once: several walks may meet the same problem.
-        func problem(_ path: [UInt8], _ reason: String, isDenied: Bool = false) {
-            let isNew = state.withLock { state in
-                guard state.reported.insert(path).inserted else { return false }
-                state.totals.problems += 1
-                if isDenied { state.totals.denied += 1 }
-                return true
-            }
-            if isNew { onProblem(path, reason) }
-        }
-
-        /// Ends the work if the error concerns the whole vault. Otherwise reports it as the problem of one object.
-        func take(_ error: StoreError, about path: [UInt8]) {
-            if error.endsRekey {
-                fail(error)
-            } else {
-                problem(path, error.reason, isDenied: error == .system(.permissionDenied))
-            }
-        }
-
-        /// Reports an object that could not be read. It may belong to the vault, with a name or without.
-        func walkFailed(_ path: [UInt8], _ error: StoreError) throws(StoreError) {
-            if error.endsRekey { throw error }
-            take(error, about: path)
-        }
-
-        /// - Throws: the error that ended the work of any thread.
-        func check() throws(StoreError) {
-            if let failure = state.withLock({ $0.failure }) { throw failure }
-            if isStopped() { throw Rekeyer.stopped }
-        }
-
-        /// Visits every object that is not a directory, and then each directory after its content.
-        func walk(
-            _ context: RekeyContext, visit: (RekeyObject) throws(StoreError) -> Void,
-            leave: (RekeyDirectory) throws(StoreError) -> Void = { _ in }
-        ) throws(StoreError) {
-            var walk = BackingWalk(try RekeyDirectory.at([], context), readsAhead: true)
-            while let step = walk.next() {
-                try check()
-                switch step {
-                case .left(let directory): try leave(directory)
-                case .failed(nil, let directory, let error): try walkFailed(directory.shown, error)
-                case .failed(let entry?, let directory, let error): try failed(entry, directory, error)
-                case .found(let found) where found.status.st_mode & S_IFMT == S_IFDIR: continue
-                case .found(let found):
-                    do throws(StoreError) { try visit(try RekeyObject(found.entry, in: found.directory)) } catch {
-                        try failed(found.entry, found.directory, error)
-                    }
-                }
-            }
-        }
-
-        private func failed(
-            _ entry: [UInt8], _ directory: RekeyDirectory, _ error: StoreError
-        ) throws(StoreError) {
-            if error == .system(.noSuchFileOrDirectory) || directory.isFileSystems(entry) { return }
-            try walkFailed(directory.shownPath(of: entry), error)
-        }
+/// the next run continues. `run` is called once. Its threads share the rest.
+package final class Rekeyer: Sendable {
+    private struct State {
+        var totals = RekeyTotals()
+        var survey = RekeySurvey()
+        var failure: StoreError?
+        var reported: Set<[UInt8]> = []
     }
 
     /// Thrown after a request to stop.
     private static let stopped = StoreError.system(.canceled)
 
     let store: Store
-    let shared: Shared
-    let context: RekeyContext
-    let copies: RekeyCopies
-    let intents: RekeyIntentFile
+    let steps: RekeySteps
     private let directory: VaultDirectory
     private let masterKey: SecretBytes
     private let rootStatus: stat
-    /// The work to do. Known after the first walk.
-    package internal(set) var survey = RekeySurvey()
-    /// Called by the thread that called `run`, several times a second.
-    package var onProgress: (RekeyTotals) -> Void = { _ in }
+    private let isStopped: @Sendable () -> Bool
+    private let onProblem: @Sendable ([UInt8], String) -> Void
+    private let onProgress: @Sendable (RekeyTotals, RekeySurvey) -> Void
+    private let state = Mutex(State())
 
     /// Completes a step that a killed rekey has left.
     /// - Parameters:
     ///   - directory: locked by the caller, exclusively, and read since.
     ///   - isStopped: asked often. The current step is completed.
     ///   - onProblem: called with each object that stays under the old key, and the reason. Both are called by any thread.
+    ///   - onProgress: called several times a second, by the thread that called `run`. The survey is complete after the
+    ///     first walk.
     /// - Throws: `system`, `format`, `damaged`.
     package convenience init(
         directory: VaultDirectory, masterKey: SecretBytes, isStopped: @escaping @Sendable () -> Bool,
-        onProblem: @escaping @Sendable (_ shownPath: [UInt8], _ reason: String) -> Void
+        onProblem: @escaping @Sendable (_ shownPath: [UInt8], _ reason: String) -> Void,
+        onProgress: @escaping @Sendable (RekeyTotals, RekeySurvey) -> Void
     ) throws(VaultError) {
         try self.init(
-            directory: directory, masterKey: masterKey, before: { _ in }, isStopped: isStopped, onProblem: onProblem)
+            directory: directory, masterKey: masterKey, before: { _ in }, isStopped: isStopped, onProblem: onProblem,
+            onProgress: onProgress)
     }
 
     init(
         directory: VaultDirectory, masterKey: SecretBytes, before: @escaping RekeyHook,
         isStopped: @escaping @Sendable () -> Bool = { false },
-        onProblem: @escaping @Sendable ([UInt8], String) -> Void = { _, _ in }
+        onProblem: @escaping @Sendable ([UInt8], String) -> Void = { _, _ in },
+        onProgress: @escaping @Sendable (RekeyTotals, RekeySurvey) -> Void = { _, _ in }
     ) throws(VaultError) {
         try directory.authenticate(masterKey: masterKey)
-        self.directory = directory
-        self.masterKey = masterKey
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         let (store, status) = try VaultError.wrapping("cannot rekey", directory.path) { () throws(StoreError) in
             let store = try Store(
@@ -158,22 +64,16 @@ package final class Rekeyer {
                 writerLock: directory.writerLock)
             return (store, try store.root.status())
         }
-        let shared = Shared(isStopped: isStopped, onProblem: onProblem)
-        let context = RekeyContext(root: store.root, keyRing: keyRing) { (point) throws(StoreError) in
+        let steps = RekeySteps(root: store.root, keyRing: keyRing) { (point) throws(StoreError) in
             try before(point)
             try store.admitChange()
         }
-        (self.store, self.shared, self.context, rootStatus) = (store, shared, context, status)
+        guard let steps else { throw .slotRefused("\(directory.path.shown): no rekey was begun") }
+        (self.store, self.steps, self.directory, self.masterKey, rootStatus) = (store, steps, directory, masterKey, status)
+        (self.isStopped, self.onProblem, self.onProgress) = (isStopped, onProblem, onProgress)
         // Without the vault, every further object would fail.
-        directory.writerLock?.onLoss.withLock { $0 = { shared.fail(.system(.ioError)) } }
-        guard let intents = RekeyIntentFile(context) else {
-            throw .slotRefused("\(directory.path.shown): no rekey was begun")
-        }
-        self.intents = intents
-        copies = RekeyCopies(store: store, before: context.before)
+        directory.writerLock?.onLoss.withLock { $0 = { [weak self] in self?.fail(.system(.ioError)) } }
     }
-
-    var totals: RekeyTotals { shared.totals }
 
     /// Continues to the end, or as far as possible.
     /// - Parameter workspaces: one for each thread.
@@ -181,18 +81,21 @@ package final class Rekeyer {
     package func run(workspaces: [Workspace]) throws(VaultError) -> RekeyOutcome {
         defer { restoreRoot() }
         do throws(StoreError) {
-            let links = try lookAround()
-            try rekeyLinkSets(links, workspaces)
-            try rekeyFiles(links, workspaces)
+            let names = try lookAround()
+            try rekeyLinkSets(names, workspaces)
+            try rekeyFiles(names, workspaces)
             // A directory's step takes the times from the directory.
             restoreRoot()
-            try rekeyDirectories()
+            let unused = try rekeyDirectories()
             if !store.isOnFuse { try retrying { linux_syncfs(store.root.fd) } }
-            guard try isComplete() else {
+            guard let unused else {
                 directory.releaseWriterLock()
                 return RekeyOutcome(totals: totals, isFinished: false, isStopped: false)
             }
-            try context.before(.finish)
+            try store.admitChange()
+            for fileID in unused { store.journal.forget(file: fileID) }
+            try store.journal.wipeFreeSlots()
+            try steps.before(.finish)
         } catch {
             if error == Self.stopped { return RekeyOutcome(totals: totals, isFinished: false, isStopped: true) }
             switch error {
@@ -215,27 +118,90 @@ package final class Rekeyer {
         if !isLost { futimens(store.root.fd, [rootStatus.st_atim, rootStatus.st_mtim]) }
     }
 
-    func walk(
-        visit: (RekeyObject) throws(StoreError) -> Void = { _ in },
-        leave: (RekeyDirectory) throws(StoreError) -> Void
-    ) throws(StoreError) {
-        try shared.walk(context, visit: visit, leave: leave)
-    }
-
     private func finish() throws(VaultError) {
-        let lock = try ConfigurationLock.take(directory, wait: RekeyBeginning.lockTimeout)
-        defer { withExtendedLifetime(lock) {} }
-        let now = try directory.reread()
+        let replacement = try ConfigurationReplacement(of: directory, wait: RekeyBeginning.lockTimeout)
         // Someone who can write the store may have replaced it. Sign only what the key authenticates.
-        try now.authenticate(masterKey: masterKey)
-        let (current, started) = (now.configuration, directory.configuration)
+        try replacement.vault.authenticate(masterKey: masterKey)
+        let (current, started) = (replacement.vault.configuration, directory.configuration)
         guard (current.vault, current.chunkSize, current.epochs) == (started.vault, started.chunkSize, started.epochs)
         else { throw .damaged(directory.path, "vaultfs.json was replaced while the vault was rekeyed") }
         let bytes = try SlotEditor.wrapping { () throws(FormatError) in
             try current.finishingEpoch(masterKey: masterKey).checkedBytes(masterKey: masterKey)
         }
         try VaultError.wrapping("cannot rekey", directory.path, store.admitChange)
-        try ConfigurationReplacement(vault: directory, lock: lock, base: current).put(bytes) {}
+        try replacement.put(bytes)
+    }
+
+    // MARK: State of all threads
+
+    var totals: RekeyTotals { state.withLock { $0.totals } }
+
+    func count(_ change: (inout RekeyTotals) -> Void) {
+        state.withLock { change(&$0.totals) }
+    }
+
+    func survey(_ change: (inout RekeySurvey) -> Void) {
+        state.withLock { change(&$0.survey) }
+    }
+
+    func showProgress() {
+        let (totals, survey) = state.withLock { ($0.totals, $0.survey) }
+        onProgress(totals, survey)
+    }
+
+    /// Ends the work of all threads.
+    private func fail(_ error: StoreError) {
+        state.withLock { if $0.failure == nil { $0.failure = error } }
+    }
+
+    /// - Throws: the error that ended the work of any thread.
+    func check() throws(StoreError) {
+        if let failure = state.withLock({ $0.failure }) { throw failure }
+        if isStopped() { throw Self.stopped }
+    }
+
+    /// Reports each path once: several walks may meet the same problem.
+    func problem(_ path: [UInt8], _ reason: String, isDenied: Bool = false) {
+        let isNew = state.withLock { state in
+            guard state.reported.insert(path).inserted else { return false }
+            state.totals.problems += 1
+            if isDenied { state.totals.denied += 1 }
+            return true
+        }
+        if isNew { onProblem(path, reason) }
+    }
+
+    /// Ends the work if the error concerns the whole vault. Otherwise reports it as the problem of one object.
+    func take(_ error: StoreError, about path: [UInt8]) {
+        if error.endsRekey { return fail(error) }
+        problem(path, error.reason, isDenied: error == .system(.permissionDenied))
+    }
+
+    /// Visits every object that is not a directory, and then each directory after its content. Reports objects that cannot
+    /// be read: they may belong to the vault, with a name or without.
+    func walk(
+        visit: (RekeyObject) throws(StoreError) -> Void, leave: (RekeyDirectory) throws(StoreError) -> Void = { _ in }
+    ) throws(StoreError) {
+        var walk = BackingWalk(try steps.directory(at: []), readsAhead: true)
+        while let step = walk.next() {
+            try check()
+            switch step {
+            case .left(let directory): try leave(directory)
+            case .failed(nil, let directory, let error): take(error, about: directory.shown)
+            case .failed(let entry?, let directory, let error): failed(entry, directory, error)
+            case .found(let found) where found.status.st_mode & S_IFMT == S_IFDIR: continue
+            case .found(let found):
+                do throws(StoreError) { try visit(try RekeyObject(found.entry, in: found.directory)) } catch {
+                    failed(found.entry, found.directory, error)
+                }
+            }
+        }
+        try check()
+    }
+
+    private func failed(_ entry: [UInt8], _ directory: RekeyDirectory, _ error: StoreError) {
+        if error == .system(.noSuchFileOrDirectory) || directory.isFileSystems(entry) { return }
+        take(error, about: directory.shownPath(of: entry))
     }
 }
 

@@ -62,16 +62,13 @@ package struct SlotEditor {
     package func change(
         _ slot: KeySlot, toWindow window: PlayWindow?, isForced: Bool
     ) throws(VaultError) -> KeySlot {
-        let changed = try replaceConfiguration { (current) throws(VaultError) in
-            try Self.wrapping { () throws(FormatError) in
-                try Self.checkUnchanged(slot, in: current)
-                if !isForced {
-                    try Self.checkEndlessSlot(
-                        beside: slot, in: current, expires: slot.expires, hasWindow: window != nil)
-                }
-                let key = try KeyDerivation.configurationKey(master: masterKey, vault: current.vault)
-                return try current.settingWindow(of: slot.id, to: window, configurationKey: key)
+        let changed = try replaceConfiguration { (current) throws(FormatError) in
+            try Self.checkUnchanged(slot, in: current)
+            if !isForced {
+                try Self.checkEndlessSlot(beside: slot, in: current, expires: slot.expires, hasWindow: window != nil)
             }
+            let key = try KeyDerivation.configurationKey(master: masterKey, vault: current.vault)
+            return try current.settingWindow(of: slot.id, to: window, configurationKey: key)
         }.configuration.slot(slot.id)
         guard let changed else { preconditionFailure("internal error: a change without a slot") }
         return changed
@@ -106,23 +103,21 @@ package struct SlotEditor {
     @discardableResult
     package func remove(_ ids: Set<Int>, isForced: Bool) throws(VaultError) -> Removal {
         var removal = Removal(removed: [], remaining: [])
-        try replaceConfiguration { (current) throws(VaultError) in
+        try replaceConfiguration { (current) throws(FormatError) in
             removal = try Self.removal(of: ids, from: current, isForced: isForced)
-            return try Self.wrapping { () throws(FormatError) in
-                removal.remaining.isEmpty
-                    ? try current.removingAllSlots(created: UtcTime.now(), masterKey: masterKey)
-                    : try current.removingSlots(ids, masterKey: masterKey)
-            }
+            return removal.remaining.isEmpty
+                ? try current.removingAllSlots(created: UtcTime.now(), masterKey: masterKey)
+                : try current.removingSlots(ids, masterKey: masterKey)
         }
         return removal
     }
 
     private static func removal(
         of ids: Set<Int>, from current: VaultConfiguration, isForced: Bool
-    ) throws(VaultError) -> Removal {
+    ) throws(FormatError) -> Removal {
         if let missing = ids.subtracting(current.slots.map(\.id)).min() {
             let known = current.slots.map { "\($0.id)" }.joined(separator: ", ")
-            throw .slotRefused("there is no slot \(missing); the slots are: \(known)")
+            throw FormatError(.invalidValue, "there is no slot \(missing); the slots are: \(known)")
         }
         let remaining = current.slots.filter { !ids.contains($0.id) }
         let now = UtcTime.secondsSinceEpoch()
@@ -135,7 +130,8 @@ package struct SlotEditor {
                 ? "the last slot that does not expire"
                 : remaining.isEmpty ? "the last slot" : "the last slot that has not expired"
             let then = isEndless ? " once the others have expired" : ""
-            throw .slotRefused(
+            throw FormatError(
+                .invalidValue,
                 "not removed: without \(what) the vault can never be opened again\(then); --force removes it anyway"
             )
         }
@@ -146,27 +142,24 @@ package struct SlotEditor {
         onReady: (KeySlot) throws(VaultError) -> Void,
         _ change: (VaultConfiguration) throws(FormatError) -> SlotChange
     ) throws(VaultError) -> KeySlot {
-        let made = try replaceConfiguration(onReady: onReady) { (current) throws(VaultError) in
-            try Self.wrapping { () throws(FormatError) in try change(current) }
-        }.made
-        guard let made else { preconditionFailure("internal error: a change without a slot") }
+        guard let made = try replaceConfiguration(onReady: onReady, change).made else {
+            preconditionFailure("internal error: a change without a slot")
+        }
         return made
     }
 
     @discardableResult
     private func replaceConfiguration(
         onReady: (KeySlot) throws(VaultError) -> Void = { _ in },
-        _ change: (VaultConfiguration) throws(VaultError) -> SlotChange
+        _ change: (VaultConfiguration) throws(FormatError) -> SlotChange
     ) throws(VaultError) -> SlotChange {
-        let lock = try ConfigurationLock.take(vault, wait: wait)
-        defer { withExtendedLifetime(lock) {} }
-        // Read under the lock.
-        let current = try vault.reread()
-        try current.authenticate(masterKey: masterKey)
-        let change = try change(current.configuration)
-        let bytes = try Self.wrapping { () throws(FormatError) in try change.checkedBytes(masterKey: masterKey) }
-        try ConfigurationReplacement(vault: vault, lock: lock, base: current.configuration).put(bytes) {
-            () throws(VaultError) in
+        let replacement = try ConfigurationReplacement(of: vault, wait: wait)
+        try replacement.vault.authenticate(masterKey: masterKey)
+        let (change, bytes) = try Self.wrapping { () throws(FormatError) in
+            let change = try change(replacement.vault.configuration)
+            return (change, try change.checkedBytes(masterKey: masterKey))
+        }
+        try replacement.put(bytes) { () throws(VaultError) in
             if let made = change.made { try onReady(made) }
         }
         return change

@@ -7,11 +7,14 @@ extension VaultDirectory {
     /// Reads the configuration again and authenticates it with a mount's configuration key.
     /// - Throws: `damaged`, `newerVersion`, `system`.
     package func reread(configurationKey: SecretBytes) throws(VaultError) -> VaultConfiguration {
-        let current = try reread().configuration
-        guard current.authenticates(configurationKey: configurationKey) else {
+        try reread().authenticated(by: configurationKey)
+    }
+
+    private func authenticated(by configurationKey: SecretBytes) throws(VaultError) -> VaultConfiguration {
+        guard configuration.authenticates(configurationKey: configurationKey) else {
             throw .damaged(path.appending(Self.configurationEntry), "mac does not verify")
         }
-        return current
+        return configuration
     }
 
     /// Notes the time in the window of a slot. A window that was not started starts. Writes nothing if a later time is
@@ -29,16 +32,14 @@ extension VaultDirectory {
             throw .slotRefused(
                 "slot \(id) has a play window, and \(path.shown) is read-only: its start cannot be noted")
         }
-        let lock = try ConfigurationLock.take(self, wait: wait)
-        defer { withExtendedLifetime(lock) {} }
-        // Read under the lock.
-        let current = try reread(configurationKey: configurationKey)
+        let replacement = try ConfigurationReplacement(of: self, wait: wait)
+        let current = try replacement.vault.authenticated(by: configurationKey)
         guard let window = current.slot(id)?.window?.seeing(time) else { return current }
         let (bytes, changed) = try SlotEditor.wrapping { () throws(FormatError) in
             let change = try current.settingWindow(of: id, to: window, configurationKey: configurationKey)
             return (try change.checkedBytes(configurationKey: configurationKey), change.configuration)
         }
-        try ConfigurationReplacement(vault: self, lock: lock, base: current).put(bytes) {}
+        try replacement.put(bytes)
         return changed
     }
 

@@ -62,14 +62,10 @@ package final class Store: Sendable {
         blockSize = min(4096, max(512, UInt64(space.f_bsize)))
         temporaryPrefix = try VaultDirectory.randomDigits()
         if isReadOnly {
-            if try RekeyIntentFile.exists(in: self.root),
-                let intents = RekeyIntentFile(RekeyContext(root: self.root, keyRing: keyRing, before: { _ in }))
-            {
-                throw intents.refusal()
-            }
+            try RekeySteps.checkComplete(in: self.root, keyRing: keyRing)
         } else {
             // Before anything is looked up, made or swept.
-            try RekeyIntentFile.settle(root: self.root, keyRing: keyRing, writerLock: self.writerLock)
+            try RekeySteps.settle(in: self.root, keyRing: keyRing, writerLock: self.writerLock)
         }
         journal =
             followsWriter

@@ -64,13 +64,8 @@ package enum VaultCreation {
     private static func makeContents(
         chunkSize: Int, slots: [SlotRequest]
     ) throws(VaultError) -> (record: [UInt8], configuration: VaultConfiguration) {
+        let masterKey = try drawMasterKey()
         do throws(FormatError) {
-            let masterKey: SecretBytes
-            do throws(CryptoError) {
-                masterKey = try SecretBytes.random(count: KeyDerivation.secretSize)
-            } catch {
-                throw FormatError(.cryptography, "cannot draw a master key: \(error)")
-            }
             let configuration = try VaultConfiguration.make(
                 chunkSize: chunkSize, masterKey: masterKey, slots: slots, created: UtcTime.now())
             let cipher = try SivCipher.under(
@@ -80,6 +75,12 @@ package enum VaultCreation {
             return (record.bytes, configuration)
         } catch {
             throw .format(error)
+        }
+    }
+
+    static func drawMasterKey() throws(VaultError) -> SecretBytes {
+        do throws(CryptoError) { return try SecretBytes.random(count: KeyDerivation.secretSize) } catch {
+            throw .format(FormatError(.cryptography, "cannot draw a master key: \(error)"))
         }
     }
 

@@ -86,10 +86,7 @@ struct RekeyCommand: ParsableCommand {
         let interruption = try Interruption {}
         let rekeyer = try Rekeyer(
             directory: vault, masterKey: masterKey, isStopped: { interruption.signal != nil },
-            onProblem: report.add)
-        rekeyer.onProgress = { [weak rekeyer] totals in
-            if let rekeyer { report.showProgress(totals, of: rekeyer.survey) }
-        }
+            onProblem: report.add, onProgress: report.showProgress)
         let outcome: RekeyOutcome
         do {
             outcome = try rekeyer.run(workspaces: VaultSession.makeWorkspaces(for: vault.configuration))

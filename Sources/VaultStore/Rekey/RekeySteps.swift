@@ -5,44 +5,61 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// `vaultfs.rekey` in the root of a vault that is open for writing. It makes steps of a rekey that take several renames
-/// survive a kill. Used by one thread.
-struct RekeyIntentFile {
-    static let entry = Array("vaultfs.rekey".utf8)
+/// Steps of a rekey at which a test can inspect the vault or inject a failure.
+enum RekeyPoint: CaseIterable, Sendable {
+    case makeObject, fillObject, replaceEntry
+    case writeIntent, renameIntent, removeIntent
+    case linkName, renameLink
+    case writeSidecar, renameName, removeSidecar
+    case removeAttribute, setAttribute
+    case writeRecord, renameRecord
+    case finish
+}
+
+/// Called before each step that changes the vault. An error that it throws is the failure of that step. Any thread.
+typealias RekeyHook = @Sendable (RekeyPoint) throws(StoreError) -> Void
+
+/// Makes steps of a rekey that take several renames survive a kill: `vaultfs.rekey` in the root of a vault that is open for
+/// writing describes a step until it is done or undone.
+struct RekeySteps: Sendable {
+    private static let entry = Array("vaultfs.rekey".utf8)
     /// Bytes for the file itself, the record, and the growth of a directory.
     private static let leastSpace = 1 << 18
 
-    private let context: RekeyContext
+    let root: Descriptor
+    let keyRing: KeyRing
+    let before: RekeyHook
     private let cipher: SivCipher
-    private var root: Descriptor { context.root }
 
     /// Nil if no rekey is unfinished. Then the vault has no such file.
-    init?(_ context: RekeyContext) {
-        guard let cipher = context.keyRing.intentCipher else { return nil }
-        self.context = context
-        self.cipher = cipher
+    init?(root: Descriptor, keyRing: KeyRing, before: @escaping RekeyHook = { _ in }) {
+        guard let cipher = keyRing.intentCipher else { return nil }
+        (self.root, self.keyRing, self.before, self.cipher) = (root, keyRing, before, cipher)
     }
 
     /// Returns true if a step is incomplete.
-    static func exists(in root: Descriptor) throws(StoreError) -> Bool {
-        do throws(StoreError) {
-            _ = try root.status(of: entry)
-            return true
-        } catch .system(.noSuchFileOrDirectory) {
-            return false
-        }
+    static func isIncomplete(in root: Descriptor) throws(StoreError) -> Bool {
+        try root.statusIfPresent(of: entry) != nil
+    }
+
+    /// Throws if a step is incomplete: nobody may read the vault then. The error names the directory of the step.
+    static func checkComplete(in root: Descriptor, keyRing: KeyRing) throws(StoreError) {
+        guard try isIncomplete(in: root), let steps = RekeySteps(root: root, keyRing: keyRing) else { return }
+        let directory = (try? steps.read()).flatMap { $0 }.map { " in \($0.shownDirectory)" } ?? ""
+        throw .damaged(
+            "vaultfs.rekey: a step of a rekey\(directory) is half done: it is completed when the vault is opened for writing"
+        )
     }
 
     /// Completes or undoes the step that a killed rekey has left, in a vault that is opened for writing.
     /// - Throws: `.damaged` for a file that does not authenticate, and if the step can be neither done nor undone. Then the
     ///   file stays.
-    static func settle(root: Descriptor, keyRing: KeyRing, writerLock: WriterLock?) throws(StoreError) {
-        let context = RekeyContext(
-            root: root, keyRing: keyRing, before: { (_) throws(StoreError) in try writerLock?.verify() })
-        guard let file = RekeyIntentFile(context), let intent = try file.read() else { return }
+    static func settle(in root: Descriptor, keyRing: KeyRing, writerLock: WriterLock?) throws(StoreError) {
+        let steps = RekeySteps(root: root, keyRing: keyRing) { (_) throws(StoreError) in try writerLock?.verify() }
+        guard let steps, let intent = try steps.read() else { return }
         let before = try root.status()
         // The next rekey tries again what was undone, and reports why it fails.
-        _ = try file.settle(intent)
+        _ = try steps.settle(intent)
         futimens(root.fd, [before.st_atim, before.st_mtim])
     }
 
@@ -65,30 +82,31 @@ struct RekeyIntentFile {
             try performInReserve(intent)
         } catch {
             // Without memory undoing would fail as well. Without space it may succeed.
-            let isFull = error.isNoSpace
-            if error.endsRekey && !isFull { throw error }
+            if error.endsRekey && !error.isNoSpace { throw error }
             failure = error
             do throws(StoreError) { try perform(intent, isUndoing: true) } catch let second {
-                if isFull { throw error }
+                if error.isNoSpace { throw error }
                 throw .damaged(
                     "vaultfs.rekey: a step in \(intent.shownDirectory) can neither be done (\(error.reason)) nor undone "
                         + "(\(second.reason))")
             }
         }
-        try end(intent)
+        try before(.removeIntent)
+        try root.remove(Self.entry)
+        // Must be durable before anything that it names is renamed or removed.
+        try root.synchronize(dataOnly: false)
+        if case .links(let step) = intent { root.removeQuietly(step.temporary) }
         return failure
     }
 
     /// Makes a temporary file of the size that a step needs. Removing it makes room if the step runs out of space.
     private func reserve(_ space: Int) throws(StoreError) -> [UInt8] {
-        let temporary = try RekeyContext.temporaryEntry()
+        let temporary = try Self.temporaryEntry()
         let file = try Descriptor(at: root.fd, temporary, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
-        if linux_fallocate(file.fd, 0, 0, Int64(space)) != 0 {
-            let error = StoreError.system(currentErrno())
-            // A store without fallocate(2) cannot reserve space.
-            if error.isNoSpace {
-                root.removeQuietly(temporary)
-                throw error
+        try root.withTemporary(temporary) { () throws(StoreError) in
+            do throws(StoreError) { try retrying { linux_fallocate(file.fd, 0, 0, Int64(space)) } } catch {
+                // A store without fallocate(2) cannot reserve space.
+                if error.isNoSpace { throw error }
             }
         }
         return temporary
@@ -110,20 +128,14 @@ struct RekeyIntentFile {
 
     private func perform(_ intent: RekeyIntent, isUndoing: Bool) throws(StoreError) {
         switch intent {
-        case .directory(let step): try RekeyDirectoryStep(step: step, context: context).perform(isUndoing: isUndoing)
+        case .directory(let step): try RekeyDirectoryStep(step, in: self, isUndoing: isUndoing).perform()
         case .links(let step):
-            let step = RekeyLinksStep(step: step, context: context)
+            let step = RekeyLinksStep(step: step, steps: self)
             if isUndoing { try step.undo() } else { try step.perform() }
         }
     }
 
-    /// The error for a reader, which must not read the vault. It names the directory of the incomplete step.
-    func refusal() -> StoreError {
-        let directory = (try? read()).flatMap { $0 }.map { " in \($0.shownDirectory)" } ?? ""
-        return .damaged(
-            "vaultfs.rekey: a step of a rekey\(directory) is half done: it is completed when the vault is opened for writing"
-        )
-    }
+    // MARK: The file
 
     private func read() throws(StoreError) -> RekeyIntent? {
         let file: Descriptor
@@ -138,16 +150,16 @@ struct RekeyIntentFile {
             let bytes = try file.readToEnd(limit: RekeyIntent.maximumSize)
         else { throw .damaged("vaultfs.rekey: not a regular file of a valid size") }
         return try StoreError.ofFormat { () throws(FormatError) in
-            try RekeyIntent.parse(bytes, epoch: context.keyRing.epochs.current, cipher: cipher)
+            try RekeyIntent.parse(bytes, epoch: keyRing.epochs.current, cipher: cipher)
         }
     }
 
     private func write(_ intent: RekeyIntent) throws(StoreError) {
         let bytes = try StoreError.ofFormat { () throws(FormatError) in
-            try intent.serialized(epoch: context.keyRing.epochs.current, cipher: cipher)
+            try intent.serialized(epoch: keyRing.epochs.current, cipher: cipher)
         }
         guard bytes.count <= RekeyIntent.maximumSize else { throw .system(.fileTooLarge) }
-        try context.install(
+        try install(
             bytes, as: Self.entry, in: root, like: try root.status(of: Array(VaultDirectory.configurationEntry.utf8)),
             writing: .writeIntent, renaming: .renameIntent)
         do throws(StoreError) { try root.synchronize(dataOnly: false) } catch {
@@ -156,13 +168,34 @@ struct RekeyIntentFile {
             throw error
         }
     }
+}
 
-    private func end(_ intent: RekeyIntent) throws(StoreError) {
-        try context.before(.removeIntent)
-        try root.remove(Self.entry)
-        // Must be durable before anything that it names is renamed or removed.
-        try root.synchronize(dataOnly: false)
-        if case .links(let step) = intent { root.removeQuietly(step.temporary) }
+extension RekeySteps {
+    static func temporaryEntry() throws(StoreError) -> [UInt8] {
+        EntryName.temporary(try VaultDirectory.randomDigits())
+    }
+
+    /// Opens the directory at a path of backing entries from the vault's root. Follows no link.
+    func directory(at path: some Sequence<[UInt8]>) throws(StoreError) -> RekeyDirectory {
+        var directory = try RekeyDirectory([UInt8(ascii: ".")], in: root, keyRing)
+        for entry in path { directory = try directory.inner(entry) }
+        return directory
+    }
+
+    /// Gives `entry` to a new file of these bytes, which is durable. The directory is not synchronized.
+    /// - Parameters:
+    ///   - status: owner and mode of the file.
+    ///   - writing, renaming: passed to `before` ahead of the file's creation and of its rename.
+    func install(
+        _ bytes: [UInt8], as entry: [UInt8], in directory: Descriptor, like status: stat, writing: RekeyPoint,
+        renaming: RekeyPoint? = nil
+    ) throws(StoreError) {
+        let temporary = try Self.temporaryEntry()
+        try before(writing)
+        try directory.install(bytes, as: entry, by: temporary, owner: Owner(status), mode: status.st_mode & 0o7777) {
+            () throws(StoreError) in
+            if let renaming { try before(renaming) }
+        }
     }
 }
 

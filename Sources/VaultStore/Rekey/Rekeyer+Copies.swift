@@ -25,8 +25,8 @@ struct RekeyObject {
     var shownPath: [UInt8] { directory.shownPath(of: entry) }
 }
 
-/// Makes the objects that replace those of the previous epoch. Any thread.
-struct RekeyCopies {
+/// Makes the objects that replace those of the previous epoch.
+extension Rekeyer {
     enum Kind {
         /// Of the current epoch, or of a type in which only the name is encrypted. The id is that of a file.
         case current(fileID: UInt64?)
@@ -43,11 +43,8 @@ struct RekeyCopies {
     private static let ownPrefix = Array("user.vaultfs.".utf8)
     private static let accessListPrefix = Array("system.posix_acl_".utf8)
 
-    let store: Store
-    let before: RekeyHook
-    private var keyRing: KeyRing { store.keyRing }
-
     func kind(of object: RekeyObject) throws(StoreError) -> Kind {
+        let keyRing = store.keyRing
         do throws(StoreError) {
             switch object.status.st_mode & S_IFMT {
             case S_IFREG where object.status.st_size >= off_t(FileHeader.size):
@@ -69,87 +66,75 @@ struct RekeyCopies {
     }
 
     /// Makes an object of the current epoch that has everything of the old one. A file is durable.
-    /// - Parameter onBytes: called with the size of each piece of content. An error that it throws ends the copy.
     /// - Returns: the old object, or nil if there is nothing to replace.
     /// - Throws: `.damaged` if anything of the old object does not verify. Then nothing is left of the new one.
     func copy(
-        _ object: RekeyObject, _ kind: Kind, to temporary: [UInt8], in directory: Descriptor, _ workspace: Workspace,
-        onBytes: (UInt64) throws(StoreError) -> Void
+        _ object: RekeyObject, _ kind: Kind, to temporary: [UInt8], in directory: Descriptor, _ workspace: Workspace
     ) throws(StoreError) -> RekeyIntent.Identity? {
         switch kind {
         case .current, .foreign: return nil
         case .damaged(let reason): throw .damaged(reason)
         case .previousFile(let reader):
             let old = try EncryptedFile.open(reader, in: store)
-            try makeFile(temporary, in: directory, from: old, reader, object.status, workspace, onBytes: onBytes)
+            try makeFile(temporary, in: directory, from: old, reader, object.status, workspace)
             return .file(old.fileID)
         case .previousLink(let stored, let target, let protectionClass):
-            try makeLink(temporary, in: directory, to: target, protectionClass, from: object.pin, object.status)
+            try makeLink(temporary, in: directory, to: target, protectionClass, from: object)
             return .link(stored)
         }
     }
 
     private func makeFile(
         _ temporary: [UInt8], in directory: Descriptor, from old: EncryptedFile, _ reader: Descriptor,
-        _ status: stat, _ workspace: Workspace, onBytes: (UInt64) throws(StoreError) -> Void
+        _ status: stat, _ workspace: Workspace
     ) throws(StoreError) {
         guard !old.hasUnsealedTail else { throw .damaged("it is longer than its header's length") }
         // A mount that opens it for writing does the same. If that is denied, reading shows any damage.
         if (try? old.prepareForWriting()) != nil { _ = try old.cutTornAppend() }
-        try before(.makeObject)
+        try steps.before(.makeObject)
         let file = try Descriptor(at: directory.fd, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
-        do throws(StoreError) {
+        try directory.withTemporary(temporary) { () throws(StoreError) in
             let new = try EncryptedFile.create(in: file, class: old.protectionClass, store: store)
             let attributes = try Self.attributes(
                 of: reader, from: old.keys.attributeKey, to: new.keys.attributeKey)
-            try before(.fillObject)
-            try old.copyContents(to: new, workspace, onBytes: onBytes)
-            // In this order, none of them undoes another.
-            let made = try file.status()
-            if made.st_uid != status.st_uid || made.st_gid != status.st_gid {
-                try retrying { fchown(file.fd, status.st_uid, status.st_gid) }
+            try steps.before(.fillObject)
+            try old.copyContents(to: new, workspace) { (size) throws(StoreError) in
+                count { $0.bytes += size }
+                try check()
             }
+            // In this order, none of them undoes another.
+            try file.changeOwner(to: Owner(status))
             try copyForeignAttributes(from: ExtendedAttributes(reader), to: ExtendedAttributes(file))
             for attribute in attributes { try ExtendedAttributes(file).set(attribute.name, attribute.value, flags: 0) }
             try retrying { fchmod(file.fd, status.st_mode & 0o7777) }
             try retrying { futimens(file.fd, [status.st_atim, status.st_mtim]) }
             try file.synchronize(dataOnly: false)
-        } catch {
-            directory.removeQuietly(temporary)
-            throw error
         }
     }
 
     private func makeLink(
         _ temporary: [UInt8], in directory: Descriptor, to target: [UInt8], _ protectionClass: ProtectionClass,
-        from pin: Descriptor, _ status: stat
+        from object: RekeyObject
     ) throws(StoreError) {
-        let cipher = try keyRing.linkCipher(protectionClass)
+        let cipher = try store.keyRing.linkCipher(protectionClass)
         let stored = try StoreError.ofFormat { () throws(FormatError) in
             try LinkTarget.encode(target, class: protectionClass, linkCipher: cipher)
         }
-        try before(.makeObject)
+        try steps.before(.makeObject)
         try withCString(stored) { (stored) throws(StoreError) in
             try withCString(temporary) { (name) throws(StoreError) in
                 _ = try retrying { symlinkat(stored, directory.fd, name) }
             }
         }
-        do throws(StoreError) {
-            try before(.fillObject)
+        try directory.withTemporary(temporary) { () throws(StoreError) in
+            try steps.before(.fillObject)
             let new = try Descriptor(at: directory.fd, temporary, flags: linux_O_PATH)
-            let made = try new.status()
-            if made.st_uid != status.st_uid || made.st_gid != status.st_gid {
-                try retrying { fchownat(new.fd, "", status.st_uid, status.st_gid, linux_AT_EMPTY_PATH) }
-            }
-            try copyForeignAttributes(from: ExtendedAttributes(pin), to: ExtendedAttributes(new))
+            try new.changeOwner(to: Owner(object.status))
+            try copyForeignAttributes(from: ExtendedAttributes(object.pin), to: ExtendedAttributes(new))
             try withCString(temporary) { (name) throws(StoreError) in
-                _ = try retrying {
-                    utimensat(directory.fd, name, [status.st_atim, status.st_mtim], AT_SYMLINK_NOFOLLOW)
-                }
+                let times = [object.status.st_atim, object.status.st_mtim]
+                _ = try retrying { utimensat(directory.fd, name, times, AT_SYMLINK_NOFOLLOW) }
             }
-        } catch {
-            directory.removeQuietly(temporary)
-            throw error
         }
     }
 
@@ -162,7 +147,7 @@ struct RekeyCopies {
     ) throws(StoreError) -> [RekeyIntent.Attribute] {
         let attributes = ExtendedAttributes(object)
         var found: [RekeyIntent.Attribute] = []
-        for stored in try names(of: attributes) where stored.starts(with: ownPrefix) {
+        for stored in try attributes.namesIfSupported() where stored.starts(with: ownPrefix) {
             found.append(RekeyIntent.Attribute(name: stored, value: try attributes.value(of: stored)))
         }
         return try encrypted(found, from: oldKey, to: newKey)
@@ -200,9 +185,9 @@ struct RekeyCopies {
     private func copyForeignAttributes(
         from old: ExtendedAttributes, to new: ExtendedAttributes
     ) throws(StoreError) {
-        let wanted = try Self.names(of: old).filter { !$0.starts(with: Self.ownPrefix) }
+        let wanted = try old.namesIfSupported().filter { !$0.starts(with: Self.ownPrefix) }
         // A new file may have inherited an access list from its directory.
-        for name in try Self.names(of: new)
+        for name in try new.namesIfSupported()
         where name.starts(with: Self.accessListPrefix) && !wanted.contains(name) {
             try new.remove(name)
         }
@@ -211,9 +196,5 @@ struct RekeyCopies {
             // A security module sets its own attribute, and may refuse that we do.
             if (try? new.value(of: name)) != value { try new.set(name, value, flags: 0) }
         }
-    }
-
-    private static func names(of attributes: ExtendedAttributes) throws(StoreError) -> [[UInt8]] {
-        do throws(StoreError) { return try attributes.names() } catch .system(.notSupported) { return [] }
     }
 }
