@@ -73,7 +73,7 @@ extension EncryptedFile {
     }
 
     /// Appends to a file that ends with a whole chunk.
-    private func append(_ bytes: UnsafeRawBufferPointer, _ workspace: Workspace) throws(StoreError) {
+    func append(_ bytes: UnsafeRawBufferPointer, _ workspace: Workspace) throws(StoreError) {
         var done = 0
         while done < bytes.count {
             done += try write(bytes.slice(done...), at: length, workspace: workspace)

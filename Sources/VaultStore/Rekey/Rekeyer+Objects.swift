@@ -47,7 +47,8 @@ extension Rekeyer {
             guard before.problems == 0 else {
                 names[identity] = nil
                 problem(
-                    shownPath(paths[0]), "\(count - paths.count) of its \(count) names may be in what could not be read",
+                    shownPath(paths[0]),
+                    "\(count - paths.count) of its \(count) names may be in what could not be read",
                     isDenied: before.denied == before.problems)
                 continue
             }

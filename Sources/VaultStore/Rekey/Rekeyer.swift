@@ -69,7 +69,9 @@ package final class Rekeyer: Sendable {
             try store.admitChange()
         }
         guard let steps else { throw .slotRefused("\(directory.path.shown): no rekey was begun") }
-        (self.store, self.steps, self.directory, self.masterKey, rootStatus) = (store, steps, directory, masterKey, status)
+        (self.store, self.steps, self.directory, self.masterKey, rootStatus) = (
+            store, steps, directory, masterKey, status
+        )
         (self.isStopped, self.onProblem, self.onProgress) = (isStopped, onProblem, onProgress)
         // Without the vault, every further object would fail.
         directory.writerLock?.onLoss.withLock { $0 = { [weak self] in self?.fail(.system(.ioError)) } }

@@ -21,11 +21,7 @@ enum DamagedRoot {
     /// Frees the journal's name, durably: without a journal the vault cannot be written. A journal that has other names too
     /// is copied. Its content is kept, but another writer could change it through those names.
     static func freeJournalName(in root: Descriptor, chunkSize: Int) throws(StoreError) {
-        let status: stat
-        do throws(StoreError) { status = try root.status(of: Journal.entry) } catch .system(.noSuchFileOrDirectory) {
-            return
-        }
-        guard Journal.fault(of: status) != nil else { return }
+        guard let status = try root.statusIfPresent(of: Journal.entry), Journal.fault(of: status) != nil else { return }
         guard status.st_mode & S_IFMT == S_IFREG else {
             try stepAside(Journal.entry, as: journalPrefix, in: root)
             return try root.synchronize(dataOnly: false)
@@ -43,8 +39,7 @@ enum DamagedRoot {
         while true {
             do throws(StoreError) {
                 let aside = prefix + (number == 1 ? [] : Array("-\(number)".utf8))
-                return try OpenDirectory.rename(
-                    entry, from: directory.fd, to: directory.fd, as: aside, flags: linux_RENAME_NOREPLACE)
+                return try directory.rename(entry, as: aside, flags: linux_RENAME_NOREPLACE)
             } catch .system(.noSuchFileOrDirectory) {
                 return
             } catch .system(.fileExists) where number < LostAndFound.maximumNames {

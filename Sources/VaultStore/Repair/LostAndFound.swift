@@ -12,15 +12,14 @@ struct LostAndFound {
     /// Maximum bytes of a file that is kept as it is. A record has 64 and a sidecar at most 272.
     private static let maximumKept = 64 << 10
 
-    private let store: Store
+    let store: Store
     private let opened: OpenDirectory
     private let owner: Owner?
 
     /// Opens or makes `lost+found`. If something else has that name, it is `lost+found-2` and so on.
     init(in store: Store) throws(StoreError) {
-        let pinned = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
-        let root = try OpenDirectory.open(pinned, isRoot: true, in: store)
-        let status = try pinned.status()
+        let root = try Self.openRoot(of: store)
+        let status = try root.descriptor.status()
         self.store = store
         owner = Owner.needed(uid: status.st_uid, gid: status.st_gid)
         for name in Self.names(Array("lost+found".utf8)) {
@@ -30,6 +29,11 @@ struct LostAndFound {
             }
         }
         throw .system(.fileExists)
+    }
+
+    static func openRoot(of store: Store) throws(StoreError) -> OpenDirectory {
+        let pinned = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
+        return try OpenDirectory.open(pinned, isRoot: true, in: store)
     }
 
     /// `name`, `name-2`, `name-3` …
@@ -42,13 +46,8 @@ struct LostAndFound {
         -> OpenDirectory?
     {
         let entry = try root.encode(name).entry
-        var isNew = false
-        do throws(StoreError) {
-            _ = try root.status(of: entry)
-        } catch .system(.noSuchFileOrDirectory) {
-            try root.makeDirectory(name, mode: 0o700, owner: owner)
-            isNew = true
-        }
+        let isNew = try root.descriptor.statusIfPresent(of: entry) == nil
+        if isNew { try root.makeDirectory(name, mode: 0o700, owner: owner) }
         do throws(StoreError) {
             let pinned = try Descriptor(at: root.descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
             let opened = try OpenDirectory.open(pinned, isRoot: false, in: root.store)
@@ -71,11 +70,12 @@ struct LostAndFound {
         }
         let sidecar = EntryName.kind(of: entry) == .longName ? EntryName.sidecar(of: entry) : nil
         if let sidecar { try keepCopy(of: sidecar, from: directory, as: object.name + Array(".name".utf8)) }
-        _ = try move(entry, object, from: directory)
+        try move(entry, object, from: directory)
         if let sidecar { directory.removeQuietly(sidecar) }
     }
 
     /// Moves an entry here. Returns its new entry.
+    @discardableResult
     private func move(
         _ entry: [UInt8], _ object: LostObject, from directory: Descriptor
     ) throws(StoreError) -> [UInt8] {
@@ -86,8 +86,7 @@ struct LostAndFound {
                     entry, from: directory.fd, to: opened.descriptor.fd, as: newEntry, flags: linux_RENAME_NOREPLACE)
                 return newEntry
             } catch .system(.fileExists) {
-                let there = try opened.status(of: newEntry)
-                guard there.st_dev == object.status.st_dev, there.st_ino == object.status.st_ino else { continue }
+                guard try FileIdentity(opened.status(of: newEntry)) == FileIdentity(object.status) else { continue }
                 // Another name of a file that is here. rename(2) would keep both.
                 try opened.synchronizeNames()
                 try directory.remove(entry)
@@ -101,10 +100,7 @@ struct LostAndFound {
     /// the target of a link in a file, a directory with a new record, and any other object as it is.
     /// - Throws: `.damaged` for a file that is too large. It stays.
     func keep(_ entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
-        let status: stat
-        do throws(StoreError) { status = try directory.status(of: entry) } catch .system(.noSuchFileOrDirectory) {
-            return
-        }
+        guard let status = try directory.statusIfPresent(of: entry) else { return }
         switch status.st_mode & S_IFMT {
         case S_IFREG: try keepCopy(of: entry, from: directory, as: name)
         case S_IFLNK: try keep(try directory.linkTarget(of: entry), as: name)
@@ -118,7 +114,7 @@ struct LostAndFound {
             try DamagedRoot.stepAside(OpenDirectory.recordEntry, as: DamagedRoot.recordPrefix, in: inner)
             return try OpenDirectory.makeRecord(of: inner, class: .complete, mode: 0o600, in: store)
         default:
-            _ = try move(entry, LostObject(name: name, status: status), from: directory)
+            try move(entry, LostObject(name: name, status: status), from: directory)
             return
         }
         directory.removeQuietly(entry)
@@ -126,11 +122,8 @@ struct LostAndFound {
 
     /// Keeps the content of a file in a file here, durably. Does nothing if there is no such entry.
     func keepCopy(of entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
-        let pin: Descriptor
-        do { pin = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH) } catch .system(.noSuchFileOrDirectory)
-        {
-            return
-        }
+        guard try directory.statusIfPresent(of: entry) != nil else { return }
+        let pin = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH)
         guard try pin.status().st_mode & S_IFMT == S_IFREG,
             let bytes = try pin.reopened(flags: O_RDONLY | O_NONBLOCK).readToEnd(limit: Self.maximumKept)
         else { throw .damaged("\(String(decoding: entry, as: UTF8.self)) is not a small regular file, and stays") }
@@ -153,13 +146,7 @@ struct LostAndFound {
         let workspace = try Workspace(layout: store.layout)
         if try isKept(bytes, as: name, workspace) { return }
         try makeFile(name) { (file) throws(StoreError) in
-            var done = 0
-            while done < bytes.count {
-                done += try bytes.withBytes { (all) throws(StoreError) -> Int in
-                    try file.write(
-                        all.slice(done...), at: UInt64(done), workspace: workspace)
-                }
-            }
+            try bytes.withBytes { (bytes) throws(StoreError) in try file.append(bytes, workspace) }
         }
     }
 

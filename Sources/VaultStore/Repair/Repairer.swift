@@ -70,7 +70,7 @@ package final class Repairer {
         each(findings, [.remove]) { (finding) throws(StoreError) in try self.remove(finding) }
         each(findings, [.empty]) { (finding) throws(StoreError) in
             let (parent, entry) = try self.locate(finding.backingPath)
-            try LostContents(of: self.store, to: self.openLostAndFound()).mark(entry, in: parent)
+            try self.openLostAndFound().mark(entry, in: parent)
         }
         listMoves(findings)
         // The innermost first: an entry's path is valid while the directories around it stay where they are.
@@ -165,12 +165,12 @@ package final class Repairer {
         let lostAndFound = try openLostAndFound()
         switch finding.remedy {
         case .renewRoot:
-            try LostContents(of: store, to: lostAndFound).moveFromRoot()
+            try lostAndFound.moveFromRoot()
         case .clearJournal:
-            try LostContents(of: store, to: lostAndFound).keepAside(DamagedRoot.journalPrefix)
+            try lostAndFound.keepAside(DamagedRoot.journalPrefix)
         case .empty:
             let (parent, entry) = try locate(finding.backingPath)
-            try LostContents(of: store, to: lostAndFound).empty(entry, in: parent)
+            try lostAndFound.empty(entry, in: parent)
         default:
             let (parent, entry) = try locate(finding.backingPath)
             if EntryName.kind(of: entry) == .reserved {

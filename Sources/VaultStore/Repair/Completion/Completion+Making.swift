@@ -7,12 +7,8 @@ internal import VaultFormat
 extension OpenDirectory {
     /// Returns true if a directory's record is absent, or shorter than any record.
     static func lacksRecord(_ directory: Descriptor) throws(StoreError) -> Bool {
-        do throws(StoreError) {
-            let status = try directory.status(of: recordEntry)
-            return status.st_mode & S_IFMT == S_IFREG && status.st_size < off_t(DirectoryRecord.size)
-        } catch .system(.noSuchFileOrDirectory) {
-            return true
-        }
+        guard let status = try directory.statusIfPresent(of: recordEntry) else { return true }
+        return status.st_mode & S_IFMT == S_IFREG && status.st_size < off_t(DirectoryRecord.size)
     }
 
     /// Returns true if a directory holds nothing but a record and the remains of interrupted operations.
@@ -34,15 +30,9 @@ extension OpenDirectory {
         let bytes = try store.keyRing.makeRecord(protectionClass, isRoot: isRoot).bytes
         let directory = try pin.openedForReading()
         let before = try directory.status()
-        let temporary = try temporaryEntry(in: store)
-        do throws(StoreError) {
-            let owner = geteuid() == 0 ? Owner(uid: before.st_uid, gid: before.st_gid) : nil
-            try directory.makeFile(temporary, of: bytes, owner: owner, mode: mode)
-            try rename(temporary, from: directory.fd, to: directory.fd, as: recordEntry, flags: 0)
-        } catch {
-            directory.removeQuietly(temporary)
-            throw error
-        }
+        try directory.install(
+            bytes, as: recordEntry, by: try temporaryEntry(in: store),
+            owner: geteuid() == 0 ? Owner(before) : nil, mode: mode)
         // Best effort: a user who can write to the directory, but does not own it, may not set its times.
         futimens(directory.fd, [before.st_atim, before.st_mtim])
         try directory.synchronize(dataOnly: false)
