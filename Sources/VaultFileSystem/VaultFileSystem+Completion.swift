@@ -14,7 +14,7 @@ extension VaultFileSystem {
     /// Completes a file or directory that is being opened, if it lacks its header or record.
     func complete(_ node: Node, _ pin: Descriptor) throws(StoreError) {
         guard let completion = store.completion, completion.isActive,
-            try completion.isIncomplete(pin), let name = nodes.name(of: node)
+            try Completion.isIncomplete(pin), let name = nodes.name(of: node)
         else { return }
         let parentClass = try directory(name.parent).protectionClass
         try completion.complete(pin, class: parentClass, shownPath: backingPath(of: node), in: store)

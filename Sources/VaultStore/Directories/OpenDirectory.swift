@@ -62,12 +62,13 @@ package final class OpenDirectory: Sendable {
         }
     }
 
-    /// Returns the directory's record, authenticated.
+    /// Returns the directory's record, authenticated, and its keys.
     /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten.
-    static func record(of directory: Descriptor, _ keyRing: KeyRing) throws(StoreError) -> DirectoryRecord {
+    static func openRecord(
+        of directory: Descriptor, _ keyRing: KeyRing
+    ) throws(StoreError) -> (record: DirectoryRecord, keys: DirectoryKeys) {
         let record = try keyRing.parseRecord(try readRecord(of: directory).bytes)
-        _ = try record.openKeys(keyRing)
-        return record
+        return (record, try record.openKeys(keyRing))
     }
 
     /// Returns the record's 64 bytes and its stat(2).

@@ -46,7 +46,7 @@ package enum RekeyBeginning {
         }
         // A vaultfs.json from before another rekey authenticates. Its key does not open what is in the vault.
         do throws(StoreError) {
-            guard try OpenDirectory.record(of: vault.descriptor, keyRing).isRoot else {
+            guard try OpenDirectory.openRecord(of: vault.descriptor, keyRing).record.isRoot else {
                 throw StoreError.damaged("vaultfs.dir: the root's flag is not set")
             }
         } catch {

@@ -32,18 +32,12 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
         // Their owner has to open it first: a rekey changes no modes.
         if status.denies(0o700) { throw .system(.permissionDenied) }
         (self.keyRing, self.path, self.shown, self.isNamed) = (keyRing, path, shown, isNamed)
-        var record: DirectoryRecord?
-        var keys: DirectoryKeys?
+        var opened: (record: DirectoryRecord, keys: DirectoryKeys)?
         var unread: StoreError?
-        do throws(StoreError) {
-            let bytes = try OpenDirectory.readRecord(of: descriptor).bytes
-            record = try? DirectoryRecord.parse(bytes, epochs: keyRing.epochs)
-            keys = try record?.openKeys(keyRing)
-        } catch {
+        do throws(StoreError) { opened = try OpenDirectory.openRecord(of: descriptor, keyRing) } catch {
             if case .damaged = error {} else { unread = error }
         }
-        (self.keys, self.unread) = (keys, unread)
-        self.record = keys == nil ? nil : record
+        (record, keys, self.unread) = (opened?.record, opened?.keys, unread)
     }
 
     func inner(_ entry: [UInt8]) throws(StoreError) -> RekeyDirectory {

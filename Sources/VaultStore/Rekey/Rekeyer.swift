@@ -43,7 +43,7 @@ package final class Rekeyer: Sendable {
     package convenience init(
         directory: VaultDirectory, masterKey: SecretBytes, isStopped: @escaping @Sendable () -> Bool,
         onProblem: @escaping @Sendable (_ shownPath: [UInt8], _ reason: String) -> Void,
-        onProgress: @escaping @Sendable (RekeyTotals, RekeySurvey) -> Void
+        onProgress: @escaping @Sendable (RekeyTotals, RekeySurvey) -> Void = { _, _ in }
     ) throws(VaultError) {
         try self.init(
             directory: directory, masterKey: masterKey, before: { _ in }, isStopped: isStopped, onProblem: onProblem,

@@ -32,7 +32,7 @@ extension LostAndFound {
         }
         try synchronize()
         // If the record authenticates, the directory's own was lost, and `mark` has made this one.
-        if (try? OpenDirectory.record(of: directory, store.keyRing))?.isRoot != false {
+        if (try? OpenDirectory.openRecord(of: directory, store.keyRing))?.record.isRoot != false {
             try keepCopy(
                 of: OpenDirectory.recordEntry, from: directory, as: Array("directory-record-".utf8) + digits)
         }

@@ -53,7 +53,8 @@ struct LostObject {
             return digits(of: try EncryptedFile.readHeader(of: file, keyRing: keyRing).0.fileID)
         case S_IFDIR:
             let opened = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
-            return try OpenDirectory.record(of: opened, keyRing).isRoot ? nil : "directory-\(try digits(of: entry))"
+            return try OpenDirectory.openRecord(of: opened, keyRing).record.isRoot
+                ? nil : "directory-\(try digits(of: entry))"
         case S_IFLNK:
             _ = try keyRing.linkTarget(ofStored: try directory.linkTarget(of: entry))
             return "link-\(try digits(of: entry))"

@@ -153,10 +153,10 @@ extension Verifier {
 
     private func addToRun(_ chunks: Range<UInt64>, _ reason: String, of content: inout VerifierContent) {
         if let run = content.run, run.chunks.upperBound == chunks.lowerBound, run.reason == reason {
-            content.run = .init(chunks: run.chunks.lowerBound..<chunks.upperBound, reason: reason)
+            content.run = (run.chunks.lowerBound..<chunks.upperBound, reason)
         } else {
             reportRun(of: &content)
-            content.run = .init(chunks: chunks, reason: reason)
+            content.run = (chunks, reason)
         }
     }
 

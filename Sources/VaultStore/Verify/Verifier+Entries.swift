@@ -26,7 +26,7 @@ extension Verifier {
 
     /// Checks an entry. Returns it if it is a directory.
     private func look(at entry: [UInt8], in directory: VerifierFrame.Open) -> VerifierObject? {
-        let plain = VerifierObject(entry: entry, shown: entry)
+        let plain = VerifierObject(entry)
         switch EntryName.kind(of: entry) {
         case .name:
             return checkObject(named(entry, sidecarBlob: nil, directory), in: directory.descriptor)
@@ -54,23 +54,25 @@ extension Verifier {
     /// Returns the entry, with its plaintext name if that authenticates.
     private func named(_ entry: [UInt8], sidecarBlob: [UInt8]?, _ directory: VerifierFrame.Open) -> VerifierObject {
         // Without keys every name is hidden. The finding about the directory's record covers that.
-        guard let keys = directory.keys else { return VerifierObject(entry: entry, shown: entry) }
-        if let name = EntryName.decode(entry, sidecarBlob: sidecarBlob, keys: keys) {
-            return VerifierObject(entry: entry, shown: name, isNamed: true)
+        guard let keys = directory.keys else { return VerifierObject(entry) }
+        let object = VerifierObject(entry, name: EntryName.decode(entry, sidecarBlob: sidecarBlob, keys: keys))
+        if !object.isNamed {
+            report(
+                .hiddenName, object, "name does not authenticate in this directory",
+                remedy: remedy(forNameless: entry, directory))
         }
-        let object = VerifierObject(entry: entry, shown: entry)
-        report(
-            .hiddenName, object, "name does not authenticate in this directory",
-            remedy: LostObject.find(entry, in: directory.descriptor, keyRing) != nil ? .move : nil)
         return object
+    }
+
+    private func remedy(forNameless entry: [UInt8], _ directory: VerifierFrame.Open) -> Remedy? {
+        // Without the directory's keys, the remedy for its record covers this entry.
+        guard directory.keys != nil else { return nil }
+        return LostObject.find(entry, in: directory.descriptor, keyRing) != nil ? .move : nil
     }
 
     /// Returns the content of a long name's sidecar, if it belongs to the name.
     private func checkSidecar(of object: VerifierObject, _ directory: VerifierFrame.Open) -> [UInt8]? {
-        // Without the directory's keys, the remedy for its record covers this entry.
-        let remedy: Remedy? =
-            directory.keys != nil && LostObject.find(object.entry, in: directory.descriptor, keyRing) != nil
-            ? .move : nil
+        let remedy = remedy(forNameless: object.entry, directory)
         do throws(StoreError) {
             let blob = try readSmallFile(
                 EntryName.sidecar(of: object.entry), of: directory.descriptor, limit: Self.largestSidecar)
@@ -126,52 +128,38 @@ extension Verifier {
     /// - Parameter object: nil for the innermost directory itself.
     func checkAttributes(of descriptor: Descriptor, key: SecretBytes, _ object: VerifierObject?) {
         let attributes = ExtendedAttributes(descriptor)
-        let names: [[UInt8]]
         do throws(StoreError) {
-            names = try attributes.names().filter { $0.starts(with: Array("user.".utf8)) }
-        } catch .system(.notSupported) {
-            return
+            let names = try attributes.namesIfSupported().filter { $0.starts(with: Array("user.".utf8)) }
+            guard !names.isEmpty else { return }
+            let codec = try StoreError.ofFormat { () throws(FormatError) in try AttributeCodec(key: key) }
+            for stored in names { check(stored, of: attributes, codec, object) }
         } catch {
-            return report(error, object, "attributes")
-        }
-        guard !names.isEmpty else { return }
-        let codec: AttributeCodec
-        do { codec = try AttributeCodec(key: key) } catch {
-            return report(StoreError(error), object, "attributes")
-        }
-        if names.contains(AttributeCodec.packName) { checkPack(attributes, codec, object) }
-        for stored in names where stored != AttributeCodec.packName {
-            totals.attributes += 1
-            guard let name = codec.name(ofStored: stored) else {
-                report(.hiddenName, object, "attribute name does not authenticate", attribute: stored)
-                continue
-            }
-            do throws(StoreError) {
-                let value = try attributes.value(of: stored)
-                do { _ = try codec.decrypt(value: value, name: name) } catch {
-                    report(.damaged, object, error.reason, attribute: name)
-                }
-            } catch .system(let errno) {
-                report(.unreadable, object, "attribute value: cannot be read: \(errno)", attribute: name)
-            } catch {
-                report(error, object, "attribute value")
-            }
+            report(error, object, "attributes")
         }
     }
 
-    /// Checks the attributes that share one stored value.
-    private func checkPack(_ attributes: ExtendedAttributes, _ codec: AttributeCodec, _ object: VerifierObject?) {
+    private func check(
+        _ stored: [UInt8], of attributes: ExtendedAttributes, _ codec: AttributeCodec, _ object: VerifierObject?
+    ) {
+        // Attributes that share one stored value.
+        let isPack = stored == AttributeCodec.packName
+        if !isPack { totals.attributes += 1 }
+        guard let name = isPack ? stored : codec.name(ofStored: stored) else {
+            return report(.hiddenName, object, "attribute name does not authenticate", attribute: stored)
+        }
         do throws(StoreError) {
-            let sealed = try attributes.value(of: AttributeCodec.packName)
-            do { totals.attributes += try codec.decrypt(pack: sealed).names.count } catch {
-                report(.damaged, object, error.reason, attribute: AttributeCodec.packName)
+            let value = try attributes.value(of: stored)
+            do {
+                if isPack {
+                    totals.attributes += try codec.decrypt(pack: value).names.count
+                } else {
+                    _ = try codec.decrypt(value: value, name: name)
+                }
+            } catch {
+                report(.damaged, object, error.reason, attribute: name)
             }
-        } catch .system(let errno) {
-            report(
-                .unreadable, object, "pack of attributes: cannot be read: \(errno)",
-                attribute: AttributeCodec.packName)
         } catch {
-            report(error, object, "pack of attributes")
+            report(error, object, isPack ? "pack of attributes" : "attribute value", attribute: name)
         }
     }
 }

@@ -5,12 +5,6 @@ internal import VaultFormat
 
 /// A file whose chunks are being checked.
 struct VerifierContent {
-    /// Adjacent chunks that do not verify. They make one finding.
-    struct DamagedRun {
-        var chunks: Range<UInt64>
-        var reason: String
-    }
-
     let object: VerifierObject
     let descriptor: Descriptor
     let header: FileHeader
@@ -19,7 +13,8 @@ struct VerifierContent {
     var backingSize: UInt64
     /// The chunks whose record is in the journal, and the number of its slot.
     var journaled: [UInt64: Int] = [:]
-    var run: DamagedRun?
+    /// Adjacent chunks that do not verify. They make one finding.
+    var run: (chunks: Range<UInt64>, reason: String)?
     /// True if the file is unsealed, and its last record neither verifies nor can be cut off.
     var endsUnproven = false
 }
@@ -28,7 +23,7 @@ extension Verifier {
     /// Checks a regular file: header, attributes, length, chunks.
     func checkFile(_ object: VerifierObject, _ pin: Descriptor) {
         do throws(StoreError) {
-            if isCompleted, object.isNamed, try Completion.isIncomplete(pin, try pin.status()) {
+            if isCompleted, object.isNamed, try Completion.isIncomplete(pin) {
                 return report(
                     .incomplete, object, "no header: a mount completes it as an empty file", remedy: .complete)
             }
@@ -88,26 +83,19 @@ extension Verifier {
 
     /// Finds the slots that hold this file's records. They set the end of an unsealed file (FileFormat, Journal).
     private func applyJournal(to content: inout VerifierContent) throws(StoreError) {
-        guard let indices = journal?.slots.indices else { return }
-        for index in indices where journal?.slots[index].fileID == content.header.fileID {
-            guard let journal else { return }
-            judged(index, try judge(journal.slots[index], of: journal, &content))
+        guard let journal else { return }
+        for slot in journal.slots where slot.fileID == content.header.fileID {
+            slot.note(try judge(slot, of: journal, &content))
         }
-    }
-
-    /// Notes the state of a slot. If several files have its id, the highest state counts.
-    private func judged(_ index: Int, _ state: VerifierJournal.Slot.State) {
-        guard let known = journal?.slots[index].state, known.rawValue < state.rawValue else { return }
-        journal?.slots[index].state = state
     }
 
     /// Marks the slots of a file whose header is damaged: their records cannot be verified any more.
     private func giveUpSlots(of pin: Descriptor) {
-        guard let indices = journal?.slots.indices, !indices.isEmpty,
+        guard let journal, !journal.slots.isEmpty,
             let descriptor = try? pin.reopened(flags: O_RDONLY | O_NONBLOCK),
             let fileID = try? EncryptedFile.unprovenFileID(of: descriptor)
         else { return }
-        for index in indices where journal?.slots[index].fileID == fileID { judged(index, .useless) }
+        for slot in journal.slots where slot.fileID == fileID { slot.note(.useless) }
     }
 
     private func judge(

@@ -29,22 +29,16 @@ extension Verifier {
 
     /// Checks everything below `root`, in the order of the store. Not recursive: a tree may be deeper than the stack.
     func walk(_ root: Descriptor) throws(StoreError) {
-        let nameless = VerifierObject(entry: [], shown: [])
-        stack = [VerifierFrame(object: nameless, identity: FileIdentity(try root.status()))]
+        stack = [VerifierFrame(object: VerifierObject([]), identity: FileIdentity(try root.status()))]
         enter(root)
         while let last = stack.indices.last {
             guard var open = stack[last].open else {
                 preconditionFailure("internal error: the innermost directory is not open")
             }
-            let entry: DirectoryReader.Entry?
-            do throws(StoreError) {
-                entry = try open.reader.next()
-            } catch .system(.noSuchFileOrDirectory) where isInUse {
-                // The directory was removed meanwhile, getdents(2).
-                entry = nil
-            } catch {
-                report(error, nil, "directory")
-                entry = nil
+            var entry: DirectoryReader.Entry?
+            do throws(StoreError) { entry = try open.reader.next() } catch {
+                // If it is in use, the directory may have been removed meanwhile, getdents(2).
+                if !isInUse || error != .system(.noSuchFileOrDirectory) { report(error, nil, "directory") }
             }
             if let entry {
                 stack[last].offset = entry.nextOffset
@@ -104,8 +98,8 @@ extension Verifier {
 
     /// Reports damage of `vaultfs.dir`. Returns nil if it gives no keys.
     private func checkRecord(of directory: Descriptor, isRoot: Bool) -> DirectoryKeys? {
-        if !isRoot && isCompleted && stack[stack.count - 1].object.isNamed, let status = try? directory.status(),
-            (try? Completion.isIncomplete(directory, status)) == true
+        if !isRoot && isCompleted && stack[stack.count - 1].object.isNamed,
+            (try? Completion.isIncomplete(directory)) == true
         {
             report(
                 .incomplete, nil, "vaultfs.dir: missing or cut short: a mount completes the directory, which is empty",

@@ -8,12 +8,16 @@ internal import VaultFormat
 /// headers, lengths, chunks, the journal, links and attributes.
 ///
 /// While a daemon has the vault, its changes may look like damage for a moment. A finding then counts if two looks in a row
-/// make it (Verifier+Confirming), and notes are left out. The walk uses directory descriptors and follows no link.
+/// make it, and notes are left out. The walk uses directory descriptors and follows no link.
 /// Memory and descriptors stay bounded in wide and in deep trees: findings are passed on at once, and only the innermost
 /// directories stay open. Used by one thread.
 package final class Verifier {
     /// Maximum number of files with several names that are remembered, so that each is read once.
     private static let rememberedFiles = 1 << 16
+    /// Maximum number of looks at an object that keeps changing.
+    private static let mostLooks = 5
+    /// Time between two looks. A request of the daemon completes within it.
+    private static let pause: Duration = .milliseconds(200)
 
     let keyRing: KeyRing
     let layout: ChunkLayout
@@ -29,7 +33,7 @@ package final class Verifier {
     /// present one (`Completion`).
     let isCompleted: Bool
     /// Findings that still have to be confirmed.
-    var unconfirmed: [VerifierFinding]?
+    private var unconfirmed: [VerifierFinding]?
     /// The file of the current look, which may be repeated.
     private var lastSeen: FileIdentity?
     private let directory: VaultDirectory
@@ -113,22 +117,60 @@ package final class Verifier {
         if unconfirmed == nil { handOut(finding) } else { unconfirmed?.append(finding) }
     }
 
-    func handOut(_ finding: VerifierFinding) {
+    private func handOut(_ finding: VerifierFinding) {
         if finding.kind.isNote { totals.notes += 1 } else { totals.damage += 1 }
         onFinding(finding)
+    }
+
+    /// Checks an object by `look`. While a daemon has the vault, `look` is repeated until it finds nothing, or the same
+    /// twice.
+    /// - Parameter isThere: returns false once the object has been removed. Then it has no findings.
+    func confirmed(isThere: () -> Bool, _ look: () -> Void) {
+        guard isInUse else { return look() }
+        let before = totals
+        var last: [VerifierFinding] = []
+        // The findings of every look.
+        var always: [VerifierFinding]?
+        for _ in 0..<Self.mostLooks {
+            totals = before
+            unconfirmed = []
+            look()
+            let found = unconfirmed ?? []
+            unconfirmed = nil
+            if found == last || found.isEmpty {
+                for finding in found { handOut(finding) }
+                return
+            }
+            last = found
+            always = always?.filter(found.contains) ?? found
+            usleep(useconds_t(Self.pause / .microseconds(1)))
+            if !isThere() { return }
+        }
+        for finding in always ?? [] { handOut(finding) }
+        // The last finding has the object's name.
+        guard let seen = last.last else { return }
+        handOut(
+            VerifierFinding(
+                kind: .busy, path: seen.path, backingPath: seen.backingPath, attribute: nil, plaintextOffset: nil,
+                plaintextCount: nil, message: "it changed at every look: whether it is damaged cannot be told",
+                remedy: nil, slot: nil))
     }
 
     /// Reports an error of reading `object`.
     /// - Parameter remedy: the remedy if the object can be read, and is damaged.
     func report(
-        _ error: StoreError, _ object: VerifierObject?, _ what: String, at plaintextOffset: UInt64? = nil,
-        remedy: Remedy? = nil
+        _ error: StoreError, _ object: VerifierObject?, _ what: String, attribute: [UInt8]? = nil,
+        at plaintextOffset: UInt64? = nil, remedy: Remedy? = nil
     ) {
-        switch error {
-        case .system(let errno): report(.unreadable, object, "\(what): cannot be read: \(errno)", at: plaintextOffset)
-        case .damaged(let reason): report(.damaged, object, "\(what): \(reason)", at: plaintextOffset, remedy: remedy)
-        case .crypto(let reason): report(.unreadable, object, "\(what): \(reason)", at: plaintextOffset)
-        }
+        let (kind, reason): (VerifierFinding.Kind, String) =
+            switch error {
+            case .system(let errno): (.unreadable, "cannot be read: \(errno)")
+            case .damaged(let reason): (.damaged, reason)
+            case .crypto(let reason): (.unreadable, reason)
+            }
+        report(
+            kind, object, "\(what): \(reason)", attribute: attribute, at: plaintextOffset,
+            remedy: kind == .damaged ? remedy : nil)
     }
 }
 
@@ -138,7 +180,11 @@ struct VerifierObject {
     /// The plaintext name, or the entry if that does not authenticate.
     let shown: [UInt8]
     /// True if the name authenticates.
-    var isNamed = false
+    let isNamed: Bool
+
+    init(_ entry: [UInt8], name: [UInt8]? = nil) {
+        (self.entry, shown, isNamed) = (entry, name ?? entry, name != nil)
+    }
 }
 
 /// Counts what the keys of `vaultfs.json` open. To the wrong keys everything looks damaged, so a repair needs this.

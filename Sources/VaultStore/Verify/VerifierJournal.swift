@@ -6,8 +6,8 @@ internal import VaultFormat
 
 /// The used slots of `vaultfs.journal` and their states. The records stay on disk.
 struct VerifierJournal {
-    struct Slot {
-        /// The result of checking the files. If several have the slot's id, the highest counts.
+    final class Slot {
+        /// The result of checking the files.
         enum State: Int {
             /// No file with this id was seen.
             case unmatched
@@ -23,12 +23,22 @@ struct VerifierJournal {
         let fileID: UInt64
         let chunk: UInt64
         let recordSize: Int
-        var state = State.unmatched
+        private(set) var state = State.unmatched
+
+        init(_ number: Int, _ found: (fileID: UInt64, chunkIndex: UInt64, recordSize: Int)) {
+            self.number = number
+            (fileID, chunk, recordSize) = found
+        }
+
+        /// If several files have the slot's id, the highest state counts.
+        func note(_ new: State) {
+            if state.rawValue < new.rawValue { state = new }
+        }
     }
 
     let descriptor: Descriptor
     let chunkSize: Int
-    var slots: [Slot] = []
+    private(set) var slots: [Slot] = []
 
     init(_ descriptor: Descriptor, chunkSize: Int) throws(StoreError) {
         self.descriptor = descriptor
@@ -43,10 +53,7 @@ struct VerifierJournal {
                 _ = try descriptor.read(at: UInt64(number * slotSize), into: bytes)
                 return JournalSlot.parse(UnsafeRawBufferPointer(bytes), chunkSize: chunkSize)
             }
-            guard let found else { continue }
-            slots.append(
-                Slot(
-                    number: number, fileID: found.fileID, chunk: found.chunkIndex, recordSize: found.recordSize))
+            if let found { slots.append(Slot(number, found)) }
         }
     }
 
@@ -61,7 +68,7 @@ struct VerifierJournal {
 extension Verifier {
     /// Opens the journal. Returns nil if there is none that can be read.
     func openJournal(_ root: Descriptor) -> VerifierJournal? {
-        let object = VerifierObject(entry: Journal.entry, shown: Journal.entry)
+        let object = VerifierObject(Journal.entry)
         do throws(StoreError) {
             // Pinned first: only a regular file may be opened.
             let pin = try Descriptor(at: root.fd, Journal.entry, flags: linux_O_PATH)
@@ -81,7 +88,7 @@ extension Verifier {
 
     /// Reports the slots that are not needed, once every file has been checked.
     func reportUnusedSlots() {
-        let object = VerifierObject(entry: Journal.entry, shown: Journal.entry)
+        let object = VerifierObject(Journal.entry)
         for slot in journal?.slots ?? [] {
             switch slot.state {
             case .honoured: continue

@@ -44,11 +44,6 @@ package final class Completion: Sendable {
     /// False once everything has been looked at.
     package var isActive: Bool { state.access { !$0.isOver } }
 
-    /// Returns true if an object lacks its header or record in the way that a power cut leaves it.
-    package func isIncomplete(_ pin: Descriptor) throws(StoreError) -> Bool {
-        try Self.isIncomplete(pin, try pin.status())
-    }
-
     /// Runs `body`, which may write the first header of a file, while no other thread writes one.
     func excludingOthers<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         try making.withLock { (_) throws(StoreError) -> Result in try body() }
@@ -67,11 +62,11 @@ package final class Completion: Sendable {
     package func complete(
         _ pin: Descriptor, class parentClass: ProtectionClass, shownPath: @autoclosure () -> [UInt8], in store: Store
     ) throws(StoreError) -> Bool {
-        guard isActive, try Self.isIncomplete(pin, try pin.status()) else { return false }
+        guard isActive, try Self.isIncomplete(pin) else { return false }
         let isDirectory = try pin.status().st_mode & S_IFMT == S_IFDIR
         let isDone = try excludingOthers { () throws(StoreError) -> Bool in
             // Another thread may have completed it already.
-            guard try Self.isIncomplete(pin, try pin.status()) else { return false }
+            guard try Self.isIncomplete(pin) else { return false }
             if isDirectory {
                 try OpenDirectory.makeRecord(of: pin, class: parentClass, in: store)
             } else {
@@ -102,7 +97,7 @@ package final class Completion: Sendable {
         _ entry: [UInt8], in parent: Descriptor, shownPath: @autoclosure () -> [UInt8], in store: Store
     ) throws(StoreError) -> Bool {
         let pin = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
-        guard try Self.isIncomplete(pin, try pin.status()),
+        guard try Self.isIncomplete(pin),
             let parentClass = try Self.protectionClass(of: parent, naming: entry, store.keyRing)
         else { return false }
         return try complete(pin, class: parentClass, shownPath: shownPath(), in: store)
@@ -116,23 +111,20 @@ package final class Completion: Sendable {
         let record: DirectoryRecord
         let keys: DirectoryKeys
         do throws(StoreError) {
-            record = try OpenDirectory.record(of: directory, keyRing)
-            keys = try record.openKeys(keyRing)
+            (record, keys) = try OpenDirectory.openRecord(of: directory, keyRing)
         } catch .damaged {
             return nil
         }
-        var blob: [UInt8]?
-        if EntryName.kind(of: entry) == .longName {
-            blob = try directory.readSidecar(of: entry)
-            if blob == nil { return nil }
-        }
+        // Without its sidecar, a long name does not decode.
+        let blob = EntryName.kind(of: entry) == .longName ? try directory.readSidecar(of: entry) : nil
         return EntryName.decode(entry, sidecarBlob: blob, keys: keys) == nil ? nil : record.protectionClass
     }
 
     /// Returns true if an object lacks its header or record in the way that a power cut leaves it: a regular file
     /// under 128 bytes, or a directory that holds at most the beginning of a record and the remains of interrupted
     /// operations.
-    static func isIncomplete(_ pin: Descriptor, _ status: stat) throws(StoreError) -> Bool {
+    package static func isIncomplete(_ pin: Descriptor) throws(StoreError) -> Bool {
+        let status = try pin.status()
         switch status.st_mode & S_IFMT {
         case S_IFREG: return status.st_size < off_t(FileHeader.size)
         case S_IFDIR:
