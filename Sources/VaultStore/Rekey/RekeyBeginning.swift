@@ -36,10 +36,7 @@ package enum RekeyBeginning {
     /// Refuses a vault that the first step would make unreadable: the step removes the other slots.
     private static func checkContents(_ vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
         let keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
-        let isStray = try VaultError.wrapping("cannot look at", vault.path) { () throws(StoreError) in
-            try RekeySteps.isIncomplete(in: vault.descriptor)
-        }
-        guard !isStray else {
+        guard try !vault.hasRekeyStep() else {
             throw .slotRefused(
                 "\(vault.path.shown): vaultfs.rekey is there, though no rekey is unfinished: move it out of the vault; "
                     + "nothing was changed")
@@ -97,11 +94,13 @@ extension VaultDirectory {
     /// Refuses a vault in which a killed rekey has left an incomplete step. It cannot be read before that is completed.
     /// - Throws: `halfRekeyed`.
     package func checkNoRekeyStep() throws(VaultError) {
-        guard configuration.isRekeying else { return }
-        let exists = try VaultError.wrapping("cannot look at", path) { () throws(StoreError) in
+        if configuration.isRekeying, try hasRekeyStep() { throw .halfRekeyed(path) }
+    }
+
+    fileprivate func hasRekeyStep() throws(VaultError) -> Bool {
+        try VaultError.wrapping("cannot look at", path) { () throws(StoreError) in
             try RekeySteps.isIncomplete(in: descriptor)
         }
-        if exists { throw .halfRekeyed(path) }
     }
 
     /// Completes the step that a killed rekey has left. The caller has locked the vault, exclusively.

@@ -5,21 +5,6 @@ internal import VaultCrypto
 internal import VaultFormat
 
 extension OpenDirectory {
-    /// Returns true if a directory's record is absent, or shorter than any record.
-    static func lacksRecord(_ directory: Descriptor) throws(StoreError) -> Bool {
-        guard let status = try directory.statusIfPresent(of: recordEntry) else { return true }
-        return status.st_mode & S_IFMT == S_IFREG && status.st_size < off_t(DirectoryRecord.size)
-    }
-
-    /// Returns true if a directory holds nothing but a record and the remains of interrupted operations.
-    static func isEmpty(_ directory: Descriptor) throws(StoreError) -> Bool {
-        var reader = DirectoryReader(try directory.openedForReading())
-        while let found = try reader.next() {
-            if found.name != recordEntry && EntryName.kind(of: found.name) != .temporary { return false }
-        }
-        return true
-    }
-
     /// Makes the record of a directory that has none, with a new secret, durably. Owner, mode and times stay.
     /// - Parameter mode: of the record. It belongs to the owner of its directory, which only root can set.
     static func makeRecord(

@@ -128,8 +128,18 @@ package final class Completion: Sendable {
         switch status.st_mode & S_IFMT {
         case S_IFREG: return status.st_size < off_t(FileHeader.size)
         case S_IFDIR:
-            guard try OpenDirectory.lacksRecord(pin) else { return false }
-            return try OpenDirectory.isEmpty(pin)
+            if let record = try pin.statusIfPresent(of: OpenDirectory.recordEntry),
+                record.st_mode & S_IFMT != S_IFREG || record.st_size >= off_t(DirectoryRecord.size)
+            {
+                return false
+            }
+            var reader = DirectoryReader(try pin.openedForReading())
+            while let found = try reader.next() {
+                if found.name != OpenDirectory.recordEntry && EntryName.kind(of: found.name) != .temporary {
+                    return false
+                }
+            }
+            return true
         default: return false
         }
     }
