@@ -66,7 +66,7 @@ struct RekeyLinksStep {
 
     private func replace(_ name: Name, by object: Name) throws(StoreError) {
         let directory = name.directory.descriptor
-        let temporary = try RekeySteps.temporaryEntry()
+        let temporary = try VaultDirectory.temporaryEntry()
         try steps.before(.linkName)
         name.directory.willChange()
         do throws(StoreError) {

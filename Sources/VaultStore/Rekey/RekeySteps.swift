@@ -101,7 +101,7 @@ struct RekeySteps: Sendable {
 
     /// Makes a temporary file of the size that a step needs. Removing it makes room if the step runs out of space.
     private func reserve(_ space: Int) throws(StoreError) -> [UInt8] {
-        let temporary = try Self.temporaryEntry()
+        let temporary = try VaultDirectory.temporaryEntry()
         let file = try Descriptor(at: root.fd, temporary, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
         try root.withTemporary(temporary) { () throws(StoreError) in
             do throws(StoreError) { try retrying { linux_fallocate(file.fd, 0, 0, Int64(space)) } } catch {
@@ -171,10 +171,6 @@ struct RekeySteps: Sendable {
 }
 
 extension RekeySteps {
-    static func temporaryEntry() throws(StoreError) -> [UInt8] {
-        EntryName.temporary(try VaultDirectory.randomDigits())
-    }
-
     /// Opens the directory at a path of backing entries from the vault's root. Follows no link.
     func directory(at path: some Sequence<[UInt8]>) throws(StoreError) -> RekeyDirectory {
         var directory = try RekeyDirectory([UInt8(ascii: ".")], in: root, keyRing)
@@ -190,7 +186,7 @@ extension RekeySteps {
         _ bytes: [UInt8], as entry: [UInt8], in directory: Descriptor, like status: stat, writing: RekeyPoint,
         renaming: RekeyPoint? = nil
     ) throws(StoreError) {
-        let temporary = try Self.temporaryEntry()
+        let temporary = try VaultDirectory.temporaryEntry()
         try before(writing)
         try directory.install(bytes, as: entry, by: temporary, owner: Owner(status), mode: status.st_mode & 0o7777) {
             () throws(StoreError) in

@@ -85,7 +85,7 @@ extension Rekeyer {
     private func rekeyLinkSet(_ paths: [[[UInt8]]], _ workspace: Workspace) throws(StoreError) {
         guard let entry = paths[0].last else { return }
         let object = try RekeyObject(entry, in: steps.directory(at: paths[0].dropLast()))
-        let temporary = try RekeySteps.temporaryEntry()
+        let temporary = try VaultDirectory.temporaryEntry()
         guard let old = try copy(object, try kind(of: object), to: temporary, in: store.root, workspace) else { return }
         do throws(StoreError) {
             try steps.carryOut(.links(RekeyIntent.Links(old: old, temporary: temporary, paths: paths)))
@@ -149,7 +149,7 @@ extension Rekeyer {
                 guard object.status.st_nlink == 1 || names[object.identity]?.count == 1 else { return }
             }
             let directory = object.directory.descriptor
-            let temporary = try RekeySteps.temporaryEntry()
+            let temporary = try VaultDirectory.temporaryEntry()
             object.directory.willChange()
             guard let old = try copy(object, kind, to: temporary, in: directory, workspace) else { return }
             try directory.withTemporary(temporary) { () throws(StoreError) in
