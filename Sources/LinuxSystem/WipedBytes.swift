@@ -19,21 +19,24 @@ package final class WipedBytes {
     package var isEmpty: Bool { count == 0 }
     package var isFull: Bool { count == storage.count }
 
-    /// Lets `body` append bytes. It returns their number.
-    package func fill<E: Error>(_ body: (UnsafeMutableRawBufferPointer) throws(E) -> Int) throws(E) {
+    /// Lets `body` append bytes. It returns their number, and so does this function.
+    @discardableResult
+    package func fill<E: Error>(_ body: (UnsafeMutableRawBufferPointer) throws(E) -> Int) throws(E) -> Int {
         let start = count
-        count += try storage.withUnsafeMutableBufferPointer { (buffer) throws(E) -> Int in
+        let added = try storage.withUnsafeMutableBufferPointer { (buffer) throws(E) -> Int in
             try body(UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[start...]))
         }
+        count += added
+        return added
     }
 
-    package func removeLast() {
+    /// Removes the last byte if it is an LF. Returns true if it was.
+    package func removeLineEnd() -> Bool {
+        guard count > 0, storage[count - 1] == UInt8(ascii: "\n") else { return false }
         count -= 1
         storage[count] = 0
+        return true
     }
-
-    /// True if the last byte is an LF.
-    package var endsLine: Bool { count > 0 && storage[count - 1] == UInt8(ascii: "\n") }
 
     package func hasSameBytes(as other: WipedBytes) -> Bool {
         storage[..<count] == other.storage[..<other.count]

@@ -34,14 +34,12 @@ enum Signals {
     static func end(by number: Int32) -> Never {
         signal(number, SIG_DFL)
         kill(getpid(), number)
-        var set = sigset_t()
-        sigemptyset(&set)
-        sigaddset(&set, number)
+        var set = Self.set(of: [number])
         pthread_sigmask(SIG_UNBLOCK, &set, nil)
         exit(128 + number)
     }
 
-    private static func set(of numbers: [Int32]) -> sigset_t {
+    static func set(of numbers: [Int32]) -> sigset_t {
         var set = sigset_t()
         sigemptyset(&set)
         for number in numbers { sigaddset(&set, number) }
@@ -55,7 +53,7 @@ final class Interruption: Sendable {
     private let number = Atomic<Int32>(0)
 
     /// - Parameter onArrival: called once, on another thread.
-    init(_ onArrival: @escaping @Sendable () -> Void) throws(CommandFailure) {
+    init(_ onArrival: @escaping @Sendable () -> Void = {}) throws(CommandFailure) {
         Signals.block(Signals.ending)
         try Signals.onArrival(of: Signals.ending) { [self] number in
             guard self.number.exchange(number, ordering: .sequentiallyConsistent) == 0 else { Signals.end(by: number) }

@@ -49,8 +49,9 @@ package final class KeyCommand: Sendable {
         var end = CommandRun.End.cancelled
         do throws(StoreError) {
             if let signal = try stopSignal() {
-                let run = try CommandRun(command: command, environment: environment(for: subject))
-                end = try run.finish(within: limit, stopSignal: signal, output: output, errors: errors)
+                let mode = CommandRun.Mode.background(limit: limit, stopSignal: signal)
+                let run = try CommandRun(command, mode, environment: environment(for: subject))
+                end = try run.finish(output: output, errors: errors)
             }
         } catch {
             throw .noKey("cannot run the key command: \(error.errno)")
@@ -116,7 +117,7 @@ package final class KeyCommand: Sendable {
         case .ended(let outcome): "the key command \(outcome)"
         case .tooLong: "the key command was killed: not done after \(limit)"
         case .tooMuch: "the key command was killed: it prints more than \(KeyFile.maximumSize) bytes"
-        case .cancelled: "the key command was cancelled: the view is locked or unmounted"
+        case .cancelled, .leftOpen: "the key command was cancelled: the view is locked or unmounted"
         }
     }
 }

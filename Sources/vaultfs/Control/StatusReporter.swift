@@ -38,7 +38,8 @@ struct StatusReporter: Sendable {
         let problems = contents.problems()
         var status = MountStatus(
             version: VaultFS.version, pid: getpid(), vaultPath: request.source.string, vaultID: contents.vaultID,
-            mountpoint: request.mountpoint.string, state: lock.state, readOnly: request.isReadOnly, mounted: mounted,
+            mountpoint: request.mountpoint.string, state: lock.state, readOnly: request.options.isReadOnly,
+            mounted: mounted,
             uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysLocked: SecretMemory.allLocked,
             cacheLocked: statistics.cacheLocked)
         status.view = contents.view

@@ -6,7 +6,7 @@ internal import VaultFormat
 internal import VaultStore
 
 /// `vaultfs unlock [MOUNTPOINT | --all]`
-struct UnlockCommand: ParsableCommand {
+struct UnlockCommand: ParsableCommand, SecretArguments {
     static let configuration = CommandConfiguration(
         commandName: "unlock", abstract: "Unlock a locked vault.",
         discussion: """
@@ -22,7 +22,14 @@ struct UnlockCommand: ParsableCommand {
     var mounts: MountChoice
 
     @OptionGroup(title: "Secret options")
+    var passphrase: PassphraseOptions
+
+    @OptionGroup(title: "Secret options")
     var secret: SecretOptions
+
+    func validate() throws {
+        try validateSecret()
+    }
 
     func run() throws {
         ProcessSetup.protectMemory()
@@ -32,7 +39,7 @@ struct UnlockCommand: ParsableCommand {
     /// Asks again those that need a secret, one by one, because there is only one terminal.
     private func withSecrets(_ answers: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
         // A descriptor can be read only once, so its secret is for all.
-        let shared = secret.hasSource && answers.contains(where: wantsSecret) ? try secret.read() : nil
+        let shared = secretSource != nil && answers.contains(where: wantsSecret) ? try readSecret() : nil
         var result = answers
         for index in answers.indices where wantsSecret(answers[index]) {
             let given = if let shared { shared } else { try read(for: answers[index]) }
@@ -49,7 +56,7 @@ struct UnlockCommand: ParsableCommand {
 
     private func read(for answer: MountAnswer) throws(CommandFailure) -> SlotSecret {
         if mounts.all { Console.writeToStandardError("\(answer.mountpoint):\n") }
-        return secret.provider == nil ? try secret.read() : try secret.read(for: configuration(of: answer))
+        return try readSecret(for: secret.provider == nil ? nil : configuration(of: answer))
     }
 
     /// The present configuration of the mounted vault.

@@ -15,8 +15,9 @@ final class Daemon: Sendable {
     private let request: MountRequest
     private let contents: MountContents
     private let session: FuseSession
-    /// `st_dev` of the mount. Unique while the mount exists. Nil if unknown.
-    private let device: dev_t?
+    /// Returns false if another mount is known to be at the mountpoint: a lazy unmount takes a mount away while programs still
+    /// use it.
+    private let isInPlace: @Sendable () -> Bool
     private let lock: MountLock
     private let control: ControlServer?
     private let guardian: Guardian?
@@ -25,78 +26,70 @@ final class Daemon: Sendable {
     /// no thread may exist yet.
     /// - Parameter isWanted: called before the mount is made.
     init(
-        _ order: DaemonChannel.Order, secret: SecretBytes, guardian: Guardian?, isWanted: () -> Bool = { true }
+        _ request: MountRequest, secret: SecretBytes, guardian: Guardian?, isWanted: () -> Bool = { true }
     ) throws {
-        let request = order.request
         self.request = request
         self.guardian = guardian
         Signals.block(Signals.ending + Signals.locking)
         ProcessSetup.raiseLimits()
         let logger = Logger(label: "vaultfs")
         self.logger = logger
-        contents = try order.subject.open(request, secret: secret) { logger.notice("\($0)") }
+        contents = try request.open(secret: secret) { logger.notice("\($0)") }
         do {
             guard isWanted() else { throw CommandFailure(.failure, "the process that requested the mount has ended") }
             session = try Self.mount(contents.fileSystem, request, logger: logger)
+            // `st_dev` of the mount. Unique while the mount exists.
+            let device = MountTable.device(at: request.mountpoint)
+            isInPlace = {
+                guard let device, let now = MountTable.device(at: request.mountpoint) else { return true }
+                return now == device
+            }
+            // The guardian only helps a daemon that was killed and cannot die.
+            if let device { guardian?.watch(over: device) }
+            let announcer = MountAnnouncer(mountpoint: request.mountpoint)
+            session.onDamage { announcer.announce(.integrityError($0)) }
+            do {
+                lock = try MountLock(request, contents, caches: session, announcer: announcer, logger: logger)
+                do { try Self.takeSignals(lock, session) } catch {
+                    lock.stop()
+                    throw error
+                }
+            } catch {
+                session.cancel(isInPlace: isInPlace)
+                throw error
+            }
+            let reporter = StatusReporter(
+                request: request, contents: contents, lock: lock, announcer: announcer, session: session)
+            control = Self.makeControl(request, reporter: reporter, logger: logger)
+            announcer.connect(to: control)
         } catch {
             // Otherwise the next mount would find an unclean end.
             contents.fileSystem.shutDown()
             throw error
         }
-        device = MountTable.device(at: request.mountpoint)
-        // The guardian only helps a daemon that was killed and cannot die.
-        if let device { guardian?.watch(over: device) }
-        let announcer = MountAnnouncer(mountpoint: request.mountpoint)
-        session.onDamage { announcer.announce(.integrityError($0)) }
-        do {
-            lock = try MountLock(
-                request, contents, caches: session, announcer: announcer, logger: logger)
-        } catch {
-            session.cancel(isInPlace: Self.isInPlace(device, at: request.mountpoint))
-            contents.fileSystem.shutDown()
-            throw error
-        }
-        let reporter = StatusReporter(
-            request: request, contents: contents, lock: lock, announcer: announcer, session: session)
-        control = Self.makeControl(request, reporter: reporter, logger: logger)
-        announcer.connect(to: control)
         let shortcomings = MemoryProtection(cacheIsLocked: contents.fileSystem.cache.isLocked).shortcomings
         if !shortcomings.isEmpty {
             logger.warning("memory is not protected as well as it could be: \(shortcomings.joined(separator: "; "))")
-        }
-        do {
-            try takeSignals()
-        } catch {
-            lock.stop()
-            session.cancel(isInPlace: Self.isInPlace(device, at: request.mountpoint))
-            contents.fileSystem.shutDown()
-            throw error
         }
     }
 
     private static func mount(
         _ fileSystem: any LockableFileSystem, _ request: MountRequest, logger: Logger
     ) throws -> FuseSession {
-        let unwritable = request.guardsMountpoint ? try MountpointGuard(request.mountpoint) : nil
+        let unwritable = request.options.guardsMountpoint ? try MountpointGuard(request.mountpoint) : nil
         let mount = { try FuseSession(fileSystem: fileSystem, options: request.mountOptions, logger: logger) }
         return try unwritable?.mounting(log: { logger.warning("\($0)") }, mount) ?? mount()
     }
 
-    /// Returns a function that returns false if another mount is known to be at the mountpoint: a lazy unmount takes a mount
-    /// away while programs still use it.
-    private static func isInPlace(_ device: dev_t?, at mountpoint: FilePath) -> @Sendable () -> Bool {
-        {
-            guard let device, let now = MountTable.device(at: mountpoint) else { return true }
-            return now == device
-        }
-    }
-
-    private func takeSignals() throws {
-        try Signals.onArrival(of: Signals.ending + Signals.locking) { [self] number in
+    private static func takeSignals(_ lock: MountLock, _ session: FuseSession) throws {
+        try Signals.onArrival(of: Signals.ending + Signals.locking) { number in
             switch number {
             case SIGUSR1: lock.lock(.signal)
             case SIGUSR2: lock.unlock()
-            default: requestUnmount()
+            default:
+                // A lock waits for pages that only workers can write back, so it must end while they run.
+                lock.stop()
+                session.requestUnmount()
             }
         }
     }
@@ -117,7 +110,7 @@ final class Daemon: Sendable {
                 whenAnswering: {
                     logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
                     whenReady()
-                }, whenUnmounted: lock.stop, isInPlace: Self.isInPlace(device, at: request.mountpoint),
+                }, whenUnmounted: lock.stop, isInPlace: isInPlace,
                 // The guardian stops once the connection has ended. Its number may then belong to another mount.
                 whenClosed: { guardian?.rest() })
         }
@@ -127,12 +120,6 @@ final class Daemon: Sendable {
         logger.info("unmounted \(request.mountpoint.shown)")
         // Not exit(3): other threads may still use what it cleans up (libcrypto's state).
         _exit(0)
-    }
-
-    func requestUnmount() {
-        // A lock waits for pages that only workers can write back, so it must end while they run.
-        lock.stop()
-        session.requestUnmount()
     }
 
     /// Logs a failure: without a control socket only status and waiting do not work.

@@ -1,16 +1,18 @@
+internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
 internal import Logging
 internal import SystemPackage
 internal import VaultCrypto
+internal import VaultStore
 
 /// Starts the daemon: this program again, because Swift has no fork(2).
 ///
 /// The daemon stays in the command's process group until it has mounted. While autofs waits for a mount, it lets only that
 /// group reach the mountpoint (autofs_oz_mode() of fs/autofs/autofs_i.h; systemd's automount units).
 ///
-/// The order and the secret go through a socket, not in the arguments or the environment. If the command dies before the
+/// The request and the secret go through a socket, not in the arguments or the environment. If the command dies before the
 /// mount is ready (Ctrl-C), the daemon sees that the socket is closed and gives up.
 enum DaemonLaunch {
     /// The first argument of a daemon. The others only show in ps(1): the command, the source, the mountpoint.
@@ -18,17 +20,21 @@ enum DaemonLaunch {
     /// The daemon's end of the channel: the first descriptor behind stdio.
     private static let channelDescriptor: Int32 = 3
 
+    /// The end of a daemon's start.
+    private struct Outcome: Codable {
+        /// Nil if the mount is ready.
+        var error: String?
+        var code: Int32?
+    }
+
     /// Returns when the mount is ready. In the foreground, returns only by throwing.
-    static func run(
-        _ subject: MountSubject, _ request: MountRequest, secret: SecretBytes, inForeground: Bool
-    ) throws {
-        let order = DaemonChannel.Order(subject: subject, request: request)
+    static func run(_ request: MountRequest, secret: SecretBytes, inForeground: Bool) throws {
         if inForeground {
             LoggingSystem.bootstrap(StreamLogHandler.standardError)
-            let daemon = try Daemon(order, secret: secret, guardian: Guardian.start())
+            let daemon = try Daemon(request, secret: secret, guardian: Guardian.start())
             try daemon.serve { ReadinessNotice.send() }
         }
-        try runInBackground(order, secret: secret)
+        try runInBackground(request, secret: secret)
         // Everything on a locked mount is refused.
         for file in request.lock.lockFiles {
             let state = file.look()
@@ -39,27 +45,24 @@ enum DaemonLaunch {
     }
 
     /// - Throws: the daemon's failure, or `cannotMount` if it died.
-    private static func runInBackground(_ order: DaemonChannel.Order, secret: SecretBytes) throws(CommandFailure) {
+    private static func runInBackground(_ request: MountRequest, secret: SecretBytes) throws(CommandFailure) {
         let child: pid_t
         let channel: DaemonChannel
-        let request = order.request
         do throws(Errno) {
             let (own, other) = try DaemonChannel.makePair()
             channel = own
-            defer { other.close() }
             child = try ChildProcess.spawn(
                 path: "/proc/self/exe",
-                arguments: ["vaultfs", argument, order.subject.command].map { Array($0.utf8) }
+                arguments: ["vaultfs", argument, request.subject.command].map { Array($0.utf8) }
                     + [request.source.bytes, request.mountpoint.bytes],
-                descriptors: [(other.descriptor, channelDescriptor)])
+                descriptors: [(other.socket.fd, channelDescriptor)])
         } catch {
             throw CommandFailure(.failure, "cannot start the background process: \(error)")
         }
-        defer { channel.close() }
         // If the child has died, no outcome arrives.
-        try? channel.send(order)
-        try? channel.send(secret)
-        let outcome = try? channel.receive(DaemonChannel.Outcome.self)
+        try? channel.send(request)
+        try? secret.withUnsafeBytes { bytes throws(StoreError) in try channel.send(bytes) }
+        let outcome = try? channel.receive(Outcome.self)
         if let outcome, outcome.error == nil { return }
         let end = ChildProcess.wait(for: child)
         guard let message = outcome?.error else {
@@ -68,38 +71,101 @@ enum DaemonLaunch {
         throw CommandFailure(outcome?.code.flatMap(FailureCode.init) ?? .failure, message)
     }
 
-    /// The background process: takes its order from the channel, mounts, answers and serves.
+    /// The background process: takes its request from the channel, mounts, answers and serves.
     static func serve() -> Never {
         ProcessSetup.setName()
         ProcessSetup.protectMemory()
         ProcessSetup.closeInheritedDescriptors(above: channelDescriptor)
-        let channel = DaemonChannel(descriptor: channelDescriptor)
+        var channel: DaemonChannel? = DaemonChannel(socket: Descriptor(owning: channelDescriptor))
         _ = fcntl(channelDescriptor, F_SETFD, FD_CLOEXEC)
         LoggingSystem.bootstrap { label in SyslogHandler(label: label) }
         // Before there are keys and threads.
         let guardian = Guardian.start()
         do {
-            guard let order = try channel.receive(DaemonChannel.Order.self), let secret = channel.receiveSecret() else {
+            guard let request = try channel?.receive(MountRequest.self), let secret = channel?.receiveSecret() else {
                 exit(FailureCode.failure.rawValue)
             }
-            let daemon = try Daemon(order, secret: secret, guardian: guardian, isWanted: { !channel.isAbandoned })
+            let daemon = try Daemon(
+                request, secret: secret, guardian: guardian, isWanted: { channel?.isAbandoned == false })
             ProcessSetup.leaveDirectory()
             try daemon.serve {
                 ProcessSetup.detach()
                 do {
-                    try channel.send(DaemonChannel.Outcome())
+                    try channel?.send(Outcome())
                 } catch {
                     daemon.logger.notice("the process that requested the mount has ended: unmounting")
-                    daemon.requestUnmount()
+                    kill(getpid(), SIGTERM)
                 }
-                channel.close()
+                channel = nil
             }
         } catch {
             let failure = CommandFailure(any: error) ?? CommandFailure(.failure, "\(error)")
             // If the command has died, the exit code is all there is.
-            try? channel.send(DaemonChannel.Outcome(error: failure.message, code: failure.code.rawValue))
+            try? channel?.send(Outcome(error: failure.message, code: failure.code.rawValue))
             // Not exit(3): it cleans up state that threads of a mount that was made and ended may still use.
             _exit(failure.code.rawValue)
         }
+    }
+}
+
+/// The socket between a mount command and the daemon it starts. The command sends a request and a secret, and the daemon
+/// answers with the outcome. Each message is its length in four bytes, and its bytes. One thread at a time.
+private struct DaemonChannel {
+    let socket: Descriptor
+
+    /// Two ends of a new channel, close-on-exec.
+    static func makePair() throws(Errno) -> (DaemonChannel, DaemonChannel) {
+        var ends: [Int32] = [-1, -1]
+        guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
+            throw currentErrno()
+        }
+        return (DaemonChannel(socket: Descriptor(owning: ends[0])), DaemonChannel(socket: Descriptor(owning: ends[1])))
+    }
+
+    func send(_ message: some Encodable) throws(StoreError) {
+        guard let encoded = try? JSONEncoder().encode(message) else {
+            preconditionFailure("internal error: a message to or from a daemon cannot be encoded")
+        }
+        try Array(encoded).withBytes { bytes throws(StoreError) in try send(bytes) }
+    }
+
+    func send(_ bytes: UnsafeRawBufferPointer) throws(StoreError) {
+        let length = withUnsafeBytes(of: UInt32(bytes.count)) { Array($0) }
+        try writeAll(length, to: socket.fd)
+        var rest = bytes
+        while !rest.isEmpty { rest = rest.slice(try retrying { write(socket.fd, rest.baseAddress, rest.count) }...) }
+    }
+
+    /// Waits for a message. Nil if the other side has hung up.
+    /// - Throws: the decoder's errors, such as that of a lock file whose directory has changed.
+    func receive<Message: Decodable>(_ type: Message.Type) throws -> Message? {
+        guard let bytes = receiveSecret() else { return nil }
+        return try JSONDecoder().decode(type, from: bytes.withUnsafeBytes { Data($0) })
+    }
+
+    /// The same, in memory for secrets.
+    func receiveSecret() -> SecretBytes? {
+        var length: UInt32 = 0
+        guard withUnsafeMutableBytes(of: &length, { receive($0) }) else { return nil }
+        return try? SecretBytes(count: Int(length)) { (buffer) throws(CryptoError) in
+            guard receive(buffer) else { throw .invalidInput("no secret") }
+        }
+    }
+
+    private func receive(_ buffer: UnsafeMutableRawBufferPointer) -> Bool {
+        var rest = buffer
+        while !rest.isEmpty {
+            guard let count = try? retrying({ read(socket.fd, rest.baseAddress, rest.count) }), count > 0 else {
+                return false
+            }
+            rest = rest.slice(count...)
+        }
+        return true
+    }
+
+    /// True if the other side has closed the channel.
+    var isAbandoned: Bool {
+        var entry = pollfd(fd: socket.fd, events: 0, revents: 0)
+        return poll(&entry, 1, 0) > 0 && entry.revents & Int16(POLLHUP | POLLERR) != 0
     }
 }

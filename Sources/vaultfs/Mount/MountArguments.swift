@@ -1,6 +1,7 @@
 internal import ArgumentParser
-internal import Glibc
+internal import Control
 internal import LinuxSystem
+internal import Locking
 internal import SystemPackage
 internal import VaultStore
 
@@ -29,43 +30,22 @@ struct MountArguments: ParsableArguments {
             """)
     var guardMountpoint = false
 
-    @OptionGroup(title: "Lock options")
-    var lock: LockArguments
-
     private static let cacheSizes = (1 << 20)...(64 << 30)
 
-    /// Takes the values from `-o`.
-    mutating func take(_ list: MountOptionList) throws {
+    /// Takes the values from `-o`, and adds the flags to it.
+    mutating func take(_ list: inout MountOptionList) throws(CommandFailure) {
         for name in list.unknown {
             Console.report("unknown mount option '\(name)' is left out: 'man vaultfs' lists the options")
         }
-        try lock.take(list)
-        if list.guardsMountpoint { guardMountpoint = true }
-        guard !(guardMountpoint && list.mayBeNonEmpty) else {
+        if noKernelCache { list.bypassesKernelCache = true }
+        if guardMountpoint { list.guardsMountpoint = true }
+        guard !(list.guardsMountpoint && list.mayBeNonEmpty) else {
             throw CommandFailure(.usage, "--guard-mountpoint is for an empty mountpoint: leave '-o nonempty' out")
         }
-        if let text = list.ours["cache_size"] {
-            guard let size = ByteSize(argument: text) else {
-                throw CommandFailure(.usage, "mount option cache_size='\(text)' is not a size")
-            }
-            cacheSize = size
-        }
+        cacheSize = try list.value("cache_size", otherwise: "is not a size") ?? cacheSize
         guard Self.cacheSizes.contains(cacheSize.bytes) else {
             throw CommandFailure(.usage, "cache size \(cacheSize) is not in 1M…64G")
         }
-    }
-
-    /// - Parameters:
-    ///   - source: absolute.
-    ///   - mountpoint: absolute, without links.
-    func request(
-        _ list: MountOptionList, source: FilePath, mountpoint: FilePath, isReadOnly: Bool
-    ) throws(CommandFailure) -> MountRequest {
-        MountRequest(
-            source: source, mountpoint: mountpoint, fuseOptions: list.fuseOptions, cacheSize: cacheSize.bytes,
-            isReadOnly: isReadOnly, lock: try lock.options(mountpoint: mountpoint),
-            bypassesKernelCache: noKernelCache || list.bypassesKernelCache,
-            guardsMountpoint: guardMountpoint, accessTimes: list.accessTimes)
     }
 
     /// Resolves the path of a source: absolute, without links.
@@ -81,46 +61,69 @@ struct MountArguments: ParsableArguments {
     }
 }
 
-/// Checks that this machine allows FUSE mounts, before a passphrase is asked for.
-enum FuseDevice {
-    private static let configurationPath: FilePath = "/etc/fuse.conf"
+/// The options for the times and effects of locks.
+struct LockArguments: ParsableArguments {
+    @Option(
+        help: ArgumentHelp(
+            "Lock while anything is at this path; may be given several times. Default: device.lock in the run-time directory.",
+            valueName: "path"))
+    var lockFile: [PathArgument] = []
 
-    /// - Throws: code `cannotMount`.
-    static func check(_ list: MountOptionList) throws(CommandFailure) {
-        try checkDevice()
-        if list.allowsOthers { try checkSharing() }
+    @Option(
+        help: ArgumentHelp(
+            "Effect of a lock on the keys: refuse (they stay in protected memory) or forget (unlocking needs a secret).",
+            valueName: "policy"))
+    var onLock: LockPolicy = .refuse
+
+    @Option(
+        help: ArgumentHelp("Lock after this time without a request, even if files are open.", valueName: "duration"),
+        transform: DurationArgument.parse)
+    var idleLock: DurationArgument?
+
+    @Option(
+        help: ArgumentHelp(
+            "Time before a lock in which programs may finish writing their open files.", valueName: "duration"))
+    var grace = DurationArgument(milliseconds: 0)
+
+    func validate() throws {
+        if let idleLock, idleLock.milliseconds == 0 { throw ValidationError("--idle-lock 0 would always lock") }
     }
 
-    private static func checkDevice() throws(CommandFailure) {
-        let fd = open("/dev/fuse", O_RDWR | O_CLOEXEC)
-        if fd >= 0 {
-            close(fd)
-            return
+    /// Takes the values from `-o`.
+    mutating func take(_ list: MountOptionList) throws(CommandFailure) {
+        let duration = "is not valid; it takes \(DurationArgument.form)"
+        if let path: PathArgument = try list.value("lock_file", otherwise: "is not valid; it takes a path") {
+            lockFile.append(path)
         }
-        switch currentErrno() {
-        case .noSuchFileOrDirectory, .noSuchAddressOrDevice, Errno(rawValue: ENODEV):
-            throw CommandFailure(.cannotMount, "no /dev/fuse: load the fuse module ('modprobe fuse' as root)")
-        case .permissionDenied, .notPermitted:
-            throw CommandFailure(
-                .cannotMount, "no permission to open /dev/fuse: its mode is usually 666 ('ls -l /dev/fuse')")
-        case let error:
-            throw CommandFailure(.cannotMount, "cannot open /dev/fuse: \(error)")
-        }
+        onLock = try list.value("on_lock", otherwise: "is not valid; it takes refuse or forget") ?? onLock
+        idleLock = try list.value("idle_lock", otherwise: duration) ?? idleLock
+        grace = try list.value("grace", otherwise: duration) ?? grace
     }
 
-    /// Checks that fusermount3(1) will accept allow_other and allow_root from this user.
-    private static func checkSharing() throws(CommandFailure) {
-        guard geteuid() != 0 else { return }
-        var permits = false
-        if let bytes = try? SecretReader.read(path: configurationPath, limit: 1 << 20) {
-            let text = bytes.withBytes { String(decoding: $0, as: UTF8.self) }
-            permits = text.split(whereSeparator: \.isNewline).contains { line in
-                line.split(whereSeparator: \.isWhitespace).joined() == "user_allow_other"
+    /// Resolves and checks the lock files' directories.
+    /// - Parameter mountpoint: refused as the directory of a lock file: the mount would ask itself.
+    func options(mountpoint: FilePath) throws(CommandFailure) -> LockOptions {
+        var files: [LockFile] = []
+        for path in try lockFile.isEmpty ? [Self.defaultPath()] : lockFile.map(\.path) {
+            let file: LockFile
+            do throws(LockFileError) { file = try LockFile(path: path) } catch {
+                throw CommandFailure(.failure, error.description)
             }
+            guard !file.path.starts(with: mountpoint) else {
+                throw CommandFailure(.usage, "lock file \(file.path.shown) lies in the mount that it locks")
+            }
+            files.append(file)
         }
-        guard permits else {
-            throw CommandFailure(
-                .cannotMount, "allow_other and allow_root need the line 'user_allow_other' in \(configurationPath)")
+        return LockOptions(
+            lockFiles: files, policy: onLock, graceMilliseconds: grace.milliseconds,
+            idleMilliseconds: idleLock?.milliseconds)
+    }
+
+    private static func defaultPath() throws(CommandFailure) -> FilePath {
+        do throws(ControlError) { return try RuntimeDirectory.make().path.appending("device.lock") } catch {
+            throw CommandFailure(.failure, "\(error): name a lock file with --lock-file")
         }
     }
 }
+
+extension LockPolicy: ExpressibleByArgument {}

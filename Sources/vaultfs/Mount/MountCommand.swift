@@ -6,7 +6,7 @@ internal import VaultFormat
 internal import VaultStore
 
 /// `vaultfs mount VAULT MOUNTPOINT`
-struct MountCommand: ParsableCommand {
+struct MountCommand: ParsableCommand, VaultOpener {
     static let configuration = CommandConfiguration(
         commandName: "mount", abstract: "Mount a vault.",
         discussion: """
@@ -43,35 +43,46 @@ struct MountCommand: ParsableCommand {
     @OptionGroup
     var mount: MountArguments
 
+    @OptionGroup(title: "Lock options")
+    var lock: LockArguments
+
+    @OptionGroup(title: "Secret options")
+    var passphrase: PassphraseOptions
+
     @OptionGroup(title: "Secret options")
     var secret: SecretOptions
 
     @OptionGroup(title: "Secret options")
     var slots: SlotChoiceOptions
 
+    func validate() throws {
+        try validateSecret()
+    }
+
     mutating func run() throws {
         ProcessSetup.protectMemory()
-        let list = try MountOptionList(mount.options)
+        var list = try MountOptionList(mount.options)
+        try passphrase.take(list)
         try secret.take(list)
-        try mount.take(list)
+        try validateSecret()
+        try lock.take(list)
+        try mount.take(&list)
         if list.prewarms { prewarm = true }
-        if prewarm && (secret.provider == nil || mount.lock.onLock != .forget) {
+        if prewarm && (secret.provider == nil || lock.onLock != .forget) {
             throw CommandFailure(.usage, "--prewarm needs --provider and --on-lock forget")
         }
         let directory = try VaultDirectory.open(MountArguments.resolve(vault.path))
-        let target = try Mountpoint.check(
-            mountpoint.path, source: .init(vault: directory), mayBeNonEmpty: list.mayBeNonEmpty,
-            isGuarded: mount.guardMountpoint)
-        let isShared = shared || list.isShared
-        var request = try mount.request(
-            list, source: directory.path, mountpoint: target,
-            isReadOnly: isShared || list.isReadOnly || directory.isOnReadOnlyStore)
-        request.isShared = isShared
-        try FuseDevice.check(list)
-        if let sharing = request.sharing { try VaultUse.check(directory, sharing: sharing) }
-        let opened = try slots.open(directory, with: secret.read(for: directory.configuration))
-        try DaemonLaunch.run(
-            .vault(VaultSubject(slot: opened.slot.id, provider: prewarm ? secret.keyProvider : nil)), request,
-            secret: opened.masterKey, inForeground: mount.foreground)
+        let source = Mountpoint.Source(kind: "vault", path: directory.path, descriptor: directory.root.rawValue)
+        let target = try Mountpoint.check(mountpoint.path, source, list)
+        if shared { list.isShared = true }
+        if list.isShared || directory.isOnReadOnlyStore { list.isReadOnly = true }
+        let locking = try lock.options(mountpoint: target)
+        if let sharing = list.sharing { try VaultUse.check(directory, sharing: sharing) }
+        let opened = try open(directory)
+        let subject = MountSubject.vault(slot: opened.slot.id, provider: prewarm ? secret.keyProvider : nil)
+        let request = MountRequest(
+            subject: subject, source: directory.path, mountpoint: target, options: list,
+            cacheSize: mount.cacheSize.bytes, lock: locking)
+        try DaemonLaunch.run(request, secret: opened.masterKey, inForeground: mount.foreground)
     }
 }

@@ -1,8 +1,8 @@
-internal import SystemPackage
+internal import ArgumentParser
 internal import VaultStore
 
-/// The words of `-o`, divided into those for FUSE and our own. Pure.
-struct MountOptionList: Equatable {
+/// The words of `-o`, divided into those for FUSE and our own, with the command's flags. Pure.
+struct MountOptionList: Codable, Equatable, Sendable {
     /// The words for libfuse and the kernel, in the order given.
     var fuseOptions: [String] = []
     var isReadOnly = false
@@ -61,6 +61,21 @@ struct MountOptionList: Equatable {
     /// The objects whose access times stay. `noatime` includes directories (mount(8)).
     var accessTimes: AccessTimes {
         AccessTimes(keepsFiles: isNoAtime, keepsDirectories: isNoAtime || isNoDirAtime)
+    }
+
+    /// The lock that the mount takes on the vault. Nil for none.
+    var sharing: VaultDirectory.Sharing? { isShared ? nil : isReadOnly ? .shared : .exclusive }
+
+    /// The value of one of our options. Nil if it is not given.
+    /// - Parameter problem: ends the message about an invalid one.
+    func value<Value: ExpressibleByArgument>(
+        _ name: String, otherwise problem: String = "is not valid"
+    ) throws(CommandFailure) -> Value? {
+        guard let text = ours[name] else { return nil }
+        guard let value = Value(argument: text) else {
+            throw CommandFailure(.usage, "mount option \(name)='\(text)' \(problem)")
+        }
+        return value
     }
 
     /// - Parameter lists: the value of each `-o`: words separated by commas. `\,` is a comma inside a word.

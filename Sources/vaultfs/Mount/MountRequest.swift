@@ -8,54 +8,45 @@ internal import VaultStore
 
 /// A mount to be made. The command checks everything that needs no key, and sends it to its daemon.
 struct MountRequest: Codable, Sendable {
+    let subject: MountSubject
     /// The vault, or the source of a view. Absolute.
-    var source: FilePath
+    let source: FilePath
     /// Absolute, without links.
-    var mountpoint: FilePath
-    var fuseOptions: [String]
-    var cacheSize: Int
-    var isReadOnly: Bool
-    /// Read-only beside a writer, without a lock on the vault.
-    var isShared = false
-    var lock: LockOptions
-    /// Keeps plaintext out of the kernel's page cache.
-    var bypassesKernelCache: Bool
-    /// Makes the mountpoint unwritable.
-    var guardsMountpoint: Bool
-    var accessTimes: AccessTimes
-
-    /// The lock that the mount takes on the vault. Nil for none.
-    var sharing: VaultDirectory.Sharing? { isShared ? nil : isReadOnly ? .shared : .exclusive }
+    let mountpoint: FilePath
+    let options: MountOptionList
+    let cacheSize: Int
+    let lock: LockOptions
 
     var mountOptions: MountOptions {
-        MountOptions(
-            mountpoint: mountpoint,
-            fuseOptions: fuseOptions + (isReadOnly ? ["ro"] : []) + (accessTimes.keepsFiles ? ["noatime"] : []),
-            sourceName: source.string, bypassesKernelCache: bypassesKernelCache)
+        let words = (options.isReadOnly ? ["ro"] : []) + (options.accessTimes.keepsFiles ? ["noatime"] : [])
+        return MountOptions(
+            mountpoint: mountpoint, fuseOptions: options.fuseOptions + words, sourceName: source.string,
+            bypassesKernelCache: options.bypassesKernelCache)
+    }
+
+    /// Opens the vault or view, in the daemon's process, before its threads.
+    /// - Parameter secret: a vault's master key, or a view's passphrase or key, empty if it has none. Forgotten once it is no
+    ///   longer needed.
+    func open(secret: SecretBytes, log: @escaping @Sendable (String) -> Void) throws -> MountContents {
+        switch subject {
+        case .vault(let slot, let provider):
+            try MountContents(vault: self, slot: slot, provider: provider, masterKey: secret, log: log)
+        case .view(let arguments): try MountContents(view: self, arguments, secret: secret, log: log)
+        }
     }
 }
 
 /// The vault or view that a mount shows.
 enum MountSubject: Codable, Sendable {
-    case vault(VaultSubject)
-    case view(ViewSubject)
+    /// The id of the slot that was opened, and the provider if the secret is prefetched (`--prewarm`).
+    case vault(slot: Int, provider: KeyProvider?)
+    case view(ViewArguments)
 
     /// The name of the command, for ps(1).
     var command: String {
         switch self {
         case .vault: "mount"
         case .view: "view"
-        }
-    }
-
-    /// Opens it, in the daemon's process, before its threads.
-    /// - Parameter secret: read by the command. Forgotten once it is no longer needed.
-    func open(
-        _ request: MountRequest, secret: SecretBytes, log: @escaping @Sendable (String) -> Void
-    ) throws -> MountContents {
-        switch self {
-        case .vault(let vault): try vault.open(request, secret: secret, log: log)
-        case .view(let view): try view.open(request, secret: secret, log: log)
         }
     }
 }

@@ -33,9 +33,14 @@ struct MountTable {
     let entries: [Entry]
 
     static func read() throws(CommandFailure) -> MountTable {
-        let path: FilePath = "/proc/self/mountinfo"
-        let bytes = try SecretReader.read(path: path, limit: 1 << 24)
-        return bytes.withBytes { MountTable(parsing: $0) }
+        let path = "/proc/self/mountinfo"
+        do throws(StoreError) {
+            let file = Descriptor(owning: try retrying { open(path, O_RDONLY | O_CLOEXEC) })
+            guard let bytes = try file.readToEnd(limit: 1 << 24) else { throw .system(.fileTooLarge) }
+            return MountTable(parsing: bytes)
+        } catch {
+            throw CommandFailure(.failure, "cannot read \(path): \(error.errno)")
+        }
     }
 
     /// Leaves out invalid lines.

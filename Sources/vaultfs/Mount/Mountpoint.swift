@@ -1,4 +1,5 @@
 internal import FileSystem
+internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -11,26 +12,14 @@ enum Mountpoint {
         /// Its name in messages: `vault` or `source`.
         var kind: String
         var path: FilePath
-        var descriptor: Int32
-
-        init(kind: String, path: FilePath, descriptor: Int32) {
-            self.kind = kind
-            self.path = path
-            self.descriptor = descriptor
-        }
-
-        init(vault: VaultDirectory) {
-            self.init(kind: "vault", path: vault.path, descriptor: vault.root.rawValue)
-        }
+        /// Nil if it is not a directory.
+        var descriptor: Int32?
     }
 
-    /// Returns the absolute path of a usable mountpoint.
-    /// - Parameters:
-    ///   - source: nil if it is not a directory.
-    ///   - isGuarded: it need not be writable, since `MountpointGuard` makes it so for the mount.
-    /// - Throws: code `mountpoint`, or `inUse` if a vault is mounted there.
+    /// Returns the absolute path of a usable mountpoint, and checks that this machine can mount.
+    /// - Throws: code `mountpoint`, `inUse` if a vault is mounted there, or `cannotMount`.
     static func check(
-        _ path: FilePath, source: Source?, mayBeNonEmpty: Bool, isGuarded: Bool
+        _ path: FilePath, _ source: Source, _ list: MountOptionList
     ) throws(CommandFailure) -> FilePath {
         let resolved: FilePath
         do throws(Errno) {
@@ -45,15 +34,44 @@ enum Mountpoint {
         guard resolved.withPlatformString({ stat($0, &status) }) == 0 else { throw failure(path, currentErrno()) }
         guard status.st_mode & S_IFMT == S_IFDIR else { throw failure(path, .notDirectory) }
         // fusermount3(1) requires this of an ordinary user. Our message is clearer.
-        if !isGuarded, geteuid() != 0, resolved.withPlatformString({ access($0, W_OK) }) != 0 {
+        // `MountpointGuard` makes one writable for the mount.
+        if !list.guardsMountpoint, geteuid() != 0, resolved.withPlatformString({ access($0, W_OK) }) != 0 {
             throw CommandFailure(
                 .mountpoint,
                 "mountpoint is not writable for you: \(resolved.shown); one that is guarded needs --guard-mountpoint again"
             )
         }
-        if let source { try checkNesting(resolved, source) }
-        if !mayBeNonEmpty { try checkEmptiness(resolved) }
+        if let directory = source.descriptor { try checkNesting(resolved, source, directory) }
+        if !list.mayBeNonEmpty { try checkEmptiness(resolved) }
+        try checkDevice(list)
         return resolved
+    }
+
+    /// Checks that this machine allows FUSE mounts, before a passphrase is asked for.
+    /// - Throws: code `cannotMount`.
+    private static func checkDevice(_ list: MountOptionList) throws(CommandFailure) {
+        let fd = open("/dev/fuse", O_RDWR | O_CLOEXEC)
+        guard fd >= 0 else {
+            let reason =
+                switch currentErrno() {
+                case .noSuchFileOrDirectory, .noSuchAddressOrDevice, Errno(rawValue: ENODEV):
+                    "no /dev/fuse: load the fuse module ('modprobe fuse' as root)"
+                case .permissionDenied, .notPermitted:
+                    "no permission to open /dev/fuse: its mode is usually 666 ('ls -l /dev/fuse')"
+                case let error: "cannot open /dev/fuse: \(error)"
+                }
+            throw CommandFailure(.cannotMount, reason)
+        }
+        close(fd)
+        // fusermount3(1) accepts allow_other and allow_root from an ordinary user only with this line.
+        guard list.allowsOthers, geteuid() != 0 else { return }
+        let configurationPath = "/etc/fuse.conf"
+        let text = String(decoding: FileManager.default.contents(atPath: configurationPath) ?? Data(), as: UTF8.self)
+        let lines = text.split(whereSeparator: \.isNewline).map { $0.split(whereSeparator: \.isWhitespace).joined() }
+        guard lines.contains("user_allow_other") else {
+            throw CommandFailure(
+                .cannotMount, "allow_other and allow_root need the line 'user_allow_other' in \(configurationPath)")
+        }
     }
 
     /// The failure for a vault's mount at the mountpoint. One whose daemon has died stays in the table.
@@ -79,9 +97,11 @@ enum Mountpoint {
     }
 
     /// Checks that neither lies in the other: the source would be read through its own mount.
-    private static func checkNesting(_ path: FilePath, _ source: Source) throws(CommandFailure) {
+    private static func checkNesting(
+        _ path: FilePath, _ source: Source, _ directory: Int32
+    ) throws(CommandFailure) {
         guard let own = identity({ status in path.withPlatformString { stat($0, &status) } }),
-            let root = identity({ fstat(source.descriptor, &$0) })
+            let root = identity({ fstat(directory, &$0) })
         else {
             throw CommandFailure(.mountpoint, "cannot examine \(path.shown): \(currentErrno())")
         }
@@ -89,7 +109,7 @@ enum Mountpoint {
             throw CommandFailure(
                 .mountpoint, "mountpoint \(path.shown) is inside the \(source.kind) \(source.path.shown)")
         }
-        if ancestors(of: source.descriptor, ".").contains(own) {
+        if ancestors(of: directory, ".").contains(own) {
             throw CommandFailure(
                 .mountpoint, "the \(source.kind) \(source.path.shown) is inside the mountpoint \(path.shown)")
         }

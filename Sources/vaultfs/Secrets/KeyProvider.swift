@@ -2,19 +2,17 @@ internal import CLinux
 internal import Control
 internal import FileSystem
 internal import FoundationEssentials
-internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
-internal import ViewFormats
 
 /// `--provider`: a program that reads a vault's slots and returns a secret for one of them, or refuses (KeyProvider).
 struct KeyProvider: Codable, Sendable {
     /// The most bytes of its answer: a keyfile in base64 with its JSON.
-    private static let answerLimit = SecretReader.keyfileLimit * 2
+    private static let answerLimit = SecretSource.keyfileLimit * 2
     /// The longest time of a prefetch.
-    private static let prefetchTimeout: Duration = .seconds(30)
+    static let prefetchTimeout: Duration = .seconds(30)
 
     /// For /bin/sh.
     let command: [UInt8]
@@ -32,52 +30,23 @@ struct KeyProvider: Codable, Sendable {
         let slots: [Slot]
     }
 
-    /// Runs the program without a timeout: it may ask a person.
-    /// - Throws: `wrongSecret` if it refuses, `failure` if it fails or its answer is invalid.
-    func secret(for vault: VaultConfiguration) throws(CommandFailure) -> SlotSecret {
-        let request = try self.request(vault)
-        let text = try SecretReader.run(
-            command: command, option: "--provider", limit: Self.answerLimit, input: request.fd)
-        return try secret(in: text)
-    }
-
     /// Runs the program in a daemon: without a terminal, and with a timeout.
     func prefetch(for vault: FilePath) -> SecretPrefetch.Fetch {
-        { (stop) throws(CommandFailure) in try fetch(for: vault, until: stop) }
-    }
-
-    private func fetch(for vault: FilePath, until stop: Waker) throws(CommandFailure) -> SlotSecret {
-        let configuration: VaultConfiguration
-        do throws(VaultError) { configuration = try VaultDirectory.open(vault).configuration } catch {
-            throw CommandFailure(error)
-        }
-        let request = try self.request(configuration)
-        let text = WipedBytes(capacity: Self.answerLimit + 1)
-        let end: CommandRun.End
-        do throws(StoreError) { end = try run(request, until: stop, into: text) } catch {
-            throw CommandFailure(.failure, "cannot run the --provider command: \(error.errno)")
-        }
-        switch end {
-        case .ended(.exited(0)): return try secret(in: text)
-        case .ended(let outcome): throw CommandFailure(.failure, "the --provider command \(outcome)")
-        case .tooLong:
-            throw CommandFailure(.failure, "the --provider command was ended: no answer after \(Self.prefetchTimeout)")
-        case .tooMuch:
-            throw CommandFailure(.failure, "the --provider command was ended: over \(Self.answerLimit) bytes")
-        case .cancelled: throw CommandFailure(.failure, "the --provider command was ended: the vault is unmounted")
+        { (stop) throws(CommandFailure) in
+            let directory: VaultDirectory
+            do throws(VaultError) { directory = try VaultDirectory.open(vault) } catch { throw CommandFailure(error) }
+            let mode = CommandRun.Mode.background(limit: Self.prefetchTimeout, stopSignal: stop)
+            return try secret(for: directory.configuration, mode)
         }
     }
 
-    private func run(
-        _ request: Descriptor, until stop: Waker, into text: WipedBytes
-    ) throws(StoreError) -> CommandRun.End {
-        let run = try CommandRun(command: command, input: request)
-        return try run.finish(
-            within: Self.prefetchTimeout, stopSignal: stop, output: text,
-            errors: WipedBytes(capacity: CommandRun.errorSize))
-    }
-
-    private func secret(in text: WipedBytes) throws(CommandFailure) -> SlotSecret {
+    /// Runs the program. Without a timeout if it is interactive.
+    /// - Throws: `wrongSecret` if it refuses, `failure` if it fails or its answer is invalid.
+    func secret(
+        for vault: VaultConfiguration, _ mode: CommandRun.Mode = .interactive
+    ) throws(CommandFailure) -> SlotSecret {
+        let text = try SecretSource.run(
+            command, option: "--provider", limit: Self.answerLimit, input: request(vault), mode: mode)
         let answer: ProviderAnswer
         do throws(FormatError) {
             answer = try text.withBytes { (bytes) throws(FormatError) in try ProviderAnswer.parse(bytes) }
@@ -101,7 +70,7 @@ struct KeyProvider: Codable, Sendable {
             encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
             let text = try Array(encoder.encode(Request(vault: vault.vault.hex, slots: slots))) + Array("\n".utf8)
             let file = Descriptor(owning: try retrying { linux_memory_file("vaultfs-request") })
-            try text.withUnsafeBytes { bytes in Result { () throws(StoreError) in try file.write(bytes, at: 0) } }.get()
+            try text.withBytes { (bytes) throws(StoreError) in try file.write(bytes, at: 0) }
             return file
         } catch {
             throw CommandFailure(.failure, "cannot ask the --provider command: \(error)")

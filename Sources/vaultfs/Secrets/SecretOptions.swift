@@ -1,7 +1,9 @@
 internal import ArgumentParser
 internal import LinuxSystem
 internal import SystemPackage
+internal import VaultCrypto
 internal import VaultFormat
+internal import VaultStore
 
 /// The source of a passphrase: one of these options, or the terminal.
 struct PassphraseOptions: ParsableArguments {
@@ -28,55 +30,40 @@ struct PassphraseOptions: ParsableArguments {
             valueName: "name"))
     var credential: String?
 
-    /// The sources given, with their options.
+    /// The sources given.
     var given: [SecretSource] {
         [
-            passfile.map { .file("--passfile", $0.path) }, extpass.map { .command("--extpass", $0) },
-            passphraseDescriptor.map { .descriptor("--passphrase-fd", $0) }, keyring.map { .key("--keyring", $0) },
-            credential.map { .credential("--credential", $0) },
+            passfile.map { SecretSource("--passfile", .file($0.path)) },
+            extpass.map { SecretSource("--extpass", .command($0)) },
+            passphraseDescriptor.map { SecretSource("--passphrase-fd", .descriptor($0)) },
+            keyring.map { SecretSource("--keyring", .key($0)) },
+            credential.map { SecretSource("--credential", .credential($0)) },
         ].compactMap { $0 }
     }
 
     func validate() throws {
-        try Self.checkSingle(given.map(\.option))
-        for source in given { try source.validate() }
+        try SecretSource.check(given)
     }
 
     /// Takes the values from `-o`.
     mutating func take(_ list: MountOptionList) throws {
-        if let text = list.ours["passfile"] { passfile = PathArgument(argument: text) }
-        extpass = list.ours["extpass"] ?? extpass
-        if let text = list.ours["passphrase_fd"] {
-            guard let number = Int32(text) else {
-                throw CommandFailure(.usage, "mount option passphrase_fd='\(text)' is not a number")
-            }
-            passphraseDescriptor = number
-        }
-        keyring = list.ours["keyring"] ?? keyring
-        credential = list.ours["credential"] ?? credential
+        passfile = try list.value("passfile") ?? passfile
+        extpass = try list.value("extpass") ?? extpass
+        passphraseDescriptor = try list.value("passphrase_fd", otherwise: "is not a number") ?? passphraseDescriptor
+        keyring = try list.value("keyring") ?? keyring
+        credential = try list.value("credential") ?? credential
         try validate()
     }
 
-    static func checkSingle(_ options: [String?]) throws {
-        let given = options.compactMap { $0 }
-        guard given.count <= 1 else {
-            throw ValidationError("only one of \(given.joined(separator: ", ")) can be given")
-        }
-    }
-
     /// Reads the passphrase, from the terminal if there is no source.
-    func passphrase() throws(CommandFailure) -> SlotSecret {
-        let text: WipedBytes
-        if let source = given.first { text = try source.read() } else { text = try TerminalPrompt.ask("Passphrase: ") }
-        return try SecretReader.slotSecret(text) { (bytes) throws(FormatError) in try .passphrase(bytes) }
+    func read() throws(CommandFailure) -> SlotSecret {
+        if let source = given.first { return try source.read() }
+        return try TerminalPrompt.ask("Passphrase: ").secret(.passphrase)
     }
 }
 
-/// The source of the secret that opens a vault: one of these options, or the terminal.
+/// The sources of other secrets that open a vault.
 struct SecretOptions: ParsableArguments {
-    @OptionGroup
-    var passphrase: PassphraseOptions
-
     @Option(help: ArgumentHelp("Use a keyfile (at least 32 bytes) instead of a passphrase.", valueName: "file"))
     var keyfile: PathArgument?
 
@@ -89,48 +76,90 @@ struct SecretOptions: ParsableArguments {
     @Flag(help: "The secret from the terminal or the source given is the recovery key.")
     var recoveryKey = false
 
-    func validate() throws {
-        let others = [keyfile.map { _ in "--keyfile" }, provider.map { _ in "--provider" }]
-        try PassphraseOptions.checkSingle(passphrase.given.map(\.option) + others)
-        if recoveryKey { try PassphraseOptions.checkSingle(["--recovery-key"] + others) }
-    }
-
     /// Takes the values from `-o`.
     mutating func take(_ list: MountOptionList) throws {
-        if let text = list.ours["keyfile"] { keyfile = PathArgument(argument: text) }
-        provider = list.ours["provider"] ?? provider
-        try passphrase.take(list)
-        try validate()
-    }
-
-    /// Reads the secret for a vault.
-    func read(for vault: VaultConfiguration) throws(CommandFailure) -> SlotSecret {
-        guard let keyProvider else { return try read() }
-        return try keyProvider.secret(for: vault)
+        keyfile = try list.value("keyfile") ?? keyfile
+        provider = try list.value("provider") ?? provider
     }
 
     var keyProvider: KeyProvider? { provider.map { KeyProvider(command: ProcessArguments.bytes(of: $0)) } }
+}
 
-    /// True if one source, not the terminal, has the secret for every vault.
-    var hasSource: Bool { !passphrase.given.isEmpty || keyfile != nil }
+/// The slots on which a secret is tried.
+struct SlotChoiceOptions: ParsableArguments {
+    /// The time after which the slot being tried is shown.
+    private static let progressDelay: Duration = .seconds(2)
+    /// The work of a slot that may take that long.
+    private static let notableWork = 4 * ScryptCost.standard.work
 
-    /// True if any of the options is given.
-    var isGiven: Bool { hasSource || provider != nil || recoveryKey }
+    @Option(help: ArgumentHelp("Try the secret on this slot only, at any cost.", valueName: "id"))
+    var slot: Int?
 
-    /// Reads the secret without a provider, which needs an existing vault.
-    /// - Parameter isNew: asks for a new passphrase twice.
-    func read(isNew: Bool = false) throws(CommandFailure) -> SlotSecret {
-        if let keyfile { return try SecretReader.keyfile(keyfile) }
-        let text = try readText(isNew: isNew)
-        if recoveryKey {
-            return try SecretReader.slotSecret(text) { (bytes) throws(FormatError) in try .recovery(bytes) }
-        }
-        return try SecretReader.slotSecret(text) { (bytes) throws(FormatError) in try .passphrase(bytes) }
+    @Flag(help: "Try all slots, even if that takes more than about half a minute.")
+    var allowCostly = false
+
+    func validate() throws {
+        if slot != nil && allowCostly { throw ValidationError("only one of --slot, --allow-costly can be given") }
     }
 
-    private func readText(isNew: Bool) throws(CommandFailure) -> WipedBytes {
-        if let source = passphrase.given.first { return try source.read() }
-        if recoveryKey { return try TerminalPrompt.ask("Recovery key: ") }
-        return isNew ? try TerminalPrompt.askForNew() : try TerminalPrompt.ask("Passphrase: ")
+    /// Opens a slot of a vault. If that takes long, shows on a terminal which slot is being tried.
+    func open(
+        _ directory: VaultDirectory, with secret: SlotSecret
+    ) throws(VaultError) -> (masterKey: SecretBytes, slot: KeySlot) {
+        let progress = ProgressLine()
+        let start = ContinuousClock.now
+        defer { progress.clear() }
+        return try directory.openSlot(with: secret, choice: SlotChoice(only: slot, allowsCostly: allowCostly)) { slot in
+            guard let cost = slot.kdf.cost else { return }
+            if cost.work >= Self.notableWork || ContinuousClock.now - start >= Self.progressDelay {
+                progress.show("trying slot \(slot.id), \(SlotReport.text(cost)) …")
+            }
+        }
+    }
+}
+
+/// Arguments with a secret that opens a vault. The groups of options stand side by side: a debug build of ArgumentParser
+/// validates a nested group four times as often.
+protocol SecretArguments {
+    var passphrase: PassphraseOptions { get }
+    var secret: SecretOptions { get }
+}
+
+extension SecretArguments {
+    /// The source that has the secret for every vault. Nil for the terminal, or a provider.
+    var secretSource: SecretSource? {
+        secret.keyfile.map { SecretSource("--keyfile", .keyfile($0.path)) } ?? passphrase.given.first
+    }
+
+    /// True if any of the options is given.
+    var hasSecretOptions: Bool { secretSource != nil || secret.provider != nil || secret.recoveryKey }
+
+    func validateSecret() throws {
+        let others = [secret.keyfile.map { _ in "--keyfile" }, secret.provider.map { _ in "--provider" }]
+        try SecretSource.checkSingle(passphrase.given.map(\.option) + others)
+        if secret.recoveryKey { try SecretSource.checkSingle(["--recovery-key"] + others) }
+    }
+
+    /// Reads the secret.
+    /// - Parameters:
+    ///   - vault: for a provider.
+    ///   - isNew: asks for a new passphrase twice.
+    func readSecret(for vault: VaultConfiguration? = nil, isNew: Bool = false) throws(CommandFailure) -> SlotSecret {
+        if let vault, let provider = secret.keyProvider { return try provider.secret(for: vault) }
+        if let source = secretSource { return try source.read(isRecoveryKey: secret.recoveryKey) }
+        if secret.recoveryKey { return try TerminalPrompt.ask("Recovery key: ").secret(.recovery) }
+        return try (isNew ? TerminalPrompt.askForNew() : TerminalPrompt.ask("Passphrase: ")).secret(.passphrase)
+    }
+}
+
+/// Arguments with a secret for a vault, and the slots on which it is tried.
+protocol VaultOpener: SecretArguments {
+    var slots: SlotChoiceOptions { get }
+}
+
+extension VaultOpener {
+    /// Reads the secret and opens a slot.
+    func open(_ vault: VaultDirectory) throws -> (masterKey: SecretBytes, slot: KeySlot) {
+        try slots.open(vault, with: readSecret(for: vault.configuration))
     }
 }

@@ -38,34 +38,23 @@ struct SlotAddCommand: ParsableCommand {
     var kdf: KdfOptions
 
     func validate() throws {
-        try newSecret.validate(beside: common.secret)
+        try newSecret.validate(beside: common.passphrase)
     }
 
     func run() throws {
         ProcessSetup.protectMemory()
-        let expires = try expires?.time()
+        try expires?.check()
         let directory = try VaultDirectory.open(common.vault.path)
-        let (masterKey, opener) = try common.slots.open(
-            directory, with: common.secret.read(for: directory.configuration))
-        let window = try playWindow?.window()
+        let (masterKey, opener) = try common.open(directory)
+        let (expires, window) = (expires?.time, playWindow?.window)
         try SlotAuthority(opener).checkMaking(expires: expires, window: window)
-        let new = try newSecret.read()
+        let (secret, recoveryKey) = try newSecret.read()
+        let cost = try kdf.cost(
+            for: secret.kind, replacing: nil, beside: directory.configuration.slots, allowingWeaker: true)
         let request = SlotRequest(
-            secret: new.secret, cost: try cost(for: new.secret.kind, beside: directory.configuration.slots),
-            label: label?.text ?? "", expires: expires, window: window)
-        let report = NewSlotReport(what: "Added", isJSON: common.json, recoveryKey: new.recoveryKey)
-        let slot = try report.whileDeriving { () throws(VaultError) in
-            try SlotEditor(directory, masterKey: masterKey).add(request, onReady: report.showRecoveryKey)
+            secret: secret, cost: cost, label: label?.text ?? "", expires: expires, window: window)
+        try NewSlotReport.print("Added", isJSON: common.json, recoveryKey: recoveryKey) { onReady throws(VaultError) in
+            try SlotEditor(directory, masterKey: masterKey).add(request, onReady: onReady)
         }
-        try report.finish(slot)
-    }
-
-    /// Reports on stderr if another passphrase of the vault costs more.
-    private func cost(for kind: SlotKind, beside slots: [KeySlot]) throws -> ScryptCost {
-        guard kind == .passphrase else { return .standard }
-        let others = slots.compactMap(\.kdf.cost)
-        guard let asked = try kdf.cost() else { return .beside(others) }
-        KdfOptions.reportCheaper(asked, than: others)
-        return asked
     }
 }

@@ -57,8 +57,8 @@ struct SlotChangeCommand: ParsableCommand {
     var kdf: KdfOptions
 
     func validate() throws {
-        try newSecret.validate(beside: common.secret)
-        try PassphraseOptions.checkSingle(newSecret.options + [keepSecret ? "--keep-secret" : nil])
+        try newSecret.validate(beside: common.passphrase)
+        try SecretSource.checkSingle(newSecret.options + [keepSecret ? "--keep-secret" : nil])
         guard kdf.isGiven || !allowWeaker else {
             throw ValidationError("--allow-weaker goes with --scrypt-logn or --kdf-time")
         }
@@ -66,33 +66,30 @@ struct SlotChangeCommand: ParsableCommand {
 
     func run() throws {
         ProcessSetup.protectMemory()
-        let newExpiry = try expires?.time()
+        try expires?.check()
         let directory = try VaultDirectory.open(common.vault.path)
-        let oldSecret = try common.secret.read(for: directory.configuration)
+        let oldSecret = try common.readSecret(for: directory.configuration)
         let opened = try common.slots.open(directory, with: oldSecret)
         let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
         try checkStillOpens(slot)
-        let window = playWindow == nil ? slot.window : try playWindow?.window()
-        let expires = expires == nil ? slot.expires : newExpiry
+        let window = playWindow == nil ? slot.window : playWindow?.window
+        let expires = expires == nil ? slot.expires : expires?.time
         try SlotAuthority(opened.slot).checkChanging(slot, expires: expires, window: window)
+        let editor = SlotEditor(directory, masterKey: opened.masterKey)
         if changesWindowOnly {
-            let editor = SlotEditor(directory, masterKey: opened.masterKey)
-            try NewSlotReport(what: "Changed", isJSON: common.json, recoveryKey: nil)
-                .finish(editor.change(slot, toWindow: window, isForced: force))
-            return
+            return try NewSlotReport.print("Changed", isJSON: common.json) { _ throws(VaultError) in
+                try editor.change(slot, toWindow: window, isForced: force)
+            }
         }
-        let new = keepSecret ? NewSecretOptions.Secret(secret: oldSecret) : try newSecret.read()
+        let (secret, recoveryKey) = keepSecret ? (oldSecret, nil) : try newSecret.read()
+        let cost = try kdf.cost(
+            for: secret.kind, replacing: slot, beside: directory.configuration.slots, allowingWeaker: allowWeaker)
         let request = SlotRequest(
-            secret: new.secret,
-            cost: try cost(for: new.secret.kind, replacing: slot, beside: directory.configuration.slots),
-            label: label?.text ?? slot.label,
-            expires: expires, window: window)
-        let report = NewSlotReport(what: "Changed", isJSON: common.json, recoveryKey: new.recoveryKey)
-        let changed = try report.whileDeriving { () throws(VaultError) in
-            try SlotEditor(directory, masterKey: opened.masterKey)
-                .change(slot, to: request, isForced: force, onReady: report.showRecoveryKey)
+            secret: secret, cost: cost, label: label?.text ?? slot.label, expires: expires, window: window)
+        try NewSlotReport.print("Changed", isJSON: common.json, recoveryKey: recoveryKey) {
+            onReady throws(VaultError) in
+            try editor.change(slot, to: request, isForced: force, onReady: onReady)
         }
-        try report.finish(changed)
     }
 
     /// Checks that the change does not silently keep an end that has passed.
@@ -118,24 +115,5 @@ struct SlotChangeCommand: ParsableCommand {
             throw CommandFailure(.usage, "--keep-secret: the secret is that of slot \(opened.id), not of slot \(id)")
         }
         return slot
-    }
-
-    /// Reports on stderr if the cost is not the requested one, or if guessing becomes cheaper.
-    private func cost(for kind: SlotKind, replacing slot: KeySlot, beside slots: [KeySlot]) throws -> ScryptCost {
-        guard kind == .passphrase else { return .standard }
-        let (old, others, asked) = (slot.kdf.cost, slots.compactMap(\.kdf.cost), try kdf.cost())
-        let cost = ScryptCost.replacing(old, beside: others, asked: asked, allowingWeaker: allowWeaker)
-        if let asked, cost != asked {
-            Console.report(
-                "\(old == nil ? "took" : "kept") \(SlotReport.text(cost)): guessing would be cheaper with what was asked "
-                    + "for, see --allow-weaker")
-        } else if let old {
-            if !cost.isAtLeast(old) {
-                Console.report("guessing is cheaper now: \(SlotReport.text(cost)), before \(SlotReport.text(old))")
-            }
-        } else {
-            KdfOptions.reportCheaper(cost, than: others)
-        }
-        return cost
     }
 }

@@ -26,10 +26,8 @@ struct SlotListCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         let directory = try VaultDirectory.open(common.vault.path)
-        let isAuthenticated = common.secret.isGiven
-        if isAuthenticated {
-            _ = try common.slots.open(directory, with: common.secret.read(for: directory.configuration))
-        }
+        let isAuthenticated = common.hasSecretOptions
+        if isAuthenticated { _ = try common.open(directory) }
         let now = UtcTime.secondsSinceEpoch()
         if common.json {
             let slots = directory.configuration.slots.map(SlotReport.init)

@@ -1,5 +1,6 @@
 internal import LinuxSystem
 internal import VaultFormat
+internal import VaultStore
 
 /// A slot in the output of `info` and `slot`. `--json` has the names of the fields.
 struct SlotReport: Encodable {
@@ -17,7 +18,7 @@ struct SlotReport: Encodable {
         label = slot.label
         created = slot.created
         expires = slot.expires
-        keyDerivation = Self.text(slot.kdf)
+        keyDerivation = slot.kdf.cost.map(Self.text) ?? "hkdf-sha256"
         window = slot.window.map { WindowReport($0, at: UtcTime.secondsSinceEpoch()) }
     }
 
@@ -27,13 +28,6 @@ struct SlotReport: Encodable {
         let expires = expires.map { ", expires \($0)" } ?? ""
         let window = window.map { ", " + $0.text } ?? ""
         return "\(kind)\(label), made \(created)\(expires)\(window), \(keyDerivation)"
-    }
-
-    static func text(_ kdf: KdfParameters) -> String {
-        switch kdf {
-        case .scrypt(let cost, _): text(cost)
-        case .hkdfSha256: "hkdf-sha256"
-        }
     }
 
     static func text(_ cost: ScryptCost) -> String {
@@ -65,5 +59,53 @@ struct WindowReport: Encodable {
         guard let started else { return length + ", not started" }
         let left = remainingSeconds > 0 ? AmountText.short(seconds: remainingSeconds) : "nothing"
         return "\(length), started \(started), \(left) left"
+    }
+}
+
+/// The output of `slot add` and `slot change`.
+struct NewSlotReport: Encodable {
+    let slot: SlotReport
+    let recoveryKey: String?
+
+    /// Makes a slot and prints it, with progress on a terminal. A recovery key is printed before the slot is in place: if the
+    /// output fails, no slot is made whose key nobody has.
+    /// - Parameters:
+    ///   - verb: "Added", "Changed".
+    ///   - make: calls the function with the slot before it puts it in place.
+    static func print(
+        _ verb: String, isJSON: Bool, recoveryKey: String? = nil,
+        _ make: ((KeySlot) throws(VaultError) -> Void) throws(VaultError) -> KeySlot
+    ) throws {
+        let progress = ProgressLine()
+        defer { progress.clear() }
+        progress.show("deriving keys …")
+        func json(_ slot: KeySlot) throws(CommandFailure) -> String {
+            try Console.json(NewSlotReport(slot: SlotReport(slot), recoveryKey: recoveryKey))
+        }
+        let slot = try make { (slot) throws(VaultError) in
+            guard let recoveryKey else { return }
+            progress.clear()
+            do throws(CommandFailure) {
+                try Console.write(isJSON ? json(slot) : RecoveryKeyText.shown(recoveryKey) + "\n\n")
+            } catch {
+                throw .slotRefused("nothing was changed: the recovery key cannot be shown: \(error.message)")
+            }
+        }
+        progress.clear()
+        if !isJSON { return Swift.print("\(verb) slot \(slot.id): \(SlotReport(slot).text).") }
+        if recoveryKey == nil { try Console.write(json(slot)) }
+    }
+}
+
+/// The text that shows a new recovery key once.
+enum RecoveryKeyText {
+    static func shown(_ key: String) -> String {
+        """
+        Recovery key, for when the passphrase is lost:
+
+          \(key)
+
+        Whoever has it can open the vault. Write it down and keep it elsewhere; it is not shown again.
+        """
     }
 }

@@ -20,11 +20,11 @@ extension ExportCommand {
         let to = try LocalPath(destination.path, mayBeMissing: true)
         let root = try Descriptor(at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
         try check(to, isNotIn: root)
-        let session = try VaultSession(directory, isReadOnly: true, secret: secret, slots: slots) {
+        let session = try VaultSession(directory, isReadOnly: true, opener: self) {
             "copy from \($0) instead, or unmount it first"
         }
         let run = TransferRun(
-            report: TransferReport(source: source.whole, isJSON: transfer.json), interruption: try Interruption {},
+            report: TransferReport(source: source.whole, isJSON: transfer.json), interruption: try Interruption(),
             destination: destination.path, hasEnded: session.hasEnded)
         var options = transfer.options
         options.savesDamaged = damaged
@@ -38,7 +38,6 @@ extension ExportCommand {
 
     /// Decrypts a view. One thread: a file with several names is read by the name that was looked up last.
     mutating func runView(_ formatName: ViewFormatName) throws {
-        let passphrase = secret.passphrase
         // Key files that `--key` names are looked up by absolute paths.
         try options.makeAbsolute()
         let view = ViewArguments(formatName: formatName, options: options)

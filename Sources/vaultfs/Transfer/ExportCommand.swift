@@ -2,7 +2,7 @@ internal import ArgumentParser
 internal import ViewFormats
 
 /// `vaultfs export VAULT[:PATH] DESTINATION` and `vaultfs export --view FORMAT SOURCE DESTINATION`
-struct ExportCommand: ParsableCommand {
+struct ExportCommand: ParsableCommand, VaultOpener {
     static let configuration = CommandConfiguration(
         commandName: "export",
         abstract: "Decrypt a vault, or other programs' AES-CBC files, to real files, without mounting.",
@@ -51,12 +51,16 @@ struct ExportCommand: ParsableCommand {
     var options: ViewOptions
 
     @OptionGroup(title: "Secret options")
+    var passphrase: PassphraseOptions
+
+    @OptionGroup(title: "Secret options")
     var secret: SecretOptions
 
     @OptionGroup(title: "Secret options")
     var slots: SlotChoiceOptions
 
     func validate() throws {
+        try validateSecret()
         if let formatName {
             try options.validate(for: formatName)
             let forVaults = [

@@ -8,7 +8,7 @@ internal import VaultFileSystem
 internal import VaultStore
 
 /// `vaultfs import SOURCE VAULT[:PATH]`
-struct ImportCommand: ParsableCommand {
+struct ImportCommand: ParsableCommand, VaultOpener {
     static let configuration = CommandConfiguration(
         commandName: "import", abstract: "Encrypt a file or a tree into a vault, without mounting it.",
         discussion: """
@@ -39,10 +39,17 @@ struct ImportCommand: ParsableCommand {
     var transfer: TransferArguments
 
     @OptionGroup(title: "Secret options")
+    var passphrase: PassphraseOptions
+
+    @OptionGroup(title: "Secret options")
     var secret: SecretOptions
 
     @OptionGroup(title: "Secret options")
     var slots: SlotChoiceOptions
+
+    func validate() throws {
+        try validateSecret()
+    }
 
     func run() throws {
         ProcessSetup.protectMemory()
@@ -53,11 +60,11 @@ struct ImportCommand: ParsableCommand {
         guard (try? from.root.isInside(root)) != true else {
             throw CommandFailure(.failure, "\(source.path.shown) is the vault or in it: choose another source")
         }
-        let session = try VaultSession(directory, isReadOnly: false, secret: secret, slots: slots) {
+        let session = try VaultSession(directory, isReadOnly: false, opener: self) {
             "copy to \($0) instead, or unmount it first"
         }
         let run = TransferRun(
-            report: TransferReport(source: source.path, isJSON: transfer.json), interruption: try Interruption {},
+            report: TransferReport(source: source.path, isJSON: transfer.json), interruption: try Interruption(),
             destination: directory.path, hasEnded: session.hasEnded, whileRunning: session.sealSometimes)
         try run.perform { try perform(run, session, from, path, leavingOut: root.status()) }
     }

@@ -47,17 +47,15 @@ struct InitCommand: ParsableCommand {
         guard !common.secret.recoveryKey else {
             throw ValidationError("--recovery-key does not go with init, which makes a recovery key of its own")
         }
-        do throws(FormatError) {
-            _ = try cost()
-        } catch {
-            throw ValidationError(error.reason)
-        }
+        _ = try KdfOptions.cost(logN: scryptLogn)
     }
 
     func run() throws {
         ProcessSetup.protectMemory()
         try VaultCreation.check(at: common.vault.path)
-        var slots = [SlotRequest(secret: try common.secret.read(isNew: true), cost: try cost())]
+        var slots = [
+            SlotRequest(secret: try common.readSecret(isNew: true), cost: try KdfOptions.cost(logN: scryptLogn))
+        ]
         var recoveryKey: SecretBytes?
         if !noRecoveryKey {
             let key = try SecretBytes.random(count: RecoveryKey.size)
@@ -76,10 +74,6 @@ struct InitCommand: ParsableCommand {
             }
         }
         if !common.json { print("Made a vault in \(common.vault.path.shown).") }
-    }
-
-    private func cost() throws(FormatError) -> ScryptCost {
-        try ScryptCost(logN: scryptLogn, r: ScryptCost.standard.r, p: ScryptCost.standard.p)
     }
 
     private func report(_ configuration: VaultConfiguration, recoveryKey: String?) -> Report {

@@ -44,9 +44,9 @@ struct RekeyCommand: ParsableCommand {
         let directory = try VaultDirectory.open(common.vault.path)
         let asks = !yes && !directory.configuration.isRekeying && directory.configuration.slots.count > 1
         // Before a secret is typed.
-        if asks { _ = try TerminalQuestion(otherwise: "--yes") }
+        if asks { _ = try TerminalPrompt(otherwise: "--yes") }
         try VaultUse.check(directory, sharing: .exclusive)
-        let secret = try common.secret.read(for: directory.configuration)
+        let secret = try common.readSecret(for: directory.configuration)
         _ = try common.slots.open(directory, with: secret)
         try directory.lock(.exclusive, wait: Self.lockTimeout)
         // Read again: now nobody else writes it.
@@ -75,7 +75,7 @@ struct RekeyCommand: ParsableCommand {
         report.announce(going, keeping: slot)
         if !yes, !going.isEmpty {
             let slots = going.count == 1 ? "this slot" : "these \(going.count) slots"
-            guard try TerminalQuestion(otherwise: "--yes").ask("Rekey, without \(slots)? [y/N] ") else {
+            guard try TerminalPrompt(otherwise: "--yes").confirm("Rekey, without \(slots)? [y/N] ") else {
                 throw CommandFailure(.failure, "not rekeyed: nothing was changed")
             }
         }
@@ -83,7 +83,7 @@ struct RekeyCommand: ParsableCommand {
     }
 
     private func rekey(_ vault: VaultDirectory, _ masterKey: SecretBytes, _ report: RekeyReport) throws {
-        let interruption = try Interruption {}
+        let interruption = try Interruption()
         let rekeyer = try Rekeyer(
             directory: vault, masterKey: masterKey, isStopped: { interruption.signal != nil },
             onProblem: report.add, onProgress: report.showProgress)

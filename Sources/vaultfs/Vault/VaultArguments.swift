@@ -5,7 +5,7 @@ internal import SystemPackage
 internal import VaultStore
 
 /// The arguments of every command that opens a vault itself.
-struct VaultArguments: ParsableArguments {
+struct VaultArguments: ParsableArguments, VaultOpener {
     @Argument(help: "The vault directory.")
     var vault: PathArgument
 
@@ -13,10 +13,17 @@ struct VaultArguments: ParsableArguments {
     var json = false
 
     @OptionGroup(title: "Secret options")
+    var passphrase: PassphraseOptions
+
+    @OptionGroup(title: "Secret options")
     var secret: SecretOptions
 
     @OptionGroup(title: "Secret options")
     var slots: SlotChoiceOptions
+
+    func validate() throws {
+        try validateSecret()
+    }
 }
 
 /// `VAULT[:PATH]`: a vault, or a path in it. The vault's own path may contain colons: the longest part that names a vault is

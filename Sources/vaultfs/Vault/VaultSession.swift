@@ -28,15 +28,14 @@ final class VaultSession {
     /// Reads the secret, and locks the vault.
     /// - Parameter advice: returns the advice for a mounted vault, from its mountpoint.
     init(
-        _ vault: VaultDirectory, isReadOnly: Bool, secret: SecretOptions, slots: SlotChoiceOptions,
-        advice: @escaping (String) -> String
+        _ vault: VaultDirectory, isReadOnly: Bool, opener: some VaultOpener, advice: (String) -> String
     ) throws {
         let sharing: VaultDirectory.Sharing = isReadOnly ? .shared : .exclusive
         if !isReadOnly && vault.isOnReadOnlyStore {
             throw CommandFailure(.failure, "\(vault.path.shown) cannot be written: its file system is read-only")
         }
         try VaultUse.check(vault, sharing: sharing, advice: advice)
-        let (masterKey, slot) = try slots.open(vault, with: secret.read(for: vault.configuration))
+        let (masterKey, slot) = try opener.open(vault)
         defer { masterKey.forget() }
         try vault.lock(sharing, wait: Self.lockTimeout)
         // Read again: now nobody else writes it.

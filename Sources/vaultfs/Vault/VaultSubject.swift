@@ -8,37 +8,37 @@ internal import VaultFileSystem
 internal import VaultFormat
 internal import VaultStore
 
-/// A vault to be mounted. Its secret is the master key.
-struct VaultSubject: Codable, Sendable {
+extension MountContents {
     /// The longest wait for a daemon that is shutting down.
     private static let lockTimeout: Duration = .seconds(10)
 
-    /// The id of the slot that was opened.
-    let slot: Int
-    /// For prefetching the secret (`--prewarm`).
-    let provider: KeyProvider?
-
-    func open(
-        _ request: MountRequest, secret masterKey: SecretBytes, log: @escaping @Sendable (String) -> Void
-    ) throws -> MountContents {
-        let locked = try VaultDirectory.open(request.source)
-        if let sharing = request.sharing { try locked.lock(sharing, wait: Self.lockTimeout) }
+    /// Opens a vault.
+    /// - Parameters:
+    ///   - slot: the id of the slot that was opened.
+    ///   - provider: for prefetching the secret (`--prewarm`).
+    init(
+        vault request: MountRequest, slot: Int, provider: KeyProvider?, masterKey: SecretBytes,
+        log: @escaping @Sendable (String) -> Void
+    ) throws {
+        let (path, options) = (request.source, request.options)
+        let locked = try VaultDirectory.open(path)
+        if let sharing = options.sharing { try locked.lock(sharing, wait: Self.lockTimeout) }
         // Read again: now no other mount writes it.
         let directory = try locked.reread()
         try directory.authenticate(masterKey: masterKey)
-        if request.isReadOnly { try directory.checkNoRekeyStep() }
+        if options.isReadOnly { try directory.checkNoRekeyStep() }
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         // Before the mount is made: a play window may start now.
         let lease = try VaultLease(slot: slot, of: directory, keyRing: keyRing, log: log)
         // Callers keep it while this process serves, and every key follows from it.
         masterKey.forget()
-        if !request.isReadOnly { try directory.claim() }
+        if !options.isReadOnly { try directory.claim() }
         let store: Store
         let fileSystem: VaultFileSystem
         do {
             store = try Store(
-                root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: request.isReadOnly,
-                followsWriter: request.isShared, accessTimes: request.accessTimes, writerLock: directory.writerLock)
+                root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: options.isReadOnly,
+                followsWriter: options.isShared, accessTimes: options.accessTimes, writerLock: directory.writerLock)
             fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
         } catch {
             // Nothing was written. A writer's record would look like an unclean end.
@@ -48,10 +48,9 @@ struct VaultSubject: Codable, Sendable {
         directory.writerLock?.onLoss.withLock {
             $0 = { log("vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it") }
         }
-        let path = request.source
         // The journal has been replayed by now.
         store.reportProblems(to: log)
-        return MountContents(
+        self.init(
             fileSystem: fileSystem, vaultID: keyRing.vault.hex, view: nil,
             problems: { store.problems + Self.problems(of: keyRing) },
             unlockSecret: { (secret) throws(UnlockRefusal) in

@@ -47,15 +47,13 @@ struct VerifyCommand: ParsableCommand {
         ProcessSetup.protectMemory()
         ProcessSetup.raiseLimits()
         // Before hours of reading.
-        if repair && !yes { _ = try TerminalQuestion(otherwise: "--yes") }
+        if repair && !yes { _ = try TerminalPrompt(otherwise: "--yes") }
         let directory = try VaultDirectory.open(common.vault.path)
         let sharing: VaultDirectory.Sharing = repair ? .exclusive : .shared
         var isInUse = try !repair && VaultUse.isMountedForWriting(directory)
         let isCompleting = isInUse && VaultUse.isCompleting(directory)
         if !isInUse { try VaultUse.check(directory, sharing: sharing) }
-        let masterKey = try common.slots.open(
-            directory, with: common.secret.read(for: directory.configuration)
-        ).masterKey
+        let masterKey = try common.open(directory).masterKey
         if !isInUse { isInUse = try !locks(directory, sharing) }
         // Read again: now nobody writes it, unless it is in use. Then only damage that is found twice counts.
         let locked = try directory.reread()
@@ -144,7 +142,7 @@ struct VerifyCommand: ParsableCommand {
 
     private func isWanted(_ count: Int) throws(CommandFailure) -> Bool {
         if yes { return true }
-        return try TerminalQuestion(otherwise: "--yes").ask(
+        return try TerminalPrompt(otherwise: "--yes").confirm(
             "Make \(count == 1 ? "this repair" : "these \(count) repairs")? [y/N] ")
     }
 }

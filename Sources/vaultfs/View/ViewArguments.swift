@@ -115,7 +115,7 @@ struct ViewArguments: Codable, Sendable {
 
     /// Reads the passphrase or key of the files. Empty if they need none.
     func readSecret(_ passphrase: PassphraseOptions) throws -> SecretBytes {
-        if takesPassphrase { return try passphrase.passphrase().bytes }
+        if takesPassphrase { return try passphrase.read().bytes }
         guard let keyFile else { return SecretBytes(copying: UnsafeRawBufferPointer(start: nil, count: 0)) }
         let found = try KeyFile.readOnce(keyFile, cipher: format.cipher)
         if let notice = found.notice { Console.report(notice) }

@@ -41,6 +41,9 @@ struct ViewCommand: ParsableCommand {
     @OptionGroup
     var mount: MountArguments
 
+    @OptionGroup(title: "Lock options")
+    var lock: LockArguments
+
     @OptionGroup(title: "Passphrase options")
     var passphrase: PassphraseOptions
 
@@ -50,7 +53,7 @@ struct ViewCommand: ParsableCommand {
 
     mutating func run() throws {
         ProcessSetup.protectMemory()
-        let list = try MountOptionList(mount.options)
+        var list = try MountOptionList(mount.options)
         if list.ours["keyfile"] != nil {
             throw CommandFailure(.usage, "mount option 'keyfile' is for vaults: give --key-file")
         }
@@ -58,8 +61,10 @@ struct ViewCommand: ParsableCommand {
             throw CommandFailure(.usage, "mount option 'shared' is for vaults: a view is always shared")
         }
         try passphrase.take(list)
-        try mount.take(list)
-        if list.prewarms { prewarm = true }
+        try lock.take(list)
+        try mount.take(&list)
+        list.isReadOnly = true
+        if prewarm { list.prewarms = true }
         try options.makeAbsolute()
         let view = ViewArguments(formatName: formatName, options: options)
         try view.check(passphrase)
@@ -67,16 +72,15 @@ struct ViewCommand: ParsableCommand {
         let location = try ViewLocation(path)
         try view.check(location)
         try view.check(try location.manifest())
-        let directory = Mountpoint.Source(kind: "source", path: path, descriptor: location.root.fd)
+        let directory = location.onlyName == nil ? location.root.fd : nil
         let target = try Mountpoint.check(
-            mountpoint.path, source: location.onlyName == nil ? directory : nil, mayBeNonEmpty: list.mayBeNonEmpty,
-            isGuarded: mount.guardMountpoint)
-        let request = try mount.request(list, source: path, mountpoint: target, isReadOnly: true)
+            mountpoint.path, .init(kind: "source", path: path, descriptor: directory), list)
+        let request = MountRequest(
+            subject: .view(view), source: path, mountpoint: target, options: list, cacheSize: mount.cacheSize.bytes,
+            lock: try lock.options(mountpoint: target))
         if request.lock.policy == .forget { try view.checkKeyFileStays() }
-        try FuseDevice.check(list)
         let secret = try view.readSecret(passphrase)
         Console.report("these files carry no authentication: a change in them is not detected")
-        let subject = MountSubject.view(ViewSubject(arguments: view, prewarms: prewarm))
-        try DaemonLaunch.run(subject, request, secret: secret, inForeground: mount.foreground)
+        try DaemonLaunch.run(request, secret: secret, inForeground: mount.foreground)
     }
 }

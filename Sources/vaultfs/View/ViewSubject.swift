@@ -8,14 +8,13 @@ internal import VaultFormat
 internal import ViewFileSystem
 internal import ViewFormats
 
-/// A view to be mounted. Its secret is its passphrase or key. Empty if it has none.
-struct ViewSubject: Codable, Sendable {
-    let arguments: ViewArguments
-    let prewarms: Bool
-
-    func open(
-        _ request: MountRequest, secret: SecretBytes, log: @escaping @Sendable (String) -> Void
-    ) throws -> MountContents {
+extension MountContents {
+    /// Opens a view.
+    /// - Parameter secret: its passphrase or key. Empty if it has none.
+    init(
+        view request: MountRequest, _ arguments: ViewArguments, secret: SecretBytes,
+        log: @escaping @Sendable (String) -> Void
+    ) throws {
         let location = try ViewLocation(request.source)
         // A copy: callers keep theirs while this process serves.
         let own = secret.subrange(0..<secret.count)
@@ -25,8 +24,8 @@ struct ViewSubject: Codable, Sendable {
         let fileSystem = try ViewFileSystem(
             source: source, secrets: secrets, gate: LockGate(request.lock), cacheSize: request.cacheSize,
             logger: Logger(label: "vaultfs"))
-        if prewarms { fileSystem.prefetchAll() }
-        return MountContents(
+        if request.options.prewarms { fileSystem.prefetchAll() }
+        self.init(
             fileSystem: fileSystem, vaultID: "", view: source.format.name.rawValue, problems: { fileSystem.problems() },
             unlockSecret: { (secret) throws(UnlockRefusal) in
                 guard secret.kind == .passphrase else { throw .wrongSecret("a view is unlocked with its passphrase") }

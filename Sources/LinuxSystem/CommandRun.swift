@@ -1,15 +1,24 @@
 internal import CLinux
 internal import Glibc
-package import LinuxSystem
 internal import SystemPackage
 
 /// One run of a shell command, with its output. One thread.
 package struct CommandRun {
+    package enum Mode {
+        /// In this process's session, with its stderr, and its stdin if there is no other input: it may ask a person. The
+        /// output of processes that the command leaves behind belongs to it.
+        case interactive
+        /// In a session of its own. Its process group is killed at the limit, or when the signal comes.
+        case background(limit: Duration, stopSignal: Waker)
+    }
+
     package enum End: Equatable {
         case ended(ChildProcess.Outcome)
         case tooLong
         case tooMuch
         case cancelled
+        /// A process that an interactive command left behind keeps its output open.
+        case leftOpen
     }
 
     /// Capacity of the bytes for stderr. They keep the first half. The second serves to read and drop the rest.
@@ -17,40 +26,55 @@ package struct CommandRun {
     /// Timeout for the end of a killed command, in milliseconds. A command that is blocked in the kernel, on a dead server
     /// or on our own mount, can take any time.
     private static let killTimeout = 1000
+    /// The longest time between the end of an interactive command and that of its output, in milliseconds.
+    private static let leftOpenTimeout = 5000
 
+    private let mode: Mode
     private let child: pid_t
     private let childEnd: Descriptor
     private let outputPipe: Descriptor
-    private let errorPipe: Descriptor
+    /// Nil for an interactive command, whose stderr is ours.
+    private let errorPipe: Descriptor?
 
-    /// Starts `/bin/sh -c command` in a session of its own.
+    /// Starts `/bin/sh -c command`. It gets no descriptors but stdio.
     /// - Parameters:
     ///   - environment: nil for that of this process.
-    ///   - input: its stdin. Nil for /dev/null.
+    ///   - input: its stdin.
     /// - Throws: the error of pipe2(2), posix_spawn(3) or pidfd_open(2).
-    package init(command: [UInt8], environment: [[UInt8]]? = nil, input: Descriptor? = nil) throws(StoreError) {
-        let source =
-            if let input { input } else { try Descriptor(at: AT_FDCWD, Array("/dev/null".utf8), flags: O_RDONLY) }
-        let (output, errors) = (try Self.pipe(), try Self.pipe())
+    package init(
+        _ command: [UInt8], _ mode: Mode, environment: [[UInt8]]? = nil, input: Descriptor? = nil
+    ) throws(StoreError) {
+        let outputPipe = try Self.pipe()
+        var (source, errorPipe) = (input, (read: Descriptor?.none, write: Descriptor?.none))
+        var isSessionLeader = false
+        if case .background = mode {
+            if input == nil { source = Descriptor(owning: try retrying { open("/dev/null", O_RDONLY | O_CLOEXEC) }) }
+            errorPipe = try Self.pipe()
+            isSessionLeader = true
+        }
+        let descriptors = [
+            (source?.fd, STDIN_FILENO), (outputPipe.write.fd, STDOUT_FILENO), (errorPipe.write?.fd, STDERR_FILENO),
+        ]
         do throws(Errno) {
             child = try ChildProcess.spawn(
                 path: "/bin/sh", arguments: [[UInt8]("sh".utf8), [UInt8]("-c".utf8), command],
                 environment: environment,
-                descriptors: [
-                    (source.fd, STDIN_FILENO), (output.write.fd, STDOUT_FILENO), (errors.write.fd, STDERR_FILENO),
-                ], closesOthers: true, isSessionLeader: true)
+                descriptors: descriptors.compactMap { own, target in own.map { ($0, target) } },
+                closesOthers: true, isSessionLeader: isSessionLeader)
         } catch {
             throw .system(error)
         }
         let fd = linux_pidfd_open(child)
         guard fd >= 0 else {
             let error = currentErrno()
-            kill(-child, SIGKILL)
+            kill(isSessionLeader ? -child : child, SIGKILL)
             _ = ChildProcess.wait(for: child)
             throw .system(error)
         }
         childEnd = Descriptor(owning: fd)
-        (outputPipe, errorPipe) = (output.read, errors.read)
+        self.mode = mode
+        self.outputPipe = outputPipe.read
+        self.errorPipe = errorPipe.read
     }
 
     /// Both ends are close-on-exec. Reads do not block.
@@ -62,18 +86,14 @@ package struct CommandRun {
         return (read, write)
     }
 
-    /// Reads the output until the command ends, or kills its process group at the limit, at too much output, or at the
-    /// stop signal. On return the child is reaped, or will be when the kernel releases it.
+    /// Reads the output until the command ends, or kills it, at too much output too. On return the child is reaped, or will
+    /// be when the kernel releases it.
     /// - Parameters:
     ///   - output: for stdout. The run ends as `tooMuch` when it is full.
-    ///   - errors: for stderr, of `errorSize` bytes.
-    package func finish(
-        within limit: Duration, stopSignal: Waker, output: WipedBytes, errors: WipedBytes
-    ) throws(StoreError) -> End {
-        let (seconds, attoseconds) = limit.components
-        let deadline = monotonicMilliseconds() + Int(seconds) * 1000 + Int(attoseconds / 1_000_000_000_000_000)
+    ///   - errors: for the stderr of a command in the background, of `errorSize` bytes.
+    package func finish(output: WipedBytes, errors: WipedBytes) throws(StoreError) -> End {
         do throws(StoreError) {
-            if let reason = try follow(until: deadline, stopSignal, output, errors) {
+            if let reason = try follow(output, errors) {
                 killAll()
                 return reason
             }
@@ -84,18 +104,23 @@ package struct CommandRun {
         return .ended(ChildProcess.wait(for: child))
     }
 
-    /// Returns nil when the child has ended and its output is read. Does not wait for the end of the pipes, which a process
-    /// that the child left behind can keep open.
-    private func follow(
-        until deadline: Int, _ stopSignal: Waker, _ output: WipedBytes, _ errors: WipedBytes
-    ) throws(StoreError) -> End? {
-        var polled = [childEnd.fd, stopSignal.fd, outputPipe.fd, errorPipe.fd].map {
+    /// Returns nil when the child has ended and its output is read. Does not wait for the end of the pipes of a command in
+    /// the background, which a process that the child left behind can keep open.
+    private func follow(_ output: WipedBytes, _ errors: WipedBytes) throws(StoreError) -> End? {
+        var deadline: Int?
+        var stop: Int32 = -1
+        if case .background(let limit, let stopSignal) = mode {
+            deadline = monotonicMilliseconds() + Int(limit / .milliseconds(1))
+            stop = stopSignal.fd
+        }
+        // poll(2) skips a negative descriptor.
+        var polled = [childEnd.fd, stop, outputPipe.fd, errorPipe?.fd ?? -1].map {
             pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
         }
         while true {
-            let left = deadline - monotonicMilliseconds()
-            guard left > 0 else { return .tooLong }
-            _ = try retrying { poll(&polled, nfds_t(polled.count), Int32(clamping: left)) }
+            let left = deadline.map { $0 - monotonicMilliseconds() }
+            if let left, left <= 0 { return stop < 0 ? .leftOpen : .tooLong }
+            _ = try retrying { poll(&polled, nfds_t(polled.count), Int32(clamping: left ?? -1)) }
             if polled[1].revents != 0 { return .cancelled }
             // Before the pipes are read: at its end, all output of the child is in them.
             let hasEnded = polled[0].revents != 0
@@ -108,11 +133,18 @@ package struct CommandRun {
                 if count == 0 { polled[2].fd = -1 }
             }
             // Only one piece, so that endless errors cannot delay the deadline.
-            if polled[3].revents != 0, try Self.readNow(errorPipe, into: errors, keeping: Self.errorSize / 2) == 0 {
+            if polled[3].revents != 0, let errorPipe,
+                try Self.readNow(errorPipe, into: errors, keeping: Self.errorSize / 2) == 0
+            {
                 polled[3].fd = -1
             }
             if output.isFull { return .tooMuch }
-            if hasEnded { return nil }
+            if hasEnded, stop >= 0 { return nil }
+            if hasEnded {
+                polled[0].fd = -1
+                deadline = monotonicMilliseconds() + Self.leftOpenTimeout
+            }
+            if polled[0].fd < 0, polled[2].fd < 0 { return nil }
         }
     }
 
@@ -133,9 +165,9 @@ package struct CommandRun {
         return count
     }
 
-    /// Kills the group and reaps the child. Until it is reaped, no other process gets its number.
+    /// Kills the child, or its group, and reaps it. Until it is reaped, no other process gets its number.
     private func killAll() {
-        kill(-child, SIGKILL)
+        kill(errorPipe == nil ? child : -child, SIGKILL)
         var polled = pollfd(fd: childEnd.fd, events: Int16(POLLIN), revents: 0)
         let isDead = try? retrying { poll(&polled, 1, Int32(Self.killTimeout)) } == 1
         if isDead == true {

@@ -1,0 +1,185 @@
+internal import ArgumentParser
+internal import CLinux
+internal import FileSystem
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultFormat
+internal import VaultStore
+
+/// A source of a secret, with the option that names it.
+struct SecretSource {
+    enum Kind {
+        case file(FilePath)
+        /// Run with /bin/sh.
+        case command(String)
+        case descriptor(Int32)
+        /// The description of a key in the kernel's keyrings.
+        case key(String)
+        /// The name of a systemd credential.
+        case credential(String)
+        /// A file whose bytes are the secret.
+        case keyfile(FilePath)
+    }
+
+    /// The most bytes of a passphrase or a recovery key.
+    static let textLimit = 64 << 10
+    /// The most bytes of a keyfile.
+    static let keyfileLimit = 8 << 20
+
+    let option: String
+    let kind: Kind
+
+    init(_ option: String, _ kind: Kind) {
+        (self.option, self.kind) = (option, kind)
+    }
+
+    /// - Throws: if one of the sources is not valid, or there are several.
+    static func check(_ sources: [SecretSource]) throws {
+        try checkSingle(sources.map(\.option))
+        for source in sources {
+            switch source.kind {
+            case .descriptor(let number) where number < 0:
+                throw ValidationError("\(source.option) \(number) is not a file descriptor")
+            case .credential(let name) where name.isEmpty || name.contains("/") || [".", ".."].contains(name):
+                throw ValidationError("\(source.option) '\(name)' is not the name of a credential")
+            default: break
+            }
+        }
+    }
+
+    static func checkSingle(_ options: [String?]) throws {
+        let given = options.compactMap { $0 }
+        guard given.count <= 1 else {
+            throw ValidationError("only one of \(given.joined(separator: ", ")) can be given")
+        }
+    }
+
+    /// Reads the secret. A text is a passphrase, or a recovery key.
+    /// - Parameter name: before an error of the secret's form.
+    func read(isRecoveryKey: Bool = false, name: String? = nil) throws(CommandFailure) -> SlotSecret {
+        let text: WipedBytes
+        switch kind {
+        case .file(let path): text = try Self.read(path: path, limit: Self.textLimit)
+        case .command(let command):
+            text = try Self.run(ProcessArguments.bytes(of: command), option: option, limit: Self.textLimit)
+        case .descriptor(let number):
+            text = try Self.read(descriptor: number, name: "file descriptor \(number)", limit: Self.textLimit)
+        case .key(let description): text = try Self.read(key: ProcessArguments.bytes(of: description))
+        case .credential(let name): text = try Self.read(credential: ProcessArguments.bytes(of: name))
+        case .keyfile(let path):
+            return try Self.read(path: path, limit: Self.keyfileLimit).secret(.keyfile, name: "keyfile \(path.shown)")
+        }
+        return try text.secret(isRecoveryKey ? .recovery : .passphrase, name: name)
+    }
+
+    static func read(path: FilePath, limit: Int) throws(CommandFailure) -> WipedBytes {
+        let fd = path.withPlatformString { open($0, O_RDONLY | O_CLOEXEC | O_NOCTTY) }
+        guard fd >= 0 else { throw CommandFailure(.failure, "cannot open \(path.shown): \(currentErrno())") }
+        defer { close(fd) }
+        return try read(descriptor: fd, name: path.shown, limit: limit)
+    }
+
+    /// Reads to the end. Refuses an empty source and one over `limit` bytes.
+    private static func read(descriptor: Int32, name: String, limit: Int) throws(CommandFailure) -> WipedBytes {
+        // One byte more than the maximum, to detect more.
+        let bytes = WipedBytes(capacity: limit + 1)
+        var count = -1
+        while !bytes.isFull, count != 0 {
+            do throws(StoreError) {
+                count = try bytes.fill { (buffer) throws(StoreError) in
+                    try retrying {
+                        // A non-blocking descriptor (open(2), O_NONBLOCK) may be shared, so it must stay non-blocking.
+                        var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+                        poll(&entry, 1, -1)
+                        return Glibc.read(descriptor, buffer.baseAddress, buffer.count)
+                    }
+                }
+            } catch {
+                throw CommandFailure(.failure, "cannot read \(name): \(error.errno)")
+            }
+        }
+        return try checked(bytes, name: name)
+    }
+
+    /// - Parameter bytes: with room for one byte over the limit.
+    private static func checked(_ bytes: WipedBytes, name: String) throws(CommandFailure) -> WipedBytes {
+        guard !bytes.isFull else { throw CommandFailure(.wrongSecret, "\(name) has over \(bytes.count - 1) bytes") }
+        guard !bytes.isEmpty else { throw CommandFailure(.wrongSecret, "\(name) is empty") }
+        return bytes
+    }
+
+    /// Reads a key of type user from the kernel's keyrings (keyrings(7)).
+    private static func read(key description: [UInt8]) throws(CommandFailure) -> WipedBytes {
+        let name = "the key '\(FilePath(bytes: description).shown)'"
+        let key = withCString(description) { linux_find_key($0) }
+        guard key >= 0 else {
+            throw CommandFailure(.failure, "cannot find \(name) in the kernel's keyrings: \(currentErrno())")
+        }
+        let bytes = WipedBytes(capacity: textLimit + 1)
+        try bytes.fill { (buffer) throws(CommandFailure) in
+            let size = linux_read_key(key, buffer.baseAddress, buffer.count)
+            if size < 0 {
+                let advice = errno == EACCES ? " (keyctl link @u @s lets this session read its user's keys)" : ""
+                throw CommandFailure(.failure, "cannot read \(name): \(currentErrno())\(advice)")
+            }
+            return min(Int(size), buffer.count)
+        }
+        return try checked(bytes, name: name)
+    }
+
+    /// Reads a credential that systemd gave the service (systemd.exec(5), LoadCredential=).
+    private static func read(credential: [UInt8]) throws(CommandFailure) -> WipedBytes {
+        guard let directory = getenv("CREDENTIALS_DIRECTORY"), directory.pointee != 0 else {
+            throw CommandFailure(
+                .failure,
+                "no credential '\(FilePath(bytes: credential).shown)': CREDENTIALS_DIRECTORY is not set, as it is in a service "
+                    + "with LoadCredential=")
+        }
+        let path = FilePath(platformString: directory).bytes + [UInt8(ascii: "/")] + credential
+        return try read(path: FilePath(bytes: path), limit: textLimit)
+    }
+
+    /// Runs a command with /bin/sh and returns its output.
+    /// - Parameters:
+    ///   - option: the command's option, for errors.
+    ///   - input: the command's stdin. Nil for ours.
+    static func run(
+        _ command: [UInt8], option: String, limit: Int, input: Descriptor? = nil, mode: CommandRun.Mode = .interactive
+    ) throws(CommandFailure) -> WipedBytes {
+        let (text, errors) = (WipedBytes(capacity: limit + 1), WipedBytes(capacity: CommandRun.errorSize))
+        let end: CommandRun.End
+        do throws(StoreError) {
+            end = try CommandRun(command, mode, input: input).finish(output: text, errors: errors)
+        } catch {
+            throw CommandFailure(.failure, "cannot run the \(option) command: \(error.errno)")
+        }
+        let reason: String
+        switch end {
+        case .ended(.exited(0)), .tooMuch: return try checked(text, name: "the output of the \(option) command")
+        case .ended(let outcome): reason = "\(outcome)"
+        case .tooLong: reason = "was ended: no answer after \(KeyProvider.prefetchTimeout)"
+        case .cancelled: reason = "was ended: the vault is unmounted"
+        case .leftOpen: reason = "has ended, and something it left running keeps its output open: redirect that"
+        }
+        throw CommandFailure(.failure, "the \(option) command \(reason)")
+    }
+}
+
+extension WipedBytes {
+    /// The secret of these bytes.
+    /// - Parameter name: before an error.
+    func secret(_ kind: SlotKind, name: String? = nil) throws(CommandFailure) -> SlotSecret {
+        do throws(FormatError) {
+            return try withBytes { (bytes) throws(FormatError) in
+                switch kind {
+                case .passphrase: try .passphrase(bytes)
+                case .keyfile: try .keyfile(bytes)
+                case .recovery: try .recovery(bytes)
+                }
+            }
+        } catch {
+            throw CommandFailure(.wrongSecret, (name.map { $0 + ": " } ?? "") + error.reason)
+        }
+    }
+}
