@@ -81,7 +81,8 @@ final class RepeatedRefusals: Sendable {
     /// Gives the delayed answers, in order, until `stop`. The body of a thread.
     func run() {
         while let answer = state.wait(for: { state -> Answer?? in
-            state.answers.isEmpty ? (state.isStopping ? .some(nil) : nil) : state.answers.removeFirst()
+            if !state.answers.isEmpty { return state.answers.removeFirst() }
+            return state.isStopping ? .some(nil) : nil
         }) {
             _ = state.wait(until: timespec(tv_sec: answer.due / 1000, tv_nsec: answer.due % 1000 * 1_000_000)) {
                 $0.isStopping ? () : nil

@@ -28,7 +28,10 @@ struct PrefetchQueue {
 
     /// Nil while there is none, `.some(nil)` at the end.
     mutating func next() -> Directory?? {
-        isEnding ? .some(nil) : directories.isEmpty ? nil : directories.removeFirst()
+        if isEnding { return .some(nil) }
+        // No conditional expression, which would make this nil the end.
+        if directories.isEmpty { return nil }
+        return directories.removeFirst()
     }
 }
 
