@@ -5,29 +5,23 @@ struct Measurement: Encodable {
     let name: String
     /// Bytes that one operation works on; 0 where that says nothing.
     let bytes: Int
-    let median: Double
-    let minimum: Double
-    let maximum: Double
+    /// The median.
+    let nanoseconds: Double
+    let minimumNanoseconds: Double
+    let maximumNanoseconds: Double
 
     /// 10⁹ bytes a second.
     let gigabytesPerSecond: Double?
-
-    enum CodingKeys: String, CodingKey {
-        case name, bytes, gigabytesPerSecond
-        case median = "nanoseconds"
-        case minimum = "minimumNanoseconds"
-        case maximum = "maximumNanoseconds"
-    }
 
     /// - Parameter times: nanoseconds per operation, one for each run; at least one.
     init(_ name: String, bytes: Int, times: [Double]) {
         let sorted = times.sorted()
         self.name = name
         self.bytes = bytes
-        median = sorted[sorted.count / 2]
-        minimum = sorted[0]
-        maximum = sorted[sorted.count - 1]
-        gigabytesPerSecond = bytes == 0 ? nil : Double(bytes) / median
+        nanoseconds = sorted[sorted.count / 2]
+        minimumNanoseconds = sorted[0]
+        maximumNanoseconds = sorted[sorted.count - 1]
+        gigabytesPerSecond = bytes == 0 ? nil : Double(bytes) / nanoseconds
     }
 }
 
@@ -40,13 +34,6 @@ struct Stopwatch {
     let filter: String
     let isQuiet: Bool
     private(set) var measurements: [Measurement] = []
-
-    init(runs: Int, runTime: Double, filter: String, isQuiet: Bool) {
-        self.runs = runs
-        self.runTime = runTime
-        self.filter = filter
-        self.isQuiet = isQuiet
-    }
 
     /// - Parameters:
     ///   - count: how many operations one call of `body` is.
@@ -65,8 +52,7 @@ struct Stopwatch {
     private static func time(_ calls: Int, _ body: () throws -> Void) throws -> Double {
         let start = ContinuousClock.now
         for _ in 0..<calls { try body() }
-        let components = (ContinuousClock.now - start).components
-        return Double(components.seconds) * 1e9 + Double(components.attoseconds) * 1e-9
+        return (ContinuousClock.now - start) / .nanoseconds(1)
     }
 
     static func showHead() {
@@ -76,7 +62,8 @@ struct Stopwatch {
 
     private static func show(_ measurement: Measurement) {
         let columns = [
-            fixed(measurement.median, 1), fixed(measurement.minimum, 1), fixed(measurement.maximum, 1),
+            fixed(measurement.nanoseconds, 1), fixed(measurement.minimumNanoseconds, 1),
+            fixed(measurement.maximumNanoseconds, 1),
             measurement.gigabytesPerSecond.map { fixed($0, 2) } ?? "",
         ]
         print(pad(measurement.name, 44, atEnd: true) + columns.map { pad($0, 11) }.joined())

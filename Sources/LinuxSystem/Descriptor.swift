@@ -1,5 +1,5 @@
 package import Glibc
-internal import SystemPackage
+package import SystemPackage
 
 /// Owns one file descriptor: closes it when the last reference goes. Any thread.
 package final class Descriptor: Sendable {
@@ -16,6 +16,11 @@ package final class Descriptor: Sendable {
     /// openat(2) of one entry of `directory`, never following a link, always close-on-exec.
     package convenience init(at directory: Int32, _ entry: [UInt8], flags: Int32, mode: mode_t = 0) throws(StoreError) {
         self.init(owning: try retrying(entry) { openat(directory, $0, flags | O_NOFOLLOW | O_CLOEXEC, mode) })
+    }
+
+    /// open(2) of a path, following links, always close-on-exec.
+    package convenience init(path: FilePath, flags: Int32, mode: mode_t = 0) throws(StoreError) {
+        self.init(owning: try retrying { path.withPlatformString { open($0, flags | O_CLOEXEC, mode) } })
     }
 
     /// Opens the same inode again with other flags. Works for a file without a name.

@@ -74,4 +74,12 @@ package enum StoreError: Error, Equatable, Sendable {
         case .damaged, .crypto: .ioError
         }
     }
+
+    /// A message for people, with the reason of damage instead of `EIO`.
+    package var reason: String {
+        switch self {
+        case .system(let errno): "\(errno)"
+        case .damaged(let reason), .crypto(let reason): reason
+        }
+    }
 }

@@ -4,10 +4,15 @@ package import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
+internal import VaultFileSystem
+internal import VaultFormat
+internal import VaultStore
+internal import ViewFileSystem
+internal import ViewFormats
 
 /// The files of a vault or a view. The tree drives the file system as a kernel would, so holes, journal and seals are as
 /// in a mount.
-package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
+package struct FileSystemTree<System: FileSystem>: TransferTree {
     package typealias Workspace = System.Workspace
 
     /// A node, looked up once.
@@ -32,7 +37,7 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
         let handle: System.File
         private let system: System
         /// A handle is valid only while its node is known.
-        private let item: Item
+        let item: Item
 
         init(_ system: System, _ handle: System.File, of item: Item) {
             self.system = system
@@ -43,6 +48,9 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
         deinit {
             system.release(handle)
         }
+
+        /// Nil in a view.
+        var vaultFile: EncryptedFile? { (handle as? FileHandle)?.file }
     }
 
     /// A listing, a few names at a time.
@@ -109,11 +117,7 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
     package func linkTarget(of item: Item) throws(StoreError) -> [UInt8] { try system.linkTarget(item.id) }
 
     package func attributeNames(of item: Item) throws(StoreError) -> [[UInt8]] {
-        do throws(StoreError) {
-            return try system.attributeNames(item.id)
-        } catch .system(.notSupported) {
-            return []
-        }
+        try system.attributeNames(item.id)
     }
 
     package func attribute(_ name: [UInt8], of item: Item) throws(StoreError) -> [UInt8] {
@@ -137,9 +141,11 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
         return Content(system, try deferred.wait { $0 }.get(), of: item)
     }
 
-    package func length(of content: Content) throws(StoreError) -> UInt64 { system.length(of: content.handle) }
+    package func length(of content: Content) throws(StoreError) -> UInt64 {
+        UInt64(max(0, try system.attributes(content.item.id).st_size))
+    }
 
-    package func authenticLength(of content: Content) -> UInt64 { system.authenticLength(of: content.handle) }
+    package func authenticLength(of content: Content) -> UInt64 { content.vaultFile?.authenticLength ?? .max }
 
     package func data(in content: Content, from offset: UInt64) throws(StoreError) -> Range<UInt64>? {
         do throws(StoreError) {
@@ -156,10 +162,16 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
         try system.read(content.handle, at: offset, into: buffer, workspace: workspace)
     }
 
-    package func forgetCached(_ content: Content) { system.forgetCached(content.handle) }
+    package func forgetCached(_ content: Content) {
+        if let file = content.vaultFile { LocalTree<Workspace>().forgetCached(file.reader) }
+    }
 
+    package var sealsFiles: Bool { system is VaultFileSystem }
+
+    /// A tail that was added behind the sealed length is not content of the file.
     package func isSealed(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool {
-        system.isSealed(try open(item, workspace).handle)
+        guard let file = try open(item, workspace).vaultFile else { return true }
+        return file.isSealed && !file.hasUnsealedTail
     }
 
     /// The last close of a file that was open for writing seals it.
@@ -167,12 +179,30 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
         _ = try open(item, flags: O_RDWR, workspace)
     }
 
-    package var mayLoseTimes: Bool { system.mayLoseTimes }
-    package var damageUnit: Int { system.damageUnit }
-    package var knowsLengths: Bool { system.knowsLengths }
+    package var damageUnit: Int { (system as? VaultFileSystem)?.store.layout.chunkSize ?? ViewWorkspace.pageSize }
 
+    /// The sample is where the second chain begins: another chunk size shows there.
     package func decryption(of content: Content) -> (description: String, sample: UInt64) {
-        system.decryption(of: content.handle)
+        guard let handle = content.handle as? ViewHandle else { return ("", 0) }
+        guard case .chained(let file) = handle.content else { return ("text", 0) }
+        let count = file.map.count
+        // A file may have any number of chains. The number stands for those beyond the first.
+        let chains = (0..<min(count, 4096)).map { number in
+            let piece = file.map[number]
+            return "\(piece.chain.ciphertext) \(piece.plaintext) \(Self.description(of: piece.chain.encryption))"
+        }
+        let description = "\(count) chains, \(file.map.length) bytes\n" + chains.joined(separator: "\n")
+        return (description, count > 1 ? file.map[1].plaintext.lowerBound : 0)
+    }
+
+    private static func description(of encryption: CipherChain.Encryption?) -> String {
+        guard let encryption else { return "plain" }
+        let vector =
+            switch encryption.vector {
+            case .bytes(let vector): "\(vector.high) \(vector.low)"
+            case .inFile(let offset): "at \(offset)"
+            }
+        return "key \(encryption.key), vector \(vector), \(encryption.padding == .none ? "not padded" : "padded")"
     }
 
     /// The number of names, also of attributes, that were left out because they do not authenticate.
@@ -181,26 +211,20 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
     // MARK: Changing
 
     package func makeDirectory(_ name: [UInt8], in directory: Item) throws(StoreError) -> Item {
-        try make(in: directory) { () throws(StoreError) in
-            try system.make(name, in: directory.id, .directory(mode: 0o700), for: caller)
-        }
+        try make(in: directory, try system.make(name, in: directory.id, .directory(mode: 0o700), for: caller))
     }
 
     package func makeLink(_ name: [UInt8], to target: [UInt8], in directory: Item) throws(StoreError) -> Item {
-        try make(in: directory) { () throws(StoreError) in
-            try system.make(name, in: directory.id, .link(target: target), for: caller)
-        }
+        try make(in: directory, try system.make(name, in: directory.id, .link(target: target), for: caller))
     }
 
     package func makeNode(_ name: [UInt8], like status: stat, in directory: Item) throws(StoreError) -> Item {
-        try make(in: directory) { () throws(StoreError) in
-            let mode = status.st_mode & S_IFMT | 0o600
-            return try system.make(name, in: directory.id, .node(mode: mode, device: status.st_rdev), for: caller)
-        }
+        let node = NewObject.node(mode: status.st_mode & S_IFMT | 0o600, device: status.st_rdev)
+        return try make(in: directory, try system.make(name, in: directory.id, node, for: caller))
     }
 
     private func make(
-        in directory: Item, _ body: () throws(StoreError) -> NodeEntry
+        in directory: Item, _ body: @autoclosure () throws(StoreError) -> NodeEntry
     ) throws(StoreError) -> Item {
         Item(system, try directory.names.withLock { (_) throws(StoreError) in try body().id })
     }
@@ -214,10 +238,12 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
         }
     }
 
+    package func resume(_ name: [UInt8], in directory: Item) throws(StoreError) -> (Item, Content) {
+        try makeFile(name, in: directory)
+    }
+
     package func link(_ item: Item, as name: [UInt8], in directory: Item) throws(StoreError) {
-        _ = try make(in: directory) { () throws(StoreError) in
-            try system.make(name, in: directory.id, .hardLink(of: item.id), for: caller)
-        }
+        _ = try make(in: directory, try system.make(name, in: directory.id, .hardLink(of: item.id), for: caller))
     }
 
     package func write(
@@ -232,7 +258,9 @@ package struct FileSystemTree<System: TransferableFileSystem>: TransferTree {
     }
 
     package func setLength(_ length: UInt64, of content: Content, _ workspace: Workspace) throws(StoreError) {
-        try system.setLength(length, of: content.handle, workspace: workspace)
+        var changes = AttributeChanges()
+        changes.length = length
+        _ = try system.change(content.item.id, changes, handle: content.handle, workspace: workspace)
     }
 
     package func synchronize(_ content: Content) throws(StoreError) {

@@ -20,7 +20,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     package func status(of item: Descriptor) throws(StoreError) -> stat { try item.status() }
 
     package func list(_ directory: Descriptor) throws(StoreError) -> DirectoryReader {
-        DirectoryReader(try Descriptor(at: directory.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY))
+        DirectoryReader(try directory.openedForReading())
     }
 
     package func next(_ listing: inout DirectoryReader) throws(StoreError) -> [UInt8]? { try listing.next()?.name }
@@ -29,11 +29,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     package func linkTarget(of item: Descriptor) throws(StoreError) -> [UInt8] { try item.linkTarget(of: []) }
 
     package func attributeNames(of item: Descriptor) throws(StoreError) -> [[UInt8]] {
-        do throws(StoreError) {
-            return try ExtendedAttributes(item).names()
-        } catch .system(.notSupported) {
-            return []
-        }
+        try ExtendedAttributes(item).names()
     }
 
     package func attribute(_ name: [UInt8], of item: Descriptor) throws(StoreError) -> [UInt8] {
@@ -48,6 +44,8 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     package func length(of content: Descriptor) throws(StoreError) -> UInt64 {
         UInt64(max(0, try content.status().st_size))
     }
+
+    package func authenticLength(of content: Descriptor) -> UInt64 { .max }
 
     package func data(in content: Descriptor, from offset: UInt64) throws(StoreError) -> Range<UInt64>? {
         let status = try content.status()
@@ -71,20 +69,173 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         // posix_fadvise(2) is advice. A file system in memory has no other copy.
         _ = posix_fadvise(content.fd, 0, 0, POSIX_FADV_DONTNEED)
     }
+
+    package var sealsFiles: Bool { false }
+    package func isSealed(_ item: Descriptor, _ workspace: Workspace) -> Bool { true }
+    package func seal(_ item: Descriptor, _ workspace: Workspace) {}
+    package var damageUnit: Int { 4096 }
+    package func decryption(of content: Descriptor) -> (description: String, sample: UInt64) { ("", 0) }
+
+    // MARK: Changing
+
+    package func makeDirectory(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor {
+        try make(name, in: directory) { mkdirat(directory.fd, $0, 0o700) }
+    }
+
+    package func makeLink(
+        _ name: [UInt8], to target: [UInt8], in directory: Descriptor
+    ) throws(StoreError) -> Descriptor {
+        try withCString(target) { (target) throws(StoreError) in
+            try make(name, in: directory) { symlinkat(target, directory.fd, $0) }
+        }
+    }
+
+    package func makeNode(
+        _ name: [UInt8], like status: stat, in directory: Descriptor
+    ) throws(StoreError) -> Descriptor {
+        try make(name, in: directory) { mknodat(directory.fd, $0, status.st_mode & S_IFMT | 0o600, status.st_rdev) }
+    }
+
+    /// - Parameter call: makes the object of this name.
+    private func make(
+        _ name: [UInt8], in directory: Descriptor, _ call: (UnsafePointer<CChar>) -> Int32
+    ) throws(StoreError) -> Descriptor {
+        try withCString(name) { (name) throws(StoreError) in _ = try retrying { call(name) } }
+        return try Descriptor(at: directory.fd, name, flags: linux_O_PATH)
+    }
+
+    /// The file is locked with flock(2) while it is open, so that no other transfer takes it for a stale one.
+    package func makeFile(
+        _ name: [UInt8], in directory: Descriptor
+    ) throws(StoreError) -> (Descriptor, Descriptor) {
+        let file = try Descriptor(at: directory.fd, name, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+        try retrying { flock(file.fd, LOCK_EX | LOCK_NB) }
+        return (file, file)
+    }
+
+    package func resume(
+        _ name: [UInt8], in directory: Descriptor
+    ) throws(StoreError) -> (Descriptor, Descriptor) {
+        let file = try openUnfinished(name, in: directory)
+        let status = try file.status()
+        // A transfer by root gives a file its source's owner before its name.
+        if geteuid() == 0 && status.st_uid != 0 && isStale(file) {
+            try remove(name, in: directory)
+            return try makeFile(name, in: directory)
+        }
+        guard Self.isOwn(status) else {
+            throw .damaged("'\(String(decoding: name, as: UTF8.self))' there is not from a transfer")
+        }
+        let isBusy = StoreError.damaged("another export is writing it")
+        do throws(StoreError) { try retrying { flock(file.fd, LOCK_EX | LOCK_NB) } } catch .system(.wouldBlock) {
+            throw isBusy
+        }
+        // The other process may have just finished it.
+        guard let named = try? directory.status(of: name), FileIdentity(named) == FileIdentity(status) else {
+            throw isBusy
+        }
+        return (file, file)
+    }
+
+    private func openUnfinished(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor {
+        let flags = O_RDWR | O_NONBLOCK | O_NOCTTY
+        do throws(StoreError) {
+            return try Descriptor(at: directory.fd, name, flags: flags | O_CREAT, mode: 0o600)
+        } catch .system(.permissionDenied) {
+            // A finished file that still needs its rename already has its final mode, which may deny us access.
+            guard let pinned = try? Descriptor(at: directory.fd, name, flags: linux_O_PATH),
+                let status = try? pinned.status(), Self.isOwn(status)
+            else { throw .system(.permissionDenied) }
+            // fchmod(2) refuses an O_PATH descriptor. The kernel's own link to it works.
+            try retrying { chmod("/proc/self/fd/\(pinned.fd)", 0o600) }
+            return try pinned.reopened(flags: flags)
+        }
+    }
+
+    private static func isOwn(_ status: stat) -> Bool {
+        status.st_mode & S_IFMT == S_IFREG && status.st_uid == geteuid() && status.st_nlink <= 1
+    }
+
+    package func link(_ item: Descriptor, as name: [UInt8], in directory: Descriptor) throws(StoreError) {
+        // AT_EMPTY_PATH needs a capability (linkat(2)). The kernel's own link does not.
+        let path = "/proc/self/fd/\(item.fd)"
+        _ = try make(name, in: directory) { linkat(AT_FDCWD, path, directory.fd, $0, AT_SYMLINK_FOLLOW) }
+    }
+
+    package func write(
+        _ bytes: UnsafeRawBufferPointer, to content: Descriptor, at offset: UInt64, _ workspace: Workspace
+    ) throws(StoreError) {
+        try content.write(bytes, at: offset)
+        // Writeback begins now, while the next bytes are decrypted. A failure only delays it.
+        _ = linux_start_writing(content.fd, Int64(offset), Int64(bytes.count))
+    }
+
+    package func setLength(_ length: UInt64, of content: Descriptor, _ workspace: Workspace) throws(StoreError) {
+        try content.truncate(to: length)
+    }
+
+    package func synchronize(_ content: Descriptor) throws(StoreError) {
+        try content.synchronize(dataOnly: false)
+    }
+
+    package func change(
+        _ item: Descriptor, _ changes: AttributeChanges, _ workspace: Workspace
+    ) throws(StoreError) {
+        try changes.apply(to: item, kind: try item.status().st_mode & S_IFMT)
+    }
+
+    package func setAttribute(_ name: [UInt8], _ value: [UInt8], of item: Descriptor) throws(StoreError) {
+        try ExtendedAttributes(item).set(name, value, flags: 0)
+    }
+
+    package func removeAttribute(_ name: [UInt8], of item: Descriptor) throws(StoreError) {
+        try ExtendedAttributes(item).remove(name)
+    }
+
+    package func rename(
+        _ name: [UInt8], to newName: [UInt8], in directory: Descriptor, isReplacing: Bool
+    ) throws(StoreError) {
+        try withCString(name) { (old) throws(StoreError) in
+            try withCString(newName) { (new) throws(StoreError) in
+                let flags = isReplacing ? 0 : linux_RENAME_NOREPLACE
+                do throws(StoreError) {
+                    _ = try retrying { linux_renameat2(directory.fd, old, directory.fd, new, flags) }
+                } catch .system(.invalidArgument) where !isReplacing {
+                    // A file system that cannot rename without replacing (NFS) may have hard links.
+                    _ = try retrying { linkat(directory.fd, old, directory.fd, new, 0) }
+                    unlinkat(directory.fd, old, 0)
+                }
+            }
+        }
+    }
+
+    package func remove(_ name: [UInt8], in directory: Descriptor) throws(StoreError) { try directory.remove(name) }
+
+    /// A transfer locks the file that it writes.
+    package func isStale(_ item: Descriptor) -> Bool {
+        let user = geteuid()
+        // A transfer by root gives a file its source's owner before its name.
+        guard let status = try? item.status(), user == 0 || status.st_uid == user, status.st_mode & S_IFMT != S_IFDIR
+        else { return false }
+        guard status.st_mode & S_IFMT == S_IFREG else { return true }
+        // A file gets its final mode only when it is whole.
+        if user != 0 && status.st_mode & 0o400 == 0 { return true }
+        guard let file = try? item.reopened(flags: O_RDONLY | O_NONBLOCK) else { return false }
+        return flock(file.fd, LOCK_EX | LOCK_NB) == 0
+    }
 }
 
 extension Descriptor {
     /// True if this directory is `other` or somewhere below it.
     package func isInside(_ other: Descriptor) throws(StoreError) -> Bool {
-        let wanted = try other.status()
-        var current = self
-        var status = try status()
-        while true {
-            if status.st_ino == wanted.st_ino && status.st_dev == wanted.st_dev { return true }
+        let wanted = FileIdentity(try other.status())
+        var (current, identity) = (self, FileIdentity(try status()))
+        while identity != wanted {
             let parent = try Descriptor(at: current.fd, Array("..".utf8), flags: linux_O_PATH | O_DIRECTORY)
-            let above = try parent.status()
-            if above.st_ino == status.st_ino && above.st_dev == status.st_dev { return false }
-            (current, status) = (parent, above)
+            let above = FileIdentity(try parent.status())
+            if above == identity { return false }
+            (current, identity) = (parent, above)
         }
+        return true
     }
 }

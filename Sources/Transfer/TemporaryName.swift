@@ -27,8 +27,7 @@ package enum TemporaryName {
     }
 
     private static func digest(_ bytes: [UInt8]) throws(CryptoError) -> [UInt8] {
-        let hex = Array("0123456789abcdef".utf8)
-        return try Sha256.digest(bytes).prefix(digits / 2).flatMap { [hex[Int($0 >> 4)], hex[Int($0 & 15)]] }
+        Array(Hexadecimal.encode(try Sha256.digest(bytes).prefix(digits / 2)).utf8)
     }
 
     /// True for both forms.

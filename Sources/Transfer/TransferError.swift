@@ -1,4 +1,3 @@
-internal import FileSystem
 package import LinuxSystem
 internal import SystemPackage
 
@@ -15,13 +14,19 @@ enum TransferFailure: Error, Equatable {
     case entry(String)
     /// The source's object does not verify.
     case damaged(String)
-    case whole(TransferError)
+    case stopped
+    /// The next object would meet the destination's error too, so the transfer ends.
+    case unusable(StoreError)
 
     static let isTemporary = TransferFailure.entry(
         "not copied: this is the name of an unfinished import or export; rename the file if it is yours")
     static let differs = TransferFailure.entry("something else is there already: --overwrite replaces files")
     static let changed = TransferFailure.entry("it was changed while it was read")
     static let missing = TransferFailure.entry("it is missing at the destination")
+
+    private static let fatal: Set<Errno> = [
+        .noSpace, .diskQuotaExceeded, .readOnlyFileSystem, .ioError, .tooManyOpenFiles, .tooManyOpenFilesInSystem,
+    ]
 
     /// - Parameter error: of the source.
     init(reading error: StoreError) {
@@ -32,32 +37,25 @@ enum TransferFailure: Error, Equatable {
         }
     }
 
-    /// - Parameter error: of the destination. An error that the next file would meet too ends the transfer.
-    init(writing path: [UInt8], _ error: StoreError) {
-        let fatal: [Errno] = [
-            .noSpace, .diskQuotaExceeded, .readOnlyFileSystem, .ioError, .tooManyOpenFiles, .tooManyOpenFilesInSystem,
-        ]
-        switch error {
-        case .system(let errno) where fatal.contains(errno): self = .whole(.unusable(path: path, error))
-        case .system(.fileExists): self = .differs
-        case .system(let errno): self = .entry("cannot be written: \(errno)")
-        case .damaged(let text), .crypto(let text): self = .entry("cannot be written: \(text)")
-        }
+    /// - Parameter error: of the destination.
+    init(writing error: StoreError) {
+        self =
+            switch error {
+            case .system(let errno) where Self.fatal.contains(errno): .unusable(error)
+            case .system(.fileExists): .differs
+            default: .entry("cannot be written: \(error.reason)")
+            }
     }
 }
 
 /// Evaluates `body`, which uses the destination.
-func writing<Result>(
-    _ path: [UInt8], _ body: @autoclosure () throws(StoreError) -> Result
-) throws(TransferFailure) -> Result {
-    do throws(StoreError) { return try body() } catch { throw TransferFailure(writing: path, error) }
+func writing<Result>(_ body: @autoclosure () throws(StoreError) -> Result) throws(TransferFailure) -> Result {
+    do throws(StoreError) { return try body() } catch { throw TransferFailure(writing: error) }
 }
 
 /// Runs `body`, which uses the destination.
-func writing<Result>(
-    _ path: [UInt8], _ body: () throws(StoreError) -> Result
-) throws(TransferFailure) -> Result {
-    try writing(path, try body())
+func writing<Result>(_ body: () throws(StoreError) -> Result) throws(TransferFailure) -> Result {
+    try writing(try body())
 }
 
 /// Evaluates `body`, which reads the source.

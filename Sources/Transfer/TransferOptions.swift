@@ -1,4 +1,5 @@
 package import Glibc
+package import LinuxSystem
 
 /// Options of a transfer. By default it copies the objects that are missing at the destination.
 package struct TransferOptions: Sendable {
@@ -11,8 +12,9 @@ package struct TransferOptions: Sendable {
     /// Leaves behind what gives rights of others: set-user-ID and set-group-ID bits of files, file capabilities
     /// (capabilities(7)), device nodes.
     package var dropsSpecial = false
-    /// For a view, which knows only contents, names and times. Copies are for this user alone, other kinds of objects
-    /// are failures, and samples of existing files are compared, because nothing authenticates them.
+    /// For a view, which knows only contents, names and times, and a file's exact length only while the file is open.
+    /// Copies are for this user alone, other kinds of objects are failures, and samples of existing files are compared,
+    /// because nothing authenticates them.
     package var contentsOnly = false
     /// Writes nothing. Compares the destination with the source.
     package var isComparing = false
@@ -20,7 +22,7 @@ package struct TransferOptions: Sendable {
     /// then and differs from its source was copied wrong, and is removed. Any other file is not ours, and stays.
     package var copiedSince: timespec?
     /// A directory that is neither transferred nor written to: the vault, if it lies in the source or the destination.
-    package var leftOut: stat?
+    package var leftOut: FileIdentity?
     /// A file longer than this can be resumed inside it, at a multiple of this. In bytes. Less work is repeated with a
     /// small interval, and the disk is waited for less often with a large one.
     package var resumeInterval: UInt64 = 256 << 20
@@ -35,10 +37,6 @@ package struct TransferOptions: Sendable {
         copiedSince = now
     }
 
-    func leavesOut(_ status: stat) -> Bool {
-        leftOut.map { $0.st_dev == status.st_dev && $0.st_ino == status.st_ino } ?? false
-    }
-
     /// True if a copy has its source's type, size and time. A file system without fractions of a second may be a second
     /// off. For a view two seconds may be, because samples are compared too.
     func isSame(_ copy: stat, _ source: stat) -> Bool {
@@ -51,25 +49,5 @@ package struct TransferOptions: Sendable {
         let distance = (one.tv_sec &- other.tv_sec).magnitude
         if contentsOnly { return distance <= 2 }
         return one.tv_nsec == other.tv_nsec ? distance == 0 : one.tv_nsec == 0 && distance <= 1
-    }
-}
-
-/// Receives a transfer's notices. Called by any thread.
-package struct TransferObserver: Sendable {
-    /// A path below the source, and why it is not transferred.
-    let failed: @Sendable ([UInt8], String) -> Void
-    /// A path below the source, its ranges that do not verify (none: nothing of it verifies), and why.
-    let damaged: @Sendable ([UInt8], [Range<UInt64>], String) -> Void
-    /// Called before each batch of at most 1 MiB.
-    let isStopped: @Sendable () -> Bool
-
-    package init(
-        failed: @escaping @Sendable ([UInt8], String) -> Void,
-        damaged: @escaping @Sendable ([UInt8], [Range<UInt64>], String) -> Void,
-        isStopped: @escaping @Sendable () -> Bool
-    ) {
-        self.failed = failed
-        self.damaged = damaged
-        self.isStopped = isStopped
     }
 }

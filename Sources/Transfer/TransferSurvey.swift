@@ -23,24 +23,19 @@ package final class TransferSurvey: Sendable {
 
     /// Counts one object in a directory, or everything below the directory. Objects that cannot be read count nothing.
     package func run<Tree: TransferTree>(_ tree: Tree, _ directory: Tree.Item, _ name: [UInt8]?) {
-        if let name {
-            count(tree, name, in: directory, depth: 0)
-        } else {
-            count(tree, below: directory, depth: 0)
-        }
+        count(tree, name.map { try? tree.find($0, in: directory) } ?? directory, depth: 0)
         if !isStopped.load(ordering: .relaxed) { isComplete.store(true, ordering: .releasing) }
     }
 
-    private func count<Tree: TransferTree>(_ tree: Tree, below directory: Tree.Item, depth: Int) {
-        guard depth <= 1000, var listing = try? tree.list(directory) else { return }
-        while !isStopped.load(ordering: .relaxed), let name = try? tree.next(&listing) {
-            count(tree, name, in: directory, depth: depth)
+    private func count<Tree: TransferTree>(_ tree: Tree, _ item: Tree.Item?, depth: Int) {
+        guard let item, let status = try? tree.status(of: item) else { return }
+        if status.st_mode & S_IFMT == S_IFDIR {
+            guard depth <= 1000, var listing = try? tree.list(item) else { return }
+            while !isStopped.load(ordering: .relaxed), let name = try? tree.next(&listing) {
+                count(tree, try? tree.find(name, in: item), depth: depth + 1)
+            }
+            return
         }
-    }
-
-    private func count<Tree: TransferTree>(_ tree: Tree, _ name: [UInt8], in directory: Tree.Item, depth: Int) {
-        guard let item = try? tree.find(name, in: directory), let status = try? tree.status(of: item) else { return }
-        if status.st_mode & S_IFMT == S_IFDIR { return count(tree, below: item, depth: depth + 1) }
         files.add(1, ordering: .relaxed)
         // A hole is no work.
         let size = min(status.st_size, status.st_blocks * 512)

@@ -4,7 +4,7 @@ package import LinuxSystem
 
 /// A tree that files are copied from or to. Names are bytes, and no symbolic link in the tree is followed. Any thread.
 ///
-/// A `Workspace` belongs to the calling thread. The defaults suit trees without authentication.
+/// A `Workspace` belongs to the calling thread.
 package protocol TransferTree: Sendable {
     /// An object in the tree. It stays the same object if its name goes or changes.
     associatedtype Item: Sendable
@@ -25,6 +25,7 @@ package protocol TransferTree: Sendable {
     func next(_ listing: inout Listing) throws(StoreError) -> [UInt8]?
     /// readlink(2).
     func linkTarget(of item: Item) throws(StoreError) -> [UInt8]
+    /// listxattr(2). May throw `ENOTSUP`.
     func attributeNames(of item: Item) throws(StoreError) -> [[UInt8]]
     func attribute(_ name: [UInt8], of item: Item) throws(StoreError) -> [UInt8]
     /// Opens a regular file for reading.
@@ -42,16 +43,14 @@ package protocol TransferTree: Sendable {
     ) throws(StoreError) -> Int
     /// Drops the file's clean pages from the kernel's cache, so that the next read comes from the disk.
     func forgetCached(_ content: Content)
-    /// True if the content is known to be whole on disk. A vault's files are, once they are sealed.
+    /// True for a vault, whose files are whole on disk once they are sealed. A kill during a seal can leave a file with
+    /// other times than it was given, and without its set-id bits and capabilities, because sealing writes to the
+    /// backing file and then puts them back.
+    var sealsFiles: Bool { get }
     func isSealed(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool
     func seal(_ item: Item, _ workspace: Workspace) throws(StoreError)
-    /// True if a kill can leave a file with other times than it was given, and without its set-id bits and
-    /// capabilities. Sealing writes to the backing file and then puts them back.
-    var mayLoseTimes: Bool { get }
     /// Bytes that are damaged together.
     var damageUnit: Int { get }
-    /// False if `status` has a file's exact length only while the file is open: a view needs the file's key for it.
-    var knowsLengths: Bool { get }
     /// How the content is decrypted, without the keys, and the offset of a place that shows a difference in that.
     func decryption(of content: Content) -> (description: String, sample: UInt64)
 
@@ -64,9 +63,8 @@ package protocol TransferTree: Sendable {
     func makeNode(_ name: [UInt8], like status: stat, in directory: Item) throws(StoreError) -> Item
     /// Makes an empty file with mode 0600.
     func makeFile(_ name: [UInt8], in directory: Item) throws(StoreError) -> (Item, Content)
-    /// True if the tree can go on inside a file that an interrupted transfer has begun.
-    var canResume: Bool { get }
-    /// Opens the unfinished file of this name, or makes it. Called only if `canResume`.
+    /// Opens the unfinished file of this name that an interrupted transfer has begun, or makes it. Not called if
+    /// `sealsFiles`.
     /// - Throws: `damaged` if the file is not this user's alone, or if another process writes it.
     func resume(_ name: [UInt8], in directory: Item) throws(StoreError) -> (Item, Content)
     /// link(2).
@@ -88,31 +86,4 @@ package protocol TransferTree: Sendable {
     func remove(_ name: [UInt8], in directory: Item) throws(StoreError)
     /// True if an object with a temporary name was left by a transfer that has ended.
     func isStale(_ item: Item) -> Bool
-}
-
-extension TransferTree {
-    package func authenticLength(of content: Content) -> UInt64 { .max }
-    package func isSealed(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool { true }
-    package func seal(_ item: Item, _ workspace: Workspace) throws(StoreError) {}
-    package var mayLoseTimes: Bool { false }
-    package var damageUnit: Int { 4096 }
-    package var knowsLengths: Bool { true }
-    package func decryption(of content: Content) -> (description: String, sample: UInt64) { ("", 0) }
-    package var canResume: Bool { false }
-    package func resume(_ name: [UInt8], in directory: Item) throws(StoreError) -> (Item, Content) {
-        try makeFile(name, in: directory)
-    }
-}
-
-/// An object in the source that is being transferred.
-struct SourceObject<Item: Sendable> {
-    let item: Item
-    /// Taken before any content was read.
-    var status: stat
-    /// At the destination.
-    let name: [UInt8]
-    /// Below the source.
-    let path: [UInt8]
-
-    var kind: mode_t { status.st_mode & S_IFMT }
 }

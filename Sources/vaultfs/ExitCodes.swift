@@ -1,6 +1,7 @@
 internal import Control
 internal import FuseSession
 internal import LinuxSystem
+internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 internal import ViewFormats
@@ -84,6 +85,17 @@ struct CommandFailure: Error, Equatable {
         case let error as StoreError: self.init(error)
         case let error as ViewError: self.init(error)
         default: return nil
+        }
+    }
+
+    /// Evaluates `body`, which uses the file at a path from a person, and throws `StoreError` or `Errno`.
+    /// - Parameter problem: `cannot open`
+    static func wrapping<Result>(
+        _ problem: String, _ path: FilePath, _ body: @autoclosure () throws -> Result
+    ) throws(CommandFailure) -> Result {
+        do { return try body() } catch {
+            let reason = (error as? StoreError)?.reason ?? "\(error)"
+            throw CommandFailure(.failure, "\(problem) \(path.shown): \(reason)")
         }
     }
 

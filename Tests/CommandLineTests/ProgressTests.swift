@@ -12,16 +12,16 @@ import Testing
         var totals = RekeyTotals()
         (totals.files, totals.bytes) = (120, 9 << 30)
         #expect(
-            WorkProgress.text(RekeyReport.amount(totals, of: survey), seconds: 9)
+            WorkProgress.text(WorkProgress.Amount(totals, of: survey), seconds: 9)
                 == "[##########          ]  50%  120 of 240 files  9.0 GiB  1.0 GiB/s  0:09 left")
         // Nothing to be said of what is to come.
         #expect(
-            WorkProgress.text(RekeyReport.amount(RekeyTotals(), of: RekeySurvey()), seconds: 0)
+            WorkProgress.text(WorkProgress.Amount(RekeyTotals(), of: RekeySurvey()), seconds: 0)
                 == "[                    ]   0%  0 of 0 files  0 B  0 B/s")
         // More was there than the survey had seen.
         (totals.files, totals.bytes) = (300, 20 << 30)
         #expect(
-            WorkProgress.text(RekeyReport.amount(totals, of: survey), seconds: 20)
+            WorkProgress.text(WorkProgress.Amount(totals, of: survey), seconds: 20)
                 == "[####################] 100%  300 of 300 files  20.0 GiB  1.0 GiB/s  0:00 left")
     }
 

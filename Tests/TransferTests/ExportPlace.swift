@@ -90,7 +90,9 @@ final class ExportPlace {
         options.isComparing = isComparing
         options.resumeInterval = interval
         let (running, failed) = (Running(), Failures())
-        let observer = TransferObserver(
+        let tree = FileSystemTree(system)
+        let transfer = TreeTransfer(
+            from: tree, to: LocalTree<ViewWorkspace>(), options,
             failed: { path, text in failed.texts.withLock { $0[String(decoding: path, as: UTF8.self)] = text } },
             damaged: { _, _, _ in },
             isStopped: { [limit, onBatch] in
@@ -98,8 +100,6 @@ final class ExportPlace {
                 onBatch(totals)
                 return totals.bytes >= limit
             })
-        let tree = FileSystemTree(system)
-        let transfer = TreeTransfer(from: tree, to: LocalTree<ViewWorkspace>(), options, observer)
         running.transfer.withLock { $0 = transfer }
         defer {
             running.transfer.withLock { $0 = nil }

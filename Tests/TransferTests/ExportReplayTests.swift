@@ -46,7 +46,7 @@ import Testing
         for (call, copy) in copies.paths.enumerated() {
             try copies.putBack(copy)
             let totals = try export()
-            #expect(totals.failures == 0 && place.failures.isEmpty, "before call \(call): \(place.failures)")
+            #expect(totals.failed == 0 && place.failures.isEmpty, "before call \(call): \(place.failures)")
             try expectWhole("before call \(call)")
         }
     }
@@ -75,7 +75,7 @@ import Testing
         try copies.putBack(unfinished)
         let partial = try #require(place.partials.first)
         try #require(chown("\(place.destination)/\(partial)", 0, 0) == 0)
-        #expect(try export().failures == 1)
+        #expect(try export().failed == 1)
         #expect(place.failures["closed"] == "cannot be written: Permission denied")
         #expect(place.status(partial)?.st_mode == S_IFREG | 0o400)
     }

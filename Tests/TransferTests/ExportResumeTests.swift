@@ -90,7 +90,7 @@ import ViewFormats
         defer { close(held) }
         try #require(flock(held, LOCK_SH | LOCK_NB) == 0)
         let totals = try place.export()
-        #expect(totals.failures == 1)
+        #expect(totals.failed == 1)
         #expect(place.failures["file"]?.contains("another export is writing it") == true)
         #expect(try place.names.count == 1)
     }
@@ -98,7 +98,7 @@ import ViewFormats
     @Test func `a file that has another name elsewhere is not written to`() throws {
         let name = place.directory.appending("elsewhere")
         try #require(link(partial, name) == 0)
-        #expect(try place.export().failures == 1)
+        #expect(try place.export().failed == 1)
         var status = stat()
         #expect(stat(name, &status) == 0 && status.st_size == 2 * Self.interval - (1 << 20))
     }
@@ -108,7 +108,7 @@ import ViewFormats
         place.onBatch = { totals in
             if totals.bytes > 0 { try? Data([1, 2, 3]).write(to: URL(filePath: target)) }
         }
-        #expect(try place.export().failures == 1)
+        #expect(try place.export().failed == 1)
         #expect(try place.exported() == [1, 2, 3])
     }
 
@@ -117,7 +117,7 @@ import ViewFormats
         place.onBatch = { totals in
             if totals.bytes >= UInt64(Self.interval) { _ = truncate(path, Self.size + 16) }
         }
-        #expect(try place.export().failures == 1)
+        #expect(try place.export().failed == 1)
         #expect(place.failures["file"] == "it was changed while it was read")
         #expect(try place.names.isEmpty)
     }

@@ -58,7 +58,7 @@ import ViewFormats
         place.padding = .pkcs7
         try #require(mkfifo("\(place.source)/fifo", 0o600) == 0)
         let totals = try place.export()
-        #expect(totals.files == 1 && totals.failures == 3)
+        #expect(totals.files == 1 && totals.failed == 3)
         #expect(try place.names == ["good"])
         #expect(place.failures["cut"]?.contains("not a multiple of 16") == true)
         #expect(place.failures["wrong"]?.contains("no valid padding") == true)
@@ -80,7 +80,7 @@ import ViewFormats
         if kind == "same size and time" { try place.age(target) }
         let before = try #require(place.status("file"))
         let totals = try place.export()
-        #expect(totals.failures == 1)
+        #expect(totals.failed == 1)
         #expect(place.failures["file"]?.hasPrefix("something else is there already") == true)
         #expect(place.status("file")?.st_ino == before.st_ino)
         #expect(access(foreign, F_OK) != 0)
@@ -95,7 +95,7 @@ import ViewFormats
         try Command(["mkdir", outside]).run().succeeded()
         try Command(["ln", "-s", outside, "\(place.destination)/a"]).run().succeeded()
         let totals = try place.export()
-        #expect(totals.failures == 1 && totals.files == 0)
+        #expect(totals.failed == 1 && totals.files == 0)
         #expect(try FileManager.default.contentsOfDirectory(atPath: outside).isEmpty)
     }
 
@@ -103,7 +103,7 @@ import ViewFormats
         try place.write(pattern(5000))
         try Data([1]).write(to: URL(filePath: "\(place.destination)/file"))
         place.keyBytes = [1]
-        #expect(try place.export().failures == 1)
+        #expect(try place.export().failed == 1)
         #expect(place.failures["file"]?.hasPrefix("something else is there already") == true)
     }
 
@@ -113,20 +113,20 @@ import ViewFormats
         #expect(try place.export().files == 2)
         #expect(place.status("file")?.st_nlink == 1)
         try Data(pattern(5001)).write(to: URL(filePath: "\(place.destination)/file"))
-        #expect(try place.export(isComparing: true).failures == 1)
+        #expect(try place.export(isComparing: true).failed == 1)
         place.isReplacing = true
         let totals = try place.export()
         #expect(totals.files == 1 && totals.present == 1)
         #expect(try place.exported() == pattern(5000))
         let compared = try place.export(isComparing: true)
-        #expect(compared.files == 2 && compared.failures == 0 && compared.different == 0)
+        #expect(compared.files == 2 && compared.failed == 0 && compared.different == 0)
     }
 
     @Test func `a file does not replace its own source`() throws {
         try place.write(pattern(5000))
         try Command(["ln", "\(place.source)/file", "\(place.destination)/file"]).run().succeeded()
         place.isReplacing = true
-        #expect(try place.export().failures == 1)
+        #expect(try place.export().failed == 1)
         #expect(place.failures["file"] == "the destination is the source")
     }
 }

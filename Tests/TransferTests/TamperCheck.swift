@@ -106,13 +106,12 @@ struct TamperCheck {
     private func checkExport(_ whole: [UInt8]?, savesDamaged: Bool) throws -> [String] {
         let out = vault.path + "/out"
         let failed = Mutex(0)
-        let observer = TransferObserver(
-            failed: { _, _ in failed.withLock { $0 += 1 } }, damaged: { _, _, _ in failed.withLock { $0 += 1 } },
-            isStopped: { false })
         var options = TransferOptions()
         options.savesDamaged = savesDamaged
         let destination = try Descriptor(at: AT_FDCWD, Array(out.utf8), flags: O_RDONLY | O_DIRECTORY)
-        let transfer = TreeTransfer(from: tree, to: LocalTree<Workspace>(), options, observer)
+        let transfer = TreeTransfer(
+            from: tree, to: LocalTree<Workspace>(), options, failed: { _, _ in failed.withLock { $0 += 1 } },
+            damaged: { _, _, _ in failed.withLock { $0 += 1 } }, isStopped: { false })
         try transfer.transferFile(name, in: tree.root, as: name, into: destination, [vault.workspace]) { _ in }
         let path = out + "/" + String(decoding: name, as: UTF8.self)
         let made = try? [UInt8](Data(contentsOf: URL(filePath: path)))

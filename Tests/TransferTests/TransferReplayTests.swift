@@ -30,9 +30,8 @@ import VaultStore
     private func transfer(isNew: Bool) throws -> TransferTotals {
         let transfer = TreeTransfer(
             from: LocalTree<Workspace>(), to: LocalTree<Workspace>(), TransferOptions(),
-            TransferObserver(
-                failed: { path, reason in Issue.record("\(String(decoding: path, as: UTF8.self)): \(reason)") },
-                damaged: { _, _, reason in Issue.record("\(reason)") }, isStopped: { false }))
+            failed: { path, reason in Issue.record("\(String(decoding: path, as: UTF8.self)): \(reason)") },
+            damaged: { _, _, reason in Issue.record("\(reason)") }, isStopped: { false })
         try transfer.transferTree(
             opened(tree), into: opened(out), isNew: isNew, [Workspace(layout: ChunkLayout(chunkSize: 4096))],
             whileWaiting: { _ in })
@@ -99,7 +98,7 @@ import VaultStore
         var totals = TransferTotals()
         try CallWatcher.watch(out, answer) { totals = try transfer(isNew: false) }
         #expect(names.withLock(\.count) == 3)
-        #expect(totals.failures == 0 && totals.present == 3 && totals.files == 0)
+        #expect(totals.failed == 0 && totals.present == 3 && totals.files == 0)
         #expect(try shell("rsync -aHAX -O --checksum --delete -n -i tree/ out/") == "")
     }
 

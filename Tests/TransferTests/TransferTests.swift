@@ -190,14 +190,13 @@ import VaultStore
         }
         func transfer() throws -> (TransferTotals, [String]) {
             let failed = Mutex<[String]>([])
-            let observer = TransferObserver(
+            let (source, target) = try (open(place.path("from")), open(place.path("to")))
+            let transfer = TreeTransfer(
+                from: LocalTree<Workspace>(), to: LocalTree<Workspace>(), options,
                 failed: { path, reason in
                     failed.withLock { $0.append(String(decoding: path, as: UTF8.self) + ": " + reason) }
                 },
                 damaged: { _, _, _ in }, isStopped: { false })
-            let (source, target) = try (open(place.path("from")), open(place.path("to")))
-            let transfer = TreeTransfer(
-                from: LocalTree<Workspace>(), to: LocalTree<Workspace>(), options, observer)
             try transfer.transferTree(
                 source, into: target, isNew: false, [Workspace(layout: ChunkLayout(chunkSize: 4096))],
                 whileWaiting: { _ in })
@@ -271,10 +270,10 @@ import VaultStore
         totals.files = 120
         totals.bytes = 512 << 20
         #expect(
-            WorkProgress.text(TransferReport.amount(totals, of: (files: 240, bytes: 1 << 30)), seconds: 4)
+            WorkProgress.text(WorkProgress.Amount(totals, of: (files: 240, bytes: 1 << 30)), seconds: 4)
                 == "[##########          ]  50%  120 of 240 files  512.0 MiB  128.0 MiB/s  0:04 left")
         #expect(
-            WorkProgress.text(TransferReport.amount(totals, of: nil), seconds: 4) == "120 files  512.0 MiB  128.0 MiB/s"
+            WorkProgress.text(WorkProgress.Amount(totals, of: nil), seconds: 4) == "120 files  512.0 MiB  128.0 MiB/s"
         )
     }
 }

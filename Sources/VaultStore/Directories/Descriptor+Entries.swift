@@ -1,13 +1,13 @@
 internal import CLinux
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
 /// Calls on a directory's entries by their backing names, and on whole files.
 extension Descriptor {
     /// Opens this directory for reading, with a position of its own.
-    func openedForReading() throws(StoreError) -> Descriptor {
+    package func openedForReading() throws(StoreError) -> Descriptor {
         try Descriptor(at: fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
     }
 
@@ -84,7 +84,7 @@ extension Descriptor {
     }
 
     /// unlinkat(2) of anything but a directory.
-    func remove(_ entry: [UInt8]) throws(StoreError) {
+    package func remove(_ entry: [UInt8]) throws(StoreError) {
         try retrying(entry) { unlinkat(fd, $0, 0) }
     }
 
@@ -128,7 +128,7 @@ extension Descriptor {
 
     /// Returns all entries of this directory but `.` and `..`. They are read before any is changed, because
     /// getdents(2) may leave out entries of a directory that changes.
-    func allEntries() throws(StoreError) -> [[UInt8]] {
+    package func allEntries() throws(StoreError) -> [[UInt8]] {
         var reader = DirectoryReader(try openedForReading())
         var entries: [[UInt8]] = []
         while let entry = try reader.next() { entries.append(entry.name) }

@@ -217,12 +217,4 @@ extension StoreError {
         case .crypto: true
         }
     }
-
-    /// A message for people, with the reason of damage instead of `EIO`.
-    var reason: String {
-        switch self {
-        case .system(let errno): "\(errno)"
-        case .damaged(let reason), .crypto(let reason): reason
-        }
-    }
 }

@@ -1,6 +1,6 @@
 internal import CLinux
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import Synchronization
 package import SystemPackage
 package import VaultCrypto
@@ -25,7 +25,7 @@ package final class VaultDirectory: Sendable {
     /// True if the backing store is mounted read-only.
     package let isOnReadOnlyStore: Bool
     /// The root directory.
-    let descriptor: Descriptor
+    package let descriptor: Descriptor
     private let takenLock: Mutex<WriterLock?>
 
     /// The lock that other machines see, while the vault is locked.

@@ -29,13 +29,3 @@ extension ViewError: JSONFailure {
         do throws(CryptoError) { return try body() } catch { throw .store(StoreError(error)) }
     }
 }
-
-extension StoreError {
-    /// The reason without its class, for messages.
-    package var reason: String {
-        switch self {
-        case .system(let errno): "\(errno)"
-        case .damaged(let reason), .crypto(let reason): reason
-        }
-    }
-}

@@ -71,11 +71,7 @@ struct BenchCommand: ParsableCommand {
         }
         progress.clear()
         let report = BenchReport(target, path: path.path, isTemporary: file.isTemporary, results: results)
-        if json {
-            try Console.printJSON(report)
-        } else {
-            report.printTable()
-        }
+        if json { try Console.printJSON(report) } else { report.printTable() }
     }
 }
 

@@ -13,20 +13,14 @@ final class BenchFile: Sendable {
     private let isRemoved = Atomic<Bool>(false)
 
     init(path: FilePath) throws(CommandFailure) {
-        var status = stat()
-        guard path.withPlatformString({ stat($0, &status) }) == 0 else {
-            throw CommandFailure(.failure, "cannot examine \(path.shown): \(currentErrno())")
-        }
-        switch status.st_mode & S_IFMT {
-        case S_IFDIR:
-            isTemporary = true
-            self.path = path.appending(".vaultfs-bench." + String(UInt64.random(in: 0 ... .max), radix: 16))
-        case S_IFREG:
-            isTemporary = false
-            self.path = path
-        default:
+        let mode = try CommandFailure.wrapping(
+            "cannot examine", path, try Descriptor(path: path, flags: linux_O_PATH).status().st_mode)
+        isTemporary = mode & S_IFMT == S_IFDIR
+        guard isTemporary || mode & S_IFMT == S_IFREG else {
             throw CommandFailure(.failure, "neither a directory nor a file: \(path.shown)")
         }
+        let name = ".vaultfs-bench." + String(UInt64.random(in: 0 ... .max), radix: 16)
+        self.path = isTemporary ? path.appending(name) : path
     }
 
     /// Removes a temporary file.
@@ -37,9 +31,8 @@ final class BenchFile: Sendable {
 
     /// Makes the file from random bytes, and waits for the disk.
     func fill(size: Int, progress: ProgressLine) throws(CommandFailure) {
-        let fd = path.withPlatformString { open($0, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600) }
-        guard fd >= 0 else { throw failure("make") }
-        let descriptor = Descriptor(owning: fd)
+        let descriptor = try CommandFailure.wrapping(
+            "cannot make", path, try Descriptor(path: path, flags: O_WRONLY | O_CREAT | O_EXCL, mode: 0o600))
         let block = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 4096)
         defer { block.deallocate() }
         do throws(CryptoError) {
@@ -52,7 +45,7 @@ final class BenchFile: Sendable {
             while done < size {
                 // Each block is different: a store may find duplicates.
                 block.storeBytes(of: UInt64(done), as: UInt64.self)
-                let piece = UnsafeRawBufferPointer(rebasing: block[..<min(block.count, size - done)])
+                let piece = UnsafeRawBufferPointer(block.slice(..<min(block.count, size - done)))
                 try descriptor.write(piece, at: UInt64(done))
                 done += piece.count
                 progress.show("making a file: \(done * 100 / size) %")
@@ -63,10 +56,6 @@ final class BenchFile: Sendable {
             throw CommandFailure(.failure, "cannot write \(path.shown): \(error.errno)")
         }
     }
-
-    func failure(_ verb: String) -> CommandFailure {
-        CommandFailure(.failure, "cannot \(verb) \(path.shown): \(currentErrno())")
-    }
 }
 
 /// The file, open for reading through the page cache and past it. Any thread.
@@ -74,48 +63,23 @@ final class BenchTarget: Sendable {
     let size: Int
     /// False if the file system refuses O_DIRECT. Pages are then dropped before each read.
     let isDirect: Bool
-    private let cached: Descriptor
-    private let uncached: Descriptor
+    let cached: Descriptor
+    let uncached: Descriptor
 
     init(_ file: BenchFile, largestBlock: Int) throws(CommandFailure) {
-        let fd = file.path.withPlatformString { open($0, O_RDONLY | O_CLOEXEC) }
-        guard fd >= 0 else { throw file.failure("open") }
-        cached = Descriptor(owning: fd)
-        do throws(StoreError) {
-            size = Int(try cached.status().st_size)
-        } catch {
-            throw CommandFailure(.failure, "cannot examine \(file.path.shown): \(error.errno)")
-        }
+        let path = file.path
+        cached = try CommandFailure.wrapping("cannot open", path, try Descriptor(path: path, flags: O_RDONLY))
+        size = Int(try CommandFailure.wrapping("cannot examine", path, try cached.status().st_size))
         guard size >= largestBlock else {
-            throw CommandFailure(.usage, "\(file.path.shown) has \(size) bytes, less than a block of \(largestBlock)")
+            throw CommandFailure(.usage, "\(path.shown) has \(size) bytes, less than a block of \(largestBlock)")
         }
-        let direct = file.path.withPlatformString { open($0, O_RDONLY | O_CLOEXEC | linux_O_DIRECT) }
-        if direct >= 0, Self.reads(direct) {
-            uncached = Descriptor(owning: direct)
-            isDirect = true
-        } else {
-            if direct >= 0 { close(direct) }
-            uncached = cached
-            isDirect = false
-        }
-    }
-
-    /// Some file systems refuse O_DIRECT only when reading.
-    private static func reads(_ fd: Int32) -> Bool {
         let block = UnsafeMutableRawPointer.allocate(byteCount: 4096, alignment: 4096)
         defer { block.deallocate() }
-        return pread(fd, block, 4096, 0) >= 0
+        // Some file systems refuse O_DIRECT only when reading.
+        let direct = try? Descriptor(path: path, flags: O_RDONLY | linux_O_DIRECT)
+        isDirect = direct.map { pread($0.fd, block, 4096, 0) >= 0 } ?? false
+        uncached = isDirect ? direct ?? cached : cached
     }
-
-    func descriptor(_ cache: BenchRun.Cache) -> Int32 {
-        switch cache {
-        case .pageCache: cached.fd
-        case .none: uncached.fd
-        }
-    }
-
-    /// True if pages must be dropped before each read.
-    func needsDropping(_ cache: BenchRun.Cache) -> Bool { cache == .none && !isDirect }
 
     /// Empties the file's page cache and turns read-ahead off.
     func prepare() {

@@ -1,11 +1,10 @@
 internal import Glibc
 internal import LinuxSystem
-internal import Synchronization
 internal import SystemPackage
 internal import VaultStore
 
 /// One measurement: random reads of one size by some threads, for a time.
-struct BenchRun {
+struct BenchRun: Sendable {
     /// The cache between the reader and the file system.
     enum Cache: String, CaseIterable, Codable, Sendable {
         case pageCache = "page cache"
@@ -20,11 +19,17 @@ struct BenchRun {
 
     func measure(progress: ProgressLine) throws(CommandFailure) -> BenchResult {
         target.prepare()
-        let workers = (0..<jobs).map { _ in BenchWorker(self) }
+        let outcomes = ParallelWork.Shared([Result<[UInt32], Errno>]())
         var threads: [BackgroundThread] = []
         let start = ContinuousClock.now
         do throws(StoreError) {
-            for worker in workers { threads.append(try BackgroundThread { worker.run(until: start + duration) }) }
+            for _ in 0..<jobs {
+                threads.append(
+                    try BackgroundThread {
+                        let outcome = read(until: start + duration)
+                        outcomes.withLock { $0.append(outcome) }
+                    })
+            }
         } catch {
             throw CommandFailure(.failure, "cannot start \(jobs) threads: \(error.errno)")
         }
@@ -34,39 +39,22 @@ struct BenchRun {
             usleep(100_000)
         }
         for thread in threads { thread.join() }
-        let seconds = (ContinuousClock.now - start).inSeconds
+        let seconds = (ContinuousClock.now - start) / .seconds(1)
         var times: [UInt32] = []
-        for worker in workers {
-            let outcome = worker.outcome.withLock { $0 }
-            if let error = outcome.error { throw CommandFailure(.failure, "a read failed: \(error)") }
-            times += outcome.times
+        do throws(Errno) {
+            for outcome in outcomes.withLock({ $0 }) { times += try outcome.get() }
+        } catch {
+            throw CommandFailure(.failure, "a read failed: \(error)")
         }
         return BenchResult(self, times: times.sorted(), seconds: seconds)
     }
-}
 
-/// One thread of a run.
-final class BenchWorker: Sendable {
-    struct Outcome {
-        /// Of each read, in units of 10 ns, which hold 43 s.
-        var times: [UInt32] = []
-        var error: Errno?
-    }
-
-    let outcome = Mutex(Outcome())
-    private let descriptor: Int32
-    private let dropsPages: Bool
-    private let blockSize: Int
-    private let blockCount: Int
-
-    init(_ run: BenchRun) {
-        descriptor = run.target.descriptor(run.cache)
-        dropsPages = run.target.needsDropping(run.cache)
-        blockSize = run.blockSize
-        blockCount = run.target.size / run.blockSize
-    }
-
-    func run(until end: ContinuousClock.Instant) {
+    /// Reads on one thread.
+    /// - Returns: the time of each read, in units of 10 ns, which hold 43 s.
+    private func read(until end: ContinuousClock.Instant) -> Result<[UInt32], Errno> {
+        let blockCount = target.size / blockSize
+        let descriptor = cache == .pageCache ? target.cached.fd : target.uncached.fd
+        let dropsPages = cache == .none && !target.isDirect
         let block = UnsafeMutableRawPointer.allocate(byteCount: blockSize, alignment: 4096)
         defer { block.deallocate() }
         var random = RandomBlocks()
@@ -81,14 +69,11 @@ final class BenchWorker: Sendable {
             let count = pread(descriptor, block, blockSize, offset)
             let error = count < 0 ? currentErrno() : nil
             let after = ContinuousClock.now
-            guard count == blockSize else {
-                outcome.withLock { $0.error = error ?? .ioError }
-                return
-            }
-            times.append(UInt32(clamping: Int64((after - now).inSeconds * 1e8)))
+            guard count == blockSize else { return .failure(error ?? .ioError) }
+            times.append(UInt32(clamping: Int64((after - now) / .nanoseconds(10))))
             now = after
         }
-        outcome.withLock { $0.times = times }
+        return .success(times)
     }
 }
 
@@ -101,11 +86,5 @@ private struct RandomBlocks {
         state ^= state << 25
         state ^= state >> 27
         return (state &* 0x2545_F491_4F6C_DD1D) >> 11
-    }
-}
-
-extension Duration {
-    var inSeconds: Double {
-        Double(components.seconds) + Double(components.attoseconds) * 1e-18
     }
 }

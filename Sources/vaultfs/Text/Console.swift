@@ -52,6 +52,17 @@ enum Console {
     }
 }
 
+/// Two values whose fields become one JSON object.
+struct JoinedFields<First: Encodable, Second: Encodable>: Encodable {
+    let first: First
+    let second: Second
+
+    func encode(to encoder: any Encoder) throws {
+        try first.encode(to: encoder)
+        try second.encode(to: encoder)
+    }
+}
+
 /// A progress line on stderr that is overwritten. Shown only on a terminal.
 struct ProgressLine {
     let isShown = Console.isStandardErrorTerminal

@@ -53,10 +53,14 @@ struct DurationArgument: ExpressibleByArgument, Equatable, CustomStringConvertib
         return duration
     }
 
-    init(milliseconds: Int) {
-        self.milliseconds = milliseconds
+    var description: String {
+        milliseconds % 1000 == 0 ? "\(milliseconds / 1000)s" : "\(milliseconds)ms"
     }
 
+    var defaultValueDescription: String { description }
+}
+
+extension DurationArgument {
     init?(argument: String) {
         let number = argument.prefix { $0.isASCII && ($0.isNumber || $0 == ".") }
         guard let value = Double(number), value >= 0,
@@ -66,10 +70,4 @@ struct DurationArgument: ExpressibleByArgument, Equatable, CustomStringConvertib
         guard milliseconds <= Self.longest else { return nil }
         self.milliseconds = Int(milliseconds.rounded())
     }
-
-    var description: String {
-        milliseconds % 1000 == 0 ? "\(milliseconds / 1000)s" : "\(milliseconds)ms"
-    }
-
-    var defaultValueDescription: String { description }
 }

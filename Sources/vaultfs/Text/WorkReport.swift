@@ -1,4 +1,3 @@
-internal import FileSystem
 internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
@@ -7,19 +6,29 @@ internal import SystemPackage
 final class WorkReport: Sendable {
     /// The names of the fields are the interface of `--json`.
     struct Problem: Encodable, Sendable {
+        struct Piece: Encodable, Sendable {
+            let offset: UInt64
+            let count: UInt64
+        }
+
         let path: String
+        /// Of a damaged file.
+        let ranges: [Piece]?
         let message: String
     }
 
     private struct State {
         var progress = WorkProgress()
         var problems: [Problem] = []
+        var damage: [Problem] = []
         /// How long the work took, if its result is being verified.
         var seconds: Double?
     }
 
     /// The number of problems that a summary lists.
-    static let kept = 1000
+    private static let kept = 1000
+    /// The number of ranges that a line shows.
+    private static let shownRanges = 8
 
     let isJSON: Bool
     private let root: FilePath
@@ -33,6 +42,7 @@ final class WorkReport: Sendable {
     }
 
     var problems: [Problem] { state.withLock { $0.problems } }
+    var damage: [Problem] { state.withLock { $0.damage } }
 
     /// The duration of the work, without the verification.
     var seconds: Double { state.withLock { $0.seconds } ?? (ContinuousClock.now - started) / .seconds(1) }
@@ -43,8 +53,17 @@ final class WorkReport: Sendable {
         keep(path, message)
     }
 
+    /// - Parameter ranges: none if nothing of the file verifies.
+    func addDamage(_ path: [UInt8], _ ranges: [Range<UInt64>], _ message: String) {
+        let listed = ranges.prefix(Self.shownRanges).map { "\($0.lowerBound)-\($0.upperBound - 1)" }
+        let more = ranges.count > listed.count ? " and \(ranges.count - listed.count) more ranges" : ""
+        let bytes = ranges.isEmpty ? "" : "bytes " + listed.joined(separator: ", ") + more + ": "
+        print(path, "damaged: \(bytes)\(message)")
+        keep(path, message, ranges.map { .init(offset: $0.lowerBound, count: UInt64($0.count)) }, in: \.damage)
+    }
+
     /// Prints a line on stderr.
-    func print(_ path: [UInt8], _ text: String) {
+    private func print(_ path: [UInt8], _ text: String) {
         state.withLock { state in
             state.progress.clear()
             Console.report("\(path.isEmpty ? root.shown : FilePath(bytes: path).shown): \(text)")
@@ -53,9 +72,17 @@ final class WorkReport: Sendable {
 
     /// Keeps a problem for the summary.
     func keep(_ path: [UInt8], _ message: String) {
+        keep(path, message, nil, in: \.problems)
+    }
+
+    private func keep(
+        _ path: [UInt8], _ message: String, _ ranges: [Problem.Piece]?,
+        in list: WritableKeyPath<State, [Problem]>
+    ) {
         state.withLock { state in
-            guard state.problems.count < Self.kept else { return }
-            state.problems.append(Problem(path: String(decoding: path, as: UTF8.self), message: message))
+            guard state[keyPath: list].count < Self.kept else { return }
+            state[keyPath: list].append(
+                Problem(path: String(decoding: path, as: UTF8.self), ranges: ranges, message: message))
         }
     }
 

@@ -1,4 +1,16 @@
 internal import ArgumentParser
+internal import CLinux
+internal import FileSystem
+internal import Glibc
+internal import LinuxSystem
+internal import Locking
+internal import Logging
+internal import SystemPackage
+internal import Transfer
+internal import VaultCrypto
+internal import VaultFileSystem
+internal import VaultStore
+internal import ViewFileSystem
 internal import ViewFormats
 
 /// `vaultfs export VAULT[:PATH] DESTINATION` and `vaultfs export --view FORMAT SOURCE DESTINATION`
@@ -81,5 +93,118 @@ struct ExportCommand: ParsableCommand, VaultOpener {
     mutating func run() throws {
         ProcessSetup.protectMemory()
         if let formatName { try runView(formatName) } else { try runVault() }
+    }
+
+    /// Decrypts a vault, or the object at a path in it.
+    func runVault() throws {
+        ProcessSetup.raiseLimits()
+        let (directory, path) = try source.open()
+        let to = try LocalPath(destination.path, mayBeMissing: true)
+        try check(to, isNotIn: directory.descriptor)
+        let session = try VaultSession(directory, isReadOnly: true, opener: self) {
+            "copy from \($0) instead, or unmount it first"
+        }
+        var options = transfer.options
+        options.savesDamaged = damaged
+        options.dropsSpecial = !preserveSpecial
+        options.leftOut = FileIdentity(try directory.descriptor.status())
+        let interruption = try Interruption {}
+        try interruption.perform {
+            try export(
+                session.open(readsCutFiles: damaged), path, to, options,
+                VaultSession.makeWorkspaces(for: session.directory.configuration), interruption,
+                hasEnded: session.hasEnded)
+        }
+    }
+
+    /// Decrypts a view. One thread: a file with several names is read by the name that was looked up last.
+    mutating func runView(_ formatName: ViewFormatName) throws {
+        // Key files that `--key` names are looked up by absolute paths.
+        try options.makeAbsolute()
+        let view = ViewArguments(formatName: formatName, options: options)
+        try view.check(passphrase)
+        let location = try view.location(try MountArguments.resolve(source.whole))
+        let to = try LocalPath(destination.path, mayBeMissing: true)
+        // A file may be exported into its own directory.
+        if location.onlyName == nil { try check(to, isNotIn: location.root) }
+        let secret = try view.readSecret(passphrase)
+        let secrets = try ViewSecrets(view.origin, secret: secret.count > 0 ? secret : nil, isLockable: false)
+        let viewed = try view.source(location, secrets: secrets, keyFile: secret, log: Console.report)
+        let system = try ViewFileSystem(
+            source: viewed, secrets: secrets, gate: LockGate(), cacheSize: ViewWorkspace.pageSize,
+            logger: Logger(label: "vaultfs"), isMounted: false)
+        let name = location.onlyName
+        var copying = transfer.options
+        copying.contentsOnly = true
+        // The destination can be above the source, and a directory in the source can lead back to it.
+        if name == nil { copying.leftOut = FileIdentity(try location.root.status()) }
+        let interruption = try Interruption { viewed.keys.stop() }
+        try interruption.perform {
+            try export(
+                FileSystemTree(system), name.map { [$0] } ?? [], to, copying, [system.makeWorkspace()], interruption,
+                survey: { $0.run(LocalTree<ViewWorkspace>(), location.root, name) })
+            system.endDeferred()
+        }
+    }
+
+    /// Nothing is made in the source.
+    private func check(_ to: LocalPath, isNotIn root: Descriptor) throws(CommandFailure) {
+        guard (try? to.root.isInside(root)) != true else {
+            throw CommandFailure(
+                .failure, "\(destination.path.shown) is the source or in it: choose another destination")
+        }
+    }
+
+    private func export<System: FileSystem>(
+        _ tree: FileSystemTree<System>, _ path: [[UInt8]], _ to: LocalPath, _ options: TransferOptions,
+        _ workspaces: [System.Workspace], _ interruption: Interruption,
+        hasEnded: @escaping @Sendable () -> Bool = { false }, survey: (@Sendable (TransferSurvey) -> Void)? = nil
+    ) throws {
+        let from = try TransferTarget.source(tree, tree.root, path, shown: source.whole.shown)
+        // A file that goes into a directory keeps its name.
+        let target = try TransferTarget.destination(
+            LocalTree<System.Workspace>(), to.root, to.path, for: from.name, shown: destination.path.shown)
+        // A later export would take the vault's files for unfinished ones.
+        guard try target.tree.find(Array(VaultDirectory.configurationEntry.utf8), in: target.directory) == nil else {
+            throw CommandFailure(.failure, "\(destination.path.shown) is a vault: choose another destination")
+        }
+        let report = TransferReport(
+            work: WorkReport(source.whole, isJSON: transfer.json), source: source.whole, view: formatName?.rawValue,
+            isSingleFile: from.name != nil)
+        var run = TransferRun(
+            report: report, interruption: interruption, options: options, destination: destination.path,
+            hasEnded: hasEnded)
+        try run.run(from, target, workspaces, survey: survey)
+        count(hidden: tree.hiddenNames, &run.totals, report)
+        try synchronize(target.directory)
+        if transfer.verify {
+            run.options.isComparing = true
+            try run.run(from, target, workspaces, survey: survey)
+        }
+        try report.finish("exported", to: destination.path, run.totals)
+    }
+
+    /// Counts the names that were left out because they do not authenticate.
+    private func count(hidden: Int, _ totals: inout TransferTotals, _ report: TransferReport) {
+        if hidden == 0 { return }
+        let message =
+            "\(AmountText.counted(hidden, "name")) that did not authenticate left out: 'vaultfs verify' lists them"
+        if damaged {
+            totals.damaged += hidden
+            report.work.addDamage([], [], message)
+        } else {
+            totals.failed += hidden
+            report.addFailure([], message)
+        }
+    }
+
+    /// Makes the copies durable, syncfs(2).
+    private func synchronize(_ directory: Descriptor) throws {
+        do throws(StoreError) {
+            let opened = try directory.openedForReading()
+            try retrying { linux_syncfs(opened.fd) }
+        } catch {
+            throw CommandFailure(.failure, "cannot make \(destination.path.shown) durable: \(error.errno)")
+        }
     }
 }

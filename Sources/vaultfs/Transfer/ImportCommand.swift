@@ -1,6 +1,5 @@
 internal import ArgumentParser
 internal import FileSystem
-internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import Transfer
@@ -56,50 +55,39 @@ struct ImportCommand: ParsableCommand, VaultOpener {
         ProcessSetup.raiseLimits()
         let from = try LocalPath(source.path, mayBeMissing: false)
         let (directory, path) = try vault.open()
-        let root = try Descriptor(at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        guard (try? from.root.isInside(root)) != true else {
+        guard (try? from.root.isInside(directory.descriptor)) != true else {
             throw CommandFailure(.failure, "\(source.path.shown) is the vault or in it: choose another source")
         }
         let session = try VaultSession(directory, isReadOnly: false, opener: self) {
             "copy to \($0) instead, or unmount it first"
         }
-        let run = TransferRun(
-            report: TransferReport(source: source.path, isJSON: transfer.json), interruption: try Interruption(),
-            destination: directory.path, hasEnded: session.hasEnded, whileRunning: session.sealSometimes)
-        try run.perform { try perform(run, session, from, path, leavingOut: root.status()) }
-    }
-
-    private func perform(
-        _ run: TransferRun, _ session: VaultSession, _ from: LocalPath, _ path: [[UInt8]], leavingOut root: stat
-    ) throws {
-        let (local, workspaces) = (LocalTree<Workspace>(), try session.makeWorkspaces())
-        let source = try TransferTarget.source(local, from.root, from.path, shown: self.source.path.shown)
-        let shown = session.directory.path.shown
-        var options = transfer.options
-        options.leftOut = root
-        options.beginCopying()
-        let transferred = { (tree: FileSystemTree<VaultFileSystem>) throws in
-            let target = try TransferTarget.destination(tree, tree.root, path, for: from.fileName, shown: shown)
-            return try run.run((local, source), (tree, target), options, workspaces)
-        }
-        var compared: TransferTotals?
-        let totals = try finishing(session) {
-            let totals = try transferred(try session.open())
-            if transfer.verify {
-                options.isComparing = true
-                compared = try transferred(try session.reopen())
+        let interruption = try Interruption {}
+        try interruption.perform {
+            let source = try TransferTarget.source(
+                LocalTree<Workspace>(), from.root, from.path, shown: self.source.path.shown)
+            let report = TransferReport(
+                work: WorkReport(self.source.path, isJSON: transfer.json), source: self.source.path,
+                isSingleFile: source.name != nil)
+            var run = TransferRun(
+                report: report, interruption: interruption, options: transfer.options, destination: directory.path,
+                hasEnded: session.hasEnded, whileRunning: session.sealSometimes)
+            run.options.leftOut = FileIdentity(try directory.descriptor.status())
+            let workspaces = try VaultSession.makeWorkspaces(for: session.directory.configuration)
+            func copy(into tree: FileSystemTree<VaultFileSystem>) throws {
+                let target = try TransferTarget.destination(
+                    tree, tree.root, path, for: from.fileName, shown: directory.path.shown)
+                try run.run(source, target, workspaces)
             }
-            return totals
+            // The files that were written are sealed and made durable also after an error.
+            let result = Result {
+                try copy(into: session.open())
+                guard transfer.verify else { return }
+                run.options.isComparing = true
+                try copy(into: session.reopen())
+            }
+            try session.finish()
+            try result.get()
+            try report.finish("imported", to: directory.path, run.totals)
         }
-        try run.report.finish("imported", to: session.directory.path, totals, compared: compared)
-    }
-
-    /// Runs `body`, and then seals what was written and makes it durable, also if `body` throws.
-    private func finishing(
-        _ session: VaultSession, _ body: () throws -> TransferTotals
-    ) throws -> TransferTotals {
-        let result = Result { try body() }
-        try session.finish()
-        return try result.get()
     }
 }

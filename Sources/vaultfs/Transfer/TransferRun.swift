@@ -1,6 +1,4 @@
 internal import ArgumentParser
-internal import FileSystem
-internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import Transfer
@@ -32,37 +30,36 @@ struct TransferArguments: ParsableArguments {
 struct TransferRun {
     let report: TransferReport
     let interruption: Interruption
+    var options: TransferOptions
     /// As it was typed, for messages.
     let destination: FilePath
     /// True if the right to open the vault has ended. Called by any thread.
     var hasEnded: @Sendable () -> Bool = { false }
     /// Called several times a second.
     var whileRunning: () -> Void = {}
+    var totals = TransferTotals()
 
     /// Copies, or compares.
     /// - Parameter survey: counts the source; nil for a survey of the source's tree.
     /// - Throws: if the transfer ended early.
-    func run<Source: TransferTree, Destination: TransferTree>(
-        _ source: (tree: Source, at: TransferTarget<Source>),
-        _ destination: (tree: Destination, at: TransferTarget<Destination>), _ options: TransferOptions,
-        _ workspaces: [Source.Workspace], survey count: (@Sendable (TransferSurvey) -> Void)? = nil
-    ) throws -> TransferTotals where Source.Workspace == Destination.Workspace {
-        let (from, to) = (source.at, destination.at)
+    mutating func run<Source: TransferTree, Destination: TransferTree>(
+        _ from: TransferTarget<Source>, _ to: TransferTarget<Destination>, _ workspaces: [Source.Workspace],
+        survey count: (@Sendable (TransferSurvey) -> Void)? = nil
+    ) throws where Source.Workspace == Destination.Workspace {
         let survey = TransferSurvey()
-        let count = count ?? { [tree = source.tree] in $0.run(tree, from.directory, from.name) }
+        let count = count ?? { $0.run(from.tree, from.directory, from.name) }
         let surveying = Console.isStandardErrorTerminal ? try BackgroundThread { count(survey) } : nil
         defer {
             survey.stop()
             surveying?.join()
         }
-        let observer = TransferObserver(
-            failed: report.addFailure, damaged: report.addDamage,
+        let work = report.work
+        if options.isComparing { work.beginVerifying() } else { options.beginCopying() }
+        let transfer = TreeTransfer(
+            from: from.tree, to: to.tree, options, failed: report.addFailure, damaged: work.addDamage,
             isStopped: { [interruption, hasEnded] in interruption.signal != nil || hasEnded() })
-        let transfer = TreeTransfer(from: source.tree, to: destination.tree, options, observer)
-        report.isSingleFile = from.name != nil
-        if options.isComparing { report.work.beginVerifying() }
-        let whileWaiting = { totals in
-            report.showProgress(totals, of: survey)
+        let whileWaiting = { [whileRunning] totals in
+            work.showProgress(.init(totals, of: survey.result))
             whileRunning()
         }
         do throws(TransferError) {
@@ -75,10 +72,10 @@ struct TransferRun {
                     from.directory, into: to.directory, isNew: to.isNew, workspaces, whileWaiting: whileWaiting)
             }
         } catch {
-            report.work.clear()
+            work.clear()
             throw failure(error)
         }
-        return transfer.totals
+        if options.isComparing { totals.add(compared: transfer.totals) } else { totals = transfer.totals }
     }
 
     private func failure(_ error: TransferError) -> CommandFailure {
@@ -90,28 +87,20 @@ struct TransferRun {
         case .stopped: return CommandFailure(.failure, "interrupted: \(advice)")
         case .unusable(let path, let error):
             let shown = path.isEmpty ? destination.shown : FilePath(bytes: path).shown
-            return CommandFailure(.failure, "\(shown): \(error.text): \(advice)")
+            return CommandFailure(.failure, "\(shown): \(error.reason): \(advice)")
         }
     }
+}
 
+extension Interruption {
     /// Runs `body`. If a signal has arrived, reports the failure and ends the process as the signal would have.
     func perform(_ body: () throws -> Void) throws {
         do {
             try body()
         } catch {
-            guard let signal = interruption.signal else { throw error }
+            guard let signal else { throw error }
             if let failure = error as? CommandFailure { Console.report(failure.message) }
             Signals.end(by: signal)
-        }
-    }
-}
-
-extension StoreError {
-    /// For messages.
-    var text: String {
-        switch self {
-        case .system(let errno): "\(errno)"
-        case .damaged(let text), .crypto(let text): text
         }
     }
 }

@@ -5,32 +5,28 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import Transfer
 
-/// The source or the destination of a transfer, in its tree.
+/// The source or the destination of a transfer.
 struct TransferTarget<Tree: TransferTree> {
+    let tree: Tree
     let directory: Tree.Item
     /// An entry of the directory that is no directory; nil for the directory itself.
-    let name: [UInt8]?
+    var name: [UInt8]?
     /// True if the directory was just made.
-    let isNew: Bool
-
-    private init(_ directory: Tree.Item, _ name: [UInt8]?, isNew: Bool = false) {
-        self.directory = directory
-        self.name = name
-        self.isNew = isNew
-    }
+    var isNew = false
 
     /// Finds an existing object.
     /// - Parameter shown: the path, for messages.
     static func source(
         _ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], shown: String
     ) throws -> TransferTarget {
-        guard let last = path.last else { return TransferTarget(root, nil) }
+        guard let last = path.last else { return TransferTarget(tree: tree, directory: root) }
         let parent = try directory(tree, root, path.dropLast(), shown, advice: "")
         guard let item = try tree.find(last, in: parent) else {
             throw CommandFailure(.failure, "\(shown): no such file or directory")
         }
         let isDirectory = try tree.status(of: item).st_mode & S_IFMT == S_IFDIR
-        return isDirectory ? TransferTarget(item, nil) : TransferTarget(parent, last)
+        return isDirectory
+            ? TransferTarget(tree: tree, directory: item) : TransferTarget(tree: tree, directory: parent, name: last)
     }
 
     /// Finds the destination, or makes a directory for a tree. Only the last component may be missing.
@@ -38,16 +34,18 @@ struct TransferTarget<Tree: TransferTree> {
     static func destination(
         _ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], for file: [UInt8]?, shown: String
     ) throws -> TransferTarget {
-        guard let last = path.last else { return TransferTarget(root, file) }
+        guard let last = path.last else { return TransferTarget(tree: tree, directory: root, name: file) }
         let parent = try directory(tree, root, path.dropLast(), shown, advice: ": make it first")
         if let item = try tree.find(last, in: parent) {
-            if try tree.status(of: item).st_mode & S_IFMT == S_IFDIR { return TransferTarget(item, file) }
+            if try tree.status(of: item).st_mode & S_IFMT == S_IFDIR {
+                return TransferTarget(tree: tree, directory: item, name: file)
+            }
             guard file != nil else { throw CommandFailure(.failure, "\(shown): not a directory") }
-            return TransferTarget(parent, last)
+            return TransferTarget(tree: tree, directory: parent, name: last)
         }
-        if file != nil { return TransferTarget(parent, last) }
+        if file != nil { return TransferTarget(tree: tree, directory: parent, name: last) }
         do throws(StoreError) {
-            return TransferTarget(try tree.makeDirectory(last, in: parent), nil, isNew: true)
+            return TransferTarget(tree: tree, directory: try tree.makeDirectory(last, in: parent), isNew: true)
         } catch {
             throw CommandFailure(.failure, "cannot make \(shown): \(error.errno)")
         }
@@ -82,30 +80,19 @@ struct LocalPath {
 
     /// - Parameter mayBeMissing: true if only the directory above has to exist.
     init(_ path: FilePath, mayBeMissing: Bool) throws(CommandFailure) {
-        if let directory = try? Self.open(path) {
+        let flags = linux_O_PATH | O_DIRECTORY
+        if let directory = try? Descriptor(path: path, flags: flags) {
             (root, self.path, fileName) = (directory, [], nil)
             return
         }
-        let resolved: FilePath
-        do throws(Errno) {
-            resolved = try mayBeMissing ? ResolvedPath.ofMountpoint(path) : ResolvedPath.of(path)
-        } catch {
-            throw CommandFailure(.failure, "cannot open \(path.shown): \(error)")
-        }
+        let resolved = try CommandFailure.wrapping(
+            "cannot open", path, try mayBeMissing ? ResolvedPath.ofMountpoint(path) : ResolvedPath.of(path))
         guard let last = resolved.lastComponent, let typed = path.lastComponent else {
             throw CommandFailure(.failure, "cannot open \(path.shown)")
         }
-        do throws(StoreError) { root = try Self.open(resolved.removingLastComponent()) } catch {
-            throw CommandFailure(.failure, "cannot open \(path.shown): \(error.errno)")
-        }
+        let directory = resolved.removingLastComponent()
+        root = try CommandFailure.wrapping("cannot open", path, try Descriptor(path: directory, flags: flags))
         self.path = [FilePath(root: nil, [last]).bytes]
         fileName = FilePath(root: nil, [typed]).bytes
-    }
-
-    private static func open(_ path: FilePath) throws(StoreError) -> Descriptor {
-        Descriptor(
-            owning: try retrying {
-                path.withPlatformString { Glibc.open($0, linux_O_PATH | O_DIRECTORY | O_CLOEXEC) }
-            })
     }
 }

@@ -27,11 +27,7 @@ struct InfoCommand: ParsableCommand {
         }
         let directory = try VaultDirectory.open(path.path)
         let report = VaultReport(directory, user: VaultUse.find(directory))
-        if json {
-            try Console.printJSON(report)
-        } else {
-            report.printText()
-        }
+        if json { try Console.printJSON(report) } else { report.printText() }
     }
 }
 

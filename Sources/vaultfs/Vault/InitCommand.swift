@@ -67,18 +67,15 @@ struct InitCommand: ParsableCommand {
         try VaultCreation.create(at: common.vault.path, chunkSize: chunkSize.bytes, slots: slots) {
             (configuration) throws(VaultError) in
             do throws(CommandFailure) {
-                if common.json { try Console.write(Console.json(report(configuration, recoveryKey: text))) }
+                let report = Report(
+                    vaultPath: common.vault.path.string, vaultID: configuration.vault.hex,
+                    chunkSize: configuration.chunkSize, recoveryKey: text)
+                if common.json { try Console.write(Console.json(report)) }
                 if !common.json, let text { try Console.write(RecoveryKeyText.shown(text) + "\n\n") }
             } catch {
                 throw .slotRefused("no vault was made: \(error.message)")
             }
         }
         if !common.json { print("Made a vault in \(common.vault.path.shown).") }
-    }
-
-    private func report(_ configuration: VaultConfiguration, recoveryKey: String?) -> Report {
-        Report(
-            vaultPath: common.vault.path.string, vaultID: configuration.vault.hex, chunkSize: configuration.chunkSize,
-            recoveryKey: recoveryKey)
     }
 }

@@ -123,8 +123,7 @@ struct ProtectionTree {
     /// Visits a path from the command line. A link is followed, as by setfattr(1).
     mutating func visit(_ path: FilePath) {
         do throws(StoreError) {
-            let fd = try retrying { path.withPlatformString { open($0, linux_O_PATH | O_CLOEXEC) } }
-            let pinned = Descriptor(owning: fd)
+            let pinned = try Descriptor(path: path, flags: linux_O_PATH)
             try visit(pinned, path, kind: try pinned.status().st_mode & S_IFMT)
         } catch {
             fail(path, error)
@@ -149,7 +148,7 @@ struct ProtectionTree {
     }
 
     private mutating func visitEntries(of directory: Descriptor, _ path: FilePath) throws(StoreError) {
-        for name in try Self.names(in: directory) {
+        for name in try directory.allEntries().sorted(by: { $0.lexicographicallyPrecedes($1) }) {
             let entryPath = path.appending(entry: name)
             do throws(StoreError) {
                 let entry = try Descriptor(at: directory.fd, name, flags: linux_O_PATH)
@@ -159,15 +158,6 @@ struct ProtectionTree {
                 fail(entryPath, error)
             }
         }
-    }
-
-    /// Reads all names, sorted, before anything is changed. No descriptor stays open.
-    private static func names(in directory: Descriptor) throws(StoreError) -> [[UInt8]] {
-        var reader = DirectoryReader(
-            try Descriptor(at: directory.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY))
-        var names: [[UInt8]] = []
-        while let entry = try reader.next() { names.append(entry.name) }
-        return names.sorted { $0.lexicographicallyPrecedes($1) }
     }
 
     private mutating func note(_ path: FilePath, _ name: String) {

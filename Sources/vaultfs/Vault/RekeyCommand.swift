@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
@@ -26,9 +27,6 @@ struct RekeyCommand: ParsableCommand {
             finished, and the exit code is \(FailureCode.damageFound.rawValue).
             """)
 
-    /// The longest wait for a daemon that is shutting down.
-    private static let lockTimeout: Duration = .seconds(10)
-
     @OptionGroup
     var common: VaultArguments
 
@@ -48,14 +46,14 @@ struct RekeyCommand: ParsableCommand {
         try VaultUse.check(directory, sharing: .exclusive)
         let secret = try common.readSecret(for: directory.configuration)
         _ = try common.slots.open(directory, with: secret)
-        try directory.lock(.exclusive, wait: Self.lockTimeout)
+        try directory.lock(.exclusive, wait: VaultUse.lockTimeout)
         // Read again: now nobody else writes it.
         let locked = try directory.reread()
         let opened = try common.slots.open(locked, with: secret)
         let report = RekeyReport(vault: common.vault.path, isJSON: common.json)
         let masterKey: SecretBytes
         if locked.configuration.isRekeying {
-            report.goOn()
+            Console.report("\(common.vault.path.shown): a rekey was begun before, and goes on")
             masterKey = opened.masterKey
         } else {
             masterKey = try begin(locked, keeping: opened.slot, secret, opened.masterKey, report)
@@ -83,15 +81,16 @@ struct RekeyCommand: ParsableCommand {
     }
 
     private func rekey(_ vault: VaultDirectory, _ masterKey: SecretBytes, _ report: RekeyReport) throws {
-        let interruption = try Interruption()
+        let (interruption, work) = (try Interruption(), report.work)
         let rekeyer = try Rekeyer(
             directory: vault, masterKey: masterKey, isStopped: { interruption.signal != nil },
-            onProblem: report.add, onProgress: report.showProgress)
+            onProblem: { work.add($0, $1, as: "stays under the old key: \($1)") },
+            onProgress: { work.showProgress(.init($0, of: $1)) })
         let outcome: RekeyOutcome
         do {
             outcome = try rekeyer.run(workspaces: VaultSession.makeWorkspaces(for: vault.configuration))
         } catch let error as VaultError {
-            report.clear()
+            work.clear()
             guard case .system(let errno, _, _) = error, [.noSpace, .diskQuotaExceeded].contains(errno) else {
                 throw error
             }

@@ -1,12 +1,11 @@
 internal import FileSystem
 internal import LinuxSystem
-internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// The output of `rekey`: see ``WorkReport``. Any thread.
-final class RekeyReport: Sendable {
+/// The output of `rekey`: see ``WorkReport``.
+final class RekeyReport {
     /// The names of the fields are the interface of `--json`.
     private struct Summary: Encodable {
         let vaultPath: String
@@ -27,58 +26,36 @@ final class RekeyReport: Sendable {
         let removedSlots: [SlotReport]
     }
 
+    let work: WorkReport
     private let vault: FilePath
-    private let work: WorkReport
-    private let removedSlots = Mutex<[SlotReport]>([])
+    private var removedSlots: [SlotReport] = []
 
     init(vault: FilePath, isJSON: Bool) {
         self.vault = vault
         work = WorkReport(vault, isJSON: isJSON)
     }
 
-    func goOn() {
-        Console.report("\(vault.shown): a rekey was begun before, and goes on")
-    }
-
     /// Names the slots that go.
     func announce(_ slots: [KeySlot], keeping kept: KeySlot) {
-        let reports = slots.map(SlotReport.init)
-        for report in reports { Console.report("slot \(report.id) goes: \(report.text)") }
+        removedSlots = slots.map(SlotReport.init)
+        for report in removedSlots { Console.report("slot \(report.id) goes: \(report.text)") }
         if !slots.isEmpty { Console.report("slot \(kept.id) stays: \(SlotReport(kept).text)") }
-        removedSlots.withLock { $0 = reports }
-    }
-
-    func add(_ path: [UInt8], _ reason: String) {
-        work.add(path, reason, as: "stays under the old key: \(reason)")
-    }
-
-    func showProgress(_ totals: RekeyTotals, of survey: RekeySurvey) {
-        work.showProgress(Self.amount(totals, of: survey))
-    }
-
-    static func amount(_ totals: RekeyTotals, of survey: RekeySurvey) -> WorkProgress.Amount {
-        WorkProgress.Amount(files: totals.files, bytes: totals.bytes, total: (survey.files, survey.bytes))
-    }
-
-    func clear() {
-        work.clear()
     }
 
     /// Prints the summary.
     func finish(_ outcome: RekeyOutcome, epoch: UInt8) throws(CommandFailure) {
-        clear()
+        work.clear()
         let totals = outcome.totals
-        let removed = removedSlots.withLock { $0 }
-        guard work.isJSON else { return try Console.write(text(outcome, removed) + "\n") }
+        guard work.isJSON else { return try Console.write(text(outcome) + "\n") }
         let summary = Summary(
             vaultPath: vault.string, epoch: Int(epoch), finished: outcome.isFinished, files: totals.files,
             directories: totals.directories, links: totals.links, bytes: totals.bytes, seconds: work.seconds,
             foreign: totals.foreign, elsewhere: totals.elsewhere, left: totals.problems, problems: work.problems,
-            removedSlots: removed)
+            removedSlots: removedSlots)
         try Console.write(Console.json(summary))
     }
 
-    private func text(_ outcome: RekeyOutcome, _ removed: [SlotReport]) -> String {
+    private func text(_ outcome: RekeyOutcome) -> String {
         let totals = outcome.totals
         let amount = WorkReport.text(
             [
@@ -87,7 +64,8 @@ final class RekeyReport: Sendable {
             ], bytes: totals.bytes, seconds: work.seconds)
         let end = outcome.isFinished ? "nothing is left under the old key" : "the rekey is not finished"
         let slots =
-            outcome.isFinished && !removed.isEmpty ? "\nSlots that went are added again with 'vaultfs slot add'." : ""
+            outcome.isFinished && !removedSlots.isEmpty
+            ? "\nSlots that went are added again with 'vaultfs slot add'." : ""
         let copies = outcome.isFinished ? "\nCopies of the old vaultfs.json are of no use here: make a new one." : ""
         let elsewhere =
             totals.elsewhere == 0
@@ -113,5 +91,11 @@ final class RekeyReport: Sendable {
             .damageFound,
             "\(vault.shown): \(left) under the old key still: undo what denies a change of it, repair damage with 'vaultfs "
                 + "verify --repair', or save with 'vaultfs export --damaged' and delete, then rekey again")
+    }
+}
+
+extension WorkProgress.Amount {
+    init(_ totals: RekeyTotals, of survey: RekeySurvey) {
+        self.init(files: totals.files, bytes: totals.bytes, total: (survey.files, survey.bytes))
     }
 }

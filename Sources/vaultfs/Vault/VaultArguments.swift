@@ -29,20 +29,22 @@ struct VaultArguments: ParsableArguments, VaultOpener {
 /// `VAULT[:PATH]`: a vault, or a path in it. The vault's own path may contain colons: the longest part that names a vault is
 /// its path.
 struct VaultPathArgument: ExpressibleByArgument {
-    private let bytes: [UInt8]
+    /// The whole argument as a path.
+    let whole: FilePath
 
     init?(argument: String) {
-        guard let whole = PathArgument(argument: argument) else { return nil }
-        bytes = whole.path.bytes
+        guard let path = PathArgument(argument: argument)?.path else { return nil }
+        whole = path
     }
-
-    /// The whole argument as a path.
-    var whole: FilePath { FilePath(bytes: bytes) }
 
     static var defaultCompletionKind: CompletionKind { .directory }
 
     /// - Throws: if no part names a vault, the error of `VaultDirectory.open` for the part before the last colon.
     func open() throws -> (vault: VaultDirectory, path: [[UInt8]]) {
+        let bytes = whole.bytes
+        func directory(before end: Int) throws -> VaultDirectory {
+            try VaultDirectory.open(FilePath(bytes: Array(bytes[..<end])))
+        }
         let colons = bytes.indices.reversed().filter { $0 > 0 && bytes[$0] == UInt8(ascii: ":") }
         for end in [bytes.count] + colons {
             let vault = FilePath(bytes: Array(bytes[..<end])).appending(VaultDirectory.configurationEntry)
@@ -50,10 +52,6 @@ struct VaultPathArgument: ExpressibleByArgument {
             return (try directory(before: end), try components(bytes.dropFirst(end + 1)))
         }
         return (try directory(before: colons.first ?? bytes.count), [])
-    }
-
-    private func directory(before end: Int) throws -> VaultDirectory {
-        try VaultDirectory.open(FilePath(bytes: Array(bytes[..<end])))
     }
 
     private func components(_ path: ArraySlice<UInt8>) throws -> [[UInt8]] {

@@ -11,15 +11,13 @@ internal import VaultStore
 
 /// A vault used without a mount. It is locked like a mounted one until the last reference goes. One thread.
 final class VaultSession {
-    /// The longest wait for a daemon that is shutting down.
-    private static let lockTimeout: Duration = .seconds(10)
     /// Small: files are read once, in order.
     private static let cacheSize = 1 << 20
     /// The pause after a seal, as a multiple of the time it took.
     private static let sealingPause = 9
 
     let directory: VaultDirectory
-    let lease: VaultLease
+    private let lease: VaultLease
     private let keyRing: KeyRing
     private let isReadOnly: Bool
     private var system: VaultFileSystem?
@@ -37,7 +35,7 @@ final class VaultSession {
         try VaultUse.check(vault, sharing: sharing, advice: advice)
         let (masterKey, slot) = try opener.open(vault)
         defer { masterKey.forget() }
-        try vault.lock(sharing, wait: Self.lockTimeout)
+        try vault.lock(sharing, wait: VaultUse.lockTimeout)
         // Read again: now nobody else writes it.
         directory = try vault.reread()
         if isReadOnly { try directory.checkNoRekeyStep() }
@@ -53,10 +51,19 @@ final class VaultSession {
 
     /// Opens its files.
     func open(readsCutFiles: Bool = false) throws -> FileSystemTree<VaultFileSystem> {
-        let system = try start(isReadOnly: isReadOnly, readsCutFiles: readsCutFiles)
-        self.system = system
-        system.store.reportProblems(to: Console.report)
-        return FileSystemTree(system)
+        do {
+            let store = try Store(
+                root: directory.root, keyRing: keyRing, cacheSize: Self.cacheSize, isReadOnly: isReadOnly,
+                readsCutFiles: readsCutFiles, writerLock: directory.writerLock)
+            let opened = try VaultFileSystem(store: store, gate: LockGate())
+            system = opened
+            store.reportProblems(to: Console.report)
+            return FileSystemTree(opened)
+        } catch {
+            // Nothing was written. A writer's record would look like an unclean end.
+            if system == nil && !isReadOnly { directory.releaseWriterLock() }
+            throw error
+        }
     }
 
     /// Called while files are written. Seals the written ones, so that a later run can skip them. Takes at most a tenth of the
@@ -81,24 +88,7 @@ final class VaultSession {
         try retrying { linux_syncfs(directory.root.rawValue) }
     }
 
-    private func start(isReadOnly: Bool, readsCutFiles: Bool) throws -> VaultFileSystem {
-        do {
-            let store = try Store(
-                root: directory.root, keyRing: keyRing, cacheSize: Self.cacheSize, isReadOnly: isReadOnly,
-                readsCutFiles: readsCutFiles, writerLock: directory.writerLock)
-            return try VaultFileSystem(store: store, gate: LockGate())
-        } catch {
-            // Nothing was written. A writer's record would look like an unclean end.
-            if system == nil && !isReadOnly { directory.releaseWriterLock() }
-            throw error
-        }
-    }
-
     /// Makes a workspace for each core.
-    func makeWorkspaces() throws(StoreError) -> [Workspace] {
-        try Self.makeWorkspaces(for: directory.configuration)
-    }
-
     static func makeWorkspaces(for configuration: VaultConfiguration) throws(StoreError) -> [Workspace] {
         let layout = ChunkLayout(chunkSize: configuration.chunkSize)
         let cores = max(1, min(16, sysconf(Int32(_SC_NPROCESSORS_ONLN))))

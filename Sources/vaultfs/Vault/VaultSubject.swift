@@ -9,9 +9,6 @@ internal import VaultFormat
 internal import VaultStore
 
 extension MountContents {
-    /// The longest wait for a daemon that is shutting down.
-    private static let lockTimeout: Duration = .seconds(10)
-
     /// Opens a vault.
     /// - Parameters:
     ///   - slot: the id of the slot that was opened.
@@ -22,7 +19,7 @@ extension MountContents {
     ) throws {
         let (path, options) = (request.source, request.options)
         let locked = try VaultDirectory.open(path)
-        if let sharing = options.sharing { try locked.lock(sharing, wait: Self.lockTimeout) }
+        if let sharing = options.sharing { try locked.lock(sharing, wait: VaultUse.lockTimeout) }
         // Read again: now no other mount writes it.
         let directory = try locked.reread()
         try directory.authenticate(masterKey: masterKey)
@@ -52,15 +49,15 @@ extension MountContents {
         store.reportProblems(to: log)
         self.init(
             fileSystem: fileSystem, vaultID: keyRing.vault.hex, view: nil,
-            problems: { store.problems + Self.problems(of: keyRing) },
+            problems: {
+                store.problems
+                    + (keyRing.epochs.previous == nil
+                        ? [] : ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"])
+            },
             unlockSecret: { (secret) throws(UnlockRefusal) in
                 try Self.open(path, with: secret, for: lease, knownSlot: slot)
             },
             prefetch: provider?.prefetch(for: path), lease: lease, vault: directory)
-    }
-
-    private static func problems(of keyRing: KeyRing) -> [String] {
-        keyRing.epochs.previous == nil ? [] : ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"]
     }
 
     /// Opens a slot of the present configuration. A slot that was removed after the mount no longer opens the vault.

@@ -6,6 +6,9 @@ internal import VaultStore
 
 /// Finds the process that has a vault mounted.
 enum VaultUse {
+    /// The longest wait for a daemon that is shutting down.
+    static let lockTimeout: Duration = .seconds(10)
+
     /// A process that has the vault, with its status if it runs on this machine and answers.
     struct User {
         let owner: LockOwner
@@ -58,11 +61,6 @@ enum VaultUse {
             // By this path: another path may show an older state.
             return LockOwner.find(descriptor: vault.root).map(user)?.status != nil
         }
-    }
-
-    /// Returns true if the daemon that has the vault reports that it is completing the remains of an unclean end.
-    static func isCompleting(_ vault: VaultDirectory) -> Bool {
-        find(vault)?.status?.isCompleting ?? false
     }
 
     private static func isMounted(_ status: MountStatus) -> Bool {

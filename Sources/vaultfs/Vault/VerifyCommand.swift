@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import Control
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
@@ -27,9 +28,6 @@ struct VerifyCommand: ParsableCommand {
             \(FailureCode.failure.rawValue) if only another repair could not be made. If it is killed, a second run continues.
             """)
 
-    /// The longest wait for a daemon that is shutting down. A check does not need its end.
-    private var lockTimeout: Duration { .seconds(repair ? 10 : 2) }
-
     @OptionGroup
     var common: VaultArguments
 
@@ -51,7 +49,8 @@ struct VerifyCommand: ParsableCommand {
         let directory = try VaultDirectory.open(common.vault.path)
         let sharing: VaultDirectory.Sharing = repair ? .exclusive : .shared
         var isInUse = try !repair && VaultUse.isMountedForWriting(directory)
-        let isCompleting = isInUse && VaultUse.isCompleting(directory)
+        // The remains of an unclean end.
+        let isCompleting = isInUse && VaultUse.find(directory)?.status?.isCompleting ?? false
         if !isInUse { try VaultUse.check(directory, sharing: sharing) }
         let masterKey = try common.open(directory).masterKey
         if !isInUse { isInUse = try !locks(directory, sharing) }
@@ -67,7 +66,7 @@ struct VerifyCommand: ParsableCommand {
                 report.add(finding)
                 if repair && finding.remedy != nil { repairable.append(finding) }
             }, onProgress: report.showProgress)
-        report.endFindings(totals)
+        report.end("summary", totals)
         let misfit = verifier.keys.misfit
         // With the wrong keys everything looks damaged, so nothing is repaired.
         if misfit != nil { repairable = [] }
@@ -75,28 +74,24 @@ struct VerifyCommand: ParsableCommand {
         if repair { locked.releaseWriterLock() }
         report.finish(isRekeying: locked.configuration.isRekeying)
         if let misfit {
-            throw CommandFailure(
-                .damageFound,
-                "\(common.vault.path.shown): \(misfit): put the vault's newest vaultfs.json there; nothing was changed")
+            throw failure(.damageFound, "\(misfit): put the vault's newest vaultfs.json there; nothing was changed")
         }
         guard left.damage == 0 else {
-            throw CommandFailure(
-                .damageFound,
-                "\(common.vault.path.shown): \(AmountText.counted(left.damage, "finding")) of damage\(repair ? " left" : "")"
-            )
+            let findings = AmountText.counted(left.damage, "finding")
+            throw failure(.damageFound, "\(findings) of damage\(repair ? " left" : "")")
         }
         if report.uncertain > 0 {
-            let what = AmountText.counted(report.uncertain, "object")
-            throw CommandFailure(
-                .undetermined,
-                "\(common.vault.path.shown): \(what) changed during every check: verify again, or when it is not mounted"
-            )
+            let objects = AmountText.counted(report.uncertain, "object")
+            throw failure(
+                .undetermined, "\(objects) changed during every check: verify again, or when it is not mounted")
         }
         if report.failures > 0 {
-            throw CommandFailure(
-                .failure,
-                "\(common.vault.path.shown): \(AmountText.counted(report.failures, "repair")) could not be made")
+            throw failure(.failure, "\(AmountText.counted(report.failures, "repair")) could not be made")
         }
+    }
+
+    private func failure(_ code: FailureCode, _ message: String) -> CommandFailure {
+        CommandFailure(code, "\(common.vault.path.shown): \(message)")
     }
 
     /// - Returns: false if the vault is in use by a process that this user cannot ask. Only a check may then go on.
@@ -104,7 +99,8 @@ struct VerifyCommand: ParsableCommand {
         _ directory: VaultDirectory, _ sharing: VaultDirectory.Sharing
     ) throws(VaultError) -> Bool {
         do throws(VaultError) {
-            try directory.lock(sharing, wait: lockTimeout)
+            // A check does not need the end of a daemon that is shutting down.
+            try directory.lock(sharing, wait: repair ? VaultUse.lockTimeout : .seconds(2))
             return true
         } catch {
             guard !repair, case .inUse = error, try !directory.reread().configuration.isRekeying else { throw error }
@@ -118,15 +114,15 @@ struct VerifyCommand: ParsableCommand {
     ) throws -> VerifierTotals? {
         for finding in findings { report.announce(finding) }
         guard !findings.isEmpty, try isWanted(findings.count) else {
-            report.endRepairs(done: false, failures: [])
+            report.endRepairs(of: findings, done: false, failures: [])
             return nil
         }
         guard !directory.isOnReadOnlyStore else {
-            throw CommandFailure(.failure, "\(common.vault.path.shown): cannot repair: the store is mounted read-only")
+            throw failure(.failure, "cannot repair: the store is mounted read-only")
         }
         let repairer = try Repairer(directory: directory, masterKey: masterKey)
         let failures = try repairer.run(findings) { done in report.showProgress(done, of: findings.count) }
-        report.endRepairs(done: true, failures: failures)
+        report.endRepairs(of: findings, done: true, failures: failures)
         let again = try Verifier(directory: directory, masterKey: masterKey)
         var isComplete = true
         let left = try again.run(
@@ -135,7 +131,7 @@ struct VerifyCommand: ParsableCommand {
                 // An unreadable object may hold more incomplete ones.
                 if [.incomplete, .unreadable].contains(finding.kind) { isComplete = false }
             }, onProgress: report.showProgress)
-        report.endLeft(left)
+        report.end("leftSummary", left)
         if isComplete { directory.noteCompletion() }
         return left
     }

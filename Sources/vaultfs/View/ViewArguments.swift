@@ -1,3 +1,4 @@
+internal import CLinux
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -28,7 +29,7 @@ struct ViewArguments: Codable, Sendable {
             case .hls: .hls
             }
         format = ViewFormat(
-            layout: layout, cipher: options.cipher, vector: options.iv?.vector, padding: options.padding)
+            layout: layout, cipher: options.cipher, vector: options.iv, padding: options.padding)
         if formatName == .openssl {
             let digest = options.digest ?? .sha256
             origin = .passphrase(
@@ -56,27 +57,32 @@ struct ViewArguments: Codable, Sendable {
         throw CommandFailure(.usage, "\(given.option) is for openssl, and for a key that --kdf makes")
     }
 
-    /// Checks that a playlist's segments can be there.
-    func check(_ source: ViewLocation) throws(CommandFailure) {
-        guard formatName == .hls, let name = source.onlyName else { return }
-        throw CommandFailure(
-            .usage, "\(FilePath(bytes: name).shown) is a file: hls takes the directory that it is in, with its segments"
-        )
+    /// Opens the source. Checks that a playlist's segments can be there, and that there are keys.
+    func location(_ path: FilePath) throws -> ViewLocation {
+        let location = try ViewLocation(path)
+        if formatName == .hls, let name = location.onlyName {
+            let name = FilePath(bytes: name).shown
+            throw CommandFailure(
+                .usage, "\(name) is a file: hls takes the directory that it is in, with its segments")
+        }
+        try check(location.manifest())
+        return location
     }
 
     /// Checks that the daemon, and an unlock after a lock that forgets, can read the key file again.
     func checkKeyFileStays() throws(CommandFailure) {
         guard let keyFile else { return }
-        var status = stat()
         // A missing file is reported when it is read.
-        guard keyFile.withPlatformString({ stat($0, &status) }) == 0, status.st_mode & S_IFMT != S_IFREG else { return }
+        guard let status = try? Descriptor(path: keyFile, flags: linux_O_PATH).status(),
+            status.st_mode & S_IFMT != S_IFREG
+        else { return }
         throw CommandFailure(
             .usage,
             "--key-file \(keyFile.shown) is a pipe, which no unlock can read again: give a file, or --on-lock refuse")
     }
 
     /// Checks that there are keys and an initial vector.
-    func check(_ manifest: ViewManifest?) throws(CommandFailure) {
+    private func check(_ manifest: ViewManifest?) throws(CommandFailure) {
         if let manifest, manifest.format != formatName {
             throw CommandFailure(
                 .failure, "view.json is for the format \(manifest.format.rawValue), not for \(formatName.rawValue)")

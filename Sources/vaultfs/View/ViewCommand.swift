@@ -68,10 +68,8 @@ struct ViewCommand: ParsableCommand {
         try options.makeAbsolute()
         let view = ViewArguments(formatName: formatName, options: options)
         try view.check(passphrase)
-        let path = try ViewOptions.resolve(source.path)
-        let location = try ViewLocation(path)
-        try view.check(location)
-        try view.check(try location.manifest())
+        let path = try CommandFailure.wrapping("cannot open", source.path, try ResolvedPath.of(source.path))
+        let location = try view.location(path)
         let directory = location.onlyName == nil ? location.root.fd : nil
         let target = try Mountpoint.check(
             mountpoint.path, .init(kind: "source", path: path, descriptor: directory), list)

@@ -39,11 +39,13 @@ struct ViewInfoReport: Encodable {
     let commands: [String]
 
     init(_ path: FilePath) throws {
-        let source = try Self.open(path)
-        let found = try SourceInspection(of: source)
+        let file = try CommandFailure.wrapping(
+            "cannot open", path, try Descriptor(path: path, flags: linux_O_PATH).openedRegularFile())
+        let size = try CommandFailure.wrapping("cannot open", path, UInt64(max(0, try file.status().st_size)))
+        let found = try SourceInspection(of: SourceFile(file, size: size))
         self.path = path.string
-        size = found.size
-        sizeModulo16 = found.size % 16
+        self.size = size
+        sizeModulo16 = size % 16
         entropy = found.entropy
         var playlist: PlaylistPart?
         switch found.content {
@@ -66,22 +68,11 @@ struct ViewInfoReport: Encodable {
         mayBeStream = content == "ciphertext"
         mayBeStreamWithVector = mayBeStream && size >= 32
         chunkSizes = found.chunkSizes.map { ChunkSize(size: $0.size, pieces: $0.pieces, allFull: $0.isExact) }
-        commands = ViewCommandLines(path).lines(for: found)
-    }
-
-    private static func open(_ path: FilePath) throws(CommandFailure) -> SourceFile {
-        let fd = path.withPlatformString { Glibc.open($0, linux_O_PATH | O_CLOEXEC) }
-        guard fd >= 0 else { throw CommandFailure(.failure, "cannot open \(path.shown): \(currentErrno())") }
-        do throws(StoreError) {
-            let file = try Descriptor(owning: fd).openedRegularFile()
-            return SourceFile(file, size: UInt64(max(0, try file.status().st_size)))
-        } catch {
-            throw CommandFailure(.failure, "cannot open \(path.shown): \(error.text)")
-        }
+        commands = ViewCommandLines(path: path).lines(for: found)
     }
 
     func printText() {
-        Console.printField("file", FilePath(path).shown)
+        Console.printField("file", path.withoutControlCharacters)
         Console.printField("content", explanation)
         Console.printField(
             "size", "\(size) bytes, \(sizeModulo16 == 0 ? "a multiple of 16" : "\(sizeModulo16) modulo 16")")
@@ -125,11 +116,7 @@ extension ViewInfoReport.PlaylistPart {
 
 /// The command lines that would mount a file.
 struct ViewCommandLines {
-    private let path: FilePath
-
-    init(_ path: FilePath) {
-        self.path = path
-    }
+    let path: FilePath
 
     /// The likeliest ones first.
     func lines(for found: SourceInspection) -> [String] {

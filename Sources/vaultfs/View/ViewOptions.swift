@@ -50,7 +50,7 @@ struct ViewOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
             "The initial vector, 32 hexadecimal digits (cbc-chunks: default zero).", valueName: "hex"))
-    var iv: VectorArgument?
+    var iv: InitialVector?
 
     @Flag(help: "cbc: the initial vector is the first 16 bytes of each file.")
     var ivInFile = false
@@ -99,10 +99,6 @@ struct ViewOptions: ParsableArguments {
         if let cipher, kdf != nil, cipher != .aes256CBC {
             throw ValidationError("--kdf sha256 makes a key of aes-256-cbc, not of \(cipher.rawValue)")
         }
-        try validateNumbers()
-    }
-
-    private func validateNumbers() throws {
         if let size = chunkSize?.bytes {
             guard 1...(1 << 40) ~= size else { throw ValidationError("--chunk-size \(size) is not in 1…1T") }
             guard padding == .pkcs7 || size % 16 == 0 else {
@@ -121,14 +117,7 @@ struct ViewOptions: ParsableArguments {
     }
 
     private static func absolute(_ path: FilePath) throws(CommandFailure) -> FilePath {
-        path.isAbsolute ? path : try resolve(path)
-    }
-
-    /// Returns the path, absolute and without links.
-    static func resolve(_ path: FilePath) throws(CommandFailure) -> FilePath {
-        do throws(Errno) { return try ResolvedPath.of(path) } catch {
-            throw CommandFailure(.failure, "cannot open \(path.shown): \(error)")
-        }
+        path.isAbsolute ? path : try CommandFailure.wrapping("cannot open", path, try ResolvedPath.of(path))
     }
 }
 
@@ -152,11 +141,8 @@ struct ViewKeyArgument: Codable, ExpressibleByArgument, Sendable {
 }
 
 /// `--iv HEX`
-struct VectorArgument: ExpressibleByArgument, Sendable {
-    let vector: InitialVector
-
-    init?(argument: String) {
-        guard let vector = InitialVector(hexadecimal: Array(argument.utf8)) else { return nil }
-        self.vector = vector
+extension InitialVector: ExpressibleByArgument {
+    package init?(argument: String) {
+        self.init(hexadecimal: Array(argument.utf8))
     }
 }

@@ -1,3 +1,4 @@
+internal import CLinux
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
@@ -43,30 +44,19 @@ struct ViewLocation {
 
     /// - Parameter path: absolute, without links.
     init(_ path: FilePath) throws(CommandFailure) {
-        var status = stat()
-        guard path.withPlatformString({ stat($0, &status) }) == 0 else {
-            throw CommandFailure(.failure, "cannot open \(path.shown): \(currentErrno())")
-        }
-        switch status.st_mode & S_IFMT {
-        case S_IFDIR:
-            root = try Self.open(path)
-            onlyName = nil
-        case S_IFREG:
-            root = try Self.open(path.removingLastComponent())
-            onlyName = path.lastComponent.map { FilePath(root: nil, [$0]).bytes }
-        default:
+        let kind = try CommandFailure.wrapping(
+            "cannot open", path, try Descriptor(path: path, flags: linux_O_PATH).status().st_mode & S_IFMT)
+        guard kind == S_IFDIR || kind == S_IFREG else {
             throw CommandFailure(.failure, "\(path.shown) is neither a directory nor a file")
         }
+        let directory = kind == S_IFDIR ? path : path.removingLastComponent()
+        root = try CommandFailure.wrapping(
+            "cannot open", directory, try Descriptor(path: directory, flags: O_RDONLY | O_DIRECTORY))
+        onlyName = kind == S_IFDIR ? nil : path.lastComponent.map { FilePath(root: nil, [$0]).bytes }
     }
 
     /// Reads `view.json` in the source. One beside a single file is ignored: it may be anybody's.
     func manifest() throws(ViewError) -> ViewManifest? {
         onlyName == nil ? try ViewManifest.read(in: root) : nil
-    }
-
-    private static func open(_ path: FilePath) throws(CommandFailure) -> Descriptor {
-        let fd = path.withPlatformString { Glibc.open($0, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
-        guard fd >= 0 else { throw CommandFailure(.failure, "cannot open \(path.shown): \(currentErrno())") }
-        return Descriptor(owning: fd)
     }
 }

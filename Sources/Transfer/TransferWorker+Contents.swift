@@ -1,20 +1,18 @@
 internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
-internal import SystemPackage
 
-extension TreeTransfer {
+extension TransferWorker {
     /// Writes a file's data and leaves its holes.
     /// - Parameter start: where a file that can be resumed goes on; nil for any other file.
     func fill(
-        _ file: Destination.Content, from content: Source.Content, of object: SourceObject<Source.Item>,
-        resumedAt start: UInt64? = nil, _ workspace: Workspace
+        _ file: Destination.Content, from content: Source.Content, of object: Object, resumedAt start: UInt64? = nil
     ) throws(TransferFailure) {
         var damage = DamagedRanges()
         let interval = options.resumeInterval
         var durable = start ?? 0
-        try readAll(content, from: durable, &damage, workspace) { (bytes, offset) throws(TransferFailure) in
-            try writing(object.path) { () throws(StoreError) in
+        try readAll(content, from: durable, &damage) { (bytes, offset) throws(TransferFailure) in
+            try writing { () throws(StoreError) in
                 // If a file goes beyond a multiple of the interval, all bytes before that are on disk.
                 if start != nil && offset / interval > durable / interval {
                     try destination.synchronize(file)
@@ -25,7 +23,7 @@ extension TreeTransfer {
             count { $0.bytes += UInt64(bytes.count) }
         }
         let length = try reading(try source.length(of: content))
-        try writing(object.path) { () throws(StoreError) in
+        try writing { () throws(StoreError) in
             if start != nil || options.contentsOnly { try destination.synchronize(file) }
             try destination.setLength(length, of: file, workspace)
         }
@@ -34,52 +32,42 @@ extension TreeTransfer {
 
     /// Goes on inside a large file that an interrupted transfer has begun, or begins it.
     func resumeFile(
-        _ name: [UInt8], from content: Source.Content, of object: SourceObject<Source.Item>, in directory: Directory,
-        _ workspace: Workspace
+        _ name: [UInt8], from content: Source.Content, of object: Object
     ) throws(TransferFailure) -> Destination.Item {
-        removeOutdated(name, in: directory.destination)
-        let (made, file) = try writing(object.path, try destination.resume(name, in: directory.destination))
-        let size = try writing(object.path, try destination.length(of: file))
+        let directory = object.directory.destination
+        // Unfinished files of the same name, made from other content or from an older state of the source.
+        removeStale(in: directory) { $0 != name && TemporaryName.isSameFile($0, name) }
+        let (made, file) = try writing(try destination.resume(name, in: directory))
+        let size = try writing(try destination.length(of: file))
         var start = size == 0 ? 0 : (size - 1) / options.resumeInterval * options.resumeInterval
         let length = try reading(try source.length(of: content))
         // The name does not depend on the keys, so compare samples.
         if start >= length { start = 0 }
-        if try !hasSameSamples(file, content, upTo: start, object.path, workspace) { start = 0 }
-        try writing(object.path, try destination.setLength(start, of: file, workspace))
+        if try !hasSameSamples(file, content, upTo: start) { start = 0 }
+        try writing(try destination.setLength(start, of: file, workspace))
         count { $0.bytesPresent += start }
-        try fill(file, from: content, of: object, resumedAt: start, workspace)
+        try fill(file, from: content, of: object, resumedAt: start)
         return made
     }
 
-    /// Removes unfinished files of the same name, made from other content or from an older state of the source.
-    private func removeOutdated(_ name: [UInt8], in directory: Destination.Item) {
-        guard var listing = try? destination.list(directory) else { return }
-        while let other = try? destination.next(&listing) {
-            guard other != name, TemporaryName.isSameFile(other, name),
-                let item = try? destination.find(other, in: directory), destination.isStale(item)
-            else { continue }
-            try? destination.remove(other, in: directory)
-        }
-    }
-
     /// Reports the damage of a file whose copy is there already.
-    func surveyDamage(_ object: SourceObject<Source.Item>, _ workspace: Workspace) throws(TransferFailure) {
+    func surveyDamage(_ object: Object) throws(TransferFailure) {
         guard object.kind == S_IFREG else { return }
         let content = try reading(try source.open(object.item, workspace))
         var damage = DamagedRanges()
-        try readAll(content, from: 0, &damage, workspace) { _, _ in }
+        try readAll(content, from: 0, &damage) { _, _ in }
         report(damage, of: object)
     }
 
-    private func report(_ damage: DamagedRanges, of object: SourceObject<Source.Item>) {
+    private func report(_ damage: DamagedRanges, of object: Object) {
         guard let reason = damage.reason else { return }
         count { $0.damaged += 1 }
-        observer.damaged(object.path, damage.ranges, reason)
+        transfer.damaged(object.path, damage.ranges, reason)
     }
 
     /// Passes all data from an offset on to `take`, in order. No batch crosses a multiple of the resume interval.
     private func readAll(
-        _ content: Source.Content, from start: UInt64, _ damage: inout DamagedRanges, _ workspace: Workspace,
+        _ content: Source.Content, from start: UInt64, _ damage: inout DamagedRanges,
         _ take: (UnsafeRawBufferPointer, UInt64) throws(TransferFailure) -> Void
     ) throws(TransferFailure) {
         var offset = start
@@ -93,11 +81,10 @@ extension TreeTransfer {
                 return damage.add(offset..<run.upperBound, "sealed at \(end) bytes, \(run.upperBound) are there")
             }
             while offset < min(run.upperBound, end) {
-                guard !observer.isStopped() else { throw .whole(.stopped) }
+                guard !transfer.isStopped() else { throw .stopped }
                 let left = min(min(run.upperBound, end) - offset, interval - offset % interval)
-                let wanted = Int(min(UInt64(workspace.reply.count), left))
-                let buffer = UnsafeMutableRawBufferPointer(rebasing: workspace.reply[..<wanted])
-                let count = try read(content, at: offset, into: buffer, &damage, workspace, take)
+                let buffer = workspace.reply.slice(..<Int(min(UInt64(workspace.reply.count), left)))
+                let count = try read(content, at: offset, into: buffer, &damage, take)
                 // The file was cut meanwhile. Its times show that.
                 if count == 0 { return }
                 offset += UInt64(count)
@@ -105,46 +92,34 @@ extension TreeTransfer {
         }
     }
 
-    /// Returns the number of bytes read or skipped; 0 at the end.
+    /// Reads a range, unit by unit if it contains damage.
+    /// - Returns: the number of bytes read or skipped; 0 at the end.
     private func read(
         _ content: Source.Content, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
-        _ damage: inout DamagedRanges, _ workspace: Workspace,
-        _ take: (UnsafeRawBufferPointer, UInt64) throws(TransferFailure) -> Void
+        _ damage: inout DamagedRanges, _ take: (UnsafeRawBufferPointer, UInt64) throws(TransferFailure) -> Void
     ) throws(TransferFailure) -> Int {
         let count: Int
-        do throws(StoreError) {
-            count = try source.read(content, at: offset, into: buffer, workspace)
-        } catch {
+        do throws(StoreError) { count = try source.read(content, at: offset, into: buffer, workspace) } catch {
             guard options.savesDamaged, case .damaged(let reason) = error else {
                 throw TransferFailure(reading: error)
             }
-            let unit = source.damageUnit - Int(offset % UInt64(source.damageUnit))
-            guard buffer.count > unit else {
+            func unit(at position: UInt64) -> Int { source.damageUnit - Int(position % UInt64(source.damageUnit)) }
+            guard buffer.count > unit(at: offset) else {
                 damage.add(offset..<(offset + UInt64(buffer.count)), reason)
                 return buffer.count
             }
-            return try readUnits(content, at: offset, into: buffer, &damage, workspace, take)
+            var done = 0
+            while done < buffer.count {
+                let position = offset + UInt64(done)
+                let piece = buffer.slice(done..<min(done + unit(at: position), buffer.count))
+                let count = try read(content, at: position, into: piece, &damage, take)
+                if count == 0 { break }
+                done += count
+            }
+            return done
         }
-        if count > 0 { try take(UnsafeRawBufferPointer(rebasing: buffer[..<count]), offset) }
+        if count > 0 { try take(UnsafeRawBufferPointer(buffer.slice(..<count)), offset) }
         return count
-    }
-
-    /// Reads a range that contains damage, unit by unit.
-    private func readUnits(
-        _ content: Source.Content, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
-        _ damage: inout DamagedRanges, _ workspace: Workspace,
-        _ take: (UnsafeRawBufferPointer, UInt64) throws(TransferFailure) -> Void
-    ) throws(TransferFailure) -> Int {
-        var done = 0
-        while done < buffer.count {
-            let position = offset + UInt64(done)
-            let unit = source.damageUnit - Int(position % UInt64(source.damageUnit))
-            let piece = UnsafeMutableRawBufferPointer(rebasing: buffer[..<min(unit, buffer.count - done)])
-            let count = try read(content, at: position, into: piece, &damage, workspace, take)
-            if count == 0 { break }
-            done += count
-        }
-        return done
     }
 }
 

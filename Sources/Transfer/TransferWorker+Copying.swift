@@ -1,0 +1,254 @@
+internal import FileSystem
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+
+extension TransferWorker {
+    /// Copies a file, link or special file that is not there yet.
+    func copy(_ object: Object) throws(TransferFailure) {
+        let existing = try existing(object)
+        // The names of one file in a view can differ in their keys.
+        guard object.status.st_nlink > 1, object.directory.status != nil, !options.contentsOnly else {
+            return try copyFirst(object, existing)
+        }
+        let (file, links) = (FileIdentity(object.status), transfer.links)
+        if let first = links.claim(file) { return try link(object, to: first, existing) }
+        var isMade = false
+        defer { links.finish(file, at: isMade ? object.path : nil, names: Int(object.status.st_nlink)) }
+        try copyFirst(object, existing)
+        isMade = true
+    }
+
+    func existing(_ object: Object) throws(TransferFailure) -> Destination.Item? {
+        try writing(try destination.find(object.name, in: object.directory.destination))
+    }
+
+    private func copyFirst(_ object: Object, _ existing: Destination.Item?) throws(TransferFailure) {
+        if let existing {
+            switch try standing(of: existing, object) {
+            case .complete:
+                if options.savesDamaged { try surveyDamage(object) }
+                return count {
+                    $0.present += 1
+                    if object.kind == S_IFREG { $0.bytesPresent += UInt64(max(0, object.status.st_size)) }
+                }
+            case .replaceable: break
+            case .different: throw .differs
+            }
+        }
+        let isPublished =
+            object.kind == S_IFREG
+            ? try copyFile(object, isReplacing: existing != nil)
+            : try publish(object, isReplacing: existing != nil) { (name) throws(TransferFailure) in
+                let made = try make(object, as: name)
+                try complete(made, object)
+                return made
+            }
+        guard isPublished else {
+            guard let other = try self.existing(object) else { throw .differs }
+            return try copyFirst(object, other)
+        }
+        count { totals in
+            switch object.kind {
+            case S_IFREG: totals.files += 1
+            case S_IFLNK: totals.symbolicLinks += 1
+            default: totals.specialFiles += 1
+            }
+        }
+    }
+
+    private func copyFile(_ object: Object, isReplacing: Bool) throws(TransferFailure) -> Bool {
+        let content = try reading(try source.open(object.item, workspace))
+        let resumable = try resumableName(of: object, content)
+        return try publish(object, as: resumable, isReplacing: isReplacing) { (name) throws(TransferFailure) in
+            let made: Destination.Item
+            if resumable != nil {
+                made = try resumeFile(name, from: content, of: object)
+            } else {
+                let file: Destination.Content
+                (made, file) = try writing(try destination.makeFile(name, in: object.directory.destination))
+                try fill(file, from: content, of: object)
+            }
+            try complete(made, object)
+            return made
+        }
+    }
+
+    /// Returns nil for a file that a later transfer cannot go on inside. The ranges of a damaged file must be found again.
+    private func resumableName(of object: Object, _ content: Source.Content) throws(TransferFailure) -> [UInt8]? {
+        let status = object.status
+        guard !destination.sealsFiles, !options.savesDamaged, status.st_size > Int64(options.resumeInterval) else {
+            return nil
+        }
+        // Without the device, whose number can change with a restart.
+        let times = [status.st_mtim, status.st_ctim].map { "\($0.tv_sec) \($0.tv_nsec)" }
+        let text = "\(status.st_ino) \(status.st_size) \(times)\n" + source.decryption(of: content).description
+        return try writing(try TemporaryName.resumable(object.name, content: text))
+    }
+
+    private func complete(_ made: Destination.Item, _ object: Object) throws(TransferFailure) {
+        try expectUnchanged(object)
+        try keep(object.status, of: object.item, on: made)
+    }
+
+    /// The state of an existing object.
+    private enum Standing {
+        case complete
+        /// An earlier transfer has made it and not completed it, or the options say so.
+        case replaceable
+        case different
+    }
+
+    /// Completes an existing object that lacks only attributes.
+    private func standing(of existing: Destination.Item, _ object: Object) throws(TransferFailure) -> Standing {
+        let status = try writing(try destination.status(of: existing))
+        let isSame = options.isSame(status, object.status)
+        let mayReplace = options.isReplacing && status.st_mode & S_IFMT != S_IFDIR
+        switch object.kind {
+        case S_IFREG:
+            guard isSame || mayHaveLostTimes(status, object) else { break }
+            if try isComplete(existing, isSame ? nil : status, object) { return .complete }
+            // Same size and mtime but unsealed: only an interrupted transfer leaves that.
+            if isSame && !options.contentsOnly { return .replaceable }
+        case S_IFLNK:
+            guard isSame || options.contentsOnly else { break }
+            let target = try reading(try source.linkTarget(of: object.item))
+            if (try? destination.linkTarget(of: existing)) == target { return .complete }
+        default:
+            if isSame && status.st_rdev == object.status.st_rdev { return .complete }
+        }
+        return mayReplace ? .replaceable : .different
+    }
+
+    /// True if an earlier transfer has made the file.
+    /// - Parameter lost: the status of a file that may have lost its times. It gets them back.
+    private func isComplete(
+        _ existing: Destination.Item, _ lost: stat?, _ object: Object
+    ) throws(TransferFailure) -> Bool {
+        let isSealed = (try? destination.isSealed(existing, workspace)) == true
+        if lost == nil && isSealed && !options.comparesContents {
+            return options.contentsOnly ? try hasSameSamples(existing, object) : true
+        }
+        // A power cut may have taken a part of the file.
+        if try difference(existing, object) != nil { return false }
+        if !isSealed {
+            do throws(StoreError) { try destination.seal(existing, workspace) } catch {
+                // The file is closed to writing, as its source is. A new copy is sealed as it is written.
+                if error == .system(.permissionDenied) { return false }
+                throw TransferFailure(writing: error)
+            }
+        }
+        if let lost { try restoreTimes(object.status, of: object.item, on: existing, lost) }
+        return true
+    }
+
+    private func hasSameSamples(_ existing: Destination.Item, _ object: Object) throws(TransferFailure) -> Bool {
+        let content = try reading(try source.open(object.item, workspace))
+        let copy = try writing(try destination.open(existing, workspace))
+        return try hasSameSamples(copy, content, upTo: reading(try source.length(of: content)))
+    }
+
+    /// True if a file differs from an earlier transfer's only in what a kill during a seal changes
+    /// (``TransferTree/sealsFiles``). Its contents must still be compared. A user may have changed anything else, so
+    /// nothing else is restored.
+    private func mayHaveLostTimes(_ status: stat, _ object: Object) -> Bool {
+        let source = object.status
+        return destination.sealsFiles && !options.isReplacing && object.kind == S_IFREG
+            && status.st_mode & S_IFMT == S_IFREG && status.st_size == source.st_size
+            && status.st_mode & 0o1777 == source.st_mode & 0o1777 && status.st_nlink <= source.st_nlink
+            && [source.st_uid, geteuid()].contains(status.st_uid)
+    }
+
+    /// Runs `body`, which makes an object under a temporary name, and then renames the object to its own name.
+    /// - Parameters:
+    ///   - resumable: the temporary name of a file that a later transfer can go on inside; nil for a random name.
+    ///   - body: returns the object, which stays open until the rename: while it is locked, no transfer removes it.
+    /// - Returns: false, with the object removed, if something has the name meanwhile. Another transfer may have made it.
+    private func publish(
+        _ object: Object, as resumable: [UInt8]? = nil, isReplacing: Bool,
+        _ body: ([UInt8]) throws(TransferFailure) -> Destination.Item?
+    ) throws(TransferFailure) -> Bool {
+        let directory = object.directory.destination
+        let name = if let resumable { resumable } else { try writing(try TemporaryName.make()) }
+        do throws(TransferFailure) {
+            let made = try body(name)
+            return try withExtendedLifetime(made) { () throws(TransferFailure) in
+                try writing(try rename(name, to: object.name, in: directory, isReplacing: isReplacing))
+            }
+        } catch {
+            let isUseless = if case .damaged = error { true } else { error == .changed }
+            if resumable == nil || isUseless { try? destination.remove(name, in: directory) }
+            throw error
+        }
+    }
+
+    private func rename(
+        _ name: [UInt8], to newName: [UInt8], in directory: Destination.Item, isReplacing: Bool
+    ) throws(StoreError) -> Bool {
+        do throws(StoreError) {
+            try destination.rename(name, to: newName, in: directory, isReplacing: isReplacing)
+            return true
+        } catch .system(.fileExists) where !isReplacing {
+            try? destination.remove(name, in: directory)
+            return false
+        }
+    }
+
+    /// Makes a symbolic link or special file.
+    private func make(_ object: Object, as name: [UInt8]) throws(TransferFailure) -> Destination.Item {
+        let directory = object.directory.destination
+        guard object.kind == S_IFLNK else {
+            return try writing(try destination.makeNode(name, like: object.status, in: directory))
+        }
+        let target = try reading(try source.linkTarget(of: object.item))
+        return try writing(try destination.makeLink(name, to: target, in: directory))
+    }
+
+    // MARK: Hard links
+
+    /// Gives another name to the object at a path below the destination.
+    private func link(_ object: Object, to path: [UInt8], _ existing: Destination.Item?) throws(TransferFailure) {
+        let first = try writing(try item(at: path, from: object.directory))
+        if let existing {
+            let status = try writing(try destination.status(of: existing))
+            if try FileIdentity(status) == FileIdentity(writing(try destination.status(of: first))) {
+                return count { $0.present += 1 }
+            }
+            guard try mayBecomeLink(existing, status, object) else { throw .differs }
+        }
+        let isPublished = try publish(object, isReplacing: existing != nil) { (name) throws(TransferFailure) in
+            try writing(try destination.link(first, as: name, in: object.directory.destination))
+            return nil
+        }
+        guard isPublished else {
+            guard let other = try self.existing(object) else { throw .differs }
+            return try link(object, to: path, other)
+        }
+        count { $0.hardLinks += 1 }
+    }
+
+    /// True if a link can replace the object without loss. An earlier transfer may have made each of two names a file.
+    private func mayBecomeLink(
+        _ existing: Destination.Item, _ status: stat, _ object: Object
+    ) throws(TransferFailure) -> Bool {
+        if status.st_mode & S_IFMT == S_IFDIR { return false }
+        if options.isReplacing { return true }
+        guard object.kind == S_IFREG else { return try standing(of: existing, object) == .complete }
+        guard options.isSame(status, object.status) || mayHaveLostTimes(status, object) else { return false }
+        return try difference(existing, object) == nil
+    }
+
+    /// Returns the object at a path below the destination's root. Follows no link.
+    private func item(at path: [UInt8], from directory: Directory) throws(StoreError) -> Destination.Item {
+        var root = directory
+        while let parent = root.parent { root = parent }
+        var item = root.destination
+        for name in path.split(separator: UInt8(ascii: "/")) {
+            guard let next = try destination.find(Array(name), in: item) else {
+                throw .system(.noSuchFileOrDirectory)
+            }
+            item = next
+        }
+        return item
+    }
+}

@@ -1,0 +1,230 @@
+internal import FileSystem
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+
+/// One thread of a transfer: walks the source, and copies or compares.
+struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Source.Workspace == Destination.Workspace {
+    typealias Transfer = TreeTransfer<Source, Destination>
+    typealias Directory = Transfer.Directory
+    typealias Object = Transfer.Object
+
+    /// The number of names of a directory that a thread takes at a time.
+    private static var batch: Int { 32 }
+    /// The deepest nesting of directories. Each is open on both sides.
+    private static var maximumDepth: Int { 1000 }
+
+    let transfer: Transfer
+    let workspace: Source.Workspace
+
+    var source: Source { transfer.source }
+    var destination: Destination { transfer.destination }
+    var options: TransferOptions { transfer.options }
+
+    func count(_ body: (inout TransferTotals) -> Void) { transfer.count(body) }
+
+    func perform(_ work: Transfer.Work) {
+        switch work {
+        case .directory(let directory):
+            sweep(directory)
+            attempt(directory.path, try transferContents(of: directory))
+            end(directory)
+        case .names(let directory, let names):
+            for name in names {
+                attempt(directory.path(of: name), try transfer(name, in: directory, as: name))
+            }
+            end(directory)
+        case .file(let name, let directory, let newName):
+            sweep(directory)
+            attempt(name, try transfer(name, in: directory, as: newName))
+        }
+    }
+
+    /// Gives work to another thread, or does it if enough waits.
+    private func share(_ work: Transfer.Work) {
+        if !transfer.pool.offer(work) { perform(work) }
+    }
+
+    /// Runs `body`, and reports a failure that concerns this path alone.
+    private func attempt(_ path: [UInt8], _ body: @autoclosure () throws(TransferFailure) -> Void) {
+        guard !transfer.isStopped() else { return transfer.stop(.stopped) }
+        // A directory is not finished if the transfer has ended early.
+        if transfer.failure != nil { return }
+        do throws(TransferFailure) {
+            try body()
+        } catch {
+            // Stopping a transfer also fails a thread that waits for a key.
+            if transfer.isStopped() { return transfer.stop(.stopped) }
+            switch error {
+            case .stopped: transfer.stop(.stopped)
+            case .unusable(let error): transfer.stop(.unusable(path: path, error))
+            case .damaged(let text) where options.savesDamaged:
+                count { $0.damaged += 1 }
+                transfer.damaged(path, [], text)
+            case .entry(let text), .damaged(let text):
+                count { $0.failed += 1 }
+                transfer.failed(path, text)
+            }
+        }
+    }
+
+    // MARK: Directories
+
+    private func transferContents(of directory: Directory) throws(TransferFailure) {
+        var listing = try reading(try source.list(directory.source))
+        var names: [[UInt8]] = []
+        while let name = try reading(try source.next(&listing)) {
+            names.append(name)
+            guard names.count == Self.batch else { continue }
+            share(names, of: directory)
+            names = []
+            if transfer.isStopped() { throw .stopped }
+        }
+        share(names, of: directory)
+    }
+
+    private func share(_ names: [[UInt8]], of directory: Directory) {
+        if names.isEmpty { return }
+        directory.begin()
+        share(.names(directory, names))
+    }
+
+    /// Ends one piece of a directory's work. The last piece finishes the directory and ends a piece of its parent.
+    private func end(_ directory: Directory) {
+        var current: Directory? = directory
+        while let directory = current, directory.end() {
+            if let status = directory.status { attempt(directory.path, try finish(directory, status)) }
+            current = directory.parent
+        }
+    }
+
+    private func finish(_ directory: Directory, _ status: stat) throws(TransferFailure) {
+        if !options.isComparing {
+            // With a failure an unfinished file may still be wanted.
+            if transfer.totals.failed == 0 { sweep(directory, includingResumable: true) }
+            if !directory.keepsOwn {
+                try keep(status, of: directory.source, on: directory.destination)
+                if directory.parent == nil { try removeMark(in: directory.destination, status) }
+            }
+        }
+        count { $0.directories += 1 }
+    }
+
+    /// Transfers one name of a directory.
+    private func transfer(_ name: [UInt8], in directory: Directory, as newName: [UInt8]) throws(TransferFailure) {
+        if directory.status != nil && TemporaryName.isOne(name) {
+            if options.isComparing { return }
+            throw .isTemporary
+        }
+        guard let item = try reading(try source.find(name, in: directory.source)) else {
+            throw .entry("it was removed meanwhile")
+        }
+        var object = Object(
+            item: item, status: try reading(try source.status(of: item)), directory: directory, name: newName,
+            path: directory.path(of: name))
+        if options.leftOut == FileIdentity(object.status) {
+            throw .entry("it is the vault or source itself, and left out")
+        }
+        if options.contentsOnly && ![S_IFREG, S_IFLNK, S_IFDIR].contains(object.kind) {
+            if options.isComparing { return }
+            throw .entry("neither a file nor a directory nor a link")
+        }
+        if options.dropsSpecial && (object.kind == S_IFCHR || object.kind == S_IFBLK) {
+            if !options.isComparing { count { $0.notKept.devices += 1 } }
+            return
+        }
+        if object.kind == S_IFDIR {
+            let inside = try enter(object)
+            directory.begin()
+            return share(.directory(inside))
+        }
+        if object.kind == S_IFREG && options.contentsOnly { try findLength(of: &object) }
+        if options.isComparing { try compare(object) } else { try copy(object) }
+    }
+
+    /// Opens a file to get its exact length. That can take its key, so a copy with another time is refused before.
+    private func findLength(of object: inout Object) throws(TransferFailure) {
+        if !options.isComparing, let existing = try existing(object) {
+            let found = try writing(try destination.status(of: existing))
+            if FileIdentity(found) == FileIdentity(object.status) { throw .entry("the destination is the source") }
+            guard options.isReplacing || found.st_mode & S_IFMT == S_IFREG && options.hasSameTime(found, object.status)
+            else { throw .differs }
+        }
+        let content = try reading(try source.open(object.item, workspace))
+        object.status = try withExtendedLifetime(content) { () throws(TransferFailure) in
+            try reading(try source.status(of: object.item))
+        }
+    }
+
+    // MARK: Entering
+
+    /// Opens the directory at the destination, or makes it.
+    private func enter(_ object: Object) throws(TransferFailure) -> Directory {
+        let directory = object.directory
+        guard directory.depth < Self.maximumDepth else {
+            throw .entry("more than \(Self.maximumDepth) directories deep")
+        }
+        let existing = try existing(object)
+        let made: Destination.Item
+        if let existing {
+            try writing(try open(existing))
+            made = existing
+        } else if options.isComparing {
+            throw .missing
+        } else {
+            made = try writing(try destination.makeDirectory(object.name, in: directory.destination))
+        }
+        return Directory(
+            object.item, made, path: object.path, parent: directory, status: object.status, isNew: existing == nil)
+    }
+
+    /// Checks that an existing object is a directory, and makes it writable.
+    private func open(_ existing: Destination.Item) throws(StoreError) {
+        let status = try destination.status(of: existing)
+        guard status.st_mode & S_IFMT == S_IFDIR else { throw .system(.fileExists) }
+        if options.isComparing { return }
+        guard options.leftOut != FileIdentity(status) else {
+            throw .damaged("the vault or source itself is there, and nothing is put into it")
+        }
+        // The directory gets its source's mode when all is in it.
+        if geteuid() != 0, !options.contentsOnly, status.st_mode & 0o700 != 0o700 {
+            try change(existing) { $0.mode = status.st_mode & 0o7777 | 0o700 }
+        }
+    }
+
+    /// Removes the mark from a complete destination, and then sets its times again, which that has changed. Until then the
+    /// next transfer takes the directory for this transfer's.
+    private func removeMark(in made: Destination.Item, _ status: stat) throws(TransferFailure) {
+        try writing { () throws(StoreError) in
+            let kept = try destination.status(of: made).st_mode & 0o7777
+            let isClosed = geteuid() != 0 && kept & 0o300 != 0o300
+            // A removal needs write access, so open the directory to its owner for that moment.
+            if isClosed { try change(made) { $0.mode = kept | 0o700 } }
+            do throws(StoreError) {
+                try destination.remove(TemporaryName.mark, in: made)
+            } catch .system(.noSuchFileOrDirectory) {}
+            if isClosed { try change(made) { $0.mode = kept } }
+        }
+        // A refusal has been counted before.
+        try? change(made) { $0.setTimes(of: status) }
+    }
+
+    /// Removes unfinished objects of killed transfers. Objects that cannot be seen or removed stay.
+    private func sweep(_ directory: Directory, includingResumable: Bool = false) {
+        if directory.isNew || options.isComparing { return }
+        removeStale(in: directory.destination) { name in
+            TemporaryName.isOne(name) && name != TemporaryName.mark
+                && (includingResumable || !TemporaryName.isResumable(name))
+        }
+    }
+
+    /// Removes the objects of ended transfers that have such a name.
+    func removeStale(in directory: Destination.Item, where isMeant: ([UInt8]) -> Bool) {
+        guard var listing = try? destination.list(directory) else { return }
+        while let name = try? destination.next(&listing) {
+            guard isMeant(name), let item = try? destination.find(name, in: directory), destination.isStale(item)
+            else { continue }
+            try? destination.remove(name, in: directory)
+        }
+    }
+}
