@@ -24,10 +24,14 @@ package struct MountOptions: Sendable {
         fuseOptions.last { $0.hasPrefix("max_read=") }.flatMap { UInt32($0.dropFirst("max_read=".count)) } ?? 0
     }
 
-    /// One `-o` argument for libfuse. A comma in the source's name is escaped as in fuse(8).
+    /// Escapes commas and backslashes in a value, as fuse(8) requires.
+    package static func escaped(_ value: String) -> String {
+        value.unicodeScalars.map { "\\,".unicodeScalars.contains($0) ? "\\\($0)" : "\($0)" }.joined()
+    }
+
+    /// One `-o` argument for libfuse.
     var argument: String {
-        let source = sourceName.unicodeScalars.map { "\\,".unicodeScalars.contains($0) ? "\\\($0)" : "\($0)" }.joined()
-        let given = fuseOptions.contains { $0.hasPrefix("fsname=") } ? [] : ["fsname=\(source)"]
+        let given = fuseOptions.contains { $0.hasPrefix("fsname=") } ? [] : ["fsname=\(Self.escaped(sourceName))"]
         return (given + ["subtype=vaultfs", "default_permissions"] + fuseOptions).joined(separator: ",")
     }
 }

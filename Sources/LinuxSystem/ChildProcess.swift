@@ -24,11 +24,10 @@ package enum ChildProcess {
     /// - Parameters:
     ///   - arguments: all of them, the name first. Bytes without NUL.
     ///   - environment: `NAME=value`, bytes without NUL. Nil for this process's.
-    ///   - descriptors: pairs of our descriptor and its number in the child.
-    ///   - closesOthers: if true, the child gets no other descriptor from 3 on. If false, only close-on-exec ones are closed.
+    ///   - descriptors: pairs of our descriptor and its number in the child, which gets no others but stdio.
     package static func spawn(
         path: String, arguments: [[UInt8]], environment: [[UInt8]]? = nil,
-        descriptors: [(own: Int32, target: Int32)], closesOthers: Bool = false, isSessionLeader: Bool = false
+        descriptors: [(own: Int32, target: Int32)], isSessionLeader: Bool = false
     ) throws(Errno) -> pid_t {
         var actions = posix_spawn_file_actions_t()
         var attributes = posix_spawnattr_t()
@@ -39,7 +38,7 @@ package enum ChildProcess {
             posix_spawnattr_destroy(&attributes)
         }
         for (own, target) in descriptors { posix_spawn_file_actions_adddup2(&actions, own, target) }
-        if closesOthers { linux_spawn_close_from(&actions, STDERR_FILENO + 1) }
+        linux_spawn_close_from(&actions, (descriptors.map(\.target) + [STDERR_FILENO]).reduce(0, max) + 1)
         var defaults = sigset_t()
         sigemptyset(&defaults)
         sigaddset(&defaults, SIGPIPE)

@@ -44,23 +44,23 @@ package struct CommandRun {
     package init(
         _ command: [UInt8], _ mode: Mode, environment: [[UInt8]]? = nil, input: Descriptor? = nil
     ) throws(StoreError) {
-        let outputPipe = try Self.pipe()
-        var (source, errorPipe) = (input, (read: Descriptor?.none, write: Descriptor?.none))
+        let output = try Self.pipe()
+        var (source, errors) = (input, (read: Descriptor?.none, write: Descriptor?.none))
         var isSessionLeader = false
         if case .background = mode {
-            if input == nil { source = Descriptor(owning: try retrying { open("/dev/null", O_RDONLY | O_CLOEXEC) }) }
-            errorPipe = try Self.pipe()
+            if input == nil { source = try Descriptor(path: "/dev/null", flags: O_RDONLY) }
+            errors = try Self.pipe()
             isSessionLeader = true
         }
         let descriptors = [
-            (source?.fd, STDIN_FILENO), (outputPipe.write.fd, STDOUT_FILENO), (errorPipe.write?.fd, STDERR_FILENO),
+            (source?.fd, STDIN_FILENO), (output.write.fd, STDOUT_FILENO), (errors.write?.fd, STDERR_FILENO),
         ]
         do throws(Errno) {
             child = try ChildProcess.spawn(
                 path: "/bin/sh", arguments: [[UInt8]("sh".utf8), [UInt8]("-c".utf8), command],
                 environment: environment,
                 descriptors: descriptors.compactMap { own, target in own.map { ($0, target) } },
-                closesOthers: true, isSessionLeader: isSessionLeader)
+                isSessionLeader: isSessionLeader)
         } catch {
             throw .system(error)
         }
@@ -73,8 +73,7 @@ package struct CommandRun {
         }
         childEnd = Descriptor(owning: fd)
         self.mode = mode
-        self.outputPipe = outputPipe.read
-        self.errorPipe = errorPipe.read
+        (outputPipe, errorPipe) = (output.read, errors.read)
     }
 
     /// Both ends are close-on-exec. Reads do not block.

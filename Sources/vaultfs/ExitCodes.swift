@@ -7,7 +7,7 @@ internal import VaultStore
 internal import ViewFormats
 
 /// The exit codes. They are documented in --help and stable.
-enum FailureCode: Int32, CaseIterable {
+enum FailureCode: Int32, CaseIterable, Codable {
     case failure = 1
     case usage = 2
     case notAVault = 3
@@ -51,7 +51,7 @@ enum FailureCode: Int32, CaseIterable {
 }
 
 /// A command's failure: a line for people (lower case, no full stop) and an exit code.
-struct CommandFailure: Error, Equatable {
+struct CommandFailure: Error, Equatable, Codable {
     let code: FailureCode
     let message: String
 
@@ -82,8 +82,12 @@ struct CommandFailure: Error, Equatable {
         case let error as MountError: self.init(.cannotMount, error.reason)
         case let error as ControlError: self.init(.failure, error.description)
         case let error as FormatError: self.init(.failure, error.reason)
-        case let error as StoreError: self.init(error)
-        case let error as ViewError: self.init(error)
+        case StoreError.system(let errno): self.init(.failure, "the vault cannot be used: \(errno)")
+        case StoreError.damaged(let reason): self.init(.notAVault, "the vault is damaged: \(reason)")
+        case StoreError.crypto(let reason): self.init(.failure, reason)
+        case ViewError.malformed(let reason), ViewError.noKey(let reason): self.init(.failure, reason)
+        case ViewError.store(.system(let errno)): self.init(.failure, "the source cannot be used: \(errno)")
+        case ViewError.store(let error): self.init(.failure, error.reason)
         default: return nil
         }
     }
@@ -96,22 +100,6 @@ struct CommandFailure: Error, Equatable {
         do { return try body() } catch {
             let reason = (error as? StoreError)?.reason ?? "\(error)"
             throw CommandFailure(.failure, "\(problem) \(path.shown): \(reason)")
-        }
-    }
-
-    private init(_ error: ViewError) {
-        switch error {
-        case .malformed(let reason), .noKey(let reason): self.init(.failure, reason)
-        case .store(.system(let errno)): self.init(.failure, "the source cannot be used: \(errno)")
-        case .store(.damaged(let reason)), .store(.crypto(let reason)): self.init(.failure, reason)
-        }
-    }
-
-    private init(_ error: StoreError) {
-        switch error {
-        case .system(let errno): self.init(.failure, "the vault cannot be used: \(errno)")
-        case .damaged(let reason): self.init(.notAVault, "the vault is damaged: \(reason)")
-        case .crypto(let reason): self.init(.failure, reason)
         }
     }
 }

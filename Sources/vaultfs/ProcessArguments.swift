@@ -5,15 +5,15 @@ internal import SystemPackage
 
 /// The command line as text without loss: a path may have any bytes, a `String` only UTF-8.
 ///
-/// A byte outside valid UTF-8 becomes the scalar U+10FF00 + byte, of a private use plane. So does each byte of such a scalar in
-/// the arguments. The mapping is reversible.
+/// In an argument that is not valid UTF-8, or has one of these scalars, each byte outside ASCII becomes the scalar
+/// U+10FF00 + byte, of a private use plane. The mapping is reversible.
 enum ProcessArguments {
     private static let escapeBase: UInt32 = 0x10FF00
 
     /// The arguments after the program's name.
     static func current() -> [String] {
         var arguments = (1..<max(1, Int(CommandLine.argc))).compactMap { index in
-            CommandLine.unsafeArgv[index].map { text(of: UnsafeRawBufferPointer(start: $0, count: strlen($0))) }
+            CommandLine.unsafeArgv[index].map { text(of: Array(UnsafeRawBufferPointer(start: $0, count: strlen($0)))) }
         }
         if isMountHelper(arguments) { arguments.insert("mount", at: 0) }
         return arguments
@@ -25,37 +25,21 @@ enum ProcessArguments {
         return source.contains("/") && !source.hasPrefix("-")
     }
 
-    static func text(of bytes: some Sequence<UInt8>) -> String {
-        let bytes = Array(bytes)
-        var scalars = String.UnicodeScalarView()
-        var rest = bytes[...]
-        while !rest.isEmpty {
-            let (scalar, length) = firstScalar(of: rest)
-            if let scalar, scalar.value < escapeBase {
-                scalars.append(scalar)
-            } else {
-                scalars.append(contentsOf: rest.prefix(length).compactMap { Unicode.Scalar(escapeBase + UInt32($0)) })
-            }
-            rest = rest.dropFirst(length)
+    static func text(of bytes: [UInt8]) -> String {
+        if let text = String(validating: bytes, as: UTF8.self), !text.unicodeScalars.contains(where: isEscape) {
+            return text
         }
-        return String(scalars)
+        let scalars = bytes.compactMap { Unicode.Scalar($0 < 0x80 ? UInt32($0) : escapeBase + UInt32($0)) }
+        return String(String.UnicodeScalarView(scalars))
     }
 
     static func bytes(of text: String) -> [UInt8] {
         text.unicodeScalars.flatMap { scalar in
-            scalar.value >= escapeBase ? [UInt8(scalar.value - escapeBase)] : Array(String(scalar).utf8)
+            isEscape(scalar) ? [UInt8(scalar.value - escapeBase)] : Array(String(scalar).utf8)
         }
     }
 
-    private static func firstScalar(of bytes: ArraySlice<UInt8>) -> (scalar: Unicode.Scalar?, length: Int) {
-        var parser = Unicode.UTF8.ForwardParser()
-        var iterator = bytes.makeIterator()
-        switch parser.parseScalar(from: &iterator) {
-        case .valid(let encoded): return (Unicode.UTF8.decode(encoded), encoded.count)
-        case .error(let length): return (nil, length)
-        case .emptyInput: return (nil, 1)
-        }
-    }
+    private static func isEscape(_ scalar: Unicode.Scalar) -> Bool { scalar.value >= escapeBase }
 }
 
 /// A path on the command line, any bytes.

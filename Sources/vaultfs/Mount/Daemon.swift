@@ -34,7 +34,12 @@ final class Daemon: Sendable {
         ProcessSetup.raiseLimits()
         let logger = Logger(label: "vaultfs")
         self.logger = logger
-        contents = try request.open(secret: secret) { logger.notice("\($0)") }
+        let log: @Sendable (String) -> Void = { logger.notice("\($0)") }
+        contents =
+            switch request.subject {
+            case .vault(let slot): try MountContents(vault: request, slot: slot, masterKey: secret, log: log)
+            case .view(let arguments): try MountContents(view: request, arguments, secret: secret, log: log)
+            }
         do {
             guard isWanted() else { throw CommandFailure(.failure, "the process that requested the mount has ended") }
             session = try Self.mount(contents.fileSystem, request, logger: logger)
@@ -60,7 +65,14 @@ final class Daemon: Sendable {
             }
             let reporter = StatusReporter(
                 request: request, contents: contents, lock: lock, announcer: announcer, session: session)
-            control = Self.makeControl(request, reporter: reporter, logger: logger)
+            // Without a control socket only status and waiting do not work.
+            do throws(ControlError) {
+                control = try ControlServer(
+                    directory: RuntimeDirectory.make(), mountpoint: request.mountpoint.bytes, handler: reporter.answer)
+            } catch {
+                logger.warning("no status: \(error)")
+                control = nil
+            }
             announcer.connect(to: control)
         } catch {
             // Otherwise the next mount would find an unclean end.
@@ -120,20 +132,5 @@ final class Daemon: Sendable {
         logger.info("unmounted \(request.mountpoint.shown)")
         // Not exit(3): other threads may still use what it cleans up (libcrypto's state).
         _exit(0)
-    }
-
-    /// Logs a failure: without a control socket only status and waiting do not work.
-    private static func makeControl(
-        _ request: MountRequest, reporter: StatusReporter, logger: Logger
-    ) -> ControlServer? {
-        do throws(ControlError) {
-            return try ControlServer(directory: RuntimeDirectory.make(), mountpoint: request.mountpoint.bytes) {
-                request, reply in
-                reporter.answer(request, reply: reply)
-            }
-        } catch {
-            logger.warning("no status: \(error)")
-            return nil
-        }
     }
 }

@@ -43,20 +43,15 @@ enum ReadinessNotice {
         if name.first == UInt8(ascii: "@") { name[0] = 0 }
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
-        let isShort = withUnsafeMutableBytes(of: &address.sun_path) { field in
-            guard !name.isEmpty, name.count < field.count else { return false }
-            field.copyBytes(from: name)
-            return true
-        }
-        guard isShort else { return }
+        guard name.count < MemoryLayout.size(ofValue: address.sun_path) else { return }
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: name) }
         let socket = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
         guard socket >= 0 else { return }
         defer { close(socket) }
         let size = socklen_t(MemoryLayout<sa_family_t>.size + name.count)
-        withUnsafePointer(to: &address) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                _ = sendto(socket, message, message.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT), $0, size)
-            }
+        withUnsafeBytes(of: &address) { bytes in
+            let address = bytes.assumingMemoryBound(to: sockaddr.self).baseAddress
+            _ = sendto(socket, message, message.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT), address, size)
         }
     }
 }
@@ -64,6 +59,7 @@ enum ReadinessNotice {
 /// The log of a daemon in the background: syslog(3), facility daemon.
 struct SyslogHandler: LogHandler {
     var logLevel: Logger.Level = .info
+    /// Unused.
     var metadata: Logger.Metadata = [:]
 
     init(label: String) {
@@ -76,9 +72,7 @@ struct SyslogHandler: LogHandler {
     }
 
     func log(event: LogEvent) {
-        let all = metadata.merging(event.metadata ?? [:]) { $1 }.sorted { $0.key < $1.key }
-        let text = ([event.message.description] + all.map { "\($0.key)=\($0.value)" }).joined(separator: " ")
-        text.withCString { pointer in
+        event.message.description.withCString { pointer in
             withVaList([pointer]) { vsyslog(Self.priority(event.level), "%s", $0) }
         }
     }

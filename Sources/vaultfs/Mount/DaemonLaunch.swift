@@ -20,13 +20,6 @@ enum DaemonLaunch {
     /// The daemon's end of the channel: the first descriptor behind stdio.
     private static let channelDescriptor: Int32 = 3
 
-    /// The end of a daemon's start.
-    private struct Outcome: Codable {
-        /// Nil if the mount is ready.
-        var error: String?
-        var code: Int32?
-    }
-
     /// Returns when the mount is ready. In the foreground, returns only by throwing.
     static func run(_ request: MountRequest, secret: SecretBytes, inForeground: Bool) throws {
         if inForeground {
@@ -62,20 +55,17 @@ enum DaemonLaunch {
         // If the child has died, no outcome arrives.
         try? channel.send(request)
         try? secret.withUnsafeBytes { bytes throws(StoreError) in try channel.send(bytes) }
-        let outcome = try? channel.receive(Outcome.self)
-        if let outcome, outcome.error == nil { return }
+        let failures = try? channel.receive([CommandFailure].self)
+        if failures == [] { return }
         let end = ChildProcess.wait(for: child)
-        guard let message = outcome?.error else {
-            throw CommandFailure(.cannotMount, "the background process \(end) before the mount was ready")
-        }
-        throw CommandFailure(outcome?.code.flatMap(FailureCode.init) ?? .failure, message)
+        throw failures?.first
+            ?? CommandFailure(.cannotMount, "the background process \(end) before the mount was ready")
     }
 
     /// The background process: takes its request from the channel, mounts, answers and serves.
     static func serve() -> Never {
         ProcessSetup.setName()
         ProcessSetup.protectMemory()
-        ProcessSetup.closeInheritedDescriptors(above: channelDescriptor)
         var channel: DaemonChannel? = DaemonChannel(socket: Descriptor(owning: channelDescriptor))
         _ = fcntl(channelDescriptor, F_SETFD, FD_CLOEXEC)
         LoggingSystem.bootstrap { label in SyslogHandler(label: label) }
@@ -87,11 +77,13 @@ enum DaemonLaunch {
             }
             let daemon = try Daemon(
                 request, secret: secret, guardian: guardian, isWanted: { channel?.isAbandoned == false })
-            ProcessSetup.leaveDirectory()
+            // The working directory's file system can then be unmounted. Each worker takes a copy of the working directory
+            // (unshare(2), CLONE_FS).
+            chdir("/")
             try daemon.serve {
                 ProcessSetup.detach()
                 do {
-                    try channel?.send(Outcome())
+                    try channel?.send([CommandFailure]())
                 } catch {
                     daemon.logger.notice("the process that requested the mount has ended: unmounting")
                     kill(getpid(), SIGTERM)
@@ -101,7 +93,7 @@ enum DaemonLaunch {
         } catch {
             let failure = CommandFailure(any: error) ?? CommandFailure(.failure, "\(error)")
             // If the command has died, the exit code is all there is.
-            try? channel?.send(Outcome(error: failure.message, code: failure.code.rawValue))
+            try? channel?.send([failure])
             // Not exit(3): it cleans up state that threads of a mount that was made and ended may still use.
             _exit(failure.code.rawValue)
         }
@@ -109,7 +101,7 @@ enum DaemonLaunch {
 }
 
 /// The socket between a mount command and the daemon it starts. The command sends a request and a secret, and the daemon
-/// answers with the outcome. Each message is its length in four bytes, and its bytes. One thread at a time.
+/// answers with its failure, or none if the mount is ready. Each message is its length in four bytes, and its bytes. One thread at a time.
 private struct DaemonChannel {
     let socket: Descriptor
 

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import Glibc
+internal import LinuxSystem
 internal import Locking
 internal import SystemPackage
 internal import VaultFormat
@@ -72,17 +73,17 @@ struct MountCommand: ParsableCommand, VaultOpener {
             throw CommandFailure(.usage, "--prewarm needs --provider and --on-lock forget")
         }
         let directory = try VaultDirectory.open(MountArguments.resolve(vault.path))
-        let source = Mountpoint.Source(kind: "vault", path: directory.path, descriptor: directory.root.rawValue)
-        let target = try Mountpoint.check(mountpoint.path, source, list)
+        let root = try Descriptor(at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+        let target = try Mountpoint.check(
+            mountpoint.path, source: "vault \(directory.path.shown)", root: root, list)
         if shared { list.isShared = true }
         if list.isShared || directory.isOnReadOnlyStore { list.isReadOnly = true }
         let locking = try lock.options(mountpoint: target)
         if let sharing = list.sharing { try VaultUse.check(directory, sharing: sharing) }
         let opened = try open(directory)
-        let subject = MountSubject.vault(slot: opened.slot.id, provider: prewarm ? secret.keyProvider : nil)
         let request = MountRequest(
-            subject: subject, source: directory.path, mountpoint: target, options: list,
-            cacheSize: mount.cacheSize.bytes, lock: locking)
+            subject: .vault(slot: opened.slot.id), source: directory.path, mountpoint: target, options: list,
+            cacheSize: mount.cacheSize.bytes, lock: locking, provider: prewarm ? secret.keyProvider : nil)
         try DaemonLaunch.run(request, secret: opened.masterKey, inForeground: mount.foreground)
     }
 }

@@ -10,9 +10,7 @@ internal import VaultFormat
 /// Connects a mount's lock controller with lock files, signals, events and secrets. Any thread.
 final class MountLock: Sendable {
     private let controller: LockController
-    private let announcer: MountAnnouncer
-    /// Nil without lock files, before it is made, and after the stop.
-    private let watch: Monitor<LockWatch?>
+    private let watch: LockWatch
     private let contents: MountContents
     private let logger: Logger
     private let prefetch: SecretPrefetch?
@@ -22,15 +20,14 @@ final class MountLock: Sendable {
         _ request: MountRequest, _ contents: MountContents, caches: any KernelCaches, announcer: MountAnnouncer,
         logger: Logger
     ) throws {
-        self.announcer = announcer
         self.logger = logger
         self.contents = contents
         let unlockSecret = contents.unlockSecret
-        let prefetch = try contents.prefetch.map { try SecretPrefetch($0, logger: logger) }
+        let prefetch = try request.provider.map { try SecretPrefetch($0, for: request.source, logger: logger) }
         self.prefetch = prefetch
-        let watch = Monitor<LockWatch?>(nil)
+        let watch = LockWatch(request.lock.lockFiles)
         self.watch = watch
-        let controller = LockController(
+        controller = LockController(
             fileSystem: contents.fileSystem, options: request.lock, lease: contents.lease, caches: caches,
             logger: logger,
             secretWanted: { give in
@@ -38,21 +35,17 @@ final class MountLock: Sendable {
             },
             announce: { event in
                 announcer.announce(event)
-                if case .willLock(let reasons, _) = event, reasons.contains(.lockFile) {
-                    watch.access { $0 }?.refresh()
-                }
+                // The controller may have seen a lock file before the watch did. Its removal must be noticed.
+                if case .willLock(let reasons, _) = event, reasons.contains(.lockFile) { watch.refresh() }
             })
-        self.controller = controller
         try controller.start()
-        if request.lock.lockFiles.isEmpty { return }
         // It reports its first look in any case.
-        let started = LockWatch(request.lock.lockFiles, controller)
-        watch.update { $0 = started }
+        watch.start(controller)
     }
 
     /// Ends locks and unlocks under way.
     func stop() {
-        watch.update { $0.take() }?.stop()
+        watch.stop()
         prefetch?.stop()
         controller.stop()
     }
@@ -63,10 +56,8 @@ final class MountLock: Sendable {
 
     /// Unlocks without a secret, and logs a refusal.
     func unlock() {
-        let (logger, watch) = (logger, watch)
-        controller.unlock(secret: nil) { outcome in
-            watch.access { $0 }?.renew()
-            if case .failure(let refusal) = outcome { logger.notice("not unlocked: \(refusal.failure.message)") }
+        unlock(nil) { [logger] response in
+            if case .error(let failure) = response { logger.notice("not unlocked: \(failure.message)") }
         }
     }
 
@@ -80,13 +71,13 @@ final class MountLock: Sendable {
 
     /// Answers `unlock`.
     func unlock(_ secret: SlotSecret?, reply: @escaping @Sendable (ControlResponse) -> Void) {
-        let (unlockSecret, watch) = (contents.unlockSecret, watch)
+        let unlockSecret = contents.unlockSecret
         var source: LockController.SecretSource?
         if let secret {
             source = { () throws(UnlockRefusal) in try unlockSecret(secret) }
         }
-        controller.unlock(secret: source) { outcome in
-            watch.access { $0 }?.renew()
+        controller.unlock(secret: source) { [watch] outcome in
+            watch.renew()
             switch outcome {
             case .success(let already): reply(.unlocked(already: already))
             case .failure(let refusal): reply(.error(refusal.failure))
@@ -114,55 +105,67 @@ extension UnlockRefusal {
 
 /// Notifies a lock controller when lock files come or go. If the watch fails, the mount locks, and the next unlock makes a new
 /// watch. Any thread.
-final class LockWatch: Sendable {
-    private let files: [LockFile]
-    private let controller: LockController
-    private let watch = Mutex<LockFileWatch?>(nil)
-    private let hasFailed = Atomic<Bool>(true)
+private final class LockWatch: Sendable {
+    private struct State {
+        var watch: LockFileWatch?
+        /// Nil without lock files, before the start, and after the stop.
+        var controller: LockController?
+        var isNeeded = true
+    }
 
-    init(_ files: [LockFile], _ controller: LockController) {
+    private let files: [LockFile]
+    private let state = Mutex(State())
+
+    init(_ files: [LockFile]) {
         self.files = files
-        self.controller = controller
+    }
+
+    func start(_ controller: LockController) {
+        if files.isEmpty { return }
+        state.withLock { $0.controller = controller }
         renew()
     }
 
     /// Called after an unlock, which may have accepted other directories as those of the lock files.
     func renew() {
-        guard hasFailed.exchange(false, ordering: .sequentiallyConsistent) else {
-            refresh()
-            return
+        let controller = state.withLock { state -> LockController? in
+            defer { state.isNeeded = false }
+            return state.isNeeded ? state.controller : nil
         }
+        guard let controller else { return refresh() }
         do throws(LockFileError) {
-            let fresh = try LockFileWatch(files: files) { [self] report in take(report) }
-            watch.withLock { swap(&$0, fresh) }?.stop()
+            let fresh = try LockFileWatch(files: files) { [self] report in
+                switch report {
+                case .looked: controller.poke()
+                case .failed(let errno): fail(controller, "\(errno)")
+                }
+            }
+            replace(by: fresh)
         } catch {
-            fail("\(error)")
+            fail(controller, "\(error)")
         }
     }
 
-    /// Called when the controller has seen a lock file before the watch did, so that its removal is noticed.
+    /// Makes the watch look and report.
     func refresh() {
-        watch.withLock { $0 }?.refresh()
+        state.withLock { $0.watch }?.refresh()
     }
 
     func stop() {
-        watch.withLock { swap(&$0, nil) }?.stop()
+        state.withLock { $0.controller = nil }
+        replace(by: nil)
     }
 
-    private func take(_ report: LockFileWatch.Report) {
-        switch report {
-        case .looked: controller.poke()
-        case .failed(let errno): fail("\(errno)")
+    private func replace(by watch: LockFileWatch?) {
+        let old = state.withLock { state in
+            defer { state.watch = watch }
+            return state.watch
         }
+        old?.stop()
     }
 
-    private func fail(_ reason: String) {
-        hasFailed.store(true, ordering: .sequentiallyConsistent)
+    private func fail(_ controller: LockController, _ reason: String) {
+        state.withLock { $0.isNeeded = true }
         controller.watchFailed(reason)
-    }
-
-    private func swap(_ old: inout LockFileWatch?, _ new: LockFileWatch?) -> LockFileWatch? {
-        defer { old = new }
-        return old
     }
 }

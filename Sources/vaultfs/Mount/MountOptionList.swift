@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import FuseSession
 internal import VaultStore
 
 /// The words of `-o`, divided into those for FUSE and our own, with the command's flags. Pure.
@@ -128,7 +129,7 @@ struct MountOptionList: Codable, Equatable, Sendable {
             if name == "max_read", !(4096...UInt32.max).contains(UInt32(value) ?? 0) {
                 throw CommandFailure(.usage, "mount option max_read='\(value)' is not a byte count of at least 4096")
             }
-            fuseOptions.append("\(name)=\(Self.escaped(value))")
+            fuseOptions.append("\(name)=\(MountOptions.escaped(value))")
         } else if !Self.isForOthers(name), !Self.ignoredSettings.contains(name) {
             // A flag with a value is ours too.
             let isFlag =
@@ -152,29 +153,19 @@ struct MountOptionList: Codable, Equatable, Sendable {
     private static func isForOthers(_ name: String) -> Bool { name.hasPrefix("x-") || name.hasPrefix("X-") }
 
     private static func words(_ list: String) -> [String] {
-        var words: [String] = []
-        var word = ""
+        var words = [""]
         var isEscaped = false
         for character in list {
-            if isEscaped {
-                word.append(character)
-                isEscaped = false
-            } else if character == "\\" {
+            if character == "\\", !isEscaped {
                 isEscaped = true
-            } else if character == "," {
-                words.append(word)
-                word = ""
-            } else {
-                word.append(character)
+                continue
             }
+            if character == ",", !isEscaped { words.append("") } else { words[words.count - 1].append(character) }
+            isEscaped = false
         }
-        return (words + [word]).filter { !$0.isEmpty }
+        return words.filter { !$0.isEmpty }
     }
 
-    /// Escapes commas and backslashes in a value, as fuse(8) requires.
-    static func escaped(_ value: String) -> String {
-        value.map { $0 == "," || $0 == "\\" ? "\\\($0)" : String($0) }.joined()
-    }
 }
 
 /// Compares a word with a known one. Case and characters that are no letters do not count. Pure.

@@ -16,6 +16,8 @@ struct MountRequest: Codable, Sendable {
     let options: MountOptionList
     let cacheSize: Int
     let lock: LockOptions
+    /// For prefetching the vault's secret (`--prewarm`).
+    var provider: KeyProvider?
 
     var mountOptions: MountOptions {
         let words = (options.isReadOnly ? ["ro"] : []) + (options.accessTimes.keepsFiles ? ["noatime"] : [])
@@ -23,23 +25,12 @@ struct MountRequest: Codable, Sendable {
             mountpoint: mountpoint, fuseOptions: options.fuseOptions + words, sourceName: source.string,
             bypassesKernelCache: options.bypassesKernelCache)
     }
-
-    /// Opens the vault or view, in the daemon's process, before its threads.
-    /// - Parameter secret: a vault's master key, or a view's passphrase or key, empty if it has none. Forgotten once it is no
-    ///   longer needed.
-    func open(secret: SecretBytes, log: @escaping @Sendable (String) -> Void) throws -> MountContents {
-        switch subject {
-        case .vault(let slot, let provider):
-            try MountContents(vault: self, slot: slot, provider: provider, masterKey: secret, log: log)
-        case .view(let arguments): try MountContents(view: self, arguments, secret: secret, log: log)
-        }
-    }
 }
 
 /// The vault or view that a mount shows.
 enum MountSubject: Codable, Sendable {
-    /// The id of the slot that was opened, and the provider if the secret is prefetched (`--prewarm`).
-    case vault(slot: Int, provider: KeyProvider?)
+    /// The id of the slot that was opened.
+    case vault(slot: Int)
     case view(ViewArguments)
 
     /// The name of the command, for ps(1).
@@ -62,8 +53,6 @@ struct MountContents: Sendable {
     let problems: @Sendable () -> [String]
     /// Returns the file system's own secret for the one that a user gives.
     let unlockSecret: @Sendable (SlotSecret) throws(UnlockRefusal) -> UnlockSecret
-    /// Fetches the secret without a user (`--prewarm`). Nil if that is not wanted.
-    var prefetch: SecretPrefetch.Fetch?
     /// A view's lease has no end.
     var lease: (any LeaseKeeper)?
     /// The vault, locked until the last reference goes.

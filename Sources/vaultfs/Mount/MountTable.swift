@@ -18,10 +18,8 @@ struct MountTable {
         let options: [String]
 
         var isVault: Bool { type == "fuse.vaultfs" }
-
         /// The user whose daemon serves a FUSE mount.
         var userID: UInt32? { number("user_id=") }
-
         /// The daemon's group.
         var groupID: UInt32? { number("group_id=") }
 
@@ -35,8 +33,9 @@ struct MountTable {
     static func read() throws(CommandFailure) -> MountTable {
         let path = "/proc/self/mountinfo"
         do throws(StoreError) {
-            let file = Descriptor(owning: try retrying { open(path, O_RDONLY | O_CLOEXEC) })
-            guard let bytes = try file.readToEnd(limit: 1 << 24) else { throw .system(.fileTooLarge) }
+            guard let bytes = try Descriptor(path: FilePath(path), flags: O_RDONLY).readToEnd(limit: 1 << 24) else {
+                throw .system(.fileTooLarge)
+            }
             return MountTable(parsing: bytes)
         } catch {
             throw CommandFailure(.failure, "cannot read \(path): \(error.errno)")
@@ -106,16 +105,12 @@ extension MountTable.Entry {
     /// daemon does not answer.
     func isDead() -> Bool {
         let answer = Monitor<Bool?>(nil)
-        do throws(StoreError) {
-            // Not joined: it may hang in the mount, and then ends with this process.
-            _ = try BackgroundThread {
-                let isDead = openFails()
-                answer.update { $0 = isDead }
-            }
-        } catch {
-            return false
+        // Not joined: it may hang in the mount, and then ends with this process.
+        let thread = try? BackgroundThread {
+            let isDead = openFails()
+            answer.update { $0 = isDead }
         }
-        return answer.wait(until: monotonicDeadline(in: Self.probeTimeout)) { $0 } ?? false
+        return thread != nil && answer.wait(until: monotonicDeadline(in: Self.probeTimeout)) { $0 } ?? false
     }
 
     /// Runs on its own thread, which takes the identity of the mount's user. The kernel admits nobody else to a FUSE mount,
@@ -125,9 +120,11 @@ extension MountTable.Entry {
             guard linux_become_user_on_thread(userID, groupID) == 0 else { return false }
         }
         // The kernel may answer stat(2) from its cache. open(2) asks the daemon.
-        let fd = FilePath(bytes: mountpoint).withPlatformString { open($0, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
-        guard fd >= 0 else { return currentErrno() == .socketNotConnected }
-        close(fd)
+        do throws(StoreError) {
+            _ = try Descriptor(path: FilePath(bytes: mountpoint), flags: O_RDONLY | O_DIRECTORY)
+        } catch {
+            return error == .system(.socketNotConnected)
+        }
         return false
     }
 }

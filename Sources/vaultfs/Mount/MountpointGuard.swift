@@ -16,17 +16,32 @@ struct MountpointGuard {
     /// - Throws: code `mountpoint`.
     init(_ path: FilePath) throws(CommandFailure) {
         self.path = path
-        do throws(StoreError) {
-            directory = try Descriptor(at: AT_FDCWD, path.bytes, flags: O_RDONLY | O_DIRECTORY)
-        } catch {
-            throw Self.failure(path, error.errno)
+        directory = try Self.mapping(path) { () throws(StoreError) in
+            try Descriptor(at: AT_FDCWD, path.bytes, flags: O_RDONLY | O_DIRECTORY)
+        }
+    }
+
+    private static func mapping<Result>(
+        _ path: FilePath, _ body: () throws(StoreError) -> Result
+    ) throws(CommandFailure) -> Result {
+        do throws(StoreError) { return try body() } catch {
+            throw CommandFailure(.mountpoint, "mountpoint \(path.shown) cannot be guarded: \(error.errno)")
         }
     }
 
     /// Guards the mountpoint, and calls `mount`, which may mount over it.
     /// - Parameter log: called if a part of the guard fails.
     func mounting<Mounted>(log: (String) -> Void, _ mount: () throws -> Mounted) throws -> Mounted {
-        try check()
+        // Again, because a secret may have been typed since the first check. Files in a guarded directory could not be removed.
+        // If something is mounted there, the guard would apply to its root, not to the mountpoint.
+        let isMount = try Self.mapping(path) { () throws(StoreError) in
+            try directory.status().st_dev != directory.status(of: Array("..".utf8)).st_dev
+        }
+        guard !isMount else {
+            throw CommandFailure(
+                .mountpoint, "mountpoint \(path.shown) cannot be guarded: something is mounted there already")
+        }
+        try Mountpoint.checkEmptiness(path)
         try raiseGuard(log: log)
         guard geteuid() != 0 else { return try mount() }
         try setMode { $0 | S_IWUSR }
@@ -34,22 +49,6 @@ struct MountpointGuard {
             do throws(CommandFailure) { try raiseGuard(log: log) } catch { log(error.message) }
         }
         return try mount()
-    }
-
-    /// Checks again, because a secret may have been typed since the first check. Files in a guarded directory could not be
-    /// removed. If something is mounted there, the guard would apply to its root, not to the mountpoint.
-    private func check() throws(CommandFailure) {
-        let isMount: Bool
-        do throws(StoreError) {
-            isMount = try directory.status().st_dev != directory.status(of: Array("..".utf8)).st_dev
-        } catch {
-            throw Self.failure(path, error.errno)
-        }
-        guard !isMount else {
-            throw CommandFailure(
-                .mountpoint, "mountpoint \(path.shown) cannot be guarded: something is mounted there already")
-        }
-        try Mountpoint.checkEmptiness(path)
     }
 
     private func raiseGuard(log: (String) -> Void) throws(CommandFailure) {
@@ -65,18 +64,11 @@ struct MountpointGuard {
     }
 
     private func setMode(_ change: (mode_t) -> mode_t) throws(CommandFailure) {
-        do throws(StoreError) {
+        try Self.mapping(path) { () throws(StoreError) in
             let mode = try directory.status().st_mode & 0o7777
             guard change(mode) != mode else { return }
-            try retrying { fchmod(directory.fd, change(mode)) }
-        } catch {
-            // Nobody can write to it anyway.
-            if error.errno == .readOnlyFileSystem { return }
-            throw Self.failure(path, error.errno)
+            // On a read-only file system nobody can write to it anyway.
+            if fchmod(directory.fd, change(mode)) != 0, errno != EROFS { throw .system(currentErrno()) }
         }
-    }
-
-    private static func failure(_ path: FilePath, _ error: Errno) -> CommandFailure {
-        CommandFailure(.mountpoint, "mountpoint \(path.shown) cannot be guarded: \(error)")
     }
 }

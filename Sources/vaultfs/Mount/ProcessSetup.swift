@@ -1,6 +1,9 @@
 internal import CLinux
 internal import Glibc
+internal import LinuxSystem
+internal import Synchronization
 internal import VaultCrypto
+internal import VaultStore
 
 /// Prepares a process that will hold keys.
 enum ProcessSetup {
@@ -15,7 +18,7 @@ enum ProcessSetup {
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(coreLimit, &none)
         linux_set_not_dumpable()
-        raise(lockedMemoryLimit)
+        raise(__RLIMIT_MEMLOCK)
         SecretMemory.reserve()
     }
 
@@ -45,37 +48,16 @@ enum ProcessSetup {
 
     /// Raises the limits of open files and of file sizes to their maximum: programs on the mount have limits of their own.
     static func raiseLimits() {
-        raise(openFilesLimit)
-        raise(fileSizeLimit)
+        raise(RLIMIT_NOFILE)
+        raise(RLIMIT_FSIZE)
     }
 
-    private static func raise(_ resource: __rlimit_resource_t) {
+    private static func raise(_ limited: __rlimit_resource) {
+        let resource = __rlimit_resource_t(limited.rawValue)
         var limit = rlimit()
         guard getrlimit(resource, &limit) == 0, limit.rlim_cur < limit.rlim_max else { return }
         limit.rlim_cur = limit.rlim_max
         setrlimit(resource, &limit)
-    }
-
-    /// Closes inherited descriptors above `highest`: a daemon must not keep others' files and pipes open. Called before any
-    /// thread or library has opened a descriptor.
-    static func closeInheritedDescriptors(above highest: Int32) {
-        guard let listing = opendir("/proc/self/fd") else { return }
-        let own = dirfd(listing)
-        var inherited: [Int32] = []
-        while let entry = readdir(listing) {
-            let name = withUnsafePointer(to: &entry.pointee.d_name) { pointer in
-                pointer.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-            }
-            if let fd = Int32(name), fd > highest, fd != own { inherited.append(fd) }
-        }
-        closedir(listing)
-        for fd in inherited { close(fd) }
-    }
-
-    /// Leaves the working directory, so that its file system can be unmounted. Called before the workers of a mount start: each
-    /// takes a copy of the working directory (unshare(2), CLONE_FS).
-    static func leaveDirectory() {
-        chdir("/")
     }
 
     /// Leaves the session and its terminal.
@@ -88,54 +70,69 @@ enum ProcessSetup {
     }
 
     private static let coreLimit = __rlimit_resource_t(RLIMIT_CORE.rawValue)
-    private static let openFilesLimit = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
-    private static let fileSizeLimit = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
-    private static let lockedMemoryLimit = __rlimit_resource_t(__RLIMIT_MEMLOCK.rawValue)
 }
 
-/// The protection of keys and plaintext in this process's memory. `vaultfs status --json` documents the names of the fields.
-struct MemoryProtection: Codable, Equatable, Sendable {
-    /// The memory of the block cache and the workers' buffers. Never memfd_secret, because the kernel reads and writes it.
-    enum Cache: String, Codable, Sendable {
-        case locked = "mlock"
-        case unlocked
+/// The signals of a daemon: SIGTERM, SIGINT and SIGHUP end it in good order, SIGUSR1 locks, SIGUSR2 unlocks. One thread takes
+/// them with sigwait(3), so that their effects may lock and allocate.
+enum Signals {
+    static let ending = [SIGTERM, SIGINT, SIGHUP]
+    static let locking = [SIGUSR1, SIGUSR2]
+
+    /// Blocks signals in this thread and all that it makes later.
+    static func block(_ numbers: [Int32]) {
+        var set = Self.set(of: numbers)
+        pthread_sigmask(SIG_BLOCK, &set, nil)
     }
 
-    /// The weakest kind of memory that a key has been in.
-    let keys: SecretMemoryKind
-    let cache: Cache
-    /// RLIMIT_CORE is 0.
-    let coreDumpsOff: Bool
-    /// PR_SET_DUMPABLE is 0: no other process of the user can read the memory or attach a debugger.
-    let notDumpable: Bool
-
-    /// The protection now.
-    init(cacheIsLocked: Bool) {
-        self.init(
-            keys: SecretMemory.kind, cache: cacheIsLocked ? .locked : .unlocked,
-            coreDumpsOff: ProcessSetup.isWithoutCoreDumps, notDumpable: linux_is_dumpable() == 0)
-    }
-
-    init(keys: SecretMemoryKind, cache: Cache, coreDumpsOff: Bool, notDumpable: Bool) {
-        self.keys = keys
-        self.cache = cache
-        self.coreDumpsOff = coreDumpsOff
-        self.notDumpable = notDumpable
-    }
-
-    /// The protections that failed, a phrase for people each.
-    var shortcomings: [String] {
-        var phrases: [String] = []
-        switch keys {
-        case .memfdSecret: break
-        case .locked: phrases.append("no memfd_secret for keys: locked memory only, which root can read")
-        case .unlocked: phrases.append("keys are not locked in memory and may reach swap (raise 'ulimit -l')")
+    /// Starts the thread that calls `body` with each signal's number. The signals must be blocked.
+    static func onArrival(
+        of numbers: [Int32], _ body: @escaping @Sendable (Int32) -> Void
+    ) throws(CommandFailure) {
+        do throws(StoreError) {
+            _ = try BackgroundThread {
+                var set = Self.set(of: numbers)
+                var number: Int32 = 0
+                while sigwait(&set, &number) == 0 { body(number) }
+            }
+        } catch {
+            throw CommandFailure(.failure, "cannot start a thread for signals: \(error.errno)")
         }
-        if cache == .unlocked {
-            phrases.append("the block cache is not locked in memory and may reach swap (raise 'ulimit -l')")
+    }
+
+    /// Ends this process by the signal, so that its parent sees the signal.
+    static func end(by number: Int32) -> Never {
+        signal(number, SIG_DFL)
+        kill(getpid(), number)
+        var set = Self.set(of: [number])
+        pthread_sigmask(SIG_UNBLOCK, &set, nil)
+        exit(128 + number)
+    }
+
+    static func set(of numbers: [Int32]) -> sigset_t {
+        var set = sigset_t()
+        sigemptyset(&set)
+        for number in numbers { sigaddset(&set, number) }
+        return set
+    }
+}
+
+/// The arrival of a signal that ends the process, for work that must stop in good order. A second signal ends it at once. Any
+/// thread.
+final class Interruption: Sendable {
+    private let number = Atomic<Int32>(0)
+
+    /// - Parameter onArrival: called once, on another thread.
+    init(_ onArrival: @escaping @Sendable () -> Void = {}) throws(CommandFailure) {
+        Signals.block(Signals.ending)
+        try Signals.onArrival(of: Signals.ending) { [self] number in
+            guard self.number.exchange(number, ordering: .sequentiallyConsistent) == 0 else { Signals.end(by: number) }
+            onArrival()
         }
-        if !coreDumpsOff { phrases.append("core dumps could not be turned off") }
-        if !notDumpable { phrases.append("processes of the same user can read the daemon's memory") }
-        return phrases
+    }
+
+    /// The signal that arrived.
+    var signal: Int32? {
+        let number = number.load(ordering: .sequentiallyConsistent)
+        return number == 0 ? nil : number
     }
 }

@@ -3,6 +3,7 @@ internal import Control
 internal import FileSystem
 internal import FoundationEssentials
 internal import LinuxSystem
+internal import Logging
 internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
@@ -31,13 +32,11 @@ struct KeyProvider: Codable, Sendable {
     }
 
     /// Runs the program in a daemon: without a terminal, and with a timeout.
-    func prefetch(for vault: FilePath) -> SecretPrefetch.Fetch {
-        { (stop) throws(CommandFailure) in
-            let directory: VaultDirectory
-            do throws(VaultError) { directory = try VaultDirectory.open(vault) } catch { throw CommandFailure(error) }
-            let mode = CommandRun.Mode.background(limit: Self.prefetchTimeout, stopSignal: stop)
-            return try secret(for: directory.configuration, mode)
-        }
+    func prefetch(for vault: FilePath, until stop: Waker) throws(CommandFailure) -> SlotSecret {
+        let directory: VaultDirectory
+        do throws(VaultError) { directory = try VaultDirectory.open(vault) } catch { throw CommandFailure(error) }
+        return try secret(
+            for: directory.configuration, .background(limit: Self.prefetchTimeout, stopSignal: stop))
     }
 
     /// Runs the program. Without a timeout if it is interactive.
@@ -74,6 +73,72 @@ struct KeyProvider: Codable, Sendable {
             return file
         } catch {
             throw CommandFailure(.failure, "cannot ask the --provider command: \(error)")
+        }
+    }
+}
+
+/// Fetches a vault's secret in the background (`mount --prewarm`), on its own thread, once at a time. Any thread.
+final class SecretPrefetch: Sendable {
+    typealias Receiver = @Sendable (SlotSecret) -> Void
+
+    /// The longest time that `stop` waits for a store that does not answer, in milliseconds.
+    private static let stopTimeout = 5000
+
+    private struct State {
+        var thread: BackgroundThread?
+        /// Set while another fetch is wanted.
+        var next: Receiver?
+        var isStopping = false
+    }
+
+    private let provider: KeyProvider
+    private let vault: FilePath
+    private let logger: Logger
+    private let stopSignal: Waker
+    private let state = Monitor(State())
+
+    /// - Throws: errors of eventfd(2) and pthread_create(3).
+    init(_ provider: KeyProvider, for vault: FilePath, logger: Logger) throws(StoreError) {
+        (self.provider, self.vault, self.logger) = (provider, vault, logger)
+        stopSignal = try Waker()
+        let thread = try BackgroundThread { [self] in run() }
+        state.update { $0.thread = thread }
+    }
+
+    /// Requests a fetch, and another one after the fetch that is under way. Does not wait.
+    func start(_ receiver: @escaping Receiver) {
+        state.update { $0.next = receiver }
+    }
+
+    /// Ends the fetch that is under way and waits for its end, up to the timeout.
+    func stop() {
+        let running = state.update { state in
+            state.isStopping = true
+            return state.thread.take()
+        }
+        stopSignal.wake()
+        _ = withinTime(milliseconds: Self.stopTimeout) { running?.join() }
+    }
+
+    private func run() {
+        while let receiver = next() {
+            do throws(CommandFailure) {
+                let secret = try provider.prefetch(for: vault, until: stopSignal)
+                linux_scrub_thread()
+                receiver(secret)
+            } catch {
+                logger.error("stays locked: \(error.message)")
+            }
+            linux_scrub_thread()
+        }
+    }
+
+    private func next() -> Receiver? {
+        state.wait { state -> Receiver?? in
+            if state.isStopping { return .some(nil) }
+            guard let next = state.next else { return nil }
+            state.next = nil
+            return next
         }
     }
 }

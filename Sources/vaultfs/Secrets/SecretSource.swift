@@ -73,11 +73,12 @@ struct SecretSource {
         return try text.secret(isRecoveryKey ? .recovery : .passphrase, name: name)
     }
 
-    static func read(path: FilePath, limit: Int) throws(CommandFailure) -> WipedBytes {
-        let fd = path.withPlatformString { open($0, O_RDONLY | O_CLOEXEC | O_NOCTTY) }
-        guard fd >= 0 else { throw CommandFailure(.failure, "cannot open \(path.shown): \(currentErrno())") }
-        defer { close(fd) }
-        return try read(descriptor: fd, name: path.shown, limit: limit)
+    private static func read(path: FilePath, limit: Int) throws(CommandFailure) -> WipedBytes {
+        let file: Descriptor
+        do throws(StoreError) { file = try Descriptor(path: path, flags: O_RDONLY | O_NOCTTY) } catch {
+            throw CommandFailure(.failure, "cannot open \(path.shown): \(error.errno)")
+        }
+        return try read(descriptor: file.fd, name: path.shown, limit: limit)
     }
 
     /// Reads to the end. Refuses an empty source and one over `limit` bytes.

@@ -12,19 +12,15 @@ struct SlotAuthority {
     /// True if its window has not begun. Otherwise one could make slot after slot, and no window would ever begin.
     private let isUnused: Bool
 
-    /// - Parameters:
-    ///   - opener: the slot that the secret opened.
-    ///   - now: seconds since 1970-01-01T00:00:00Z.
-    init(_ opener: KeySlot, at now: Int64 = UtcTime.secondsSinceEpoch()) {
+    /// - Parameter opener: the slot that the secret opened.
+    init(_ opener: KeySlot) {
         self.opener = opener
-        let lease = Lease(opener, at: now)
-        if case .starts = lease { isUnused = true } else { isUnused = false }
-        end =
-            switch lease {
-            case .starts(let until): until
-            case .valid(let until): until
-            case .expired, .setBack: now
-            }
+        let now = UtcTime.secondsSinceEpoch()
+        switch Lease(opener, at: now) {
+        case .starts(let until): (end, isUnused) = (until, true)
+        case .valid(let until): (end, isUnused) = (until, false)
+        case .expired, .setBack: (end, isUnused) = (now, false)
+        }
     }
 
     /// - Throws: code `wrongSecret` if a slot with these limits may open longer than the opener.

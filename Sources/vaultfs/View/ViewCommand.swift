@@ -70,9 +70,9 @@ struct ViewCommand: ParsableCommand {
         try view.check(passphrase)
         let path = try CommandFailure.wrapping("cannot open", source.path, try ResolvedPath.of(source.path))
         let location = try view.location(path)
-        let directory = location.onlyName == nil ? location.root.fd : nil
+        let root = location.onlyName == nil ? location.root : nil
         let target = try Mountpoint.check(
-            mountpoint.path, .init(kind: "source", path: path, descriptor: directory), list)
+            mountpoint.path, source: "source \(path.shown)", root: root, list)
         let request = MountRequest(
             subject: .view(view), source: path, mountpoint: target, options: list, cacheSize: mount.cacheSize.bytes,
             lock: try lock.options(mountpoint: target))

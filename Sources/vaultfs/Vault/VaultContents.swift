@@ -10,12 +10,9 @@ internal import VaultStore
 
 extension MountContents {
     /// Opens a vault.
-    /// - Parameters:
-    ///   - slot: the id of the slot that was opened.
-    ///   - provider: for prefetching the secret (`--prewarm`).
+    /// - Parameter slot: the id of the slot that was opened.
     init(
-        vault request: MountRequest, slot: Int, provider: KeyProvider?, masterKey: SecretBytes,
-        log: @escaping @Sendable (String) -> Void
+        vault request: MountRequest, slot: Int, masterKey: SecretBytes, log: @escaping @Sendable (String) -> Void
     ) throws {
         let (path, options) = (request.source, request.options)
         let locked = try VaultDirectory.open(path)
@@ -50,14 +47,14 @@ extension MountContents {
         self.init(
             fileSystem: fileSystem, vaultID: keyRing.vault.hex, view: nil,
             problems: {
-                store.problems
-                    + (keyRing.epochs.previous == nil
-                        ? [] : ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"])
+                let isRekeying = keyRing.epochs.previous != nil
+                return store.problems
+                    + (isRekeying ? ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"] : [])
             },
             unlockSecret: { (secret) throws(UnlockRefusal) in
                 try Self.open(path, with: secret, for: lease, knownSlot: slot)
             },
-            prefetch: provider?.prefetch(for: path), lease: lease, vault: directory)
+            lease: lease, vault: directory)
     }
 
     /// Opens a slot of the present configuration. A slot that was removed after the mount no longer opens the vault.
