@@ -16,8 +16,7 @@ package enum ProviderAnswer {
     package static func parse(_ answer: [UInt8]) throws(FormatError) -> ProviderAnswer {
         try answer.withBytes { (line) throws(FormatError) in
             guard let text = SecretText(line: line), let fields = text.decode(Fields.self) else {
-                throw FormatError(
-                    .malformed, "expected {\"secret\":{\"kind\":…,\"bytes\":…}} or {\"refused\":…}")
+                throw FormatError(.malformed, "expected {\"secret\":{\"kind\":…,\"bytes\":…}} or {\"refused\":…}")
             }
             switch (fields.secret, fields.refused) {
             case (let secret?, nil): return .secret(try secret.secret(in: text))

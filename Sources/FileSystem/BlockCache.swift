@@ -56,9 +56,7 @@ package final class BlockCache: Sendable {
     }
 
     /// Copies `range` of a cached chunk's plaintext to `destination`. Returns false if the chunk is not cached or is shorter.
-    package func copy(
-        file: UInt64, chunk: UInt64, range: Range<Int>, to destination: UnsafeMutableRawPointer
-    ) -> Bool {
+    package func copy(file: UInt64, chunk: UInt64, range: Range<Int>, to destination: UnsafeMutableRawPointer) -> Bool {
         let key = CacheIndex.Key(file: file, chunk: chunk)
         let shard = shard(of: key)
         return shards[shard].index.withLock { index in

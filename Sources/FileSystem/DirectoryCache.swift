@@ -1,6 +1,5 @@
 internal import Glibc
 internal import Synchronization
-internal import SystemPackage
 
 /// A small LRU cache of open directories, so that nodes need no descriptors. Any thread.
 package final class DirectoryCache<Item: AnyObject & Sendable, Directory: Sendable>: Sendable {

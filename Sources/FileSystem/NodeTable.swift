@@ -228,9 +228,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
 extension NodeTable {
     /// An O_PATH descriptor of a directory. Walks to it by name from the nearest open ancestor.
     /// - Parameter opened: returns the descriptor of an open directory. The root is always open.
-    package func descriptor(
-        ofDirectory node: Item, opened: (Item) -> Descriptor?
-    ) throws(StoreError) -> Descriptor {
+    package func descriptor(ofDirectory node: Item, opened: (Item) -> Descriptor?) throws(StoreError) -> Descriptor {
         var path: [(node: Item, entry: [UInt8])] = []
         var current = node
         while true {

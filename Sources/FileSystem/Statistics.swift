@@ -32,9 +32,7 @@ extension Atomic<UInt64> {
 
     /// Adds the nanoseconds that `body` takes.
     @inline(__always)
-    package func time<Result, Failure: Error>(
-        _ body: () throws(Failure) -> Result
-    ) throws(Failure) -> Result {
+    package func time<Result, Failure: Error>(_ body: () throws(Failure) -> Result) throws(Failure) -> Result {
         let start = monotonicNanoseconds()
         defer { count(monotonicNanoseconds() - start) }
         return try body()

@@ -237,9 +237,7 @@ struct Request {
     }
 
     /// As `serve`, and replies success.
-    static func perform(
-        _ raw: fuse_req_t?, _ operation: StaticString, _ body: (Request) throws(StoreError) -> Void
-    ) {
+    static func perform(_ raw: fuse_req_t?, _ operation: StaticString, _ body: (Request) throws(StoreError) -> Void) {
         serve(raw, operation) { (request) throws(StoreError) in
             try body(request)
             fuse_reply_err(request.raw, 0)
@@ -252,8 +250,7 @@ struct Request {
         _ object: NewObject
     ) {
         serve(raw, operation) { (request) throws(StoreError) in
-            request.reply(
-                try request.fileSystem.make(bytes(name), in: NodeID(parent), object, for: request.creator()))
+            request.reply(try request.fileSystem.make(bytes(name), in: NodeID(parent), object, for: request.creator()))
         }
     }
 

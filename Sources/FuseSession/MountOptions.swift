@@ -12,9 +12,7 @@ package struct MountOptions: Sendable {
     /// The newest method of dropping names to try.
     package var dropsNames = NameDropping.byFreeingInodes
 
-    package init(
-        mountpoint: FilePath, fuseOptions: [String], sourceName: String, bypassesKernelCache: Bool = false
-    ) {
+    package init(mountpoint: FilePath, fuseOptions: [String], sourceName: String, bypassesKernelCache: Bool = false) {
         (self.mountpoint, self.fuseOptions) = (mountpoint, fuseOptions)
         (self.sourceName, self.bypassesKernelCache) = (sourceName, bypassesKernelCache)
     }

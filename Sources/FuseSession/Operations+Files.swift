@@ -1,7 +1,6 @@
 internal import CFuse
 internal import CLinux
 internal import FileSystem
-internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 

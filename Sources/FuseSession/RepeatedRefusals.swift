@@ -1,5 +1,4 @@
 internal import CFuse
-internal import Glibc
 internal import LinuxSystem
 
 /// Delays the answers to reads that fail again and again.
@@ -66,8 +65,7 @@ final class RepeatedRefusals: Sendable {
 
     /// Makes `run` answer the request with this error after the delay.
     func answerLater(_ request: fuse_req_t, _ errno: Int32) {
-        let answer = Answer(
-            request: request, errno: errno, due: monotonicMilliseconds() + Self.delayMilliseconds)
+        let answer = Answer(request: request, errno: errno, due: monotonicMilliseconds() + Self.delayMilliseconds)
         let isStopping = state.update { state in
             if !state.isStopping { state.answers.append(answer) }
             return state.isStopping

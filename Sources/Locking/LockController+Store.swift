@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import LinuxSystem
 internal import Synchronization
 

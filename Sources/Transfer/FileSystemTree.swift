@@ -231,8 +231,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
 
     package func makeFile(_ name: [UInt8], in directory: Item) throws(StoreError) -> (Item, Content) {
         try directory.names.withLock { (_) throws(StoreError) in
-            let (entry, handle) = try system.create(
-                name, in: directory.id, mode: 0o600, flags: O_RDWR, for: caller)
+            let (entry, handle) = try system.create(name, in: directory.id, mode: 0o600, flags: O_RDWR, for: caller)
             let item = Item(system, entry.id)
             return (item, Content(system, handle, of: item))
         }

@@ -1,4 +1,3 @@
-internal import Glibc
 internal import LinuxSystem
 
 /// Where the first name of each file with several names was copied to, until all its names are copied. Any thread.

@@ -105,17 +105,13 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     }
 
     /// The file is locked with flock(2) while it is open, so that no other transfer takes it for a stale one.
-    package func makeFile(
-        _ name: [UInt8], in directory: Descriptor
-    ) throws(StoreError) -> (Descriptor, Descriptor) {
+    package func makeFile(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> (Descriptor, Descriptor) {
         let file = try Descriptor(at: directory.fd, name, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         try retrying { flock(file.fd, LOCK_EX | LOCK_NB) }
         return (file, file)
     }
 
-    package func resume(
-        _ name: [UInt8], in directory: Descriptor
-    ) throws(StoreError) -> (Descriptor, Descriptor) {
+    package func resume(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> (Descriptor, Descriptor) {
         let file = try openUnfinished(name, in: directory)
         let status = try file.status()
         // A transfer by root gives a file its source's owner before its name.
@@ -178,9 +174,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         try content.synchronize(dataOnly: false)
     }
 
-    package func change(
-        _ item: Descriptor, _ changes: AttributeChanges, _ workspace: Workspace
-    ) throws(StoreError) {
+    package func change(_ item: Descriptor, _ changes: AttributeChanges, _ workspace: Workspace) throws(StoreError) {
         try changes.apply(to: item, kind: try item.status().st_mode & S_IFMT)
     }
 

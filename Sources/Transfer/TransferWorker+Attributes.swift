@@ -59,9 +59,7 @@ extension TransferWorker {
     }
 
     /// - Parameter withMode: also sets the mode, in the same call.
-    private func keepTimes(
-        _ status: stat, on made: Destination.Item, withMode: Bool = false
-    ) throws(TransferFailure) {
+    private func keepTimes(_ status: stat, on made: Destination.Item, withMode: Bool = false) throws(TransferFailure) {
         try keep(\.times, on: made) { changes in
             changes.setTimes(of: status)
             if withMode { changes.mode = status.st_mode & 0o7777 }

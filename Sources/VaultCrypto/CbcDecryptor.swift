@@ -1,5 +1,3 @@
-internal import COpenSSL
-
 /// Decrypts parts of CBC chains (NIST SP 800-38A section 6.2), whole AES blocks without a look at padding.
 ///
 /// One per thread: not `Sendable`. It keeps the schedule of the key last used. For each part only the initial vector is

@@ -38,8 +38,7 @@ extension ChunkCipher {
         _ record: UnsafeRawPointer, size: Int, chunkIndex: UInt64, maskPosition: Int
     ) throws(CryptoError) -> Bool {
         let ciphertext = record + ChunkShape.vectorSize
-        try authenticate(
-            ciphertext, size: size, chunkIndex: chunkIndex, maskPosition: maskPosition, into: scratch.tag)
+        try authenticate(ciphertext, size: size, chunkIndex: chunkIndex, maskPosition: maskPosition, into: scratch.tag)
         return CRYPTO_memcmp(scratch.tag, ciphertext + size, ChunkShape.tagSize) == 0
     }
 

@@ -58,8 +58,7 @@ extension ChunkCipher {
         }
         let lastChained = lastSize - lastSize % ChunkShape.blockSize
         try advance(plaintext, chunkSize: chunkSize, lanes: lanes, from: 0, to: lastChained, into: records)
-        try advance(
-            plaintext, chunkSize: chunkSize, lanes: lanes - 1, from: lastChained, to: chunkSize, into: records)
+        try advance(plaintext, chunkSize: chunkSize, lanes: lanes - 1, from: lastChained, to: chunkSize, into: records)
         try encryptResidue(
             plaintext + (lanes - 1) * chunkSize, size: lastSize, into: records + (lanes - 1) * recordSize)
     }

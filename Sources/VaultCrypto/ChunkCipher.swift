@@ -1,5 +1,3 @@
-internal import COpenSSL
-
 /// Encrypts and authenticates chunks (file format: "A file"): AES-256-CBC with residual block termination, and
 /// Poly1305-AES over the ciphertext and the chunk's index.
 ///

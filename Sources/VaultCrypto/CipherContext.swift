@@ -46,9 +46,7 @@ struct CipherContext: ~Copyable {
 
     /// Transforms `size` bytes, whole blocks. `output` may be `input`.
     @inline(__always)
-    func transform(
-        _ input: UnsafeRawPointer, into output: UnsafeMutableRawPointer, size: Int
-    ) throws(CryptoError) {
+    func transform(_ input: UnsafeRawPointer, into output: UnsafeMutableRawPointer, size: Int) throws(CryptoError) {
         let from = input.assumingMemoryBound(to: UInt8.self)
         let to = output.assumingMemoryBound(to: UInt8.self)
         var written: Int32 = 0

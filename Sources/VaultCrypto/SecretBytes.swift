@@ -13,9 +13,7 @@ package final class SecretBytes: @unchecked Sendable {
     /// Makes `count` bytes, zero until `fill` has written them.
     ///
     /// Throws what `fill` throws, or `.library` if the kernel gives no memory.
-    package init(
-        count: Int, _ fill: (UnsafeMutableRawBufferPointer) throws(CryptoError) -> Void
-    ) throws(CryptoError) {
+    package init(count: Int, _ fill: (UnsafeMutableRawBufferPointer) throws(CryptoError) -> Void) throws(CryptoError) {
         guard count >= 0 else { throw .invalidInput("a secret of \(count) bytes") }
         let slot = try SecretMemory.allocate(count: count)
         do throws(CryptoError) {

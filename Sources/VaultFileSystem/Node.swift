@@ -2,7 +2,6 @@ package import FileSystem
 package import Glibc
 package import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 

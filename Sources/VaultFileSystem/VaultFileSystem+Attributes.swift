@@ -52,9 +52,7 @@ extension VaultFileSystem {
     }
 
     /// As `EncryptedFile.excludingSeals` if the file is open.
-    func excludingSeals<Result>(
-        of node: Node, _ body: () throws(StoreError) -> Result
-    ) throws(StoreError) -> Result {
+    func excludingSeals<Result>(of node: Node, _ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         guard let file = node.openFile else { return try body() }
         return try file.excludingSeals(body)
     }

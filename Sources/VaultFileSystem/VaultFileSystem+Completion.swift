@@ -88,8 +88,7 @@ extension VaultFileSystem {
         _ object: BackingWalk<Descriptor>.Found, _ completion: Completion, _ walk: BackingWalk<Descriptor>
     ) throws(StoreError) {
         guard Self.mayBeIncomplete(object.status) else { return }
-        try completion.complete(
-            object.entry, in: object.directory, shownPath: walk.path(of: object.entry), in: store)
+        try completion.complete(object.entry, in: object.directory, shownPath: walk.path(of: object.entry), in: store)
     }
 
     private static func mayBeIncomplete(_ status: stat) -> Bool {

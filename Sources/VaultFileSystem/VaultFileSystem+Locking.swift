@@ -3,7 +3,6 @@ internal import Glibc
 internal import LinuxSystem
 package import Locking
 internal import Synchronization
-internal import SystemPackage
 package import VaultCrypto
 internal import VaultFormat
 internal import VaultStore

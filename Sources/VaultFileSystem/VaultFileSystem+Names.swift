@@ -33,9 +33,7 @@ extension VaultFileSystem {
         }
     }
 
-    private func entry(
-        _ entry: [UInt8], in directory: OpenDirectory, _ parent: Node
-    ) throws(StoreError) -> NodeEntry {
+    private func entry(_ entry: [UInt8], in directory: OpenDirectory, _ parent: Node) throws(StoreError) -> NodeEntry {
         let status = try directory.status(of: entry)
         let node = nodes.intern(status, parent: parent, entry: entry)
         return NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))

@@ -30,8 +30,7 @@ package final class VaultFileSystem: Sendable {
     package init(store: Store, gate: LockGate = LockGate()) throws(StoreError) {
         self.store = store
         self.gate = gate
-        let pinned = try Descriptor(
-            at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
+        let pinned = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
         let root = Node(key: FileIdentity(try pinned.status()), kind: S_IFDIR)
         rootDirectory = try Self.open(pinned, of: root, isRoot: true, in: store)
         nodes = NodeTable(root: root)

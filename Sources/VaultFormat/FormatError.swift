@@ -56,9 +56,7 @@ extension FormatError {
 }
 
 /// Throws an error of this kind unless `condition` is true.
-func require(
-    _ condition: Bool, _ kind: FormatError.Kind, _ reason: @autoclosure () -> String
-) throws(FormatError) {
+func require(_ condition: Bool, _ kind: FormatError.Kind, _ reason: @autoclosure () -> String) throws(FormatError) {
     if !condition { throw FormatError(kind, reason()) }
 }
 

@@ -70,8 +70,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
             guard let keys = availableKeys(plan) else { return .missing(plan.keyNames) }
             let token = tokenOfContent(of: node, stamp, plan)
             let opened = ViewFile(try open(plan, file, keys, token), of: file, keyNames: plan.keyNames)
-            let caching = node.open(
-                opened, .init(stamp: stamp, plan: plan, token: token, length: opened.length))
+            let caching = node.open(opened, .init(stamp: stamp, plan: plan, token: token, length: opened.length))
             fileProblems.clear(path)
             return .opened(handle(opened, node, token, caching))
         } catch {
@@ -93,9 +92,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         }
     }
 
-    private func handle(
-        _ file: ViewFile, _ node: ViewNode, _ token: UInt64, _ caching: PageCaching
-    ) -> ViewHandle {
+    private func handle(_ file: ViewFile, _ node: ViewNode, _ token: UInt64, _ caching: PageCaching) -> ViewHandle {
         handles.add(1, ordering: .acquiringAndReleasing)
         let size = Int64(file.length)
         let hasChanged = node.reportedSize.withLock { reported in
@@ -135,9 +132,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     }
 
     /// lseek(2): there are no holes in ciphertext.
-    package func seek(
-        _ handle: ViewHandle, from plaintextOffset: UInt64, toHole: Bool
-    ) throws(StoreError) -> UInt64 {
+    package func seek(_ handle: ViewHandle, from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64 {
         try admit()
         let length = handle.file.length
         guard plaintextOffset < length else { throw .system(.noSuchAddressOrDevice) }

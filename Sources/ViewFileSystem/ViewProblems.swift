@@ -1,7 +1,6 @@
 internal import LinuxSystem
 internal import Logging
 internal import Synchronization
-internal import ViewFormats
 
 /// The files of a view that cannot be read, for `status` and the log. One line for each file, the newest last. Any thread.
 final class ViewProblems: Sendable {

@@ -33,15 +33,11 @@ package final class LockFileWatch: Sendable {
     /// - Parameter onChange: called on the watch's thread, first with the state at the start, then at each change. The
     ///   watch looks at nothing while it runs. It must not call `stop`.
     /// - Throws: `watch`.
-    package convenience init(
-        files: [LockFile], onChange: @escaping @Sendable (Report) -> Void
-    ) throws(LockFileError) {
+    package convenience init(files: [LockFile], onChange: @escaping @Sendable (Report) -> Void) throws(LockFileError) {
         try self.init(files: files, system: WatchSystem(), onChange: onChange)
     }
 
-    init(
-        files: [LockFile], system: WatchSystem, onChange: @escaping @Sendable (Report) -> Void
-    ) throws(LockFileError) {
+    init(files: [LockFile], system: WatchSystem, onChange: @escaping @Sendable (Report) -> Void) throws(LockFileError) {
         (self.files, self.system, self.onChange) = (files, system, onChange)
         do throws(StoreError) {
             waker = try Waker()

@@ -145,8 +145,7 @@ package final class Journal: Sendable {
             let slot = left.trailingZeroBitCount
             let end = min(start + recordSize, records.count)
             let record = records.slice(start..<end)
-            try Self.writeSlot(
-                descriptor, at: UInt64(slot * slotSize), fileID: fileID, chunk: chunk, record: record)
+            try Self.writeSlot(descriptor, at: UInt64(slot * slotSize), fileID: fileID, chunk: chunk, record: record)
             left &= left - 1
             chunk += 1
             start = end
@@ -191,9 +190,7 @@ package final class Journal: Sendable {
     }
 
     /// Retains the slots of records that could not be put in place. The slots are the records from now on.
-    func keep(
-        _ slots: UInt64, fileID: UInt64, firstChunk: UInt64, recordSize: Int, totalSize: Int
-    ) {
+    func keep(_ slots: UInt64, fileID: UInt64, firstChunk: UInt64, recordSize: Int, totalSize: Int) {
         var left = slots
         var chunk = firstChunk
         var start = 0
@@ -227,8 +224,7 @@ package final class Journal: Sendable {
     /// The content of a retained slot. Nil if it is not retained.
     func contents(ofRetained slot: Int) throws(StoreError) -> [UInt8]? {
         guard let descriptor, let found = retainedSlot(slot) else { return nil }
-        return try descriptor.read(
-            at: UInt64(slot * slotSize), count: JournalSlot.recordOffset + found.slot.recordSize)
+        return try descriptor.read(at: UInt64(slot * slotSize), count: JournalSlot.recordOffset + found.slot.recordSize)
     }
 
     /// Frees one retained slot.

@@ -96,8 +96,7 @@ extension Rekeyer {
         let file = try Descriptor(at: directory.fd, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
         try directory.withTemporary(temporary) { () throws(StoreError) in
             let new = try EncryptedFile.create(in: file, class: old.protectionClass, store: store)
-            let attributes = try Self.attributes(
-                of: reader, from: old.keys.attributeKey, to: new.keys.attributeKey)
+            let attributes = try Self.attributes(of: reader, from: old.keys.attributeKey, to: new.keys.attributeKey)
             try steps.before(.fillObject)
             try old.copyContents(to: new, workspace) { (size) throws(StoreError) in
                 count { $0.bytes += size }
@@ -183,9 +182,7 @@ extension Rekeyer {
     }
 
     /// Copies the attributes that are not encrypted.
-    private func copyForeignAttributes(
-        from old: ExtendedAttributes, to new: ExtendedAttributes
-    ) throws(StoreError) {
+    private func copyForeignAttributes(from old: ExtendedAttributes, to new: ExtendedAttributes) throws(StoreError) {
         let wanted = try old.namesIfSupported().filter { !$0.starts(with: Self.ownPrefix) }
         // A new file may have inherited an access list from its directory.
         for name in try new.namesIfSupported()

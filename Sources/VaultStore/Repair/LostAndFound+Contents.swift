@@ -33,8 +33,7 @@ extension LostAndFound {
         try synchronize()
         // If the record authenticates, the directory's own was lost, and `mark` has made this one.
         if (try? OpenDirectory.openRecord(of: directory, store.keyRing))?.record.isRoot != false {
-            try keepCopy(
-                of: OpenDirectory.recordEntry, from: directory, as: Array("directory-record-".utf8) + digits)
+            try keepCopy(of: OpenDirectory.recordEntry, from: directory, as: Array("directory-record-".utf8) + digits)
         }
         let sidecar = EntryName.kind(of: entry) == .longName ? EntryName.sidecar(of: entry) : nil
         if let sidecar { try keepCopy(of: sidecar, from: parent, as: name + Array(".name".utf8)) }

@@ -1,7 +1,6 @@
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultFormat
 
 /// Replaces `vaultfs.json` (FileFormat, Store-16 and Store-21), with an flock on the file, which one process has at a time.
 /// The lock lasts until the last copy of this value is released. The old file stays in place until the new one is complete
@@ -41,8 +40,7 @@ struct ConfigurationReplacement {
         repeat {
             found = try VaultError.wrapping("cannot open for writing", path) { () throws(StoreError) in
                 // For writing, because NFS gives exclusive locks only on such descriptors.
-                let file = try Descriptor(
-                    at: vault.descriptor.fd, Self.entry, flags: O_RDWR | O_NONBLOCK | O_NOCTTY)
+                let file = try Descriptor(at: vault.descriptor.fd, Self.entry, flags: O_RDWR | O_NONBLOCK | O_NOCTTY)
                 return (file, try file.status())
             }
             guard found.status.st_mode & S_IFMT == S_IFREG else { throw .damaged(path, "not a regular file") }

@@ -51,17 +51,14 @@ package struct SlotEditor {
                 try Self.checkEndlessSlot(
                     beside: slot, in: configuration, expires: request.expires, hasWindow: request.window != nil)
             }
-            return try configuration.replacingSlot(
-                slot.id, by: request, created: UtcTime.now(), masterKey: masterKey)
+            return try configuration.replacingSlot(slot.id, by: request, created: UtcTime.now(), masterKey: masterKey)
         }
     }
 
     /// Gives `slot` another window, or none. Does not need the slot's secret.
     /// - Parameter isForced: as for `change`.
     /// - Throws: as `change`.
-    package func change(
-        _ slot: KeySlot, toWindow window: PlayWindow?, isForced: Bool
-    ) throws(VaultError) -> KeySlot {
+    package func change(_ slot: KeySlot, toWindow window: PlayWindow?, isForced: Bool) throws(VaultError) -> KeySlot {
         let changed = try replaceConfiguration { (current) throws(FormatError) in
             try Self.checkUnchanged(slot, in: current)
             if !isForced {
@@ -74,9 +71,7 @@ package struct SlotEditor {
         return changed
     }
 
-    private static func checkUnchanged(
-        _ slot: KeySlot, in configuration: VaultConfiguration
-    ) throws(FormatError) {
+    private static func checkUnchanged(_ slot: KeySlot, in configuration: VaultConfiguration) throws(FormatError) {
         guard configuration.slot(slot.id) == slot else {
             throw FormatError(.invalidValue, "slot \(slot.id) was changed by somebody else; nothing was changed")
         }
@@ -165,9 +160,7 @@ package struct SlotEditor {
         return change
     }
 
-    static func wrapping<Result>(
-        _ body: () throws(FormatError) -> Result
-    ) throws(VaultError) -> Result {
+    static func wrapping<Result>(_ body: () throws(FormatError) -> Result) throws(VaultError) -> Result {
         do throws(FormatError) { return try body() } catch {
             throw error.kind == .invalidValue ? .slotRefused(error.reason) : .format(error)
         }

@@ -1,5 +1,4 @@
 internal import Glibc
-internal import LinuxSystem
 package import SystemPackage
 
 /// The process that holds a lock, for messages.

@@ -39,8 +39,7 @@ extension Verifier {
         let offset = layout.recordOffset(ofChunk: chunk)
         let data: UInt64
         do {
-            data = UInt64(
-                try retrying { lseek(content.descriptor.fd, off_t(clamping: offset), linux_SEEK_DATA) })
+            data = UInt64(try retrying { lseek(content.descriptor.fd, off_t(clamping: offset), linux_SEEK_DATA) })
         } catch .system(.noSuchAddressOrDevice) {
             // A hole up to the end of the file, lseek(2).
             data = layout.recordOffset(ofChunk: end)
@@ -145,8 +144,7 @@ extension Verifier {
         _ record: UnsafeRawBufferPointer, _ chunk: UInt64, of content: VerifierContent, _ length: UInt64
     ) throws(StoreError) -> Bool {
         guard content.header.isSealed, content.header.length < length else { return false }
-        let size =
-            layout.plaintextSize(ofChunk: chunk, length: content.header.length) + ChunkLayout.recordOverhead
+        let size = layout.plaintextSize(ofChunk: chunk, length: content.header.length) + ChunkLayout.recordOverhead
         guard size < record.count else { return false }
         return try verifies(record.slice(..<size), chunk: chunk, keys: content.keys)
     }

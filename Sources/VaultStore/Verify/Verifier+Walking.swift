@@ -61,8 +61,7 @@ extension Verifier {
             keys = checkRecord(of: descriptor, isRoot: last == 0)
             if let keys { checkAttributes(of: descriptor, key: keys.attributeKey, nil) }
         }
-        stack[last].open = VerifierFrame.Open(
-            descriptor: descriptor, keys: keys, reader: DirectoryReader(descriptor))
+        stack[last].open = VerifierFrame.Open(descriptor: descriptor, keys: keys, reader: DirectoryReader(descriptor))
         if last >= openDirectories { stack[last - openDirectories].open = nil }
     }
 
@@ -85,8 +84,7 @@ extension Verifier {
     private func leave() throws(StoreError) {
         guard let left = stack.popLast()?.open, let last = stack.indices.last, stack[last].open == nil else { return }
         // Check that ".." leads to the directory above: this one may have been moved.
-        let descriptor = try Descriptor(
-            at: left.descriptor.fd, Array("..".utf8), flags: O_RDONLY | O_DIRECTORY)
+        let descriptor = try Descriptor(at: left.descriptor.fd, Array("..".utf8), flags: O_RDONLY | O_DIRECTORY)
         guard FileIdentity(try descriptor.status()) == stack[last].identity else {
             throw .damaged("a directory was moved while it was being verified")
         }

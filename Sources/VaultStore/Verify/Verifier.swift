@@ -78,8 +78,7 @@ package final class Verifier {
         filesSeen = []
         stack = []
         try VaultError.wrapping("cannot verify", directory.path) { () throws(StoreError) in
-            let root = try Descriptor(
-                at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+            let root = try Descriptor(at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
             // In use, slots change all the time, and their records are about to be in place.
             journal = isInUse ? nil : openJournal(root)
             try walk(root)

@@ -1,5 +1,3 @@
-internal import LinuxSystem
-
 /// One finding of a `Verifier`.
 package struct VerifierFinding: Sendable, Equatable {
     package enum Kind: String, Sendable, CaseIterable, Codable {

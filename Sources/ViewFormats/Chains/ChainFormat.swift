@@ -1,4 +1,3 @@
-internal import FileSystem
 internal import LinuxSystem
 package import VaultCrypto
 
@@ -58,9 +57,7 @@ package enum ChainFormat {
     }
 
     /// `openssl`: the chain behind the salt, which the file must have. The key and the vector are derived with the salt.
-    package static func salted(
-        _ source: SourceFile, vector: InitialVector, key: CbcKey
-    ) throws(ViewError) -> ChainMap {
+    package static func salted(_ source: SourceFile, vector: InitialVector, key: CbcKey) throws(ViewError) -> ChainMap {
         try stream(of: source, from: 16, vector: .bytes(vector), padding: .pkcs7, key: key)
     }
 

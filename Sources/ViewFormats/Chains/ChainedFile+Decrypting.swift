@@ -47,9 +47,7 @@ extension ChainedFile {
         return (source, taken)
     }
 
-    private func read(
-        at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer
-    ) throws(ViewError) {
+    private func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(ViewError) {
         counters.ciphertextBytesRead.count(buffer.count)
         do throws(ViewError) {
             try counters.storeTime.time { () throws(ViewError) in

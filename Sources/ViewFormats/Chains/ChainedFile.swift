@@ -70,8 +70,7 @@ package final class ChainedFile: Sendable {
         let start = Int(plaintextOffset % UInt64(ViewWorkspace.pageSize))
         let count = min(ViewWorkspace.pageSize - start, wanted.count)
         guard let destination = wanted.baseAddress,
-            cache.copy(
-                file: token, chunk: Self.page(plaintextOffset), range: start..<(start + count), to: destination)
+            cache.copy(file: token, chunk: Self.page(plaintextOffset), range: start..<(start + count), to: destination)
         else { return nil }
         counters.cacheHits.count()
         return count

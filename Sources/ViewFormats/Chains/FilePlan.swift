@@ -40,8 +40,7 @@ package struct FilePlan: Sendable {
         let map: ChainMap
         switch layout {
         case .chunks(let size, let vector, let padding):
-            map = try ChainFormat.chunks(
-                of: source, chunkSize: size, vector: vector, padding: padding, key: ciphers[0])
+            map = try ChainFormat.chunks(of: source, chunkSize: size, vector: vector, padding: padding, key: ciphers[0])
         case .stream(let vector, let padding):
             map = try ChainFormat.stream(of: source, vector: vector, padding: padding, key: ciphers[0])
         case .salted:

@@ -56,9 +56,7 @@ final class HlsPlaylistContent: Equatable, Sendable {
     }
 
     /// - Parameter plaintext: returns the plaintext offsets of these bytes of `needed[$0]`.
-    func rendered(
-        _ plaintext: (Int, Range<UInt64>) throws(ViewError) -> Range<UInt64>
-    ) throws(ViewError) -> [UInt8] {
+    func rendered(_ plaintext: (Int, Range<UInt64>) throws(ViewError) -> Range<UInt64>) throws(ViewError) -> [UInt8] {
         try playlist.rendered { (number, reference) throws(ViewError) in
             guard let needed = numbers[number], let bytes = reference.bytes else { return nil }
             return try plaintext(needed, bytes)

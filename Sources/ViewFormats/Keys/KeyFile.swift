@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 package import LinuxSystem
 package import SystemPackage
@@ -46,9 +45,7 @@ package enum KeyFile {
     /// Reads a key from a regular file inside the source. Follows no links.
     /// - Parameter path: relative to `root`, without `..`.
     /// - Throws: `noKey`.
-    package static func read(
-        _ path: [UInt8], in root: Descriptor, cipher: ViewCipher?
-    ) throws(ViewError) -> Found {
+    package static func read(_ path: [UInt8], in root: Descriptor, cipher: ViewCipher?) throws(ViewError) -> Found {
         try read("key file \(shown(path))", cipher) { (buffer) throws(StoreError) in
             try Descriptor(object: path, in: root).openedRegularFile().read(at: 0, into: buffer)
         }
@@ -80,9 +77,7 @@ package enum KeyFile {
     ///   - cipher: nil if a key of any length will do.
     ///   - name: the file's name in messages.
     /// - Throws: `noKey`, with the actual and the expected length.
-    package static func parse(
-        _ bytes: [UInt8], cipher: ViewCipher?, name: String
-    ) throws(ViewError) -> Found {
+    package static func parse(_ bytes: [UInt8], cipher: ViewCipher?, name: String) throws(ViewError) -> Found {
         guard bytes.count <= maximumSize else {
             throw .noKey("\(name) has more than \(maximumSize) bytes, where \(expectation(cipher)) is expected")
         }

@@ -24,8 +24,7 @@ struct PlaylistLines: IteratorProtocol {
         rest = rest[content.endIndex...]
         rest = rest.dropFirst(rest.starts(with: "\r\n".utf8) ? 2 : 1)
         number += 1
-        return Line(
-            number: number, content: withoutBlanksBehind(content), whole: content.startIndex..<rest.startIndex)
+        return Line(number: number, content: withoutBlanksBehind(content), whole: content.startIndex..<rest.startIndex)
     }
 }
 

@@ -89,9 +89,7 @@ struct MountAnswer: Encodable, Sendable {
 
 extension MountAnswer {
     /// The response that `send` returns, or the reason why there is none.
-    fileprivate init(
-        _ mountpoint: String, _ socket: DaemonSocket, _ send: () throws(ControlError) -> ControlResponse
-    ) {
+    fileprivate init(_ mountpoint: String, _ socket: DaemonSocket, _ send: () throws(ControlError) -> ControlResponse) {
         do throws(ControlError) {
             self.init(mountpoint: mountpoint, socket: socket, outcome: .answered(try send()))
         } catch {

@@ -74,8 +74,7 @@ struct MountCommand: ParsableCommand, VaultOpener {
         }
         let directory = try VaultDirectory.open(MountArguments.resolve(vault.path))
         let root = try Descriptor(at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        let target = try Mountpoint.check(
-            mountpoint.path, source: "vault \(directory.path.shown)", root: root, list)
+        let target = try Mountpoint.check(mountpoint.path, source: "vault \(directory.path.shown)", root: root, list)
         if shared { list.isShared = true }
         if list.isShared || directory.isOnReadOnlyStore { list.isReadOnly = true }
         let locking = try lock.options(mountpoint: target)

@@ -85,9 +85,7 @@ enum Signals {
     }
 
     /// Starts the thread that calls `body` with each signal's number. The signals must be blocked.
-    static func onArrival(
-        of numbers: [Int32], _ body: @escaping @Sendable (Int32) -> Void
-    ) throws(CommandFailure) {
+    static func onArrival(of numbers: [Int32], _ body: @escaping @Sendable (Int32) -> Void) throws(CommandFailure) {
         do throws(StoreError) {
             _ = try BackgroundThread {
                 var set = Self.set(of: numbers)

@@ -35,8 +35,7 @@ struct KeyProvider: Codable, Sendable {
     func prefetch(for vault: FilePath, until stop: Waker) throws(CommandFailure) -> SlotSecret {
         let directory: VaultDirectory
         do throws(VaultError) { directory = try VaultDirectory.open(vault) } catch { throw CommandFailure(error) }
-        return try secret(
-            for: directory.configuration, .background(limit: Self.prefetchTimeout, stopSignal: stop))
+        return try secret(for: directory.configuration, .background(limit: Self.prefetchTimeout, stopSignal: stop))
     }
 
     /// Runs the program. Without a timeout if it is interactive.

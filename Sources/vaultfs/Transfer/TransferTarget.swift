@@ -16,9 +16,7 @@ struct TransferTarget<Tree: TransferTree> {
 
     /// Finds an existing object.
     /// - Parameter shown: the path, for messages.
-    static func source(
-        _ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], shown: String
-    ) throws -> TransferTarget {
+    static func source(_ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], shown: String) throws -> TransferTarget {
         guard let last = path.last else { return TransferTarget(tree: tree, directory: root) }
         let parent = try directory(tree, root, path.dropLast(), shown, advice: "")
         guard let item = try tree.find(last, in: parent) else {

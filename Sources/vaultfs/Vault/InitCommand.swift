@@ -17,8 +17,7 @@ struct InitCommand: ParsableCommand {
     @OptionGroup
     var common: VaultArguments
 
-    @Option(
-        help: ArgumentHelp("Bytes encrypted as a unit: a power of two from 4K to 1M.", valueName: "size"))
+    @Option(help: ArgumentHelp("Bytes encrypted as a unit: a power of two from 4K to 1M.", valueName: "size"))
     var chunkSize = ByteSize(4096)
 
     @Option(

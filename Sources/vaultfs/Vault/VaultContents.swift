@@ -64,8 +64,7 @@ extension MountContents {
     ) throws(UnlockRefusal) -> UnlockSecret {
         do throws(VaultError) {
             let directory = try VaultDirectory.open(vaultPath)
-            let opened = try directory.openSlot(
-                with: secret, at: lease.now, choice: SlotChoice(known: knownSlot))
+            let opened = try directory.openSlot(with: secret, at: lease.now, choice: SlotChoice(known: knownSlot))
             let term = try lease.begin(opened.slot.id, of: directory, masterKey: opened.masterKey)
             return UnlockSecret(opened.masterKey) { lease.adopt(term) }
         } catch {

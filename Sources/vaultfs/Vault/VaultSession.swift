@@ -25,9 +25,7 @@ final class VaultSession {
 
     /// Reads the secret, and locks the vault.
     /// - Parameter advice: returns the advice for a mounted vault, from its mountpoint.
-    init(
-        _ vault: VaultDirectory, isReadOnly: Bool, opener: some VaultOpener, advice: (String) -> String
-    ) throws {
+    init(_ vault: VaultDirectory, isReadOnly: Bool, opener: some VaultOpener, advice: (String) -> String) throws {
         let sharing: VaultDirectory.Sharing = isReadOnly ? .shared : .exclusive
         if !isReadOnly && vault.isOnReadOnlyStore {
             throw CommandFailure(.failure, "\(vault.path.shown) cannot be written: its file system is read-only")

@@ -95,9 +95,7 @@ struct VerifyCommand: ParsableCommand {
     }
 
     /// - Returns: false if the vault is in use by a process that this user cannot ask. Only a check may then go on.
-    private func locks(
-        _ directory: VaultDirectory, _ sharing: VaultDirectory.Sharing
-    ) throws(VaultError) -> Bool {
+    private func locks(_ directory: VaultDirectory, _ sharing: VaultDirectory.Sharing) throws(VaultError) -> Bool {
         do throws(VaultError) {
             // A check does not need the end of a daemon that is shutting down.
             try directory.lock(sharing, wait: repair ? VaultUse.lockTimeout : .seconds(2))

@@ -28,8 +28,7 @@ struct ViewArguments: Codable, Sendable {
             case .openssl: .openssl
             case .hls: .hls
             }
-        format = ViewFormat(
-            layout: layout, cipher: options.cipher, vector: options.iv, padding: options.padding)
+        format = ViewFormat(layout: layout, cipher: options.cipher, vector: options.iv, padding: options.padding)
         if formatName == .openssl {
             let digest = options.digest ?? .sha256
             origin = .passphrase(
@@ -62,8 +61,7 @@ struct ViewArguments: Codable, Sendable {
         let location = try ViewLocation(path)
         if formatName == .hls, let name = location.onlyName {
             let name = FilePath(bytes: name).shown
-            throw CommandFailure(
-                .usage, "\(name) is a file: hls takes the directory that it is in, with its segments")
+            throw CommandFailure(.usage, "\(name) is a file: hls takes the directory that it is in, with its segments")
         }
         try check(location.manifest())
         return location

@@ -71,8 +71,7 @@ struct ViewCommand: ParsableCommand {
         let path = try CommandFailure.wrapping("cannot open", source.path, try ResolvedPath.of(source.path))
         let location = try view.location(path)
         let root = location.onlyName == nil ? location.root : nil
-        let target = try Mountpoint.check(
-            mountpoint.path, source: "source \(path.shown)", root: root, list)
+        let target = try Mountpoint.check(mountpoint.path, source: "source \(path.shown)", root: root, list)
         let request = MountRequest(
             subject: .view(view), source: path, mountpoint: target, options: list, cacheSize: mount.cacheSize.bytes,
             lock: try lock.options(mountpoint: target))

@@ -17,13 +17,10 @@ extension CipherChain.Padding: ExpressibleByArgument {}
 
 /// The options of all formats.
 struct ViewOptions: ParsableArguments {
-    @Option(
-        help: ArgumentHelp(
-            "The cipher; default: by the key's length (openssl: aes-256-cbc).", valueName: "cipher"))
+    @Option(help: ArgumentHelp("The cipher; default: by the key's length (openssl: aes-256-cbc).", valueName: "cipher"))
     var cipher: ViewCipher?
 
-    @Option(
-        help: ArgumentHelp("cbc-chunks: bytes of plaintext in a piece; default: 16M.", valueName: "size"))
+    @Option(help: ArgumentHelp("cbc-chunks: bytes of plaintext in a piece; default: 16M.", valueName: "size"))
     var chunkSize: ByteSize?
 
     @Option(
@@ -55,8 +52,7 @@ struct ViewOptions: ParsableArguments {
     @Flag(help: "cbc: the initial vector is the first 16 bytes of each file.")
     var ivInFile = false
 
-    @Option(
-        help: ArgumentHelp("cbc, cbc-chunks: pkcs7 or none.", valueName: "padding"))
+    @Option(help: ArgumentHelp("cbc, cbc-chunks: pkcs7 or none.", valueName: "padding"))
     var padding: CipherChain.Padding = .pkcs7
 
     @Option(
