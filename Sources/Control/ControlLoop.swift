@@ -11,9 +11,7 @@ struct ControlLoop {
     /// Set while the process is out of descriptors: the listener stays ready, and the loop would spin.
     private var acceptsFrom: ContinuousClock.Instant?
 
-    init(server: ControlServer) {
-        self.server = server
-    }
+    init(server: ControlServer) { self.server = server }
 
     /// Returns when the server is stopped.
     mutating func run() {
@@ -82,9 +80,7 @@ struct ControlLoop {
 
     private var subscriberCount: Int { connections.count(where: \.isSubscriber) }
 
-    private func countSubscribers() {
-        server.subscribers.store(subscriberCount, ordering: .sequentiallyConsistent)
-    }
+    private func countSubscribers() { server.subscribers.store(subscriberCount, ordering: .sequentiallyConsistent) }
 
     private mutating func accept(now: ContinuousClock.Instant) {
         let fd = Glibc.accept(server.listener.fd, nil, nil)

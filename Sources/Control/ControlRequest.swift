@@ -77,7 +77,5 @@ package enum ControlRequest: Sendable {
 
     private static func notARequest(
         _ reason: String = "expected a line such as {\"request\":\"status\"}"
-    ) -> ControlFailure {
-        ControlFailure(.notARequest, "not a request: \(reason)")
-    }
+    ) -> ControlFailure { ControlFailure(.notARequest, "not a request: \(reason)") }
 }

@@ -66,9 +66,7 @@ package final class ControlServer: Sendable {
         }
     }
 
-    deinit {
-        removeSocket()
-    }
+    deinit { removeSocket() }
 
     /// Makes the socket under a temporary name and renames it once it listens, over a dead daemon's socket. So a socket that
     /// refuses connections never has a living owner.
@@ -117,9 +115,7 @@ package final class ControlServer: Sendable {
     }
 
     /// Removes the socket's name. Clients stay connected.
-    package func removeSocket() {
-        directory.remove(name, inode: inode)
-    }
+    package func removeSocket() { directory.remove(name, inode: inode) }
 
     /// Leaves a message for the loop. Any thread. Never blocks.
     fileprivate func post(_ message: Message) {
@@ -158,9 +154,7 @@ final class ControlReply: Sendable {
         self.connection = connection
     }
 
-    deinit {
-        send(.error(ControlFailure(.failed, "the request was given up")))
-    }
+    deinit { send(.error(ControlFailure(.failed, "the request was given up"))) }
 
     /// Sends the answer. Later calls do nothing.
     func send(_ response: ControlResponse) {

@@ -18,9 +18,7 @@ final class LineBuffer {
     /// The number of held bytes that contain no LF, so that a long line is searched only once.
     private var searched = 0
 
-    init(maximumLineSize: Int) {
-        self.maximumLineSize = maximumLineSize
-    }
+    init(maximumLineSize: Int) { self.maximumLineSize = maximumLineSize }
 
     deinit {
         wipe(0...)

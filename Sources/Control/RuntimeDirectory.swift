@@ -24,9 +24,7 @@ package final class RuntimeDirectory: Sendable {
             throw .system(error.errno, "cannot open", path)
         }
         identity = FileIdentity(status)
-        guard status.st_uid == user else {
-            throw .unsafeDirectory(path, "it belongs to user \(status.st_uid)")
-        }
+        guard status.st_uid == user else { throw .unsafeDirectory(path, "it belongs to user \(status.st_uid)") }
         guard status.st_mode & 0o077 == 0 else {
             throw .unsafeDirectory(path, "its mode is \(String(status.st_mode & 0o7777, radix: 8)), not 700")
         }
@@ -76,9 +74,7 @@ package final class RuntimeDirectory: Sendable {
     }
 
     /// The inode of the socket `name`. Nil if there is none.
-    func inode(of name: String) -> ino_t? {
-        try? descriptor.status(of: Array(name.utf8)).st_ino
-    }
+    func inode(of name: String) -> ino_t? { try? descriptor.status(of: Array(name.utf8)).st_ino }
 
     /// Removes the socket `name` if it still has that inode: another daemon may have put its own there.
     func remove(_ name: String, inode: ino_t) {

@@ -39,9 +39,7 @@ struct CacheIndex {
         return h ^ h >> 33
     }
 
-    private func bucket(of key: Key) -> Int {
-        Int(truncatingIfNeeded: Self.hash(key)) & (buckets.count - 1)
-    }
+    private func bucket(of key: Key) -> Int { Int(truncatingIfNeeded: Self.hash(key)) & (buckets.count - 1) }
 
     /// The block of `key` and its size in bytes. Makes it the newest.
     mutating func find(_ key: Key) -> (block: Int, size: Int)? {

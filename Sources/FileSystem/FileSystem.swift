@@ -142,9 +142,7 @@ package struct NodeEntry {
     package var id: NodeID
     package var attributes: stat
 
-    package init(id: NodeID, attributes: stat) {
-        (self.id, self.attributes) = (id, attributes)
-    }
+    package init(id: NodeID, attributes: stat) { (self.id, self.attributes) = (id, attributes) }
 }
 
 /// One entry of a listing.

@@ -17,9 +17,7 @@ open class TableNode: @unchecked Sendable {
     /// The number of the kernel's lookups plus the names in which this node is the parent.
     final var references = 0
 
-    public required init(key: FileIdentity, kind: mode_t) {
-        (self.key, self.kind) = (key, kind)
-    }
+    public required init(key: FileIdentity, kind: mode_t) { (self.key, self.kind) = (key, kind) }
 
     package final var isDirectory: Bool { kind == S_IFDIR }
     package final var isRegularFile: Bool { kind == S_IFREG }
@@ -30,9 +28,7 @@ package struct NodeName<Item: AnyObject> {
     package var parent: Item
     package var entry: [UInt8]
 
-    package init(parent: Item, entry: [UInt8]) {
-        (self.parent, self.entry) = (parent, entry)
-    }
+    package init(parent: Item, entry: [UInt8]) { (self.parent, self.entry) = (parent, entry) }
 }
 
 /// The kernel's number of a node. 1 is the root (FUSE_ROOT_ID).

@@ -16,9 +16,7 @@ func object<Object: AnyObject>(_ info: FileInfo?, _: Object.Type) throws(StoreEr
 }
 
 /// A new reference to an object, for `fh`.
-func reference(_ object: AnyObject) -> UInt64 {
-    UInt64(UInt(bitPattern: Unmanaged.passRetained(object).toOpaque()))
-}
+func reference(_ object: AnyObject) -> UInt64 { UInt64(UInt(bitPattern: Unmanaged.passRetained(object).toOpaque())) }
 
 /// The operations on open files and directories. A callback of libfuse cannot name a file system's types, so it calls
 /// these.
@@ -118,9 +116,7 @@ extension FileSystem {
 
     fileprivate func allocate(
         _ request: Request, _ info: FileInfo?, mode: Int32, range: Range<UInt64>
-    ) throws(StoreError) {
-        try allocate(try file(info), mode: mode, range: range, workspace: workspace(request))
-    }
+    ) throws(StoreError) { try allocate(try file(info), mode: mode, range: range, workspace: workspace(request)) }
 
     fileprivate func seek(_ info: FileInfo?, from offset: UInt64, toHole: Bool) throws(StoreError) -> UInt64 {
         try seek(try file(info), from: offset, toHole: toHole)

@@ -91,15 +91,11 @@ extension fuse_lowlevel_ops {
         mknod = { raw, parent, name, mode, device in
             Request.make(raw, "mknod", name, in: parent, .node(mode: mode, device: device))
         }
-        mkdir = { raw, parent, name, mode in
-            Request.make(raw, "mkdir", name, in: parent, .directory(mode: mode))
-        }
+        mkdir = { raw, parent, name, mode in Request.make(raw, "mkdir", name, in: parent, .directory(mode: mode)) }
         symlink = { raw, target, parent, name in
             Request.make(raw, "symlink", name, in: parent, .link(target: bytes(target)))
         }
-        link = { raw, id, parent, name in
-            Request.make(raw, "link", name, in: parent, .hardLink(of: NodeID(id)))
-        }
+        link = { raw, id, parent, name in Request.make(raw, "link", name, in: parent, .hardLink(of: NodeID(id))) }
         unlink = { raw, parent, name in
             Request.perform(raw, "unlink") { (request) throws(StoreError) in
                 try request.fileSystem.remove(bytes(name), in: NodeID(parent), isDirectory: false)

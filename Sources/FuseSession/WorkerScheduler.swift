@@ -33,9 +33,7 @@ final class WorkerScheduler: Sendable {
     }
 
     /// True if the worker with this semaphore is the single one.
-    func isSingle(_ wake: Semaphore) -> Bool {
-        single.load(ordering: .sequentiallyConsistent) == Self.number(wake)
-    }
+    func isSingle(_ wake: Semaphore) -> Bool { single.load(ordering: .sequentiallyConsistent) == Self.number(wake) }
 
     /// Makes all other workers rest when they have served their requests. Does nothing if there is a single worker already.
     func beginSingle(_ wake: Semaphore) {
@@ -79,9 +77,7 @@ final class WorkerScheduler: Sendable {
     }
 
     /// The same worker has answered that request. It may no longer be the single one.
-    func singleEnded() {
-        ended.add(1, ordering: .sequentiallyConsistent)
-    }
+    func singleEnded() { ended.add(1, ordering: .sequentiallyConsistent) }
 
     /// Makes all workers serve from now on, and ends `watch`.
     func dismiss() {
@@ -136,14 +132,10 @@ struct WorkerSchedule {
     private var started = 0
     private var finished = 0
 
-    init(_ scheduler: WorkerScheduler) {
-        self.scheduler = scheduler
-    }
+    init(_ scheduler: WorkerScheduler) { self.scheduler = scheduler }
 
     /// As `WorkerScheduler.restIfNotNeeded`.
-    func restIfNotNeeded() -> Bool {
-        scheduler.restIfNotNeeded(wake)
-    }
+    func restIfNotNeeded() -> Bool { scheduler.restIfNotNeeded(wake) }
 
     /// The worker has received a request.
     mutating func began(_ message: fuse_buf) {

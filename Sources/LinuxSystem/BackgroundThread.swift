@@ -31,14 +31,10 @@ package final class BackgroundThread: @unchecked Sendable {
     }
 
     /// Lets the thread end by itself. Call either this or `join`.
-    package func detach() {
-        pthread_detach(handle)
-    }
+    package func detach() { pthread_detach(handle) }
 
     /// Waits for the thread's end. Only its owner may call this, once.
-    package func join() {
-        pthread_join(handle, nil)
-    }
+    package func join() { pthread_join(handle, nil) }
 
     fileprivate static func run(_ argument: UnsafeMutableRawPointer) {
         Unmanaged<Body>.fromOpaque(argument).takeRetainedValue().run()

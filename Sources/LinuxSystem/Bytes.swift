@@ -4,9 +4,7 @@ extension Array where Element == UInt8 {
     package func withBytes<Result, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
     ) throws(Failure) -> Result {
-        try withUnsafeBufferPointer { (buffer) throws(Failure) -> Result in
-            try body(UnsafeRawBufferPointer(buffer))
-        }
+        try withUnsafeBufferPointer { (buffer) throws(Failure) -> Result in try body(UnsafeRawBufferPointer(buffer)) }
     }
 
     /// The array's bytes, mutable, with typed throws.
@@ -37,7 +35,5 @@ extension UnsafeMutableRawBufferPointer {
 
     /// Sets all bytes to `byte`.
     @inlinable @inline(__always)
-    package func fill(with byte: UInt8) {
-        initializeMemory(as: UInt8.self, repeating: byte)
-    }
+    package func fill(with byte: UInt8) { initializeMemory(as: UInt8.self, repeating: byte) }
 }

@@ -5,13 +5,9 @@ package import SystemPackage
 package final class Descriptor: Sendable {
     package let fd: Int32
 
-    package init(owning fd: Int32) {
-        self.fd = fd
-    }
+    package init(owning fd: Int32) { self.fd = fd }
 
-    deinit {
-        close(fd)
-    }
+    deinit { close(fd) }
 
     /// openat(2) of one entry of `directory`, never following a link, always close-on-exec.
     package convenience init(at directory: Int32, _ entry: [UInt8], flags: Int32, mode: mode_t = 0) throws(StoreError) {

@@ -23,9 +23,7 @@ package struct DirectoryReader {
     private var last: (position: Int, offset: Int64) = (0, 0)
 
     /// - Parameter directory: open for reading, at its beginning.
-    package init(_ directory: Descriptor) {
-        self.directory = directory
-    }
+    package init(_ directory: Descriptor) { self.directory = directory }
 
     /// Seeks to an entry's `nextOffset`, or to 0. The following entries are read again.
     package mutating func seek(to newOffset: Int64) throws(StoreError) {
@@ -38,9 +36,7 @@ package struct DirectoryReader {
     }
 
     /// Puts back the entry that was read last, so `next` returns it again. Not twice, nor after the end or a `seek`.
-    package mutating func putBack() {
-        (position, offset) = last
-    }
+    package mutating func putBack() { (position, offset) = last }
 
     /// The next entry other than `.` and `..`. Nil at the end.
     package mutating func next() throws(StoreError) -> Entry? {

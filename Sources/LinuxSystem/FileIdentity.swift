@@ -5,9 +5,7 @@ public struct FileIdentity: Hashable, Sendable {
     package let device: UInt64
     package let inode: UInt64
 
-    package init(_ status: stat) {
-        (device, inode) = (UInt64(status.st_dev), UInt64(status.st_ino))
-    }
+    package init(_ status: stat) { (device, inode) = (UInt64(status.st_dev), UInt64(status.st_ino)) }
 }
 
 /// A file's identity, size and times (stat(2)). Two equal stamps mean that nobody has written to the file in between.

@@ -16,19 +16,13 @@ package final class Semaphore: @unchecked Sendable {
         semaphore.deallocate()
     }
 
-    package func post() {
-        sem_post(semaphore)
-    }
+    package func post() { sem_post(semaphore) }
 
     /// Returns false if a signal interrupted the wait.
     @discardableResult
-    package func wait() -> Bool {
-        sem_wait(semaphore) == 0
-    }
+    package func wait() -> Bool { sem_wait(semaphore) == 0 }
 
     /// Returns false if the time ran out or a signal interrupted the wait.
     /// - Parameter nanoseconds: the timeout, less than a second.
-    package func wait(nanoseconds: Int64) -> Bool {
-        linux_semaphore_wait(semaphore, nanoseconds) == 0
-    }
+    package func wait(nanoseconds: Int64) -> Bool { linux_semaphore_wait(semaphore, nanoseconds) == 0 }
 }

@@ -22,9 +22,7 @@ package func retrying<Result: FixedWidthInteger>(
 }
 
 /// errno of this thread's last failed call.
-package func currentErrno() -> Errno {
-    Errno(rawValue: errno)
-}
+package func currentErrno() -> Errno { Errno(rawValue: errno) }
 
 /// Writes all of `bytes` to a file, pipe or terminal at its current position (write(2)). If it fails, a leading part
 /// may have been written.

@@ -6,9 +6,7 @@ package final class WipedBytes {
     private var storage: [UInt8]
     package private(set) var count = 0
 
-    package init(capacity: Int) {
-        storage = [UInt8](repeating: 0, count: capacity)
-    }
+    package init(capacity: Int) { storage = [UInt8](repeating: 0, count: capacity) }
 
     deinit {
         storage.withUnsafeMutableBytes { buffer in
@@ -38,9 +36,7 @@ package final class WipedBytes {
         return true
     }
 
-    package func hasSameBytes(as other: WipedBytes) -> Bool {
-        storage[..<count] == other.storage[..<other.count]
-    }
+    package func hasSameBytes(as other: WipedBytes) -> Bool { storage[..<count] == other.storage[..<other.count] }
 
     /// Calls `body` with an array of exactly the bytes. They are wiped afterwards.
     package func withBytes<R, E: Error>(_ body: ([UInt8]) throws(E) -> R) throws(E) -> R {

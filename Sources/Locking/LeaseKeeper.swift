@@ -22,9 +22,7 @@ package struct LeaseEnd: Sendable, Equatable {
     /// CLOCK_BOOTTIME, in milliseconds. It includes suspend, and cannot be set.
     package let boot: Int64
 
-    package init(wall: Int64, boot: Int64) {
-        (self.wall, self.boot) = (wall, boot)
-    }
+    package init(wall: Int64, boot: Int64) { (self.wall, self.boot) = (wall, boot) }
 }
 
 /// A user's secret in the form that the file system needs.

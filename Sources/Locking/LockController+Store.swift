@@ -58,9 +58,7 @@ extension LockController {
     }
 
     /// True if the inbox holds a reason to lock.
-    func asksToLock(_ inbox: Inbox) -> Bool {
-        inbox.asksToLock || (inbox.isPoked && hasLockFile)
-    }
+    func asksToLock(_ inbox: Inbox) -> Bool { inbox.asksToLock || (inbox.isPoked && hasLockFile) }
 
     private func begin<Result: Sendable>(
         as use: StoreUse, _ body: @escaping @Sendable () -> Result

@@ -48,9 +48,7 @@ package final class LockController: Sendable {
         var isEnded = false
 
         /// True if it holds a reason to lock, lock files not considered.
-        var asksToLock: Bool {
-            isStopping || watchFailure != nil || jobs.contains(where: \.isLock)
-        }
+        var asksToLock: Bool { isStopping || watchFailure != nil || jobs.contains(where: \.isLock) }
     }
 
     let fileSystem: any LockableFileSystem

@@ -78,9 +78,7 @@ package final class LockGate: Sendable {
     package var isExpired: Bool { hasExpired.load(ordering: .acquiring) }
 
     /// Called by the lock controller alone.
-    func setExpired(_ expired: Bool) {
-        hasExpired.store(expired, ordering: .releasing)
-    }
+    func setExpired(_ expired: Bool) { hasExpired.store(expired, ordering: .releasing) }
 
     // MARK: Lock files
 

@@ -29,9 +29,7 @@ package struct LockReceipt: Codable, Sendable, Equatable {
     package var purgeMilliseconds: Double? = 0
     package var totalMilliseconds: Double? = 0
 
-    package init(policy: LockPolicy? = nil) {
-        self.policy = policy
-    }
+    package init(policy: LockPolicy? = nil) { self.policy = policy }
 
     /// More than anyone reads, and short enough for a line of the control socket.
     private static let mostNamed = 100

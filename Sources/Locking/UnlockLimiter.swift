@@ -17,7 +17,5 @@ struct UnlockLimiter {
         notBefore = now + .seconds(min(Self.longestWait, 1 << min(failures - 1, 10)))
     }
 
-    mutating func succeeded() {
-        self = UnlockLimiter()
-    }
+    mutating func succeeded() { self = UnlockLimiter() }
 }

@@ -32,9 +32,7 @@ package struct JSONMembers<Failure: JSONFailure> {
 
     /// The value of `key`, which must exist.
     package mutating func take(_ key: String) throws(Failure) -> StrictJSON {
-        guard let value = members.removeValue(forKey: Array(key.utf8)) else {
-            throw error("no \(key)")
-        }
+        guard let value = members.removeValue(forKey: Array(key.utf8)) else { throw error("no \(key)") }
         return value
     }
 

@@ -200,7 +200,5 @@ struct JSONParser<Failure: JSONFailure> {
         return true
     }
 
-    private func error(_ what: String) -> Failure {
-        Failure(malformed: "\(context): byte \(position): \(what)")
-    }
+    private func error(_ what: String) -> Failure { Failure(malformed: "\(context): byte \(position): \(what)") }
 }

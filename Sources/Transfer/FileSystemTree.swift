@@ -27,9 +27,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
             self.id = id
         }
 
-        deinit {
-            system.forget(id, count: 1)
-        }
+        deinit { system.forget(id, count: 1) }
     }
 
     /// An open file. It is closed with the last reference.
@@ -45,9 +43,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
             self.item = item
         }
 
-        deinit {
-            system.release(handle)
-        }
+        deinit { system.release(handle) }
 
         /// Nil in a view.
         var vaultFile: EncryptedFile? { (handle as? FileHandle)?.file }
@@ -65,9 +61,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
             self.handle = handle
         }
 
-        deinit {
-            system.release(handle)
-        }
+        deinit { system.release(handle) }
     }
 
     private static var namesAtOnce: Int { 256 }
@@ -116,9 +110,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
 
     package func linkTarget(of item: Item) throws(StoreError) -> [UInt8] { try system.linkTarget(item.id) }
 
-    package func attributeNames(of item: Item) throws(StoreError) -> [[UInt8]] {
-        try system.attributeNames(item.id)
-    }
+    package func attributeNames(of item: Item) throws(StoreError) -> [[UInt8]] { try system.attributeNames(item.id) }
 
     package func attribute(_ name: [UInt8], of item: Item) throws(StoreError) -> [UInt8] {
         try system.attribute(item.id, name)
@@ -158,9 +150,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
 
     package func read(
         _ content: Content, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer, _ workspace: Workspace
-    ) throws(StoreError) -> Int {
-        try system.read(content.handle, at: offset, into: buffer, workspace: workspace)
-    }
+    ) throws(StoreError) -> Int { try system.read(content.handle, at: offset, into: buffer, workspace: workspace) }
 
     package func forgetCached(_ content: Content) {
         if let file = content.vaultFile { LocalTree<Workspace>().forgetCached(file.reader) }

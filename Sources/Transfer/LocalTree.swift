@@ -61,9 +61,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
 
     package func read(
         _ content: Descriptor, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer, _ workspace: Workspace
-    ) throws(StoreError) -> Int {
-        try content.read(at: offset, into: buffer)
-    }
+    ) throws(StoreError) -> Int { try content.read(at: offset, into: buffer) }
 
     package func forgetCached(_ content: Descriptor) {
         // posix_fadvise(2) is advice. A file system in memory has no other copy.
@@ -170,9 +168,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         try content.truncate(to: length)
     }
 
-    package func synchronize(_ content: Descriptor) throws(StoreError) {
-        try content.synchronize(dataOnly: false)
-    }
+    package func synchronize(_ content: Descriptor) throws(StoreError) { try content.synchronize(dataOnly: false) }
 
     package func change(_ item: Descriptor, _ changes: AttributeChanges, _ workspace: Workspace) throws(StoreError) {
         try changes.apply(to: item, kind: try item.status().st_mode & S_IFMT)

@@ -40,9 +40,7 @@ package enum TemporaryName {
             }
     }
 
-    static func isResumable(_ name: [UInt8]) -> Bool {
-        name.count > prefix.count + digits && isOne(name)
-    }
+    static func isResumable(_ name: [UInt8]) -> Bool { name.count > prefix.count + digits && isOne(name) }
 
     /// True if both are resumable names of the same file.
     static func isSameFile(_ one: [UInt8], _ other: [UInt8]) -> Bool {

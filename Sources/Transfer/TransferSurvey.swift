@@ -16,9 +16,7 @@ package final class TransferSurvey: Sendable {
         return (files.load(ordering: .relaxed), UInt64(bytes.load(ordering: .relaxed)))
     }
 
-    package func stop() {
-        isStopped.store(true, ordering: .relaxed)
-    }
+    package func stop() { isStopped.store(true, ordering: .relaxed) }
 
     /// Counts one object in a directory, or everything below the directory. Objects that cannot be read count nothing.
     package func run<Tree: TransferTree>(_ tree: Tree, _ directory: Tree.Item, _ name: [UInt8]?) {

@@ -139,7 +139,5 @@ extension TransferWorker {
 }
 
 extension AttributeChanges {
-    mutating func setTimes(of status: stat) {
-        (accessTime, modificationTime) = (status.st_atim, status.st_mtim)
-    }
+    mutating func setTimes(of status: stat) { (accessTime, modificationTime) = (status.st_atim, status.st_mtim) }
 }

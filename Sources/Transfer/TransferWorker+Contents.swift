@@ -100,9 +100,7 @@ extension TransferWorker {
     ) throws(TransferFailure) -> Int {
         let count: Int
         do throws(StoreError) { count = try source.read(content, at: offset, into: buffer, workspace) } catch {
-            guard options.savesDamaged, case .damaged(let reason) = error else {
-                throw TransferFailure(reading: error)
-            }
+            guard options.savesDamaged, case .damaged(let reason) = error else { throw TransferFailure(reading: error) }
             func unit(at position: UInt64) -> Int { source.damageUnit - Int(position % UInt64(source.damageUnit)) }
             guard buffer.count > unit(at: offset) else {
                 damage.add(offset..<(offset + UInt64(buffer.count)), reason)

@@ -243,9 +243,7 @@ extension TransferWorker {
         while let parent = root.parent { root = parent }
         var item = root.destination
         for name in path.split(separator: UInt8(ascii: "/")) {
-            guard let next = try destination.find(Array(name), in: item) else {
-                throw .system(.noSuchFileOrDirectory)
-            }
+            guard let next = try destination.find(Array(name), in: item) else { throw .system(.noSuchFileOrDirectory) }
             item = next
         }
         return item

@@ -39,18 +39,12 @@ where Source.Workspace == Destination.Workspace {
             depth = (parent?.depth ?? 0) + 1
         }
 
-        func begin() {
-            pending.add(1, ordering: .relaxed)
-        }
+        func begin() { pending.add(1, ordering: .relaxed) }
 
         /// Returns true for the last piece.
-        func end() -> Bool {
-            pending.subtract(1, ordering: .acquiringAndReleasing).newValue == 0
-        }
+        func end() -> Bool { pending.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 }
 
-        func path(of name: [UInt8]) -> [UInt8] {
-            path.isEmpty ? name : path + [UInt8(ascii: "/")] + name
-        }
+        func path(of name: [UInt8]) -> [UInt8] { path.isEmpty ? name : path + [UInt8(ascii: "/")] + name }
     }
 
     /// An object in the source that is being transferred.

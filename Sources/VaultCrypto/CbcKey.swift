@@ -42,7 +42,5 @@ package final class CbcKey: Sendable {
         return true
     }
 
-    private static func newIdentity() -> UInt64 {
-        lastIdentity.add(1, ordering: .relaxed).newValue
-    }
+    private static func newIdentity() -> UInt64 { lastIdentity.add(1, ordering: .relaxed).newValue }
 }

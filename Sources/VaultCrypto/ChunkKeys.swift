@@ -40,7 +40,5 @@ package final class ChunkKeys: Sendable {
         currentIdentity.store(Self.newIdentity(), ordering: .releasing)
     }
 
-    private static func newIdentity() -> UInt64 {
-        lastIdentity.add(1, ordering: .relaxed).newValue
-    }
+    private static func newIdentity() -> UInt64 { lastIdentity.add(1, ordering: .relaxed).newValue }
 }

@@ -32,7 +32,5 @@ struct ChunkScratch: ~Copyable {
     }
 
     /// Wipes everything derived from keys, but not the random vectors.
-    func wipeKeys() {
-        OPENSSL_cleanse(slot.base, 256 + Self.maskCount * 16)
-    }
+    func wipeKeys() { OPENSSL_cleanse(slot.base, 256 + Self.maskCount * 16) }
 }

@@ -31,9 +31,7 @@ struct CipherContext: ~Copyable {
     }
 
     /// Wipes the key schedule, the vector and the last block (EVP_CIPHER_CTX_reset).
-    func forgetKey() {
-        EVP_CIPHER_CTX_reset(handle)
-    }
+    func forgetKey() { EVP_CIPHER_CTX_reset(handle) }
 
     /// Sets the 16-byte initial vector of the next CBC chain.
     @inline(__always)

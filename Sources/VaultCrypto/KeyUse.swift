@@ -18,9 +18,7 @@ struct KeyUse: ~Copyable {
         return false
     }
 
-    func leave() {
-        state.subtract(1, ordering: .releasing)
-    }
+    func leave() { state.subtract(1, ordering: .releasing) }
 
     /// Refuses users from now on and waits for those within: microseconds, since none of them waits for anything.
     func close() {
@@ -28,7 +26,5 @@ struct KeyUse: ~Copyable {
         while state.load(ordering: .acquiring) != Self.closed { sched_yield() }
     }
 
-    func reopen() {
-        state.bitwiseAnd(~Self.closed, ordering: .releasing)
-    }
+    func reopen() { state.bitwiseAnd(~Self.closed, ordering: .releasing) }
 }

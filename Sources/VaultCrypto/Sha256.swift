@@ -41,9 +41,7 @@ package enum HmacSha256 {
         guard EVP_MAC_update(context, message, message.count) == 1 else { throw .failed("EVP_MAC_update") }
         var authenticator = [UInt8](repeating: 0, count: 32)
         var size = 0
-        guard EVP_MAC_final(context, &authenticator, &size, 32) == 1, size == 32 else {
-            throw .failed("EVP_MAC_final")
-        }
+        guard EVP_MAC_final(context, &authenticator, &size, 32) == 1, size == 32 else { throw .failed("EVP_MAC_final") }
         return authenticator
     }
 }

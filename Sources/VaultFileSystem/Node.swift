@@ -46,9 +46,7 @@ package final class Node: TableNode, @unchecked Sendable {
         var modified: timespec
         var changed: timespec
 
-        init(_ status: stat) {
-            (mode, modified, changed) = (status.st_mode, status.st_mtim, status.st_ctim)
-        }
+        init(_ status: stat) { (mode, modified, changed) = (status.st_mode, status.st_mtim, status.st_ctim) }
     }
 
     /// True if the object is known to have no pack of attributes. The mutex is held while attributes are read or changed.

@@ -33,9 +33,7 @@ extension VaultFileSystem {
     /// Needs no keys, so a directory with a damaged record has attributes too.
     private func directoryStatus(_ node: Node) throws(StoreError) -> stat {
         if let known = knownDirectory(node) { return try known.descriptor.status() }
-        return try atName(of: node) { (directory, entry) throws(StoreError) -> stat in
-            try directory.status(of: entry)
-        }
+        return try atName(of: node) { (directory, entry) throws(StoreError) -> stat in try directory.status(of: entry) }
     }
 
     /// chmod(2), chown(2), truncate(2), utimensat(2), or several of them at once.

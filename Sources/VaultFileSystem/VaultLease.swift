@@ -78,9 +78,7 @@ package final class VaultLease: LeaseKeeper {
     private var term: Term { state.withLock { $0.term } }
 
     package var end: LeaseEnd? {
-        term.end.map { end in
-            LeaseEnd(wall: end * 1000, boot: origin.boot + end * 1000 - origin.wall)
-        }
+        term.end.map { end in LeaseEnd(wall: end * 1000, boot: origin.boot + end * 1000 - origin.wall) }
     }
 
     /// The term of another slot of this vault. Starts its window.

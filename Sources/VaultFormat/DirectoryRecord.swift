@@ -45,7 +45,5 @@ package struct DirectoryRecord: Sendable {
     /// `oldCipher` and `newCipher` are under the class keys of the record's epoch. Throws `doesNotAuthenticate`.
     package func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher
-    ) throws(FormatError) -> [UInt8] {
-        try wrapped.rewrapped(as: newClass, from: oldCipher, to: newCipher).bytes
-    }
+    ) throws(FormatError) -> [UInt8] { try wrapped.rewrapped(as: newClass, from: oldCipher, to: newCipher).bytes }
 }

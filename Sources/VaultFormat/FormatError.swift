@@ -38,9 +38,7 @@ package struct FormatError: Error, Equatable, Sendable, CustomStringConvertible 
 }
 
 extension FormatError: JSONFailure {
-    package init(malformed reason: String) {
-        self.init(.malformed, reason)
-    }
+    package init(malformed reason: String) { self.init(.malformed, reason) }
 }
 
 extension FormatError {

@@ -27,9 +27,7 @@ package enum JournalSlot {
     }
 
     /// Zeroes the file id: the slot is free.
-    package static func free(_ slot: UnsafeMutableRawBufferPointer) {
-        slot.storeLittleEndian64(0, at: 0)
-    }
+    package static func free(_ slot: UnsafeMutableRawBufferPointer) { slot.storeLittleEndian64(0, at: 0) }
 
     /// The content that a slot claims, or nil for a free or malformed one. The journal proves nothing: only the tag of
     /// the record, `recordSize` bytes at `recordOffset`, does.

@@ -15,9 +15,7 @@ package struct KeyEpoch: Sendable, Equatable {
     package var epochs: KeyEpochs { KeyEpochs(current: number, previous: previous == nil ? nil : number - 1) }
 
     /// The lines in the text of the MAC.
-    var canonicalLines: [String] {
-        ["epoch \(number)", "previous \(previous.map(KdfParameters.text) ?? "-")"]
-    }
+    var canonicalLines: [String] { ["epoch \(number)", "previous \(previous.map(KdfParameters.text) ?? "-")"] }
 
     /// An epoch with `previousMaster`, the key of the epoch before, encrypted under `master`.
     static func make(

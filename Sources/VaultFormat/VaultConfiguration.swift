@@ -110,9 +110,7 @@ package struct VaultConfiguration: Sendable, Equatable {
     }
 
     /// True if `masterKey` is this vault's and the MAC verifies under it.
-    package func authenticates(masterKey: SecretBytes) -> Bool {
-        (try? verifies(masterKey: masterKey)) ?? false
-    }
+    package func authenticates(masterKey: SecretBytes) -> Bool { (try? verifies(masterKey: masterKey)) ?? false }
 
     /// True if the MAC verifies under the vault's configuration key.
     package func authenticates(configurationKey: SecretBytes) -> Bool {

@@ -30,9 +30,7 @@ enum ParallelWork {
     final class Shared<Value: Sendable>: Sendable {
         private let value: Mutex<Value>
 
-        init(_ value: Value) {
-            self.value = Mutex(value)
-        }
+        init(_ value: Value) { self.value = Mutex(value) }
 
         func withLock<Result: Sendable>(_ body: (inout sending Value) -> sending Result) -> sending Result {
             value.withLock(body)

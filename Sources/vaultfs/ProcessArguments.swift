@@ -52,9 +52,7 @@ struct PathArgument: ExpressibleByArgument {
         path = FilePath(bytes: bytes)
     }
 
-    init(path: FilePath) {
-        self.path = path
-    }
+    init(path: FilePath) { self.path = path }
 
     static var defaultCompletionKind: CompletionKind { .file() }
 }

@@ -193,11 +193,7 @@ package enum LockFileError: Error, Equatable, Sendable, CustomStringConvertible 
 
 extension LockFile: Codable {
     /// Checks the directory again, and remembers it as it is now.
-    package convenience init(from decoder: any Decoder) throws {
-        try self.init(path: FilePath(from: decoder))
-    }
+    package convenience init(from decoder: any Decoder) throws { try self.init(path: FilePath(from: decoder)) }
 
-    package func encode(to encoder: any Encoder) throws {
-        try path.encode(to: encoder)
-    }
+    package func encode(to encoder: any Encoder) throws { try path.encode(to: encoder) }
 }

@@ -124,9 +124,7 @@ private struct WatchLoop {
         look(reportsAnyway: isRefreshing)
     }
 
-    private mutating func arm() {
-        isComplete = (directories?.arm() ?? false) && mountTable != nil
-    }
+    private mutating func arm() { isComplete = (directories?.arm() ?? false) && mountTable != nil }
 
     /// - Returns: true if the states differ from those of the last report.
     @discardableResult

@@ -117,9 +117,7 @@ extension Descriptor {
     }
 
     /// The same. Also nil if it cannot be read.
-    func sidecarBlob(of entry: [UInt8]) -> [UInt8]? {
-        try? readSidecar(of: entry)
-    }
+    func sidecarBlob(of entry: [UInt8]) -> [UInt8]? { try? readSidecar(of: entry) }
 
     /// Returns true if the entry that a sidecar in this directory belongs to is absent.
     func isSidecarOrphaned(_ sidecar: [UInt8]) throws(StoreError) -> Bool {
@@ -174,7 +172,5 @@ extension Descriptor {
 
 extension stat {
     /// True if this process's user is the owner, is not root, and lacks any of these permissions.
-    func denies(_ mode: mode_t) -> Bool {
-        st_mode & mode != mode && geteuid() != 0 && st_uid == geteuid()
-    }
+    func denies(_ mode: mode_t) -> Bool { st_mode & mode != mode && geteuid() != 0 && st_uid == geteuid() }
 }

@@ -104,9 +104,7 @@ package final class EncryptedFile: Sendable {
         try retryingDamage(in: store, reader: descriptor) { () throws(StoreError) in
             let file = try EncryptedFile(descriptor, in: store)
             if let sealed = file.missedLength {
-                guard store.readsCutFiles else {
-                    throw .damaged("sealed at \(sealed) bytes, \(file.length) are there")
-                }
+                guard store.readsCutFiles else { throw .damaged("sealed at \(sealed) bytes, \(file.length) are there") }
                 file.currentLength.store(sealed, ordering: .releasing)
             }
             try file.recoverFromJournal()

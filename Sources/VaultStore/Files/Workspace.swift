@@ -51,7 +51,5 @@ package final class Workspace {
         linux_scrub_thread()
     }
 
-    deinit {
-        linux_unmap_secret_memory(memory, memorySize)
-    }
+    deinit { linux_unmap_secret_memory(memory, memorySize) }
 }

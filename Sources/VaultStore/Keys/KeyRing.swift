@@ -89,9 +89,7 @@ package final class KeyRing: Sendable {
     }
 
     /// The classes whose keys are present.
-    package var presentClasses: [ProtectionClass] {
-        ProtectionClass.allCases.filter(isPresent)
-    }
+    package var presentClasses: [ProtectionClass] { ProtectionClass.allCases.filter(isPresent) }
 
     /// From now on, no request gets a key that will be wiped. The caller waits for requests that have one before it calls
     /// `forget`.

@@ -186,9 +186,7 @@ extension Rekeyer {
         let wanted = try old.namesIfSupported().filter { !$0.starts(with: Self.ownPrefix) }
         // A new file may have inherited an access list from its directory.
         for name in try new.namesIfSupported()
-        where name.starts(with: Self.accessListPrefix) && !wanted.contains(name) {
-            try new.remove(name)
-        }
+        where name.starts(with: Self.accessListPrefix) && !wanted.contains(name) { try new.remove(name) }
         for name in wanted {
             let value = try old.value(of: name)
             // A security module sets its own attribute, and may refuse that we do.

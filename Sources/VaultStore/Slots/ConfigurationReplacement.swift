@@ -135,9 +135,7 @@ struct ConfigurationReplacement {
     /// Returns false if the temporary file was removed.
     private func rename(_ temporary: [UInt8]) throws(VaultError) -> Bool {
         // A process without the lock may have replaced the file, or written to it.
-        let isCurrent = try wrapping("cannot look at") { () throws(StoreError) in
-            try Self.isCurrent(status, in: root)
-        }
+        let isCurrent = try wrapping("cannot look at") { () throws(StoreError) in try Self.isCurrent(status, in: root) }
         guard isCurrent, try vault.reread().configuration == vault.configuration else {
             throw .slotRefused("\(vault.path.shown): somebody else has replaced vaultfs.json; nothing was changed")
         }

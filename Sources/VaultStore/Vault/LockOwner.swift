@@ -49,9 +49,7 @@ extension LockOwner {
             return nil
         }
         let file = fields[5].split(separator: ":")
-        guard file.count == 3, UInt64(file[2]) == inode, devices.contains("\(file[0]):\(file[1])") else {
-            return nil
-        }
+        guard file.count == 3, UInt64(file[2]) == inode, devices.contains("\(file[0]):\(file[1])") else { return nil }
         return processID
     }
 

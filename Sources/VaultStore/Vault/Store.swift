@@ -120,9 +120,7 @@ package final class Store: Sendable {
     }
 
     /// A number that no other open file has had.
-    func makeToken() -> UInt64 {
-        nextToken.add(1, ordering: .relaxed).oldValue
-    }
+    func makeToken() -> UInt64 { nextToken.add(1, ordering: .relaxed).oldValue }
 }
 
 /// The backing objects whose access times stay when a mount reads them (`-o noatime`, `nodiratime`).

@@ -123,9 +123,7 @@ extension VaultError {
 
 extension StoreError {
     /// Bytes that do not parse or authenticate are damage. A key that was forgotten means that the object is locked.
-    package init(_ error: FormatError) {
-        self = error.kind == .keyForgotten ? .locked : .damaged(error.reason)
-    }
+    package init(_ error: FormatError) { self = error.kind == .keyForgotten ? .locked : .damaged(error.reason) }
 
     /// Evaluates `body` and throws its error as a `StoreError`.
     @inline(__always)

@@ -21,9 +21,7 @@ struct WriterRecord: Equatable {
         WriterRecord(id: try VaultDirectory.randomDigits(), boot: ownBoot(), process: .own(), host: ownHost())
     }
 
-    var bytes: [UInt8] {
-        Array("\(id) \(boot) \(processID) \(host) \(process.start) \(process.namespace)\n".utf8)
-    }
+    var bytes: [UInt8] { Array("\(id) \(boot) \(processID) \(host) \(process.start) \(process.namespace)\n".utf8) }
 
     var isOfThisMachine: Bool { boot == Self.ownBoot() }
 

@@ -16,9 +16,7 @@ extension Verifier {
     func check(_ entry: [UInt8], in directory: VerifierFrame.Open) {
         let isThere = { (try? directory.descriptor.status(of: entry)) != nil }
         var found: VerifierObject?
-        confirmed(isThere: isThere) {
-            found = look(at: entry, in: directory)
-        }
+        confirmed(isThere: isThere) { found = look(at: entry, in: directory) }
         // Outside of the look, which may be repeated: objects below are confirmed on their own.
         if let found { descend(found, in: directory.descriptor) }
         progress()

@@ -134,9 +134,7 @@ extension Verifier {
     }
 
     private func verifies(_ record: [UInt8], chunk: UInt64, keys: FileKeys) throws(StoreError) -> Bool {
-        try record.withBytes { (bytes) throws(StoreError) in
-            try verifies(bytes, chunk: chunk, keys: keys)
-        }
+        try record.withBytes { (bytes) throws(StoreError) in try verifies(bytes, chunk: chunk, keys: keys) }
     }
 
     /// Returns true if the tag of one record verifies.

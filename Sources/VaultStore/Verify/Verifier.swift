@@ -181,9 +181,7 @@ struct VerifierObject {
     /// True if the name authenticates.
     let isNamed: Bool
 
-    init(_ entry: [UInt8], name: [UInt8]? = nil) {
-        (self.entry, shown, isNamed) = (entry, name ?? entry, name != nil)
-    }
+    init(_ entry: [UInt8], name: [UInt8]? = nil) { (self.entry, shown, isNamed) = (entry, name ?? entry, name != nil) }
 }
 
 /// Counts what the keys of `vaultfs.json` open. To the wrong keys everything looks damaged, so a repair needs this.

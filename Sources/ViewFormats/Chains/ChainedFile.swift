@@ -61,9 +61,7 @@ package final class ChainedFile: Sendable {
         return count
     }
 
-    private static func page(_ plaintextOffset: UInt64) -> UInt64 {
-        plaintextOffset / UInt64(ViewWorkspace.pageSize)
-    }
+    private static func page(_ plaintextOffset: UInt64) -> UInt64 { plaintextOffset / UInt64(ViewWorkspace.pageSize) }
 
     /// Copies the page at this offset from the block cache, as far as it is wanted. Nil if it is not cached.
     private func readFromCache(at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer) -> Int? {

@@ -58,7 +58,5 @@ package final class ViewWorkspace {
         linux_scrub_thread()
     }
 
-    deinit {
-        linux_unmap_secret_memory(memory, Self.memorySize)
-    }
+    deinit { linux_unmap_secret_memory(memory, Self.memorySize) }
 }

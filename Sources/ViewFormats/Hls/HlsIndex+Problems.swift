@@ -9,9 +9,7 @@ struct HlsProblem: Sendable {
     var line: Int
     var text: String
 
-    static func location(_ path: [UInt8], line: Int) -> String {
-        line == 0 ? shown(path) : "\(shown(path)):\(line)"
-    }
+    static func location(_ path: [UInt8], line: Int) -> String { line == 0 ? shown(path) : "\(shown(path)):\(line)" }
 }
 
 extension HlsIndex {
@@ -30,9 +28,7 @@ extension HlsIndex {
             if $0.path != $1.path { return $0.path.lexicographicallyPrecedes($1.path) }
             return ($0.line, $0.text) < ($1.line, $1.text)
         }
-        return ordered.prefix(Self.maximumProblems).map {
-            "\(HlsProblem.location($0.path, line: $0.line)): \($0.text)"
-        }
+        return ordered.prefix(Self.maximumProblems).map { "\(HlsProblem.location($0.path, line: $0.line)): \($0.text)" }
     }
 }
 

@@ -9,9 +9,7 @@ extension HlsIndex {
     /// playlists by their names in directories, so it does not matter how they refer to each other.
     ///
     /// - Throws: if the source itself cannot be read. A directory inside it that cannot be read becomes a problem.
-    package func scan() throws(StoreError) {
-        try scan(from: [], again: true)
-    }
+    package func scan() throws(StoreError) { try scan(from: [], again: true) }
 
     /// Scans the directories above a path that are new or have changed since they were read. Returns true if there was
     /// one.

@@ -37,9 +37,7 @@ struct HlsState {
     /// Playlists and directories that cannot be read.
     private(set) var unreadable: [[UInt8]: String] = [:]
 
-    init(maximumClaims: Int) {
-        self.maximumClaims = maximumClaims
-    }
+    init(maximumClaims: Int) { self.maximumClaims = maximumClaims }
 
     // MARK: Changes
 

@@ -11,9 +11,7 @@ struct KeyCache {
     private var entries: [KeyName: Entry] = [:]
     private var clock: UInt64 = 0
 
-    init(capacity: Int) {
-        self.capacity = capacity
-    }
+    init(capacity: Int) { self.capacity = capacity }
 
     mutating func find(_ name: KeyName) -> KeyMaterial? {
         clock += 1
@@ -37,15 +35,11 @@ struct KeyCache {
         entries = entries.filter { $0.value.lastUse > median }
     }
 
-    mutating func prove(_ name: KeyName) {
-        entries[name]?.isProven = true
-    }
+    mutating func prove(_ name: KeyName) { entries[name]?.isProven = true }
 
     mutating func removeUnproven(_ name: KeyName) {
         if entries[name]?.isProven == false { entries[name] = nil }
     }
 
-    mutating func removeAll() {
-        entries.removeAll()
-    }
+    mutating func removeAll() { entries.removeAll() }
 }

@@ -43,9 +43,7 @@ package enum KeyName: Hashable, Sendable {
     }
 
     /// True if both names mean the same key. URIs of playlists in different directories can mean the same file.
-    func means(_ other: KeyName) -> Bool {
-        self == other || (file != nil && file == other.file)
-    }
+    func means(_ other: KeyName) -> Bool { self == other || (file != nil && file == other.file) }
 
     /// For a URI: the path from the source that it means, or the whole URI if it is absolute.
     private var file: [UInt8]? {

@@ -36,9 +36,7 @@ package struct KeySources: Sendable {
             case .shared: throw .noKey("the view's key is not in memory: unlock the view")
             case .manifest(let path, let cipher): found = try manifestKey(path, cipher: cipher)
             case .path(let path, let cipher):
-                guard let command else {
-                    throw .noKey("give --key-file or --key-command, or name one in view.json")
-                }
+                guard let command else { throw .noKey("give --key-file or --key-command, or name one in view.json") }
                 found = try command.key(for: .path(path), cipher: cipher)
             case .uri(let uri, let directory): found = try uriKey(uri, directory: directory)
             case .derived(let salt, let cipher):

@@ -12,9 +12,7 @@ package final class KeyStore: Sendable {
     private final class Load {
         var outcome: Result<KeyMaterial, ViewError>?
 
-        init(_ outcome: Result<KeyMaterial, ViewError>? = nil) {
-            self.outcome = outcome
-        }
+        init(_ outcome: Result<KeyMaterial, ViewError>? = nil) { self.outcome = outcome }
     }
 
     private struct State {
@@ -29,9 +27,7 @@ package final class KeyStore: Sendable {
         var queue: ArraySlice<(name: KeyName, completion: Completion)> = []
         var threads: [BackgroundThread] = []
 
-        mutating func find(_ name: KeyName) -> KeyMaterial? {
-            name == .shared ? shared : cache.find(name)
-        }
+        mutating func find(_ name: KeyName) -> KeyMaterial? { name == .shared ? shared : cache.find(name) }
 
         /// The next prefetch. `.some(nil)` if the thread must end, nil if it must wait.
         mutating func nextRequest() -> (name: KeyName, completion: Completion)?? {
@@ -139,9 +135,7 @@ package final class KeyStore: Sendable {
 
     /// For a lock: releases all keys, which wipes them, ends key commands, and fails waiting fetches. A fetch in progress
     /// releases its key when it ends. See `waitForLoads`.
-    package func forget() {
-        close(.store(.locked))
-    }
+    package func forget() { close(.store(.locked)) }
 
     /// Waits until no fetch is in progress. Has no timeout if the file system of a key file does not answer.
     package func waitForLoads() {

@@ -13,9 +13,7 @@ package enum ViewError: Error, Equatable, Sendable {
 }
 
 extension ViewError: JSONFailure {
-    package init(malformed reason: String) {
-        self = .malformed(reason)
-    }
+    package init(malformed reason: String) { self = .malformed(reason) }
 
     /// Runs `body` and throws its error as a `ViewError`.
     @inline(__always)

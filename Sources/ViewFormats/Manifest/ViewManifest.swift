@@ -131,9 +131,7 @@ package struct ViewManifest: Sendable {
         throw members.error("\(key) '\(shown(text))' is none of \(names)")
     }
 
-    private static func isPath(_ path: [UInt8]) -> Bool {
-        path.count < maximumPathSize && !path.contains(0)
-    }
+    private static func isPath(_ path: [UInt8]) -> Bool { path.count < maximumPathSize && !path.contains(0) }
 
     /// True for a path relative to the source, in the spelling of the view. Another spelling would match no file.
     private static func isInside(_ path: [UInt8]) -> Bool {

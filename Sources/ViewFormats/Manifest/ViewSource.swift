@@ -30,9 +30,7 @@ package final class ViewSource: Sendable {
     }
 
     /// Reads all playlists, for hls.
-    package func scan() throws(StoreError) {
-        try index?.scan()
-    }
+    package func scan() throws(StoreError) { try index?.scan() }
 
     /// The defects of the playlists, for people.
     package var problems: [String] { index?.problems() ?? [] }

@@ -73,9 +73,7 @@ package struct Playlist: Sendable {
     /// In ascending order.
     var edits: [Edit] = []
 
-    init(text: [UInt8]) {
-        self.text = text
-    }
+    init(text: [UInt8]) { self.text = text }
 
     /// - Throws: if the text is not a playlist, or too large. Other defects become `fault` or `complaint`.
     package static func parse(_ text: [UInt8]) throws(PlaylistError) -> Playlist {

@@ -14,9 +14,7 @@ struct PlaylistLines: IteratorProtocol {
     private var number = 0
 
     /// - Parameter text: without a byte order mark.
-    init(_ text: ArraySlice<UInt8>) {
-        rest = text
-    }
+    init(_ text: ArraySlice<UInt8>) { rest = text }
 
     mutating func next() -> Line? {
         guard !rest.isEmpty else { return nil }

@@ -36,13 +36,9 @@ struct BenchCommand: ParsableCommand {
         guard let largest = blockSizes.values.map(\.bytes).max(), largest <= 64 << 20 else {
             throw ValidationError("block sizes are at most 64M")
         }
-        guard jobs.values.allSatisfy({ (1...256).contains($0) }) else {
-            throw ValidationError("jobs are not in 1…256")
-        }
+        guard jobs.values.allSatisfy({ (1...256).contains($0) }) else { throw ValidationError("jobs are not in 1…256") }
         guard duration.milliseconds > 0 else { throw ValidationError("--duration 0 measures nothing") }
-        guard size.bytes >= largest else {
-            throw ValidationError("a file of \(size) is smaller than a block")
-        }
+        guard size.bytes >= largest else { throw ValidationError("a file of \(size) is smaller than a block") }
     }
 
     func run() throws {
@@ -79,9 +75,7 @@ struct BenchCommand: ParsableCommand {
 struct CommaList<Value: ExpressibleByArgument & CustomStringConvertible>: ExpressibleByArgument {
     let values: [Value]
 
-    init(_ values: [Value]) {
-        self.values = values
-    }
+    init(_ values: [Value]) { self.values = values }
 
     init?(argument: String) {
         let parts = argument.split(separator: ",", omittingEmptySubsequences: false)

@@ -17,9 +17,7 @@ struct LockCommand: ParsableCommand {
     @OptionGroup
     var mounts: MountChoice
 
-    func run() throws {
-        try mounts.report(mounts.ask(.lock), show: show)
-    }
+    func run() throws { try mounts.report(mounts.ask(.lock), show: show) }
 
     private func show(_ mountpoint: String, _ response: ControlResponse) throws(CommandFailure) {
         switch response {

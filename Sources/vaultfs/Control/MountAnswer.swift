@@ -16,9 +16,7 @@ struct MountChoice: ParsableArguments {
     var json = false
 
     func validate() throws {
-        guard !(all && mountpoint != nil) else {
-            throw ValidationError("only one of MOUNTPOINT, --all can be given")
-        }
+        guard !(all && mountpoint != nil) else { throw ValidationError("only one of MOUNTPOINT, --all can be given") }
     }
 
     /// Sends the request to all the mounts at once, and returns when all have answered.

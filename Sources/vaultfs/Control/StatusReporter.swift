@@ -57,9 +57,7 @@ final class MountAnnouncer: Sendable {
     let mountpoint: String
     private let control = Mutex<ControlServer?>(nil)
 
-    init(mountpoint: FilePath) {
-        self.mountpoint = mountpoint.string
-    }
+    init(mountpoint: FilePath) { self.mountpoint = mountpoint.string }
 
     func connect(to server: ControlServer?) {
         control.withLock { $0 = server }

@@ -27,9 +27,7 @@ struct UnlockCommand: ParsableCommand, SecretArguments {
     @OptionGroup(title: "Secret options")
     var secret: SecretOptions
 
-    func validate() throws {
-        try validateSecret()
-    }
+    func validate() throws { try validateSecret() }
 
     func run() throws {
         ProcessSetup.protectMemory()

@@ -26,9 +26,7 @@ struct Guardian: @unchecked Sendable {
     }
 
     /// Stops watching: the connection has ended in good order.
-    func rest() {
-        linux_guard_connection(guardian, 0)
-    }
+    func rest() { linux_guard_connection(guardian, 0) }
 }
 
 /// Notifies a service manager that the mount is ready: sd_notify(3), one datagram to the socket that `NOTIFY_SOCKET` names.
@@ -62,9 +60,7 @@ struct SyslogHandler: LogHandler {
     /// Unused.
     var metadata: Logger.Metadata = [:]
 
-    init(label: String) {
-        Self.connection
-    }
+    init(label: String) { Self.connection }
 
     subscript(metadataKey key: String) -> Logger.Metadata.Value? {
         get { metadata[key] }

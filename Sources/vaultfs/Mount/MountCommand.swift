@@ -56,9 +56,7 @@ struct MountCommand: ParsableCommand, VaultOpener {
     @OptionGroup(title: "Secret options")
     var slots: SlotChoiceOptions
 
-    func validate() throws {
-        try validateSecret()
-    }
+    func validate() throws { try validateSecret() }
 
     mutating func run() throws {
         ProcessSetup.protectMemory()

@@ -50,9 +50,7 @@ final class MountLock: Sendable {
         controller.stop()
     }
 
-    func lock(_ reason: LockReason) {
-        controller.lock(reason)
-    }
+    func lock(_ reason: LockReason) { controller.lock(reason) }
 
     /// Unlocks without a secret, and logs a refusal.
     func unlock() {
@@ -116,9 +114,7 @@ private final class LockWatch: Sendable {
     private let files: [LockFile]
     private let state = Mutex(State())
 
-    init(_ files: [LockFile]) {
-        self.files = files
-    }
+    init(_ files: [LockFile]) { self.files = files }
 
     func start(_ controller: LockController) {
         if files.isEmpty { return }

@@ -60,9 +60,7 @@ struct MountOptionList: Codable, Equatable, Sendable {
     ]
 
     /// The objects whose access times stay. `noatime` includes directories (mount(8)).
-    var accessTimes: AccessTimes {
-        AccessTimes(keepsFiles: isNoAtime, keepsDirectories: isNoAtime || isNoDirAtime)
-    }
+    var accessTimes: AccessTimes { AccessTimes(keepsFiles: isNoAtime, keepsDirectories: isNoAtime || isNoDirAtime) }
 
     /// The lock that the mount takes on the vault. Nil for none.
     var sharing: VaultDirectory.Sharing? { isShared ? nil : isReadOnly ? .shared : .exclusive }

@@ -43,9 +43,7 @@ struct MountTable {
     }
 
     /// Leaves out invalid lines.
-    init(parsing bytes: [UInt8]) {
-        entries = bytes.split(separator: UInt8(ascii: "\n")).compactMap(Self.entry)
-    }
+    init(parsing bytes: [UInt8]) { entries = bytes.split(separator: UInt8(ascii: "\n")).compactMap(Self.entry) }
 
     /// The topmost mount at `mountpoint`, an absolute path without links.
     func entry(at mountpoint: [UInt8]) -> Entry? {
@@ -53,9 +51,7 @@ struct MountTable {
     }
 
     /// `st_dev` of the topmost mount at `mountpoint`. Nil if unknown.
-    static func device(at mountpoint: FilePath) -> dev_t? {
-        try? read().entry(at: mountpoint.bytes)?.device
-    }
+    static func device(at mountpoint: FilePath) -> dev_t? { try? read().entry(at: mountpoint.bytes)?.device }
 
     /// `36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/root rw,errors=continue`
     private static func entry(_ line: ArraySlice<UInt8>) -> Entry? {

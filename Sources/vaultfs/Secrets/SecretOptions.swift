@@ -41,9 +41,7 @@ struct PassphraseOptions: ParsableArguments {
         ].compactMap { $0 }
     }
 
-    func validate() throws {
-        try SecretSource.check(given)
-    }
+    func validate() throws { try SecretSource.check(given) }
 
     /// Takes the values from `-o`.
     mutating func take(_ list: MountOptionList) throws {

@@ -30,9 +30,7 @@ struct SecretSource {
     let option: String
     let kind: Kind
 
-    init(_ option: String, _ kind: Kind) {
-        (self.option, self.kind) = (option, kind)
-    }
+    init(_ option: String, _ kind: Kind) { (self.option, self.kind) = (option, kind) }
 
     /// - Throws: if one of the sources is not valid, or there are several.
     static func check(_ sources: [SecretSource]) throws {

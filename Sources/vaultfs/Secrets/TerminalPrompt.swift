@@ -24,9 +24,7 @@ struct TerminalPrompt: ~Copyable {
         guard fd >= 0 else { throw CommandFailure(code, "no terminal to ask on: use \(options)") }
     }
 
-    deinit {
-        close(fd)
-    }
+    deinit { close(fd) }
 
     /// Returns true for `y` and `yes`, in either case.
     func confirm(_ question: String) -> Bool {
@@ -139,6 +137,4 @@ struct TerminalPrompt: ~Copyable {
 private let arrivedSignal = Atomic<Int32>(0)
 
 /// A signal handler: nothing but an atomic store.
-private func noteSignal(_ number: Int32) {
-    arrivedSignal.store(number, ordering: .relaxed)
-}
+private func noteSignal(_ number: Int32) { arrivedSignal.store(number, ordering: .relaxed) }

@@ -37,9 +37,7 @@ struct SlotAddCommand: ParsableCommand {
     @OptionGroup
     var kdf: KdfOptions
 
-    func validate() throws {
-        try newSecret.validate(beside: common.passphrase)
-    }
+    func validate() throws { try newSecret.validate(beside: common.passphrase) }
 
     func run() throws {
         ProcessSetup.protectMemory()

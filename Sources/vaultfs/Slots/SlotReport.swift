@@ -30,9 +30,7 @@ struct SlotReport: Encodable {
         return "\(kind)\(label), made \(created)\(expires)\(window), \(keyDerivation)"
     }
 
-    static func text(_ cost: ScryptCost) -> String {
-        "scrypt N=2^\(cost.logN) r=\(cost.r) p=\(cost.p)"
-    }
+    static func text(_ cost: ScryptCost) -> String { "scrypt N=2^\(cost.logN) r=\(cost.r) p=\(cost.p)" }
 }
 
 /// A play window in the output of `info` and `slot`. `--json` has the names of the fields.

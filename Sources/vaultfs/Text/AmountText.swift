@@ -27,9 +27,7 @@ enum AmountText {
     }
 
     /// `870 ms`
-    static func milliseconds(_ time: Duration) -> String {
-        "\(Int64((time / .milliseconds(1)).rounded())) ms"
-    }
+    static func milliseconds(_ time: Duration) -> String { "\(Int64((time / .milliseconds(1)).rounded())) ms" }
 
     /// A time span in its two largest units.
     static func short(seconds: Int64) -> String {

@@ -9,14 +9,10 @@ enum Console {
     static var isStandardErrorTerminal: Bool { isatty(STDERR_FILENO) == 1 }
 
     /// `vaultfs: …` on stderr.
-    static func report(_ message: String) {
-        writeToStandardError("vaultfs: \(message)\n")
-    }
+    static func report(_ message: String) { writeToStandardError("vaultfs: \(message)\n") }
 
     /// Writes to stderr. Ignores errors.
-    static func writeToStandardError(_ text: String) {
-        try? writeAll(Array(text.utf8), to: STDERR_FILENO)
-    }
+    static func writeToStandardError(_ text: String) { try? writeAll(Array(text.utf8), to: STDERR_FILENO) }
 
     /// Writes text to stdout, after earlier prints. Unlike `print` it throws errors.
     static func write(_ text: String) throws(CommandFailure) {
@@ -27,9 +23,7 @@ enum Console {
     }
 
     /// Prints a value as JSON, with sorted keys.
-    static func printJSON(_ value: some Encodable) throws(CommandFailure) {
-        print(try json(value), terminator: "")
-    }
+    static func printJSON(_ value: some Encodable) throws(CommandFailure) { print(try json(value), terminator: "") }
 
     static func json(_ value: some Encodable) throws(CommandFailure) -> String {
         let encoder = JSONEncoder()
@@ -42,9 +36,7 @@ enum Console {
     }
 
     /// Text from another process, safe for a terminal: control characters become `?`.
-    static func shown(_ text: String) -> String {
-        text.withoutControlCharacters
-    }
+    static func shown(_ text: String) -> String { text.withoutControlCharacters }
 
     /// Prints a label and a value, aligned.
     static func printField(_ label: String, _ value: String) {

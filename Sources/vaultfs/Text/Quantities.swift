@@ -4,9 +4,7 @@ internal import ArgumentParser
 struct ByteSize: ExpressibleByArgument, Equatable, CustomStringConvertible {
     let bytes: Int
 
-    init(_ bytes: Int) {
-        self.bytes = bytes
-    }
+    init(_ bytes: Int) { self.bytes = bytes }
 
     init?(argument: String) {
         let digits = argument.prefix { $0.isASCII && $0.isNumber }
@@ -53,9 +51,7 @@ struct DurationArgument: ExpressibleByArgument, Equatable, CustomStringConvertib
         return duration
     }
 
-    var description: String {
-        milliseconds % 1000 == 0 ? "\(milliseconds / 1000)s" : "\(milliseconds)ms"
-    }
+    var description: String { milliseconds % 1000 == 0 ? "\(milliseconds / 1000)s" : "\(milliseconds)ms" }
 
     var defaultValueDescription: String { description }
 }

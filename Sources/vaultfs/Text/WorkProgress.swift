@@ -21,9 +21,7 @@ struct WorkProgress {
     private let started = ContinuousClock.now
     private var next = ContinuousClock.now + .milliseconds(500)
 
-    init(label: String = "") {
-        self.label = label
-    }
+    init(label: String = "") { self.label = label }
 
     /// - Parameter text: called if it is time. Takes the seconds since the start.
     mutating func show(_ text: (Double) -> String) {
@@ -33,9 +31,7 @@ struct WorkProgress {
         line.show(label + text((now - started) / .seconds(1)))
     }
 
-    func clear() {
-        line.clear()
-    }
+    func clear() { line.clear() }
 
     /// `[##########          ]  50%  120 of 240 files  9.0 GiB  1.2 GiB/s  0:08 left`; without a total
     /// `120 files  9.0 GiB  1.2 GiB/s`.

@@ -71,9 +71,7 @@ final class WorkReport: Sendable {
     }
 
     /// Keeps a problem for the summary.
-    func keep(_ path: [UInt8], _ message: String) {
-        keep(path, message, nil, in: \.problems)
-    }
+    func keep(_ path: [UInt8], _ message: String) { keep(path, message, nil, in: \.problems) }
 
     private func keep(
         _ path: [UInt8], _ message: String, _ ranges: [Problem.Piece]?,

@@ -46,9 +46,7 @@ struct ImportCommand: ParsableCommand, VaultOpener {
     @OptionGroup(title: "Secret options")
     var slots: SlotChoiceOptions
 
-    func validate() throws {
-        try validateSecret()
-    }
+    func validate() throws { try validateSecret() }
 
     func run() throws {
         ProcessSetup.protectMemory()

@@ -21,9 +21,7 @@ struct VaultArguments: ParsableArguments, VaultOpener {
     @OptionGroup(title: "Secret options")
     var slots: SlotChoiceOptions
 
-    func validate() throws {
-        try validateSecret()
-    }
+    func validate() throws { try validateSecret() }
 }
 
 /// `VAULT[:PATH]`: a vault, or a path in it. The vault's own path may contain colons: the longest part that names a vault is

@@ -15,9 +15,7 @@ enum VaultUse {
         let status: MountStatus?
     }
 
-    static func find(_ vault: VaultDirectory) -> User? {
-        vault.findLockOwner().map(user)
-    }
+    static func find(_ vault: VaultDirectory) -> User? { vault.findLockOwner().map(user) }
 
     private static func user(_ owner: LockOwner) -> User {
         guard owner.host == nil else { return User(owner: owner, status: nil) }

@@ -47,9 +47,7 @@ struct ViewCommand: ParsableCommand {
     @OptionGroup(title: "Passphrase options")
     var passphrase: PassphraseOptions
 
-    func validate() throws {
-        try options.validate(for: formatName)
-    }
+    func validate() throws { try options.validate(for: formatName) }
 
     mutating func run() throws {
         ProcessSetup.protectMemory()

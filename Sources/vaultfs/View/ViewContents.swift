@@ -56,7 +56,5 @@ struct ViewLocation {
     }
 
     /// Reads `view.json` in the source. One beside a single file is ignored: it may be anybody's.
-    func manifest() throws(ViewError) -> ViewManifest? {
-        onlyName == nil ? try ViewManifest.read(in: root) : nil
-    }
+    func manifest() throws(ViewError) -> ViewManifest? { onlyName == nil ? try ViewManifest.read(in: root) : nil }
 }

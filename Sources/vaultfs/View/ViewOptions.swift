@@ -138,7 +138,5 @@ struct ViewKeyArgument: Codable, ExpressibleByArgument, Sendable {
 
 /// `--iv HEX`
 extension InitialVector: ExpressibleByArgument {
-    package init?(argument: String) {
-        self.init(hexadecimal: Array(argument.utf8))
-    }
+    package init?(argument: String) { self.init(hexadecimal: Array(argument.utf8)) }
 }
