@@ -66,9 +66,7 @@ package enum ControlRequest: Sendable {
         case "lock": return .lock
         case "events": return .events
         case "unlock":
-            do throws(FormatError) {
-                return .unlock(try fields.secret?.secret(in: text))
-            } catch {
+            do throws(FormatError) { return .unlock(try fields.secret?.secret(in: text)) } catch {
                 throw notARequest(error.reason)
             }
         default: throw ControlFailure(.unknownRequest, "unknown request '\(fields.request.prefix(40))'")

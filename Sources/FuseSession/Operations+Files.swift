@@ -220,9 +220,7 @@ extension fuse_lowlevel_ops {
         }
         read = { raw, id, size, offset, info in
             Request.serve(raw, "read") { (request) throws(StoreError) in
-                do throws(StoreError) {
-                    try request.fileSystem.read(request, info, at: offset, size: size)
-                } catch {
+                do throws(StoreError) { try request.fileSystem.read(request, info, at: offset, size: size) } catch {
                     try request.refuse(read: id, at: offset, error)
                 }
             }

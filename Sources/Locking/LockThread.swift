@@ -96,9 +96,7 @@ struct LockThread {
     private mutating func look() {
         let states = gate.lockingFiles()
         reasons.remove(.lockFile)
-        for (_, state) in states {
-            reasons.insert(state == .parentChanged ? .lockDirectory : .lockFile)
-        }
+        for (_, state) in states { reasons.insert(state == .parentChanged ? .lockDirectory : .lockFile) }
         let seen = states.map { $0.file.describe($0.state) }
         controller.publish { $0.seen = seen }
         publishReasons()

@@ -134,8 +134,7 @@ struct JSONParser<Failure: JSONFailure> {
             case UInt8(ascii: "\\"):
                 position += 1
                 result.append(contentsOf: try escaped())
-            case ..<0x20:
-                throw error("a control character in a string")
+            case ..<0x20: throw error("a control character in a string")
             default:
                 position += 1
                 result.append(byte)

@@ -145,9 +145,7 @@ where Source.Workspace == Destination.Workspace {
             nonisolated(unsafe) let worker = TransferWorker(transfer: self, workspace: workspace)
             return { work in worker.perform(work) }
         }
-        do throws(StoreError) {
-            try pool.run(work, bodies) { whileWaiting(totals) }
-        } catch {
+        do throws(StoreError) { try pool.run(work, bodies) { whileWaiting(totals) } } catch {
             throw .unusable(path: [], error)
         }
         if let failure { throw failure }

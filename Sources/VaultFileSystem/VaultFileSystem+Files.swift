@@ -206,14 +206,10 @@ extension VaultFileSystem {
         try admit(handle)
         let keepsSize = mode & linux_FALLOC_FL_KEEP_SIZE != 0
         switch mode & ~linux_FALLOC_FL_KEEP_SIZE {
-        case 0:
-            try handle.file.allocate(range, keepsSize: keepsSize, workspace: workspace)
-        case linux_FALLOC_FL_PUNCH_HOLE where keepsSize:
-            try handle.file.punchHole(range, workspace: workspace)
-        case linux_FALLOC_FL_ZERO_RANGE:
-            try handle.file.zeroRange(range, keepsSize: keepsSize, workspace: workspace)
-        default:
-            throw .system(.notSupported)
+        case 0: try handle.file.allocate(range, keepsSize: keepsSize, workspace: workspace)
+        case linux_FALLOC_FL_PUNCH_HOLE where keepsSize: try handle.file.punchHole(range, workspace: workspace)
+        case linux_FALLOC_FL_ZERO_RANGE: try handle.file.zeroRange(range, keepsSize: keepsSize, workspace: workspace)
+        default: throw .system(.notSupported)
         }
     }
 

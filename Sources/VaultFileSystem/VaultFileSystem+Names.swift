@@ -56,8 +56,7 @@ extension VaultFileSystem {
         switch object {
         case .directory(let mode): try directory.makeDirectory(name, mode: mode, owner: caller.owner)
         case .link(let target): try directory.makeLink(name, target: target, owner: caller.owner)
-        case .node(let mode, let device):
-            try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
+        case .node(let mode, let device): try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
         case .hardLink(let id):
             try atName(of: try nodes.node(id)) { (oldDirectory, entry) throws(StoreError) in
                 // The completion walk may already have passed the new name when the old one is removed.

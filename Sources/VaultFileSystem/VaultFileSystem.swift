@@ -121,10 +121,8 @@ package final class VaultFileSystem: Sendable {
         if store.followsWriter { try? node.openFile?.follow(status) }
         var result = node.isRegularFile ? node.withoutSealing(status) : status
         switch status.st_mode & S_IFMT {
-        case S_IFREG:
-            result.st_size = off_t(plaintextLength(of: node, status))
-        case S_IFLNK:
-            result.st_size = off_t(LinkTarget.length(ofStoredLength: Int(status.st_size)))
+        case S_IFREG: result.st_size = off_t(plaintextLength(of: node, status))
+        case S_IFLNK: result.st_size = off_t(LinkTarget.length(ofStoredLength: Int(status.st_size)))
         default: break
         }
         return result

@@ -67,8 +67,7 @@ package enum EntryName {
                 let expected = try? longEntry(of: sidecarBlob), expected == entry
             else { return nil }
             blob = sidecarBlob
-        case .sidecar, .temporary, .reserved:
-            return nil
+        case .sidecar, .temporary, .reserved: return nil
         }
         guard blob.count > tagSize, blob.count % paddingUnit == 0,
             var name = try? keys.nameCipher.decrypt(blob, associatedData: associatedData)

@@ -108,8 +108,7 @@ package enum RekeyIntent: Sendable, Equatable {
 
     private static func decoded(kind: UInt8, _ fields: [[UInt8]]) -> RekeyIntent? {
         if kind == 1 { return directory(fields).map { .directory($0) } }
-        guard fields.count >= 3, EntryName.kind(of: fields[1]) == .temporary, isEntry(fields[1])
-        else { return nil }
+        guard fields.count >= 3, EntryName.kind(of: fields[1]) == .temporary, isEntry(fields[1]) else { return nil }
         let paths = fields[2...].compactMap { split($0) }.filter { !$0.isEmpty }
         guard paths.count == fields.count - 2 else { return nil }
         switch kind {
@@ -117,8 +116,7 @@ package enum RekeyIntent: Sendable, Equatable {
             guard fields[0].count == 8 else { return nil }
             let id = fields[0].littleEndian64(at: 0)
             return .links(Links(old: .file(id), temporary: fields[1], paths: paths))
-        case 3:
-            return .links(Links(old: .link(fields[0]), temporary: fields[1], paths: paths))
+        case 3: return .links(Links(old: .link(fields[0]), temporary: fields[1], paths: paths))
         default: return nil
         }
     }

@@ -13,8 +13,7 @@ package struct SlotSecret: Sendable {
     /// keyfile under 32 bytes, a recovery key of another size.
     package init(kind: SlotKind, bytes: SecretBytes) throws(FormatError) {
         switch kind {
-        case .passphrase:
-            try require(bytes.count > 0, .invalidValue, "the passphrase is empty")
+        case .passphrase: try require(bytes.count > 0, .invalidValue, "the passphrase is empty")
         case .keyfile:
             try require(
                 bytes.count >= Self.minimumKeyfileSize, .invalidValue,

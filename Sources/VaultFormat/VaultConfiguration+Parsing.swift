@@ -131,17 +131,14 @@ extension VaultConfiguration {
                 try members.takeInteger("r", in: ScryptCost.rRange), try members.takeInteger("p", in: ScryptCost.pRange)
             )
             let salt = try members.takeBytes("salt", count: KdfParameters.saltSize)
-            do throws(FormatError) {
-                kdf = .scrypt(try ScryptCost(logN: logN, r: r, p: p), salt: salt)
-            } catch {
+            do throws(FormatError) { kdf = .scrypt(try ScryptCost(logN: logN, r: r, p: p), salt: salt) } catch {
                 throw FormatError(.malformed, "\(context): \(error.reason)")
             }
         case ("hkdf-sha256", .keyfile), ("hkdf-sha256", .recovery):
             kdf = .hkdfSha256(salt: try members.takeBytes("salt", count: KdfParameters.saltSize))
         case ("scrypt", _), ("hkdf-sha256", _):
             throw FormatError(.malformed, "\(context): '\(shown(name))' does not go with kind \(kind.rawValue)")
-        default:
-            throw newer("key derivation '\(shown(name))'")
+        default: throw newer("key derivation '\(shown(name))'")
         }
         try members.refuseRest()
         return kdf

@@ -72,8 +72,7 @@ extension VaultConfiguration {
         for scalar in string.unicodeScalars {
             switch scalar {
             case "\"", "\\": result += "\\\(scalar)"
-            case "\u{0}"..<"\u{20}", "\u{7F}"..<"\u{A0}":
-                result += "\\u00\(Hexadecimal.encode([UInt8(scalar.value)]))"
+            case "\u{0}"..<"\u{20}", "\u{7F}"..<"\u{A0}": result += "\\u00\(Hexadecimal.encode([UInt8(scalar.value)]))"
             default: result.unicodeScalars.append(scalar)
             }
         }

@@ -75,11 +75,7 @@ final class DeferredOpens: Sendable {
         defer { gate.unregister(inFlight) }
         for _ in 0..<Self.maximumRetries {
             var failure: ViewError?
-            do throws(ViewError) {
-                for name in job.names { _ = try keys.fetch(name) }
-            } catch {
-                failure = error
-            }
+            do throws(ViewError) { for name in job.names { _ = try keys.fetch(name) } } catch { failure = error }
             // A lock waits for threads that use keys, but not for threads that wait for keys.
             gate.enter(inFlight)
             defer {

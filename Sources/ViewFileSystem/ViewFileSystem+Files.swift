@@ -151,8 +151,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         case .noKey(let text):
             fileProblems.note(text, of: path)
             return .locked
-        case .store(let error):
-            return error
+        case .store(let error): return error
         }
     }
 

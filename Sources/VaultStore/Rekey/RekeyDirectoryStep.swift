@@ -127,9 +127,7 @@ struct RekeyDirectoryStep {
                 throw error
             }
             try steps.before(.removeSidecar)
-            do throws(StoreError) { try directory.remove(entry) } catch {
-                if !isUndoing { throw error }
-            }
+            do throws(StoreError) { try directory.remove(entry) } catch { if !isUndoing { throw error } }
         }
     }
 

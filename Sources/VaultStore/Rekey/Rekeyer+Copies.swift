@@ -58,8 +58,7 @@ extension Rekeyer {
                 let (target, protectionClass, isCurrent) = try keyRing.linkTarget(ofStored: stored)
                 return isCurrent
                     ? .current(fileID: nil) : .previousLink(stored: stored, target: target, protectionClass)
-            default:
-                return .current(fileID: nil)
+            default: return .current(fileID: nil)
             }
         } catch .damaged(let reason) {
             return object.directory.name(of: object.entry) == nil ? .foreign : .damaged(reason)
@@ -268,9 +267,7 @@ extension EncryptedFile {
     /// Appends to a file that ends with a whole chunk.
     func append(_ bytes: UnsafeRawBufferPointer, _ workspace: Workspace) throws(StoreError) {
         var done = 0
-        while done < bytes.count {
-            done += try write(bytes.slice(done...), at: length, workspace: workspace)
-        }
+        while done < bytes.count { done += try write(bytes.slice(done...), at: length, workspace: workspace) }
     }
 
     /// Extends a file that ends with a whole chunk by a hole up to `newLength`.

@@ -90,8 +90,7 @@ extension LostAndFound {
                 do throws(StoreError) { try take(entry, from: directory) } catch .damaged {}
             case .sidecar:
                 if (try? directory.isSidecarOrphaned(entry)) == true { OpenDirectory.remove(entry, from: directory) }
-            case .temporary:
-                OpenDirectory.remove(entry, from: directory)
+            case .temporary: OpenDirectory.remove(entry, from: directory)
             case .reserved: break
             }
         }

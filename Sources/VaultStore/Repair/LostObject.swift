@@ -58,8 +58,7 @@ struct LostObject {
         case S_IFLNK:
             _ = try keyRing.linkTarget(ofStored: try directory.linkTarget(of: entry))
             return "link-\(try digits(of: entry))"
-        default:
-            return nil
+        default: return nil
         }
     }
 }

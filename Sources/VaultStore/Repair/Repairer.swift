@@ -164,10 +164,8 @@ package final class Repairer {
     private func moveAway(_ finding: VerifierFinding) throws(StoreError) {
         let lostAndFound = try openLostAndFound()
         switch finding.remedy {
-        case .renewRoot:
-            try lostAndFound.moveFromRoot()
-        case .clearJournal:
-            try lostAndFound.keepAside(DamagedRoot.journalPrefix)
+        case .renewRoot: try lostAndFound.moveFromRoot()
+        case .clearJournal: try lostAndFound.keepAside(DamagedRoot.journalPrefix)
         case .empty:
             let (parent, entry) = try locate(finding.backingPath)
             try lostAndFound.empty(entry, in: parent)

@@ -124,9 +124,7 @@ struct ConfigurationReplacement {
     private func copyAttributes(to other: Descriptor) throws(StoreError) {
         let (from, to) = (ExtendedAttributes(file), ExtendedAttributes(other))
         for name in try from.namesIfSupported() {
-            do throws(StoreError) {
-                try to.set(name, try from.value(of: name), flags: 0)
-            } catch {
+            do throws(StoreError) { try to.set(name, try from.value(of: name), flags: 0) } catch {
                 guard name != Array("system.posix_acl_access".utf8) else { throw error }
             }
         }

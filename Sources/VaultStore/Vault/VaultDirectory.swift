@@ -98,9 +98,7 @@ package final class VaultDirectory: Sendable {
             }
         }
         guard let bytes else { throw .damaged(file, "over \(VaultConfiguration.maximumSize) bytes") }
-        do throws(FormatError) {
-            return try VaultConfiguration.parse(bytes)
-        } catch {
+        do throws(FormatError) { return try VaultConfiguration.parse(bytes) } catch {
             throw VaultError(error, configuration: file)
         }
     }

@@ -69,8 +69,7 @@ extension VaultError: CustomStringConvertible {
             "\(path.shown): wrong recovery key: it belongs to another vault, or its slot was removed"
         case .noSlot(let path, .passphrase): "\(path.shown): no passphrase slot; use --keyfile or --recovery-key"
         case .noSlot(let path, .keyfile): "\(path.shown): no keyfile slot; 'vaultfs slot list' shows the slots"
-        case .noSlot(let path, .recovery):
-            "\(path.shown): no recovery key slot; 'vaultfs slot list' shows the slots"
+        case .noSlot(let path, .recovery): "\(path.shown): no recovery key slot; 'vaultfs slot list' shows the slots"
         case .tooCostly(let path, let reason):
             "\(path.shown): \(reason): name the slot with --slot, or try all with --allow-costly"
         case .noSuchSlot(let path, let id, let kind):

@@ -26,16 +26,13 @@ extension Verifier {
     private func look(at entry: [UInt8], in directory: VerifierFrame.Open) -> VerifierObject? {
         let plain = VerifierObject(entry)
         switch EntryName.kind(of: entry) {
-        case .name:
-            return checkObject(named(entry, sidecarBlob: nil, directory), in: directory.descriptor)
+        case .name: return checkObject(named(entry, sidecarBlob: nil, directory), in: directory.descriptor)
         case .longName:
             let blob = checkSidecar(of: plain, directory)
             let object = blob == nil ? plain : named(entry, sidecarBlob: blob, directory)
             return checkObject(object, in: directory.descriptor)
-        case .sidecar:
-            checkOwner(ofSidecar: plain, in: directory.descriptor)
-        case .temporary:
-            report(.leftover, plain, "left by an operation that was cut short", remedy: .remove)
+        case .sidecar: checkOwner(ofSidecar: plain, in: directory.descriptor)
+        case .temporary: report(.leftover, plain, "left by an operation that was cut short", remedy: .remove)
         case .reserved:
             let known = stack.count == 1 ? Self.rootEntries : [Self.rootEntries[0]]
             if !known.contains(entry) { reportUnknown(plain) }
@@ -101,8 +98,7 @@ extension Verifier {
             let pin = try Descriptor(at: directory.fd, object.entry, flags: linux_O_PATH)
             let status = try pin.status()
             switch status.st_mode & S_IFMT {
-            case S_IFDIR:
-                return object
+            case S_IFDIR: return object
             case S_IFREG:
                 totals.files += 1
                 if isFirstVisit(status) { checkFile(object, pin) }
@@ -113,8 +109,7 @@ extension Verifier {
                 } catch .damaged(let reason) {
                     report(.damaged, object, reason)
                 }
-            default:
-                totals.specialFiles += 1
+            default: totals.specialFiles += 1
             }
         } catch {
             report(error, object, "entry")

@@ -53,8 +53,7 @@ package struct ChainMap: Sendable {
     package func piece(at plaintextOffset: UInt64) -> Piece? {
         guard plaintextOffset < length else { return nil }
         switch pieces {
-        case .computed(let chunks):
-            return chunks[plaintextOffset / chunks.chunkSize]
+        case .computed(let chunks): return chunks[plaintextOffset / chunks.chunkSize]
         case .stored(let stored):
             // The last piece that does not begin behind the offset. Empty pieces can begin at the same offset before it.
             return stored[Self.first(of: stored) { $0.plaintext.lowerBound > plaintextOffset } - 1]

@@ -50,8 +50,7 @@ package struct FilePlan: Sendable {
             map = try ChainFormat.salted(source, vector: vector, key: ciphers[0])
         case .segment(let segment):
             map = try ChainFormat.ranges(segment.chains(size: source.size), of: source, keys: ciphers)
-        case .playlist(let playlist):
-            return .text(try playlist.rendered(ciphers))
+        case .playlist(let playlist): return .text(try playlist.rendered(ciphers))
         }
         return .chained(
             ChainedFile(source: source, map: map, keys: ciphers, token: token, cache: cache, counters: counters))
@@ -84,8 +83,7 @@ package enum OpenContent: Sendable {
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: ViewWorkspace
     ) throws(ViewError) -> Int {
         switch self {
-        case .chained(let file):
-            return try file.read(at: plaintextOffset, into: buffer, workspace: workspace)
+        case .chained(let file): return try file.read(at: plaintextOffset, into: buffer, workspace: workspace)
         case .text(let text):
             guard plaintextOffset < UInt64(text.count) else { return 0 }
             let rest = text[Int(plaintextOffset)...].prefix(buffer.count)

@@ -61,9 +61,7 @@ package enum KeyFile {
     ) throws(ViewError) -> Found {
         // One byte more than the maximum, to detect a longer file.
         let bytes = WipedBytes(capacity: maximumSize + 1)
-        do throws(StoreError) { try bytes.fill(fill) } catch {
-            throw .noKey("cannot read \(name): \(error.reason)")
-        }
+        do throws(StoreError) { try bytes.fill(fill) } catch { throw .noKey("cannot read \(name): \(error.reason)") }
         return try bytes.withBytes { (bytes) throws(ViewError) in try parse(bytes, cipher: cipher, name: name) }
     }
 

@@ -83,16 +83,14 @@ package final class ViewSource: Sendable {
     private func layout(_ entry: ViewManifest.Entry?) throws(ViewError) -> FilePlan.Layout {
         let vector = entry?.vector ?? format.vector
         switch format.layout {
-        case .chunks(let size):
-            return .chunks(size: entry?.chunkSize ?? size, vector ?? .zero, format.padding)
+        case .chunks(let size): return .chunks(size: entry?.chunkSize ?? size, vector ?? .zero, format.padding)
         case .stream(let isVectorInFile):
             if let vector = entry?.vector { return .stream(vector, format.padding) }
             guard isVectorInFile || vector != nil else {
                 throw .malformed("no initial vector: give --iv or --iv-in-file, or name one in view.json")
             }
             return .stream(isVectorInFile ? nil : vector, format.padding)
-        case .openssl, .hls:
-            preconditionFailure("internal error: \(format.name) has no layout")
+        case .openssl, .hls: preconditionFailure("internal error: \(format.name) has no layout")
         }
     }
 

@@ -35,9 +35,7 @@ final class BenchFile: Sendable {
             "cannot make", path, try Descriptor(path: path, flags: O_WRONLY | O_CREAT | O_EXCL, mode: 0o600))
         let block = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 4096)
         defer { block.deallocate() }
-        do throws(CryptoError) {
-            try SecureRandom.fill(block)
-        } catch {
+        do throws(CryptoError) { try SecureRandom.fill(block) } catch {
             throw CommandFailure(.failure, "cannot draw random bytes: \(error)")
         }
         do throws(StoreError) {

@@ -41,9 +41,7 @@ struct BenchRun: Sendable {
         for thread in threads { thread.join() }
         let seconds = (ContinuousClock.now - start) / .seconds(1)
         var times: [UInt32] = []
-        do throws(Errno) {
-            for outcome in outcomes.withLock({ $0 }) { times += try outcome.get() }
-        } catch {
+        do throws(Errno) { for outcome in outcomes.withLock({ $0 }) { times += try outcome.get() } } catch {
             throw CommandFailure(.failure, "a read failed: \(error)")
         }
         return BenchResult(self, times: times.sorted(), seconds: seconds)

@@ -42,8 +42,7 @@ struct MountChoice: ParsableArguments {
                 do throws(CommandFailure) { try show(answer.mountpoint, response) } catch { failures.append(error) }
             case .dead:
                 if !json { print("\(answer.mountpoint): its daemon has ended; it holds nothing") }
-            case .unreachable(let reason):
-                failures.append(CommandFailure(.failure, "\(answer.mountpoint): \(reason)"))
+            case .unreachable(let reason): failures.append(CommandFailure(.failure, "\(answer.mountpoint): \(reason)"))
             }
         }
         if json { if all { try Console.printJSON(answers) } else { try Console.printJSON(answers.first) } }

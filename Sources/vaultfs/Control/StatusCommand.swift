@@ -31,9 +31,7 @@ struct StatusCommand: ParsableCommand {
 
     private func status(at mountpoint: PathArgument) throws(CommandFailure) -> MountStatus {
         let mount = try FoundMount(at: mountpoint.path)
-        do throws(ControlError) {
-            return try mount.connect().client.status()
-        } catch {
+        do throws(ControlError) { return try mount.connect().client.status() } catch {
             throw CommandFailure(.failure, "\(mount.path.shown): \(error)")
         }
     }

@@ -62,9 +62,7 @@ struct UnlockCommand: ParsableCommand, SecretArguments {
         guard case .answered(.status(let status)) = answer.asking(.status).outcome else {
             throw CommandFailure(.failure, "\(answer.mountpoint): the daemon does not answer which vault it serves")
         }
-        do throws(VaultError) {
-            return try VaultDirectory.open(FilePath(status.vaultPath)).configuration
-        } catch {
+        do throws(VaultError) { return try VaultDirectory.open(FilePath(status.vaultPath)).configuration } catch {
             throw CommandFailure(error)
         }
     }

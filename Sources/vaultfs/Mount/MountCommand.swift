@@ -71,8 +71,8 @@ struct MountCommand: ParsableCommand, VaultOpener {
             throw CommandFailure(.usage, "--prewarm needs --provider and --on-lock forget")
         }
         let directory = try VaultDirectory.open(MountArguments.resolve(vault.path))
-        let root = try Descriptor(at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        let target = try Mountpoint.check(mountpoint.path, source: "vault \(directory.path.shown)", root: root, list)
+        let target = try Mountpoint.check(
+            mountpoint.path, source: "vault \(directory.path.shown)", root: directory.descriptor, list)
         if shared { list.isShared = true }
         if list.isShared || directory.isOnReadOnlyStore { list.isReadOnly = true }
         let locking = try lock.options(mountpoint: target)

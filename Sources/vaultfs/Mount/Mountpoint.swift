@@ -18,11 +18,7 @@ enum Mountpoint {
         _ path: FilePath, source: String, root: Descriptor?, _ list: MountOptionList
     ) throws(CommandFailure) -> FilePath {
         let resolved: FilePath
-        do throws(Errno) {
-            resolved = try ResolvedPath.of(path)
-        } catch {
-            throw failure(path, error)
-        }
+        do throws(Errno) { resolved = try ResolvedPath.of(path) } catch { throw failure(path, error) }
         if let entry = try MountTable.read().entry(at: resolved.bytes), entry.isVault {
             // A mount whose daemon has died stays in the table.
             if entry.isDead() { throw failure(resolved, .socketNotConnected) }
@@ -97,16 +93,13 @@ enum Mountpoint {
 
     private static func failure(_ path: FilePath, _ error: Errno) -> CommandFailure {
         switch error {
-        case .noSuchFileOrDirectory:
-            CommandFailure(.mountpoint, "mountpoint does not exist: \(path.shown)")
-        case .notDirectory:
-            CommandFailure(.mountpoint, "mountpoint is not a directory: \(path.shown)")
+        case .noSuchFileOrDirectory: CommandFailure(.mountpoint, "mountpoint does not exist: \(path.shown)")
+        case .notDirectory: CommandFailure(.mountpoint, "mountpoint is not a directory: \(path.shown)")
         case .socketNotConnected:
             CommandFailure(
                 .mountpoint,
                 "a mount whose daemon died is at \(path.shown): remove it with 'vaultfs unmount \(path.shown)'")
-        default:
-            CommandFailure(.mountpoint, "mountpoint \(path.shown) cannot be used: \(error)")
+        default: CommandFailure(.mountpoint, "mountpoint \(path.shown) cannot be used: \(error)")
         }
     }
 }

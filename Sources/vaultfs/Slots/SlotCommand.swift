@@ -1,4 +1,8 @@
 internal import ArgumentParser
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultFormat
+internal import VaultStore
 
 /// `vaultfs slot list|add|remove|change`
 struct SlotCommand: ParsableCommand {
@@ -12,4 +16,45 @@ struct SlotCommand: ParsableCommand {
             everything in the vault that is encrypted under the same master key.
             """,
         subcommands: [SlotListCommand.self, SlotAddCommand.self, SlotRemoveCommand.self, SlotChangeCommand.self])
+}
+
+/// `vaultfs slot list VAULT`
+struct SlotListCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "list", abstract: "Show the slots of a vault.",
+        discussion: """
+            Needs no secret: it then shows the content of vaultfs.json, which anybody who can write there may have \
+            changed. With a secret from an option the content is authenticated.
+            """)
+
+    @OptionGroup
+    var common: VaultArguments
+
+    private struct Report: Encodable {
+        let vaultPath: String
+        let isAuthenticated: Bool
+        let rekeyUnfinished: Bool
+        let slots: [SlotReport]
+    }
+
+    func run() throws {
+        ProcessSetup.protectMemory()
+        let directory = try VaultDirectory.open(common.vault.path)
+        let isAuthenticated = common.hasSecretOptions
+        if isAuthenticated { _ = try common.open(directory) }
+        let now = UtcTime.secondsSinceEpoch()
+        if common.json {
+            let slots = directory.configuration.slots.map(SlotReport.init)
+            try Console.printJSON(
+                Report(
+                    vaultPath: common.vault.path.string, isAuthenticated: isAuthenticated,
+                    rekeyUnfinished: directory.configuration.isRekeying, slots: slots))
+            return
+        }
+        for slot in directory.configuration.slots {
+            print("\(slot.id)  \(SlotReport(slot).text)\(slot.isExpired(at: now) ? " (has expired)" : "")")
+        }
+        if directory.configuration.isRekeying { print("A rekey is unfinished: run 'vaultfs rekey' again.") }
+        if !isAuthenticated { print("Not authenticated: give a secret (--passfile …) to check it.") }
+    }
 }

@@ -81,9 +81,7 @@ private struct VaultReport: Encodable {
                 "rekeyed",
                 AmountText.counted(epoch, "time") + (rekeyUnfinished ? ", unfinished: run 'vaultfs rekey' again" : ""))
         }
-        for slot in slots {
-            Console.printField("slot \(slot.id)", slot.text)
-        }
+        for slot in slots { Console.printField("slot \(slot.id)", slot.text) }
         Console.printField("in use", mounted.map(Self.text) ?? "no")
     }
 

@@ -83,7 +83,7 @@ final class VaultSession {
     }
 
     private func synchronize() throws(StoreError) {
-        try retrying { linux_syncfs(directory.root.rawValue) }
+        try retrying { linux_syncfs(directory.descriptor.fd) }
     }
 
     /// Makes a workspace for each core.
