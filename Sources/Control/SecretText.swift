@@ -41,8 +41,7 @@ struct SecretText {
 
 /// A slot's secret as the decoder sees it, without its bytes: `{"kind":"passphrase","bytes":""}`.
 struct SecretField: Decodable {
-    let kind: String
-    let bytes: String
+    let kind, bytes: String
 
     /// Returns the secret, with its bytes decoded from `text`.
     /// - Throws: `malformed`. The message quotes nothing.

@@ -2,17 +2,13 @@
 /// so nothing is allocated after `init`. Guarded by its shard's mutex.
 struct CacheIndex {
     struct Key: Equatable {
-        var file: UInt64
-        var chunk: UInt64
+        var file, chunk: UInt64
     }
 
     static let none: Int32 = -1
-    private var buckets: [Int32]
-    private var chain: [Int32]
+    private var buckets, chain: [Int32]
     private var keys: [Key]
-    private var sizes: [Int32]
-    private var newer: [Int32]
-    private var older: [Int32]
+    private var sizes, newer, older: [Int32]
     private var newest = CacheIndex.none
     private var oldest = CacheIndex.none
     private var free: [Int32]

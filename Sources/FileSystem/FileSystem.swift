@@ -198,8 +198,7 @@ package struct AttributeChanges: Sendable {
     package var uid: uid_t?
     package var gid: gid_t?
     package var length: UInt64?
-    package var accessTime: timespec?
-    package var modificationTime: timespec?
+    package var accessTime, modificationTime: timespec?
 
     package init() {}
 }

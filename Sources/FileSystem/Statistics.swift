@@ -49,9 +49,7 @@ package struct Statistics: Codable, Sendable, Equatable {
     /// Bytes.
     package var cacheSize: Int
     package var cacheUsed: Int
-    package var aesBlocksDecrypted: UInt64
-    package var ciphertextBytesRead: UInt64
-    package var ciphertextBytesWritten: UInt64
+    package var aesBlocksDecrypted, ciphertextBytesRead, ciphertextBytesWritten: UInt64
     /// Microseconds in encryption and decryption with authentication, and in reads and writes of backing files. The sum over
     /// all threads.
     package var cryptoMicroseconds: UInt64
@@ -68,8 +66,7 @@ package struct Statistics: Codable, Sendable, Equatable {
     package var isCompleting: Bool
     /// Files and directories that the kernel knows.
     package var nodes: Int
-    package var keysLocked: Bool
-    package var cacheLocked: Bool
+    package var keysLocked, cacheLocked: Bool
 
     package init(_ counters: Counters, cache: BlockCache, nodes: Int, isCompleting: Bool = false) {
         cacheHits = counters.cacheHits.total

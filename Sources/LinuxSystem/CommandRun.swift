@@ -14,9 +14,7 @@ package struct CommandRun {
 
     package enum End: Equatable {
         case ended(ChildProcess.Outcome)
-        case tooLong
-        case tooMuch
-        case cancelled
+        case tooLong, tooMuch, cancelled
         /// A process that an interactive command left behind keeps its output open.
         case leftOpen
     }
@@ -31,8 +29,7 @@ package struct CommandRun {
 
     private let mode: Mode
     private let child: pid_t
-    private let childEnd: Descriptor
-    private let outputPipe: Descriptor
+    private let childEnd, outputPipe: Descriptor
     /// Nil for an interactive command, whose stderr is ours.
     private let errorPipe: Descriptor?
 

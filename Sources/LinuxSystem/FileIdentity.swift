@@ -2,8 +2,7 @@ package import Glibc
 
 /// Device and inode number (stat(2)). Unique while the file has a name or is open: ext4 reuses inode numbers at once.
 public struct FileIdentity: Hashable, Sendable {
-    package let device: UInt64
-    package let inode: UInt64
+    package let device, inode: UInt64
 
     package init(_ status: stat) { (device, inode) = (UInt64(status.st_dev), UInt64(status.st_ino)) }
 }

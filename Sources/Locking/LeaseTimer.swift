@@ -8,8 +8,7 @@ internal import Synchronization
 /// An absolute timer of CLOCK_REALTIME follows changes of that clock. The timer of CLOCK_BOOTTIME is needed in case it is
 /// set back. Both include suspend, which a condition variable's timeout does not.
 final class LeaseTimer: Sendable {
-    private let wall: Descriptor
-    private let boot: Descriptor
+    private let wall, boot: Descriptor
     private let waker: Waker
     private let thread = Mutex<BackgroundThread?>(nil)
 

@@ -1,7 +1,6 @@
 package import Glibc
 package import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
 
 /// The gate that every request passes. It holds the lock state and knows which requests are in progress. Any thread.
 ///

@@ -34,9 +34,7 @@ package enum LockReason: String, Codable, Sendable, CaseIterable {
     case lockFile = "lock-file"
     /// A lock file's directory was removed or replaced, or can no longer be watched.
     case lockDirectory = "lock-directory"
-    case command
-    case idle
-    case signal
+    case command, idle, signal
     /// The slot that opened the vault has expired.
     case expired
 }
@@ -46,8 +44,7 @@ package enum LockEvent: Sendable {
     /// The grace may be 0.
     case willLock([LockReason], graceMilliseconds: Int)
     case didLock(LockReceipt)
-    case willUnlock
-    case didUnlock
+    case willUnlock, didUnlock
     /// The number of requests refused since the last such event.
     case denied(count: UInt64)
     /// Damage was found. The text contains no names.

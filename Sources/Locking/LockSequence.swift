@@ -3,7 +3,6 @@ internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Logging
-internal import Synchronization
 
 /// The steps of a lock, in order. Each closes a race that the one before leaves open. Runs on the lock thread.
 struct LockSequence {

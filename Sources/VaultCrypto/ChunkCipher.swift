@@ -6,8 +6,7 @@ internal import COpenSSL
 /// One per thread: not `Sendable`. It keeps the schedules of the keys last used. For each chunk only the initial
 /// vector is given. Nothing is allocated per chunk.
 package final class ChunkCipher {
-    let chainDecryption: CipherContext
-    let chainEncryption: CipherContext
+    let chainDecryption, chainEncryption: CipherContext
     /// AES of single blocks under the cipher key: residues, and chains in lockstep.
     let blockEncryption: CipherContext
     /// AES of single blocks under the MAC key: the one-time half of the authenticator's key.

@@ -5,9 +5,7 @@ package final class ChunkKeys: Sendable {
     private static let lastIdentity = Atomic<UInt64>(0)
 
     private let currentIdentity: Atomic<UInt64>
-    let cipherKey: SecretBytes
-    let macKey: SecretBytes
-    let macR: SecretBytes
+    let cipherKey, macKey, macR: SecretBytes
 
     /// Takes a cipher key and a MAC key of 32 bytes each, and Poly1305's r, of 16.
     package init(cipherKey: SecretBytes, macKey: SecretBytes, macR: SecretBytes) {

@@ -7,9 +7,7 @@ struct ChunkShape {
     static let blockSize = 16
     private static let maximumChunkSize = 1 << 20
 
-    let chunkSize: Int
-    let count: Int
-    let lastSize: Int
+    let chunkSize, count, lastSize: Int
 
     var recordSize: Int { chunkSize + Self.recordOverhead }
 

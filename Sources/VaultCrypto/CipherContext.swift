@@ -4,8 +4,7 @@ internal import COpenSSL
 ///
 /// A structure that cannot be copied rather than a class: no reference counting on the path of a chunk.
 struct CipherContext: ~Copyable {
-    private let handle: OpaquePointer
-    private let algorithm: OpaquePointer
+    private let handle, algorithm: OpaquePointer
     private let encrypts: Bool
 
     /// A context without a key for an algorithm of ``Library``.

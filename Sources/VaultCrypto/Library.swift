@@ -13,12 +13,7 @@ final class Library: @unchecked Sendable {
 
     /// AES in CBC mode, by the size of its key in bytes.
     private let aesCBC: [Int: OpaquePointer]
-    let aes256ECB: OpaquePointer
-    let aes256SIV: OpaquePointer
-    let poly1305: OpaquePointer
-    let sha256: OpaquePointer
-    let hkdf: OpaquePointer
-    let scrypt: OpaquePointer
+    let aes256ECB, aes256SIV, poly1305, sha256, hkdf, scrypt: OpaquePointer
     /// An EVP_MAC_CTX for HMAC-SHA256 under a key of no importance, to be copied: naming the digest for each
     /// message would fetch it each time.
     let hmacTemplate: OpaquePointer

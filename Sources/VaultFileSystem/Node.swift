@@ -43,8 +43,7 @@ package final class Node: TableNode, @unchecked Sendable {
     /// The attributes that sealing changes.
     struct Shown {
         var mode: mode_t
-        var modified: timespec
-        var changed: timespec
+        var modified, changed: timespec
 
         init(_ status: stat) { (mode, modified, changed) = (status.st_mode, status.st_mtim, status.st_ctim) }
     }

@@ -3,9 +3,7 @@ internal import VaultCrypto
 
 /// The kind of secret that a slot accepts.
 package enum SlotKind: String, Sendable, CaseIterable {
-    case passphrase
-    case keyfile
-    case recovery
+    case passphrase, keyfile, recovery
 }
 
 /// How a slot's key-encryption key follows from its secret. `salt` has 32 bytes.

@@ -10,8 +10,7 @@ package enum RekeyIntent: Sendable, Equatable {
     package struct Directory: Sendable, Equatable {
         /// The backing entries that lead to it from the root. Empty for the root.
         package var path: [[UInt8]]
-        package var oldRecord: [UInt8]
-        package var newRecord: [UInt8]
+        package var oldRecord, newRecord: [UInt8]
         /// atime and mtime of the directory, in seconds and nanoseconds. They are restored.
         package var times: [UInt64]
         /// The directory's attributes as the new record has them stored.
@@ -30,8 +29,7 @@ package enum RekeyIntent: Sendable, Equatable {
 
     /// A stored attribute.
     package struct Attribute: Sendable, Equatable {
-        package var name: [UInt8]
-        package var value: [UInt8]
+        package var name, value: [UInt8]
 
         package init(name: [UInt8], value: [UInt8]) {
             self.name = name

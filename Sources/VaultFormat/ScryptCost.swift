@@ -6,9 +6,7 @@ package struct ScryptCost: Sendable, Equatable {
     /// The most memory a derivation may take, in bytes, counted as 128·r·2^logN.
     package static let maximumMemory = 1 << 30
 
-    package let logN: Int
-    package let r: Int
-    package let p: Int
+    package let logN, r, p: Int
 
     /// The default cost of a new passphrase slot: 128 MiB, about half a second.
     package static let standard = ScryptCost(unchecked: 17, r: 8, p: 1)

@@ -4,7 +4,6 @@ package import LinuxSystem
 internal import Locking
 internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 package import ViewFormats
 
 extension ViewWorkspace: WorkerBuffers {}

@@ -5,7 +5,6 @@ package import Locking
 package import Logging
 internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 package import ViewFormats
 
 /// A read-only tree of plaintext over ciphertext of other programs. Any thread.

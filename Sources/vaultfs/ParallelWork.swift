@@ -1,5 +1,4 @@
 internal import LinuxSystem
-internal import Synchronization
 internal import VaultStore
 
 /// Works on several items, each on its own thread, so that one that hangs delays no other.
@@ -8,32 +7,19 @@ enum ParallelWork {
     static func map<Item: Sendable, Result: Sendable>(
         _ items: [Item], _ body: @escaping @Sendable (Item) -> Result
     ) -> [Result] {
-        let results = Shared([Int: Result]())
+        let results = Monitor([Int: Result]())
         let threads = items.enumerated().compactMap { index, item -> BackgroundThread? in
             let work: @Sendable () -> Void = {
                 let result = body(item)
-                results.withLock { $0[index] = result }
+                results.access { $0[index] = result }
             }
-            do throws(StoreError) {
-                return try BackgroundThread(work)
-            } catch {
+            do throws(StoreError) { return try BackgroundThread(work) } catch {
                 // No more threads: one item after the other.
                 work()
                 return nil
             }
         }
         for thread in threads { thread.join() }
-        return results.withLock { results in items.indices.compactMap { results[$0] } }
-    }
-
-    /// A `Mutex` that closures can share.
-    final class Shared<Value: Sendable>: Sendable {
-        private let value: Mutex<Value>
-
-        init(_ value: Value) { self.value = Mutex(value) }
-
-        func withLock<Result: Sendable>(_ body: (inout sending Value) -> sending Result) -> sending Result {
-            value.withLock(body)
-        }
+        return results.access { results in items.indices.compactMap { results[$0] } }
     }
 }

@@ -12,15 +12,13 @@ package final class LockFile: @unchecked Sendable {
     /// The directory that contains it.
     package let directory: FilePath
 
-    private let cPath: UnsafePointer<CChar>
-    private let cDirectory: UnsafePointer<CChar>
+    private let cPath, cDirectory: UnsafePointer<CChar>
 
     // The directory's identity at `init`, or at the last `rearm`. A `look` during a `rearm` may see some old and some new
     // numbers. They then match neither directory or one of the two, but never a third, which would need the device of one
     // and the inode and birth time of the other.
     private let device: Atomic<UInt64>
-    private let inode: Atomic<UInt64>
-    private let birth: Atomic<UInt64>
+    private let inode, birth: Atomic<UInt64>
     /// True if this user owned the directory at the last check. Locked during all of `rearm`.
     private let isOurs: Mutex<Bool>
 

@@ -106,10 +106,7 @@ package struct EncryptedAttributes {
     // MARK: Placing
 
     private struct AttributeChange {
-        let name: [UInt8]
-        let value: [UInt8]
-        let storedName: [UInt8]
-        let encrypted: [UInt8]
+        let name, value, storedName, encrypted: [UInt8]
         /// True if the attribute is stored on its own already.
         var isAlone = false
     }

@@ -2,7 +2,6 @@ internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
-internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {

@@ -2,7 +2,6 @@ internal import FileSystem
 package import Glibc
 package import LinuxSystem
 package import Synchronization
-internal import VaultCrypto
 package import VaultFormat
 
 /// One open file of a vault: plaintext offsets in, ciphertext on disk. All handles of the file share it.

@@ -8,8 +8,7 @@ final class FileTail {
     private let file: EncryptedFile
     /// Plaintext offset.
     private let start: UInt64
-    private let reading: Workspace
-    private let writing: Workspace
+    private let reading, writing: Workspace
     /// Plaintext of one chunk of the copy, and how much of it there is.
     private let block: UnsafeMutableRawBufferPointer
     private var filled = 0

@@ -3,7 +3,6 @@ internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 /// `vaultfs.journal`: holds the new bytes of records while they replace the old ones in place (FileFormat, The journal).
@@ -12,14 +11,12 @@ internal import VaultFormat
 package final class Journal: Sendable {
     /// One chunk of one file.
     struct Address: Hashable {
-        var fileID: UInt64
-        var chunk: UInt64
+        var fileID, chunk: UInt64
     }
 
     /// A slot that had a record at mount, or that has the only good copy of one.
     struct Retained {
-        var slot: Int
-        var recordSize: Int
+        var slot, recordSize: Int
     }
 
     static let entry = Array("vaultfs.journal".utf8)

@@ -2,7 +2,6 @@ internal import CLinux
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 /// One step of a rekey: replaces the secret of a directory by encrypting its names, then its attributes, and then
@@ -13,8 +12,7 @@ struct RekeyDirectoryStep {
 
     private let steps: RekeySteps
     private var step: RekeyIntent.Directory
-    private var oldKeys: DirectoryKeys
-    private var newKeys: DirectoryKeys
+    private var oldKeys, newKeys: DirectoryKeys
     /// Undoing leaves as a leftover what cannot be removed, if nothing is lost by that.
     private let isUndoing: Bool
 

@@ -1,6 +1,5 @@
 internal import Glibc
 internal import LinuxSystem
-internal import SystemPackage
 internal import VaultFormat
 
 extension Rekeyer {

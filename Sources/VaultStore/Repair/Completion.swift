@@ -4,7 +4,6 @@ internal import Glibc
 package import LinuxSystem
 package import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 package import VaultFormat
 
 /// Completes files without a header and directories without a record as empty ones, after an unclean end of the last

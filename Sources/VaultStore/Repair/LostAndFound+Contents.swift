@@ -1,7 +1,6 @@
 internal import CLinux
 internal import Glibc
 internal import LinuxSystem
-internal import SystemPackage
 internal import VaultFormat
 
 /// Moves the content of directories whose names are lost here.

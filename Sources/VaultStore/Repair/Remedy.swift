@@ -7,20 +7,17 @@ package enum Remedy: String, Sendable, CaseIterable, Codable {
     case keepSlot
     /// For an object under the journal's name that is no file. A file with several names is replaced by a copy.
     case clearJournal
-    case cutTail
-    case cutBack
+    case cutTail, cutBack
     /// For the few bytes behind the last record, which cannot hold plaintext.
     case cutRest
-    case seal
-    case sealRest
+    case seal, sealRest
     /// For a leftover of an interrupted operation.
     case remove
     /// For a file without a header, or a directory without a record, after an unclean end.
     case complete
     /// For a file, link or directory whose content authenticates.
     case move
-    case empty
-    case renewRoot
+    case empty, renewRoot
 
     /// One line for people.
     package var explanation: String {

@@ -125,8 +125,7 @@ package final class Store: Sendable {
 
 /// The backing objects whose access times stay when a mount reads them (`-o noatime`, `nodiratime`).
 package struct AccessTimes: Codable, Sendable, Equatable {
-    package var keepsFiles: Bool
-    package var keepsDirectories: Bool
+    package var keepsFiles, keepsDirectories: Bool
 
     package init(keepsFiles: Bool = false, keepsDirectories: Bool = false) {
         self.keepsFiles = keepsFiles

@@ -20,8 +20,7 @@ struct VerifierJournal {
         }
 
         let number: Int
-        let fileID: UInt64
-        let chunk: UInt64
+        let fileID, chunk: UInt64
         let recordSize: Int
         private(set) var state = State.unmatched
 

@@ -9,8 +9,7 @@ package struct CipherChain: Equatable, Sendable {
     }
 
     package enum Padding: String, CaseIterable, Codable, Sendable {
-        case pkcs7
-        case none
+        case pkcs7, none
     }
 
     package struct Encryption: Equatable, Sendable {
@@ -30,8 +29,7 @@ package struct CipherChain: Equatable, Sendable {
 package struct InitialVector: Codable, Equatable, Sendable {
     package static let zero = InitialVector(high: 0, low: 0)
 
-    package var high: UInt64
-    package var low: UInt64
+    package var high, low: UInt64
 
     package init(high: UInt64, low: UInt64) {
         self.high = high

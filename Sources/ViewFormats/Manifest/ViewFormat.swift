@@ -1,9 +1,7 @@
 /// The formats, as on the command line and in `view.json`.
 package enum ViewFormatName: String, CaseIterable, Codable, Sendable {
     case cbcChunks = "cbc-chunks"
-    case cbc
-    case openssl
-    case hls
+    case cbc, openssl, hls
 }
 
 /// The ciphers of views: AES in CBC mode (NIST SP 800-38A).

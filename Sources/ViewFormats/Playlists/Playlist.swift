@@ -15,8 +15,7 @@ package struct Playlist: Sendable {
     package static let maximumReferences = 1 << 19
 
     package enum Kind: Sendable {
-        case master
-        case media
+        case master, media
     }
 
     /// The purpose of a URI.

@@ -61,8 +61,7 @@ final class BenchTarget: Sendable {
     let size: Int
     /// False if the file system refuses O_DIRECT. Pages are then dropped before each read.
     let isDirect: Bool
-    let cached: Descriptor
-    let uncached: Descriptor
+    let cached, uncached: Descriptor
 
     init(_ file: BenchFile, largestBlock: Int) throws(CommandFailure) {
         let path = file.path

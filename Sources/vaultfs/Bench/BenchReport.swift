@@ -5,16 +5,11 @@ internal import VaultStore
 /// The result of a run. `--json` has the names of the fields.
 struct BenchResult: Encodable {
     struct Latency: Encodable {
-        let p50: Double
-        let p95: Double
-        let p99: Double
-        let p999: Double
-        let maximum: Double
+        let p50, p95, p99, p999, maximum: Double
     }
 
     let cache: BenchRun.Cache
-    let blockSize: Int
-    let jobs: Int
+    let blockSize, jobs: Int
     let seconds: Double
     let reads: UInt64
     let iops: Double

@@ -13,13 +13,12 @@ struct BenchRun: Sendable {
 
     let target: BenchTarget
     let cache: Cache
-    let blockSize: Int
-    let jobs: Int
+    let blockSize, jobs: Int
     let duration: Duration
 
     func measure(progress: ProgressLine) throws(CommandFailure) -> BenchResult {
         target.prepare()
-        let outcomes = ParallelWork.Shared([Result<[UInt32], Errno>]())
+        let outcomes = Monitor([Result<[UInt32], Errno>]())
         var threads: [BackgroundThread] = []
         let start = ContinuousClock.now
         do throws(StoreError) {
@@ -27,7 +26,7 @@ struct BenchRun: Sendable {
                 threads.append(
                     try BackgroundThread {
                         let outcome = read(until: start + duration)
-                        outcomes.withLock { $0.append(outcome) }
+                        outcomes.access { $0.append(outcome) }
                     })
             }
         } catch {
@@ -41,7 +40,7 @@ struct BenchRun: Sendable {
         for thread in threads { thread.join() }
         let seconds = (ContinuousClock.now - start) / .seconds(1)
         var times: [UInt32] = []
-        do throws(Errno) { for outcome in outcomes.withLock({ $0 }) { times += try outcome.get() } } catch {
+        do throws(Errno) { for outcome in outcomes.access({ $0 }) { times += try outcome.get() } } catch {
             throw CommandFailure(.failure, "a read failed: \(error)")
         }
         return BenchResult(self, times: times.sorted(), seconds: seconds)

@@ -82,11 +82,11 @@ enum DaemonSearch {
     static func ask<Answer: Sendable>(
         _ directories: [Candidate], _ body: @escaping @Sendable (DaemonSocket) -> Answer?
     ) -> [Answer] {
-        let seen = ParallelWork.Shared(Set<FileIdentity>())
+        let seen = Monitor(Set<FileIdentity>())
         // Opening a directory may hang too: a hostile user's may lie on a file system of their own.
         return ParallelWork.map(directories) { candidate -> [Answer] in
             guard let directory = try? RuntimeDirectory(existing: candidate.path, user: candidate.userID),
-                seen.withLock({ $0.insert(directory.identity).inserted })
+                seen.access({ $0.insert(directory.identity).inserted })
             else { return [] }
             let sockets = directory.socketNames().map { name in
                 DaemonSocket(userID: candidate.userID, directory: directory, name: name)

@@ -21,8 +21,7 @@ struct KeyProvider: Codable, Sendable {
     private struct Request: Encodable {
         struct Slot: Encodable {
             let id: Int
-            let kind: String
-            let label: String
+            let kind, label: String
             let expires: String?
         }
 

@@ -32,8 +32,7 @@ struct SlotListCommand: ParsableCommand {
 
     private struct Report: Encodable {
         let vaultPath: String
-        let isAuthenticated: Bool
-        let rekeyUnfinished: Bool
+        let isAuthenticated, rekeyUnfinished: Bool
         let slots: [SlotReport]
     }
 

@@ -27,8 +27,7 @@ struct SlotRemoveCommand: ParsableCommand {
     var force = false
 
     private struct Report: Encodable {
-        let removed: [SlotReport]
-        let remaining: [SlotReport]
+        let removed, remaining: [SlotReport]
     }
 
     func run() throws {

@@ -5,9 +5,7 @@ internal import VaultStore
 /// A slot in the output of `info` and `slot`. `--json` has the names of the fields.
 struct SlotReport: Encodable {
     let id: Int
-    let kind: String
-    let label: String
-    let created: String
+    let kind, label, created: String
     let expires: String?
     let keyDerivation: String
     let window: WindowReport?
@@ -36,9 +34,7 @@ struct SlotReport: Encodable {
 /// A play window in the output of `info` and `slot`. `--json` has the names of the fields.
 struct WindowReport: Encodable {
     let seconds: Int
-    let started: String?
-    let seen: String?
-    let ends: String?
+    let started, seen, ends: String?
     let remainingSeconds: Int64
 
     /// - Parameter now: seconds since 1970-01-01T00:00:00Z.

@@ -7,8 +7,7 @@ final class WorkReport: Sendable {
     /// The names of the fields are the interface of `--json`.
     struct Problem: Encodable, Sendable {
         struct Piece: Encodable, Sendable {
-            let offset: UInt64
-            let count: UInt64
+            let offset, count: UInt64
         }
 
         let path: String

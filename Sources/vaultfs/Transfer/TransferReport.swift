@@ -6,8 +6,7 @@ internal import Transfer
 struct TransferReport: Sendable {
     /// The names of the fields, and those of the totals, are the interface of `--json`.
     private struct Summary: Encodable {
-        let source: String
-        let destination: String
+        let source, destination: String
         /// The view's format. This field and the next two are there for a view only.
         let view: String?
         let links: Int?

@@ -35,8 +35,7 @@ struct InfoCommand: ParsableCommand {
 private struct VaultReport: Encodable {
     struct Mount: Encodable {
         let pid: Int32
-        let command: String?
-        let mountpoint: String?
+        let command, mountpoint: String?
         /// The other machine of the process, or the machine that it may run on.
         let host: String?
     }

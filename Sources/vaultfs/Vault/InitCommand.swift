@@ -30,8 +30,7 @@ struct InitCommand: ParsableCommand {
     var noRecoveryKey = false
 
     private struct Report: Encodable {
-        let vaultPath: String
-        let vaultID: String
+        let vaultPath, vaultID: String
         let chunkSize: Int
         let recoveryKey: String?
     }

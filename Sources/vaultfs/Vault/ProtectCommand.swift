@@ -106,8 +106,7 @@ struct ProtectionTree {
     private let devices: Set<dev_t>
     /// Nil to show the classes.
     private let newClass: ProtectionClass?
-    private let isRecursive: Bool
-    private let isSilent: Bool
+    private let isRecursive, isSilent: Bool
 
     private(set) var visited: [Visited] = []
     private(set) var hasFailed = false

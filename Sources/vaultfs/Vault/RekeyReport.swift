@@ -11,9 +11,7 @@ final class RekeyReport {
         let vaultPath: String
         let epoch: Int
         let finished: Bool
-        let files: Int
-        let directories: Int
-        let links: Int
+        let files, directories, links: Int
         let bytes: UInt64
         let seconds: Double
         /// Entries that do not belong to the vault.

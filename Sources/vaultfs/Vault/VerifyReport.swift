@@ -10,11 +10,9 @@ final class VerifyReport {
     /// the vault directory, identifies the object.
     private struct Finding: Encodable {
         var kind: String?
-        let path: String
-        let backingPath: String
+        let path, backingPath: String
         var attribute: String?
-        var offset: UInt64?
-        var count: UInt64?
+        var offset, count: UInt64?
         let message: String
         let remedy: String?
         /// Why a repair failed.

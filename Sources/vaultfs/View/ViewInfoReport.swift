@@ -9,29 +9,24 @@ struct ViewInfoReport: Encodable {
     struct PlaylistPart: Encodable {
         /// `master` or `media`
         let kind: String
-        let segments: Int
-        let encryptedSegments: Int
-        let playlists: Int
+        let segments, encryptedSegments, playlists: Int
         let keys: [String]
         let method: String
         let problem: String?
     }
 
     struct ChunkSize: Encodable {
-        let size: UInt64
-        let pieces: UInt64
+        let size, pieces: UInt64
         let allFull: Bool
     }
 
     let path: String
-    let size: UInt64
-    let sizeModulo16: UInt64
+    let size, sizeModulo16: UInt64
     let isSalted: Bool
     /// `empty`, `openssl`, `playlist`, `plaintext`, `ciphertext` (perhaps) or `other`
     let content: String
     let explanation: String
-    let mayBeStream: Bool
-    let mayBeStreamWithVector: Bool
+    let mayBeStream, mayBeStreamWithVector: Bool
     let chunkSizes: [ChunkSize]
     let entropy: Double?
     let playlist: PlaylistPart?
