@@ -84,9 +84,7 @@ final class ControlConnection {
     }
 
     /// Notes that the handler has the request.
-    func await(_ request: ControlRequest) {
-        phase = if case .events = request { .subscribing } else { .awaitingReply }
-    }
+    func await(_ request: ControlRequest) { phase = if case .events = request { .subscribing } else { .awaitingReply } }
 
     /// Sends the handler's reply.
     func deliver(reply line: [UInt8], isRefusal: Bool) {

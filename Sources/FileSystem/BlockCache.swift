@@ -108,9 +108,7 @@ package final class BlockCache: Sendable {
     }
 
     /// Drops and zeroes every chunk of `file` from `chunk` on.
-    package func removeAll(file: UInt64, from chunk: UInt64 = 0) {
-        _ = remove { $0.file == file && $0.chunk >= chunk }
-    }
+    package func removeAll(file: UInt64, from chunk: UInt64 = 0) { _ = remove { $0.file == file && $0.chunk >= chunk } }
 
     /// Drops and zeroes everything. Returns the number of bytes that were in use.
     package func removeEverything() -> Int { remove { _ in true } }

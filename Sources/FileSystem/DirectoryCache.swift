@@ -41,9 +41,7 @@ package final class DirectoryCache<Item: AnyObject & Sendable, Directory: Sendab
         }
     }
 
-    package func remove(_ node: Item) {
-        _ = state.withLock { $0.entries.removeValue(forKey: ObjectIdentifier(node)) }
-    }
+    package func remove(_ node: Item) { _ = state.withLock { $0.entries.removeValue(forKey: ObjectIdentifier(node)) } }
 
     package func removeAll() -> [Directory] {
         state.withLock { state in

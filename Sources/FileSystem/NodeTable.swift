@@ -57,14 +57,10 @@ package final class NodeTable<Item: TableNode>: Sendable {
     }
 
     /// The node's latest name, which is the most likely to be valid.
-    package func name(of node: Item) -> NodeName<Item>? {
-        state.withLock { _ in node.names.first.map { name($0) } }
-    }
+    package func name(of node: Item) -> NodeName<Item>? { state.withLock { _ in node.names.first.map { name($0) } } }
 
     /// All names of the node, the latest first.
-    package func names(of node: Item) -> [NodeName<Item>] {
-        state.withLock { _ in node.names.all.map { name($0) } }
-    }
+    package func names(of node: Item) -> [NodeName<Item>] { state.withLock { _ in node.names.all.map { name($0) } } }
 
     package func addName(_ node: Item, parent: Item, entry: [UInt8]) {
         state.withLock { state in addName(node, parent, entry, &state) }
@@ -149,9 +145,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
     }
 
     /// All nodes that the kernel holds, also those without a name.
-    package var all: [Item] {
-        state.withLock { state in state.byID.values.map { item($0) } }
-    }
+    package var all: [Item] { state.withLock { state in state.byID.values.map { item($0) } } }
 
     /// All nodes that the kernel holds, each before the directory that contains it. Directories come last, the
     /// deepest first.

@@ -93,9 +93,7 @@ package final class FuseSession: @unchecked Sendable {
     }
 
     /// Sets the function that is called, from any thread, with each damage that is found, without names.
-    package func onDamage(_ body: @escaping @Sendable (String) -> Void) {
-        server.onDamage.withLock { $0 = body }
-    }
+    package func onDamage(_ body: @escaping @Sendable (String) -> Void) { server.onDamage.withLock { $0 = body } }
 
     /// Unmounts, instead of `run`.
     /// - Parameter isInPlace: as for `run`.

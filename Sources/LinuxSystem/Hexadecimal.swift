@@ -8,9 +8,7 @@ package enum Hexadecimal {
     }
 
     /// The number's 16 lower-case digits.
-    package static func encode(_ number: UInt64) -> String {
-        withUnsafeBytes(of: number.bigEndian) { encode($0) }
-    }
+    package static func encode(_ number: UInt64) -> String { withUnsafeBytes(of: number.bigEndian) { encode($0) } }
 
     /// The bytes that pairs of digits in either case spell, or nil.
     package static func decode(_ text: some Collection<UInt8>) -> [UInt8]? {

@@ -6,9 +6,7 @@ package final class Waker: Sendable {
     private let descriptor: Descriptor
 
     /// - Throws: eventfd(2)'s error.
-    package init() throws(StoreError) {
-        descriptor = Descriptor(owning: try retrying { linux_eventfd() })
-    }
+    package init() throws(StoreError) { descriptor = Descriptor(owning: try retrying { linux_eventfd() }) }
 
     /// Readable from `wake` to `clear`.
     package var fd: Int32 { descriptor.fd }

@@ -29,9 +29,7 @@ package final class WorkPool<Work: Sendable>: Sendable {
     }
 
     /// Drops all queued work. Running items end normally.
-    package func stop() {
-        state.update { $0.isStopped = true }
-    }
+    package func stop() { state.update { $0.isStopped = true } }
 
     /// Runs `first` and all work offered meanwhile. Returns when none is left.
     /// - Parameters:

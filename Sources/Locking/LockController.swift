@@ -132,9 +132,7 @@ package final class LockController: Sendable {
     }
 
     /// Makes the lock controller look again at `end`. Nil cancels it.
-    func watchLease(until end: LeaseEnd?) {
-        leaseTimer.withLock { $0?.set(end) }
-    }
+    func watchLease(until end: LeaseEnd?) { leaseTimer.withLock { $0?.set(end) } }
 
     /// Notes the time at the first use after an interval. An unused mount does not wake.
     func noteTimeLater() {
@@ -160,14 +158,10 @@ package final class LockController: Sendable {
     }
 
     /// Requests a secret.
-    func wantSecret() {
-        secretWanted? { [weak self] secret in _ = self?.post(.restore(secret)) }
-    }
+    func wantSecret() { secretWanted? { [weak self] secret in _ = self?.post(.restore(secret)) } }
 
     /// Makes the lock thread check the lock files.
-    package func poke() {
-        inbox.update { $0.isPoked = true }
-    }
+    package func poke() { inbox.update { $0.isPoked = true } }
 
     /// True if there is a reason to lock.
     var isToLock: Bool { hasLockFile || inbox.access { $0.asksToLock } }
@@ -176,9 +170,7 @@ package final class LockController: Sendable {
     var hasLockFile: Bool { fileSystem.gate.lockFiles.contains { $0.look().isLocked } }
 
     /// Locks because the lock files can no longer be watched.
-    package func watchFailed(_ reason: String) {
-        inbox.update { $0.watchFailure = reason }
-    }
+    package func watchFailed(_ reason: String) { inbox.update { $0.watchFailure = reason } }
 
     /// The current state.
     package func status() -> LockStatus {
@@ -217,9 +209,7 @@ package final class LockController: Sendable {
         _ = post(.purge(inode: inode, forgetKeys: forgetKeys))
     }
 
-    func publish(_ change: (inout LockStatus) -> Void) {
-        published.withLock { change(&$0) }
-    }
+    func publish(_ change: (inout LockStatus) -> Void) { published.withLock { change(&$0) } }
 
     /// Adds a job. Returns false, and keeps nothing of it, if the thread takes no more jobs.
     func post(_ job: Job) -> Bool {

@@ -91,9 +91,7 @@ package final class LockGate: Sendable {
     }
 
     /// Calls `body` when a request finds a lock file.
-    func whenSighted(_ body: @escaping @Sendable () -> Void) {
-        onSighting.withLock { $0 = body }
-    }
+    func whenSighted(_ body: @escaping @Sendable () -> Void) { onSighting.withLock { $0 = body } }
 
     /// The files that lock now, and their states.
     func lockingFiles() -> [(file: LockFile, state: LockFileState)] {

@@ -96,9 +96,7 @@ where Source.Workspace == Destination.Workspace {
     /// Nil if the transfer has not ended early.
     var failure: TransferError? { state.withLock { $0.failure } }
 
-    func count(_ body: (inout TransferTotals) -> Void) {
-        state.withLock { body(&$0.totals) }
-    }
+    func count(_ body: (inout TransferTotals) -> Void) { state.withLock { body(&$0.totals) } }
 
     /// The first reason is kept.
     func stop(_ error: TransferError) {

@@ -44,3 +44,70 @@ package final class CbcKey: Sendable {
 
     private static func newIdentity() -> UInt64 { lastIdentity.add(1, ordering: .relaxed).newValue }
 }
+
+/// Decrypts parts of CBC chains (NIST SP 800-38A section 6.2), whole AES blocks without a look at padding.
+///
+/// One per thread: not `Sendable`. It keeps the schedule of the key last used. For each part only the initial vector is
+/// given. Nothing is allocated per part.
+package final class CbcDecryptor {
+    private let library: Library
+    private var context: CipherContext
+    /// The key size that `context` is for.
+    private var keySize = 32
+    /// The identity of the key whose schedule `context` has, or 0.
+    private(set) var keyIdentity: UInt64 = 0
+
+    /// AES blocks decrypted so far.
+    package private(set) var blocksDecrypted: UInt64 = 0
+
+    /// A decryptor without a key. Throws `.library` if libcrypto has no memory.
+    package init() throws(CryptoError) {
+        library = try Library.loaded()
+        context = try CipherContext(library.aesCBC(keySize: 32), encrypts: false)
+    }
+
+    deinit { forgetKeys() }
+
+    /// Wipes the key schedule and the rest of the last chain. The next use sets them again.
+    package func forgetKeys() {
+        keyIdentity = 0
+        context.forgetKey()
+    }
+
+    /// Decrypts consecutive blocks of one chain.
+    ///
+    /// - Parameters:
+    ///   - ciphertext: whole blocks.
+    ///   - vector: 16 bytes: the ciphertext block before, or the chain's own initial vector.
+    ///   - plaintext: exactly as large. It may be `ciphertext`, but must not overlap it otherwise.
+    /// - Throws: `.invalidInput` for other sizes, `.keyForgotten`, `.library`.
+    package func decrypt(
+        _ ciphertext: UnsafeRawBufferPointer, vector: UnsafeRawPointer, key: CbcKey,
+        into plaintext: UnsafeMutableRawBufferPointer
+    ) throws(CryptoError) {
+        let size = ciphertext.count
+        guard size % 16 == 0, plaintext.count == size, size <= Int32.max else {
+            throw .invalidInput("\(size) bytes of CBC ciphertext into \(plaintext.count)")
+        }
+        try use(key)
+        guard let source = ciphertext.baseAddress, let destination = plaintext.baseAddress, size > 0 else { return }
+        try context.setVector(vector)
+        try context.transform(source, into: destination, size: size)
+        blocksDecrypted &+= UInt64(size / 16)
+    }
+
+    /// Sets the key schedule, unless it is that of `key` already. Throws `.keyForgotten`.
+    private func use(_ key: CbcKey) throws(CryptoError) {
+        // Read before the key is: were it forgotten and put back meanwhile, the next use sets it once more.
+        let identity = key.identity
+        guard identity != 0 else { throw .keyForgotten }
+        guard identity != keyIdentity else { return }
+        keyIdentity = 0
+        if key.size != keySize {
+            context = try CipherContext(library.aesCBC(keySize: key.size), encrypts: false)
+            keySize = key.size
+        }
+        try context.setKey(key.bytes)
+        keyIdentity = identity
+    }
+}

@@ -65,9 +65,7 @@ package enum SecretMemory {
 
     /// From now on memory is at most locked: for tests that look for secrets through /proc/self/mem, which does not
     /// show memfd_secret memory, so that they would find none in any case.
-    static func renounceMemfdSecret() {
-        state.withLock { $0.takesMemfdSecret = false }
-    }
+    static func renounceMemfdSecret() { state.withLock { $0.takesMemfdSecret = false } }
 
     /// A zeroed slot of at least `count` bytes. Throws `.library` if the kernel gives no memory.
     static func allocate(count: Int) throws(CryptoError) -> SecretSlot {

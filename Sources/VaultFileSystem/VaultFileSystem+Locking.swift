@@ -101,9 +101,7 @@ extension VaultFileSystem: LockableFileSystem {
     package var writingHandles: Int { writers.load(ordering: .sequentiallyConsistent) }
     package var presentKeys: [String] { store.keyRing.presentClasses.map(\.name) }
 
-    package func setLockController(_ controller: LockController) {
-        lockController.withLock { $0 = controller }
-    }
+    package func setLockController(_ controller: LockController) { lockController.withLock { $0 = controller } }
 
     package func attachedDirectories() { nodes.forgetRefusals() }
 
@@ -131,9 +129,7 @@ extension VaultFileSystem: LockableFileSystem {
         return handles != 0
     }
 
-    package func openInodes() -> [UInt64] {
-        nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue }
-    }
+    package func openInodes() -> [UInt64] { nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue } }
 
     package func knownNames() -> [KnownName] {
         nodes.allNames().compactMap { node, name in
@@ -143,9 +139,7 @@ extension VaultFileSystem: LockableFileSystem {
         }
     }
 
-    package func detachedDirectories(all: Bool) -> [[UInt8]] {
-        nodes.directories(all: all).compactMap { path(of: $0) }
-    }
+    package func detachedDirectories(all: Bool) -> [[UInt8]] { nodes.directories(all: all).compactMap { path(of: $0) } }
 
     /// The plaintext path from the root. Nil if a name does not authenticate.
     private func path(of node: Node) -> [UInt8]? {

@@ -146,7 +146,6 @@ package final class VaultFileSystem: Sendable {
         result.f_namemax = UInt(EntryName.maximumLength)
         return result
     }
-
 }
 
 extension Workspace: WorkerBuffers {}

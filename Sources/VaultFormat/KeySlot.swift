@@ -52,9 +52,7 @@ package struct KeySlot: Sendable, Equatable {
 
     /// The end of the slot as far as it is known now, in seconds since 1970-01-01T00:00:00Z. Nil for never. The
     /// time of `expires`, or the end of a window that has started.
-    package var end: Int64? {
-        [expires.flatMap { UtcTime.seconds($0.utf8) }, window?.end].compactMap { $0 }.min()
-    }
+    package var end: Int64? { [expires.flatMap { UtcTime.seconds($0.utf8) }, window?.end].compactMap { $0 }.min() }
 
     /// True if the slot has an end.
     package var isLimited: Bool { expires != nil || window != nil }

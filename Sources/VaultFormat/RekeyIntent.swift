@@ -135,9 +135,7 @@ package enum RekeyIntent: Sendable, Equatable {
     // MARK: Fields
 
     /// Encodes fields, each after its size.
-    private static func encode(_ fields: [[UInt8]]) -> [UInt8] {
-        fields.flatMap { number(UInt64($0.count)) + $0 }
-    }
+    private static func encode(_ fields: [[UInt8]]) -> [UInt8] { fields.flatMap { number(UInt64($0.count)) + $0 } }
 
     /// Returns nil if the fields do not fill the body exactly.
     private static func decode(_ body: [UInt8]) -> [[UInt8]]? {

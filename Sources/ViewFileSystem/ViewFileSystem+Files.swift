@@ -21,9 +21,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     /// Problems of the view, one line each for people.
     package func problems() -> [String] { source.problems + fileProblems.all }
 
-    package func openInodes() -> [UInt64] {
-        nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue }
-    }
+    package func openInodes() -> [UInt64] { nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue } }
 
     package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {
         attributeObserver.withLock { $0 = observer }

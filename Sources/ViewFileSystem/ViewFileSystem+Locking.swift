@@ -13,9 +13,7 @@ extension ViewFileSystem: LockableFileSystem {
     package var openHandles: Int { handles.load(ordering: .acquiring) }
     package var presentKeys: [String] { source.keys.isClosed ? [] : ["view"] }
 
-    package func setLockController(_ controller: LockController) {
-        lockController.withLock { $0 = controller }
-    }
+    package func setLockController(_ controller: LockController) { lockController.withLock { $0 = controller } }
 
     package func inodesToDrop() -> [UInt64] {
         var (open, others): ([UInt64], [UInt64]) = ([], [])

@@ -41,9 +41,7 @@ final class ViewNode: TableNode, @unchecked Sendable {
     var known: Known? { content.withLock { $0.known } }
 
     /// Records content that was found without an open. The content of open handles does not change.
-    func remember(_ known: Known) {
-        content.withLock { if $0.handles == 0 { $0.known = known } }
-    }
+    func remember(_ known: Known) { content.withLock { if $0.handles == 0 { $0.known = known } } }
 
     /// Adds a handle to the open file. Nil if there is none, it has lost its keys, or its content is another.
     func reopen(_ stamp: FileStamp, _ plan: FilePlan) -> (file: ViewFile, token: UInt64, caching: PageCaching)? {
@@ -69,9 +67,7 @@ final class ViewNode: TableNode, @unchecked Sendable {
 
     /// Records that the kernel has dropped its pages for a handle of this content. It drops them when it receives our
     /// reply. Another open may have changed the content meanwhile.
-    func hasDroppedPages(for token: UInt64) {
-        content.withLock { if $0.known?.token == token { $0.pages = token } }
-    }
+    func hasDroppedPages(for token: UInt64) { content.withLock { if $0.known?.token == token { $0.pages = token } } }
 
     func release() {
         content.withLock { content in

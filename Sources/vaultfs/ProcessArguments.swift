@@ -65,9 +65,7 @@ extension FilePath {
     }
 
     /// The path's bytes, without a NUL.
-    var bytes: [UInt8] {
-        withPlatformString { Array(UnsafeRawBufferPointer(start: $0, count: strlen($0))) }
-    }
+    var bytes: [UInt8] { withPlatformString { Array(UnsafeRawBufferPointer(start: $0, count: strlen($0))) } }
 }
 
 /// Absolute paths without links, as the kernel spells them.

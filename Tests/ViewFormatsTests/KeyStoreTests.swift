@@ -228,6 +228,20 @@ import VaultCrypto
         #expect(loads.update { $0.count } == 5)
     }
 
+    @Test("Threads that have run out of prefetches wait for more")
+    func idle() throws {
+        let store = KeyStore(
+            place.sources { (salt, _) throws(ViewError) in
+                KeyMaterial(key: salt.withUnsafeBytes { SecretBytes(copying: $0) })
+            })
+        defer { store.stop() }
+        for number in 0..<20 {
+            let isDone = Monitor(false)
+            store.prefetch([derived(number)]) { _, _ in isDone.update { $0 = true } }
+            try #require(isDone.wait(until: monotonicDeadline(in: 30)) { $0 ? true : nil } == true, "prefetch \(number)")
+        }
+    }
+
     @Test("A tree with more salts than keys are kept stays bounded, and works")
     func many() throws {
         let store = KeyStore(

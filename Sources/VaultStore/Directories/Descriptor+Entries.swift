@@ -84,19 +84,13 @@ extension Descriptor {
     }
 
     /// unlinkat(2) of anything but a directory.
-    package func remove(_ entry: [UInt8]) throws(StoreError) {
-        try retrying(entry) { unlinkat(fd, $0, 0) }
-    }
+    package func remove(_ entry: [UInt8]) throws(StoreError) { try retrying(entry) { unlinkat(fd, $0, 0) } }
 
     /// The same. Best effort.
-    func removeQuietly(_ entry: [UInt8]) {
-        _ = withCString(entry) { unlinkat(fd, $0, 0) }
-    }
+    func removeQuietly(_ entry: [UInt8]) { _ = withCString(entry) { unlinkat(fd, $0, 0) } }
 
     /// Removes an empty directory. Best effort.
-    func removeDirectoryQuietly(_ entry: [UInt8]) {
-        _ = withCString(entry) { unlinkat(fd, $0, AT_REMOVEDIR) }
-    }
+    func removeDirectoryQuietly(_ entry: [UInt8]) { _ = withCString(entry) { unlinkat(fd, $0, AT_REMOVEDIR) } }
 
     /// linkat(2) of an entry of this directory.
     func link(_ entry: [UInt8], to directory: Descriptor, as newEntry: [UInt8]) throws(StoreError) {

@@ -71,7 +71,5 @@ package struct ExtendedAttributes {
     }
 
     /// removexattr(2).
-    package func remove(_ name: [UInt8]) throws(StoreError) {
-        try retrying(name) { linux_removexattr(path, $0) }
-    }
+    package func remove(_ name: [UInt8]) throws(StoreError) { try retrying(name) { linux_removexattr(path, $0) } }
 }

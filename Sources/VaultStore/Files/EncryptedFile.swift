@@ -190,9 +190,7 @@ package final class EncryptedFile: Sendable {
     }
 
     /// The descriptor for writing if there is one, else the one for reading. For metadata.
-    package var anyDescriptor: Descriptor {
-        writing.withLock { $0.writer } ?? reader
-    }
+    package var anyDescriptor: Descriptor { writing.withLock { $0.writer } ?? reader }
 
     /// fsync(2) or fdatasync(2) of the backing file: earlier writes are durable.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
@@ -212,9 +210,7 @@ extension EncryptedFile {
     package var hasKeys: Bool { !keys.isForgotten }
 
     /// Wipes the keys of a file that stays open. Waits for a writer or a seal at work.
-    package func forgetKeys() {
-        writing.withLock { _ in keys.forget() }
-    }
+    package func forgetKeys() { writing.withLock { _ in keys.forget() } }
 
     /// Derives the keys again from the header on disk. Its secret is the same as before, or does not authenticate.
     /// - Throws: `.locked` while the class key is forgotten; `.damaged`.

@@ -87,9 +87,7 @@ package final class HeaderSealer: Sendable {
     }
 
     /// Ends `run`. Files that still wait are left for `sealAll`.
-    package func stop() {
-        state.update { $0.isStopping = true }
-    }
+    package func stop() { state.update { $0.isStopping = true } }
 
     /// Seals every waiting file.
     package func sealAll() {

@@ -138,13 +138,9 @@ package final class Rekeyer: Sendable {
 
     var totals: RekeyTotals { state.withLock { $0.totals } }
 
-    func count(_ change: (inout RekeyTotals) -> Void) {
-        state.withLock { change(&$0.totals) }
-    }
+    func count(_ change: (inout RekeyTotals) -> Void) { state.withLock { change(&$0.totals) } }
 
-    func survey(_ change: (inout RekeySurvey) -> Void) {
-        state.withLock { change(&$0.survey) }
-    }
+    func survey(_ change: (inout RekeySurvey) -> Void) { state.withLock { change(&$0.survey) } }
 
     func showProgress() {
         let (totals, survey) = state.withLock { ($0.totals, $0.survey) }
@@ -152,9 +148,7 @@ package final class Rekeyer: Sendable {
     }
 
     /// Ends the work of all threads.
-    private func fail(_ error: StoreError) {
-        state.withLock { if $0.failure == nil { $0.failure = error } }
-    }
+    private func fail(_ error: StoreError) { state.withLock { if $0.failure == nil { $0.failure = error } } }
 
     /// - Throws: the error that ended the work of any thread.
     func check() throws(StoreError) {

@@ -156,9 +156,7 @@ package final class Completion: Sendable {
     }
 
     /// Notes that the walk has ended, by itself or because of `stop`.
-    package func end() {
-        state.update { $0.isRunning = false }
-    }
+    package func end() { state.update { $0.isRunning = false } }
 
     /// Stops the walk, and returns when it has ended.
     package func stop() {

@@ -184,9 +184,7 @@ extension VaultCreation {
 
     /// Returns true for any part from the beginning of a root's `vaultfs.dir` or of a `vaultfs.json`.
     private static func isBeginning(_ bytes: [UInt8]) -> Bool {
-        func agrees(with beginning: [UInt8]) -> Bool {
-            zip(bytes, beginning).allSatisfy { $0 == $1 }
-        }
+        func agrees(with beginning: [UInt8]) -> Bool { zip(bytes, beginning).allSatisfy { $0 == $1 } }
         return agrees(with: configurationBeginning)
             || bytes.count <= DirectoryRecord.size && agrees(with: DirectoryRecord.magic)
     }

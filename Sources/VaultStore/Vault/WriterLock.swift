@@ -140,9 +140,7 @@ package final class WriterLock: Sendable {
     }
 
     /// The record in the file. Nil if there is none.
-    static func record(in root: Descriptor) -> WriterRecord? {
-        content(in: root).flatMap { WriterRecord(parsing: $0) }
-    }
+    static func record(in root: Descriptor) -> WriterRecord? { content(in: root).flatMap { WriterRecord(parsing: $0) } }
 
     private static func content(in root: Descriptor) -> [UInt8]? {
         (try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)).flatMap { try? read($0) }
@@ -254,9 +252,7 @@ package final class WriterLock: Sendable {
     var followsUncleanEnd: Bool? { state.withLock { $0.record == nil ? nil : $0.followsUncleanEnd } }
 
     /// Notes that all remains of an unclean end are completed, durably.
-    func noteCompletion() {
-        state.withLock { $0.followsUncleanEnd = false }
-    }
+    func noteCompletion() { state.withLock { $0.followsUncleanEnd = false } }
 
     /// Removes the record and drops the lock, after the last change. The next machine then need not wait. On a network
     /// store the record stays unless everything has reached the server. Another process's record stays.

@@ -171,7 +171,5 @@ final class HlsPlaylistRecord: Sendable {
     /// False if the file is shown as it is.
     var isPlaylist: Bool { kind != nil || fault != nil }
 
-    var error: ViewError? {
-        fault.map { .malformed("\(HlsProblem.location(path, line: $0.line)): \($0.text)") }
-    }
+    var error: ViewError? { fault.map { .malformed("\(HlsProblem.location(path, line: $0.line)): \($0.text)") } }
 }

@@ -79,9 +79,7 @@ package final class KeyCommand: Sendable {
     }
 
     /// Allows new commands again.
-    package func resume() {
-        cancellation.withLock { $0.isCancelled = false }
-    }
+    package func resume() { cancellation.withLock { $0.isCancelled = false } }
 
     /// Nil if commands are refused.
     private func stopSignal() throws(StoreError) -> Waker? {

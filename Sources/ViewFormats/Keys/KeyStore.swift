@@ -33,7 +33,8 @@ package final class KeyStore: Sendable {
         mutating func nextRequest() -> (name: KeyName, completion: Completion)?? {
             if isStopped { return .some(nil) }
             defer { if queue.isEmpty { queue = [] } }
-            return queue.popFirst()
+            // Not `popFirst()` alone: its nil would become the end.
+            return queue.popFirst().map { .some($0) }
         }
     }
 
@@ -56,9 +57,7 @@ package final class KeyStore: Sendable {
     package var isClosed: Bool { state.access { $0.refusal != nil } }
 
     /// The key if it is in memory. Does not block.
-    package func find(_ name: KeyName) -> KeyMaterial? {
-        state.access { $0.find(name) }
-    }
+    package func find(_ name: KeyName) -> KeyMaterial? { state.access { $0.find(name) } }
 
     /// Returns the key from memory, or fetches it. Blocks for little more than the key command's timeout at most.
     /// - Throws: `noKey`, with what was tried. `.store(.locked)` after `forget`, which also ends waits.
@@ -138,9 +137,7 @@ package final class KeyStore: Sendable {
     package func forget() { close(.store(.locked)) }
 
     /// Waits until no fetch is in progress. Has no timeout if the file system of a key file does not answer.
-    package func waitForLoads() {
-        state.wait { $0.loadingThreads == 0 ? () : nil }
-    }
+    package func waitForLoads() { state.wait { $0.loadingThreads == 0 ? () : nil } }
 
     /// Returns keys again, after an unlock.
     package func reopen(shared: KeyMaterial?) {

@@ -13,9 +13,7 @@ struct PathPattern: Sendable {
     private let components: [Component]
 
     /// False if the text is a plain path.
-    static func isPattern(_ text: [UInt8]) -> Bool {
-        text.contains { "*?[\\".utf8.contains($0) }
-    }
+    static func isPattern(_ text: [UInt8]) -> Bool { text.contains { "*?[\\".utf8.contains($0) } }
 
     init(_ text: [UInt8]) {
         self.text = text

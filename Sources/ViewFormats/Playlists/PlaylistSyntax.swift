@@ -64,9 +64,7 @@ struct PlaylistAttributes {
         }
     }
 
-    subscript(name: String) -> ArraySlice<UInt8>? {
-        attributes.first { $0.name.elementsEqual(name.utf8) }?.value
-    }
+    subscript(name: String) -> ArraySlice<UInt8>? { attributes.first { $0.name.elementsEqual(name.utf8) }?.value }
 }
 
 /// A byte range without its resource: `n[@o]` (RFC 8216, 4.3.2.2).

@@ -124,9 +124,7 @@ enum DaemonSearch {
         geteuid() == 0 ? allDirectories(table) : ownDirectories()
     }
 
-    static func ownDirectories() -> [Candidate] {
-        RuntimeDirectory.own.map { Candidate(path: $0, userID: geteuid()) }
-    }
+    static func ownDirectories() -> [Candidate] { RuntimeDirectory.own.map { Candidate(path: $0, userID: geteuid()) } }
 
     /// All users' directories. Only root can open them.
     static func allDirectories(_ table: MountTable) -> [Candidate] {

@@ -58,9 +58,7 @@ extension LockReceipt {
     }
 
     /// One line: the times, or what could not be purged.
-    var summary: String {
-        left.map { "not purged: \($0)" } ?? times.joined(separator: ", ")
-    }
+    var summary: String { left.map { "not purged: \($0)" } ?? times.joined(separator: ", ") }
 
     private var times: [String] {
         [

@@ -59,9 +59,7 @@ final class MountAnnouncer: Sendable {
 
     init(mountpoint: FilePath) { self.mountpoint = mountpoint.string }
 
-    func connect(to server: ControlServer?) {
-        control.withLock { $0 = server }
-    }
+    func connect(to server: ControlServer?) { control.withLock { $0 = server } }
 
     func announce(_ event: LockEvent) {
         control.withLock { $0 }?.broadcast(ControlEvent(event, mountpoint: mountpoint))

@@ -143,9 +143,7 @@ private final class LockWatch: Sendable {
     }
 
     /// Makes the watch look and report.
-    func refresh() {
-        state.withLock { $0.watch }?.refresh()
-    }
+    func refresh() { state.withLock { $0.watch }?.refresh() }
 
     func stop() {
         state.withLock { $0.controller = nil }

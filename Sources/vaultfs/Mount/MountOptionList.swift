@@ -163,7 +163,6 @@ struct MountOptionList: Codable, Equatable, Sendable {
         }
         return words.filter { !$0.isEmpty }
     }
-
 }
 
 /// Compares a word with a known one. Case and characters that are no letters do not count. Pure.

@@ -46,9 +46,7 @@ struct MountTable {
     init(parsing bytes: [UInt8]) { entries = bytes.split(separator: UInt8(ascii: "\n")).compactMap(Self.entry) }
 
     /// The topmost mount at `mountpoint`, an absolute path without links.
-    func entry(at mountpoint: [UInt8]) -> Entry? {
-        entries.last { $0.mountpoint == mountpoint }
-    }
+    func entry(at mountpoint: [UInt8]) -> Entry? { entries.last { $0.mountpoint == mountpoint } }
 
     /// `st_dev` of the topmost mount at `mountpoint`. Nil if unknown.
     static func device(at mountpoint: FilePath) -> dev_t? { try? read().entry(at: mountpoint.bytes)?.device }

@@ -104,9 +104,7 @@ final class SecretPrefetch: Sendable {
     }
 
     /// Requests a fetch, and another one after the fetch that is under way. Does not wait.
-    func start(_ receiver: @escaping Receiver) {
-        state.update { $0.next = receiver }
-    }
+    func start(_ receiver: @escaping Receiver) { state.update { $0.next = receiver } }
 
     /// Ends the fetch that is under way and waits for its end, up to the timeout.
     func stop() {

@@ -97,9 +97,7 @@ final class WorkReport: Sendable {
         }
     }
 
-    func clear() {
-        state.withLock { $0.progress.clear() }
-    }
+    func clear() { state.withLock { $0.progress.clear() } }
 
     /// `1 file, 2 links, 3.0 MiB, 1.5 MiB/s`
     /// - Parameter objects: numbers and their words, singular and plural.

@@ -82,9 +82,7 @@ final class VaultSession {
         return try open()
     }
 
-    private func synchronize() throws(StoreError) {
-        try retrying { linux_syncfs(directory.descriptor.fd) }
-    }
+    private func synchronize() throws(StoreError) { try retrying { linux_syncfs(directory.descriptor.fd) } }
 
     /// Makes a workspace for each core.
     static func makeWorkspaces(for configuration: VaultConfiguration) throws(StoreError) -> [Workspace] {

@@ -65,9 +65,7 @@ final class VerifyReport {
         if finding.kind == .busy { uncertain += 1 }
     }
 
-    func showProgress(_ totals: VerifierTotals) {
-        progress.show { Self.text(totals, seconds: $0) }
-    }
+    func showProgress(_ totals: VerifierTotals) { progress.show { Self.text(totals, seconds: $0) } }
 
     /// `120 files  9.0 GiB  1.2 GiB/s  0 damaged`
     static func text(_ totals: VerifierTotals, seconds: Double) -> String {
