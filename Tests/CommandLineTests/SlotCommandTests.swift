@@ -167,8 +167,8 @@ import VaultFormat
         let result = try place.slot(
             "add", place.opening + ["--new-passfile", place.file("new"), "--kdf-time", "400ms"])
         #expect(
-            try result.succeeded().errors.contains(/^vaultfs: scrypt N=2\^[12]\d r=8 p=1 takes \d+ ms here, and \d+ MiB\n/)
-        )
+            try result.succeeded().errors
+                .contains(/^vaultfs: scrypt N=2\^[12]\d r=8 p=1 takes \d+ ms here, and \d+ MiB\n/))
         try place.expectRefusal(2, "too short") {
             try place.slot("add", place.opening + ["--new-passfile", place.file("new"), "--kdf-time", "0"])
         }
