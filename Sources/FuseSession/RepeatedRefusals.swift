@@ -78,9 +78,9 @@ final class RepeatedRefusals: Sendable {
 
     /// Gives the delayed answers, in order, until `stop`. The body of a thread.
     func run() {
-        while let answer = state.wait(for: { state -> Answer?? in
-            if !state.answers.isEmpty { return state.answers.removeFirst() }
-            return state.isStopping ? .some(nil) : nil
+        while let answer = state.next({ state in
+            if !state.answers.isEmpty { return .item(state.answers.removeFirst()) }
+            return state.isStopping ? .end : .wait
         }) {
             _ = state.wait(until: timespec(tv_sec: answer.due / 1000, tv_nsec: answer.due % 1000 * 1_000_000)) {
                 $0.isStopping ? () : nil

@@ -1,5 +1,9 @@
 package import Glibc
 
+/// The answer to a thread that asks for its next item of work. Not an optional of an optional, whose inner nil the compiler
+/// makes of any nil that it meets.
+package enum Next<Item> { case item(Item), wait, end }
+
 /// State behind a mutex with a condition variable, which Synchronization's `Mutex` lacks. Any thread.
 package final class Monitor<State>: @unchecked Sendable {
     // @unchecked: `mutex` guards `state`.
@@ -52,6 +56,19 @@ package final class Monitor<State>: @unchecked Sendable {
         while true {
             if let result = body(&state) { return result }
             pthread_cond_wait(changed, mutex)
+        }
+    }
+
+    /// Waits until `body` returns an item, or the end. Returns nil at the end.
+    package func next<Item>(_ body: (inout State) -> Next<Item>) -> Item? {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        while true {
+            switch body(&state) {
+            case .item(let item): return item
+            case .wait: pthread_cond_wait(changed, mutex)
+            case .end: return nil
+            }
         }
     }
 

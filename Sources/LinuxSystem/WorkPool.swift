@@ -70,12 +70,12 @@ package final class WorkPool<Work: Sendable>: Sendable {
     }
 
     private func take() -> Work? {
-        state.wait { state -> Work?? in
+        state.next { state in
             if !state.isStopped, let work = state.waiting.popLast() {
                 state.working += 1
-                return work
+                return .item(work)
             }
-            return state.isStopped || state.working == 0 ? .some(nil) : nil
+            return state.isStopped || state.working == 0 ? .end : .wait
         }
     }
 }

@@ -26,12 +26,9 @@ struct PrefetchQueue {
         if directories.count < Self.maximumCount { directories.append(.init(node: node, isWholeTree: isWholeTree)) }
     }
 
-    /// Nil while there is none, `.some(nil)` at the end.
-    mutating func next() -> Directory?? {
-        if isEnding { return .some(nil) }
-        // No conditional expression, which would make this nil the end.
-        if directories.isEmpty { return nil }
-        return directories.removeFirst()
+    mutating func next() -> Next<Directory> {
+        if isEnding { return .end }
+        return directories.isEmpty ? .wait : .item(directories.removeFirst())
     }
 }
 
@@ -42,7 +39,7 @@ extension ViewFileSystem {
     package func prefetchAll() { prefetches.update { $0.add(nodes.root, isWholeTree: true) } }
 
     package func runInBackground() {
-        while let next = prefetches.wait(for: { $0.next() }) {
+        while let next = prefetches.next({ $0.next() }) {
             // An open reports what cannot be read.
             guard let descriptor = try? directory(next.node) else { continue }
             try? prefetch(descriptor, path(of: next.node), depth: next.isWholeTree ? Self.maximumDepth : 0)

@@ -72,11 +72,8 @@ package final class HeaderSealer: Sendable {
     /// The thread's body. Returns after `stop`.
     package func run() {
         while true {
-            let deadline: timespec? = state.wait { state -> timespec?? in
-                if state.isStopping { return .some(nil) }
-                return state.oldest.map { .some($0) }
-            }
-            guard let deadline else { return }
+            let next = state.next { state in state.isStopping ? .end : state.oldest.map { .item($0) } ?? .wait }
+            guard let deadline = next else { return }
             let stopping = state.wait(until: deadline) { state -> Bool? in
                 if state.isStopping { return true }
                 return state.pending.count >= limit ? false : nil

@@ -29,12 +29,10 @@ package final class KeyStore: Sendable {
 
         mutating func find(_ name: KeyName) -> KeyMaterial? { name == .shared ? shared : cache.find(name) }
 
-        /// The next prefetch. `.some(nil)` if the thread must end, nil if it must wait.
-        mutating func nextRequest() -> (name: KeyName, completion: Completion)?? {
-            if isStopped { return .some(nil) }
+        mutating func nextRequest() -> Next<(name: KeyName, completion: Completion)> {
+            if isStopped { return .end }
             defer { if queue.isEmpty { queue = [] } }
-            // Not `popFirst()` alone: its nil would become the end.
-            return queue.popFirst().map { .some($0) }
+            return queue.popFirst().map { .item($0) } ?? .wait
         }
     }
 
@@ -125,7 +123,7 @@ package final class KeyStore: Sendable {
     }
 
     private func work() {
-        while let (name, completion) = state.wait(for: { $0.nextRequest() }) {
+        while let (name, completion) = state.next({ $0.nextRequest() }) {
             let outcome: Result<KeyMaterial, ViewError> = Result { () throws(ViewError) in try fetch(name) }
             guard state.update({ $0.refusal }) == nil else { continue }
             completion(name, outcome)

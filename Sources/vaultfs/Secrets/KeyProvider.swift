@@ -130,11 +130,6 @@ final class SecretPrefetch: Sendable {
     }
 
     private func next() -> Receiver? {
-        state.wait { state -> Receiver?? in
-            if state.isStopping { return .some(nil) }
-            guard let next = state.next else { return nil }
-            state.next = nil
-            return next
-        }
+        state.next { state in state.isStopping ? .end : state.next.take().map { .item($0) } ?? .wait }
     }
 }
