@@ -100,7 +100,7 @@ import Testing
         #expect(content.needed.map(\.path) == [Array("f".utf8)])
         let segment = try #require(content.needed.first?.segment)
         #expect(segment.keys == [KeyName.uri(Array("k".utf8), directory: [])])
-        #expect(segment.chains(size: 64).map(\.ciphertext) == [0..<32, 32..<64])
+        #expect(ChainFormat.chains(of: segment, size: 64).map(\.ciphertext) == [0..<32, 32..<64])
         let rendered = try content.rendered { (number, range) in
             #expect(number == 0)
             return range.lowerBound + 100..<range.upperBound + 100

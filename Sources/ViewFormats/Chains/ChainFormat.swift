@@ -70,6 +70,22 @@ package enum ChainFormat {
         return ChainMap([(chain, try plaintextLength(of: chain, in: source, part: "the file", key: key))])
     }
 
+    /// `hls`: the parts that the playlists name as encrypted. The rest of the file is plaintext.
+    ///
+    /// - Parameter keys: of `segment.keys`.
+    static func segment(_ segment: HlsSegment, of source: SourceFile, keys: [CbcKey]) throws(ViewError) -> ChainMap {
+        try ranges(chains(of: segment, size: source.size), of: source, keys: keys)
+    }
+
+    static func chains(of segment: HlsSegment, size: UInt64) -> [CipherChain] {
+        let numbers = Dictionary(uniqueKeysWithValues: zip(segment.keys, segment.keys.indices))
+        return segment.parts.map { part in
+            let encryption = CipherChain.Encryption(
+                key: numbers[part.encryption.key] ?? 0, vector: .bytes(part.encryption.vector), padding: .pkcs7)
+            return CipherChain(ciphertext: part.bytes ?? 0..<size, encryption: encryption)
+        }
+    }
+
     /// Byte ranges of one file, each a chain or plaintext. The bytes before, between and behind them are plaintext.
     ///
     /// - Parameters:

@@ -49,7 +49,7 @@ package struct FilePlan: Sendable {
             }
             map = try ChainFormat.salted(source, vector: vector, key: ciphers[0])
         case .segment(let segment):
-            map = try ChainFormat.ranges(segment.chains(size: source.size), of: source, keys: ciphers)
+            map = try ChainFormat.segment(segment, of: source, keys: ciphers)
         case .playlist(let playlist): return .text(try playlist.rendered(ciphers))
         }
         return .chained(

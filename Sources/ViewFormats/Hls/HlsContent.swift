@@ -50,7 +50,7 @@ final class HlsPlaylistContent: Equatable, Sendable {
                 guard FileIdentity(status) == needed.identity else { throw .system(.staleNFSFileHandle) }
                 return SourceFile(file, status)
             }
-            return try ChainFormat.ranges(needed.segment.chains(size: source.size), of: source, keys: own)
+            return try ChainFormat.segment(needed.segment, of: source, keys: own)
         }
         return try rendered { (number, bytes) throws(ViewError) in try maps[number].plaintext(of: bytes) }
     }

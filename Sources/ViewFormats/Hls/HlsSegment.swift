@@ -25,15 +25,4 @@ package struct HlsSegment: Equatable, Sendable {
 
     /// True if byte ranges of the plaintext differ from those of the ciphertext.
     var isRanged: Bool { parts.contains { $0.bytes != nil } }
-
-    /// The encrypted chains of a file of `size` bytes. Their key numbers are positions in `keys`.
-    package func chains(size: UInt64) -> [CipherChain] {
-        let numbers = Dictionary(uniqueKeysWithValues: zip(keys, keys.indices))
-        return parts.map { part in
-            CipherChain(
-                ciphertext: part.bytes ?? 0..<size,
-                encryption: CipherChain.Encryption(
-                    key: numbers[part.encryption.key] ?? 0, vector: .bytes(part.encryption.vector), padding: .pkcs7))
-        }
-    }
 }
