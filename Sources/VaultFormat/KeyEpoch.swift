@@ -1,5 +1,3 @@
-import VaultCrypto
-
 /// The members of `vaultfs.json` for a vault that was rekeyed (FileFormat, Epochs).
 package struct KeyEpoch: Sendable, Equatable {
     /// The highest number: it is one byte of a header.
@@ -16,30 +14,6 @@ package struct KeyEpoch: Sendable, Equatable {
 
     /// The lines in the text of the MAC.
     var canonicalLines: [String] { ["epoch \(number)", "previous \(previous.map(KdfParameters.text) ?? "-")"] }
-
-    /// An epoch with `previousMaster`, the key of the epoch before, encrypted under `master`.
-    static func make(
-        number: UInt8, previousMaster: SecretBytes, master: SecretBytes, vault: VaultID, head: String
-    ) throws(FormatError) -> KeyEpoch {
-        let (key, data) = (try KeyDerivation.previousKey(master: master, vault: vault), associatedData(number, head))
-        let sealed = try cryptography(
-            "vaultfs.json: previous", SivCipher(key: key).encryptSecret(previousMaster, associatedData: data))
-        return KeyEpoch(number: number, previous: sealed)
-    }
-
-    /// The master key of the epoch before, if any.
-    func openPrevious(master: SecretBytes, vault: VaultID, head: String) throws(FormatError) -> SecretBytes? {
-        guard let previous else { return nil }
-        let (key, data) = (
-            try KeyDerivation.previousKey(master: master, vault: vault), Self.associatedData(number, head)
-        )
-        return try cryptography(
-            "vaultfs.json: previous", SivCipher(key: key).decryptSecret(previous, associatedData: data))
-    }
-
-    private static func associatedData(_ number: UInt8, _ head: String) -> [[UInt8]] {
-        [Array("\(head)previous \(number - 1)\n".utf8)]
-    }
 }
 
 /// Which key epochs the objects of a vault may be of (FileFormat, Epochs).

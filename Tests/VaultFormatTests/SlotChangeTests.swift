@@ -14,11 +14,11 @@ import VaultFormat
     }
 
     /// What a reader makes of the bytes to be written.
-    private func reread(_ change: SlotChange) throws -> VaultConfiguration {
+    private func reread(_ change: ConfigurationChange) throws -> VaultConfiguration {
         try VaultConfiguration.parse(change.checkedBytes(masterKey: test.masterKey))
     }
 
-    private func add(_ request: SlotRequest, to configuration: VaultConfiguration) throws -> SlotChange {
+    private func add(_ request: SlotRequest, to configuration: VaultConfiguration) throws -> ConfigurationChange {
         try configuration.adding(request, created: Self.created, masterKey: test.masterKey)
     }
 

@@ -135,7 +135,7 @@ package struct SlotEditor {
 
     private func makeSlot(
         onReady: (KeySlot) throws(VaultError) -> Void,
-        _ change: (VaultConfiguration) throws(FormatError) -> SlotChange
+        _ change: (VaultConfiguration) throws(FormatError) -> ConfigurationChange
     ) throws(VaultError) -> KeySlot {
         guard let made = try replaceConfiguration(onReady: onReady, change).made else {
             preconditionFailure("internal error: a change without a slot")
@@ -146,8 +146,8 @@ package struct SlotEditor {
     @discardableResult
     private func replaceConfiguration(
         onReady: (KeySlot) throws(VaultError) -> Void = { _ in },
-        _ change: (VaultConfiguration) throws(FormatError) -> SlotChange
-    ) throws(VaultError) -> SlotChange {
+        _ change: (VaultConfiguration) throws(FormatError) -> ConfigurationChange
+    ) throws(VaultError) -> ConfigurationChange {
         let replacement = try ConfigurationReplacement(of: vault, wait: wait)
         try replacement.vault.authenticate(masterKey: masterKey)
         let (change, bytes) = try Self.wrapping { () throws(FormatError) in

@@ -1,7 +1,7 @@
 package import VaultCrypto
 
-/// A configuration with changed slots, not yet written.
-package struct SlotChange: Sendable {
+/// A changed configuration, not yet written.
+package struct ConfigurationChange: Sendable {
     package let configuration: VaultConfiguration
     /// The slot that was made, if one was.
     package var made: KeySlot?
@@ -45,7 +45,7 @@ extension VaultConfiguration {
     /// for another slot.
     package func adding(
         _ request: SlotRequest, created: String, masterKey: SecretBytes
-    ) throws(FormatError) -> SlotChange {
+    ) throws(FormatError) -> ConfigurationChange {
         try require(
             slots.count < Self.maximumSlotCount, .invalidValue,
             "the vault has \(slots.count) slots, and there is no room for more")
@@ -55,22 +55,22 @@ extension VaultConfiguration {
     /// With a new slot of the id `id` in the place of the one that has it. Throws `invalidValue` if there is no such slot.
     package func replacingSlot(
         _ id: Int, by request: SlotRequest, created: String, masterKey: SecretBytes
-    ) throws(FormatError) -> SlotChange {
+    ) throws(FormatError) -> ConfigurationChange {
         try require(slot(id) != nil, .invalidValue, "there is no slot \(id)")
         return try changed(keeping: slots.filter { $0.id != id }, making: request, id: id, created, masterKey)
     }
 
     /// Without the slots of these ids. Throws `invalidValue` if none would be left: the format has no such vault.
-    package func removingSlots(_ ids: Set<Int>, masterKey: SecretBytes) throws(FormatError) -> SlotChange {
+    package func removingSlots(_ ids: Set<Int>, masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
         let slots = slots.filter { !ids.contains($0.id) }
         try require(!slots.isEmpty, .invalidValue, "a vault has at least one slot")
         let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
-        return SlotChange(configuration: try next(slots: slots, epoch: epoch, key: key))
+        return ConfigurationChange(configuration: try next(slots: slots, epoch: epoch, key: key))
     }
 
     /// With one slot alone, which nothing opens: its secret is drawn and forgotten. The format has no vault without
     /// slots.
-    package func removingAllSlots(created: String, masterKey: SecretBytes) throws(FormatError) -> SlotChange {
+    package func removingAllSlots(created: String, masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
         let key = try cryptography("slot \(unusedID)", SecretBytes.random(count: RecoveryKey.size))
         let request = SlotRequest(secret: try SlotSecret(kind: .recovery, bytes: key), label: "nothing opens this slot")
         return try changed(keeping: [], making: request, id: unusedID, created, masterKey)
@@ -80,13 +80,13 @@ extension VaultConfiguration {
     /// `invalidValue` if there is no such slot.
     package func settingWindow(
         of id: Int, to window: PlayWindow?, configurationKey: SecretBytes
-    ) throws(FormatError) -> SlotChange {
+    ) throws(FormatError) -> ConfigurationChange {
         var slots = slots
         guard let index = slots.firstIndex(where: { $0.id == id }) else {
             throw FormatError(.invalidValue, "there is no slot \(id)")
         }
         slots[index].window = window
-        return SlotChange(configuration: try next(slots: slots, epoch: epoch, key: configurationKey))
+        return ConfigurationChange(configuration: try next(slots: slots, epoch: epoch, key: configurationKey))
     }
 
     /// Not that of a slot removed before, as far as can be seen.
@@ -99,11 +99,11 @@ extension VaultConfiguration {
 
     private func changed(
         keeping kept: [KeySlot], making request: SlotRequest, id: Int, _ created: String, _ masterKey: SecretBytes
-    ) throws(FormatError) -> SlotChange {
+    ) throws(FormatError) -> ConfigurationChange {
         try Self.checkTimes([created] + [request.expires].compactMap { $0 })
         let made = try KeySlot.make(id: id, request: request, created: created, masterKey: masterKey, head: headLines)
         let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
-        return SlotChange(
+        return ConfigurationChange(
             configuration: try next(slots: kept + [made], epoch: epoch, key: key), made: made, secret: request.secret)
     }
 }
@@ -115,7 +115,7 @@ extension VaultConfiguration {
     /// Throws `invalidValue` if a rekey is unfinished or no epoch is left.
     package func beginningEpoch(
         keeping slot: KeySlot, secret: SlotSecret, created: String, masterKey: SecretBytes, newMaster: SecretBytes
-    ) throws(FormatError) -> SlotChange {
+    ) throws(FormatError) -> ConfigurationChange {
         try require(!isRekeying, .invalidValue, "a rekey is unfinished")
         let number = epoch?.number ?? 0
         try require(
@@ -134,14 +134,42 @@ extension VaultConfiguration {
             opened.hasSameBytes(as: masterKey)
         else { throw FormatError(.cryptography, "vaultfs.json: previous does not open") }
         let key = try KeyDerivation.configurationKey(master: newMaster, vault: vault)
-        return SlotChange(configuration: try next(slots: [made], epoch: epoch, key: key), made: made, secret: secret)
+        return ConfigurationChange(
+            configuration: try next(slots: [made], epoch: epoch, key: key), made: made, secret: secret)
     }
 
     /// The last write of a rekey: the key of the epoch before goes.
-    package func finishingEpoch(masterKey: SecretBytes) throws(FormatError) -> SlotChange {
+    package func finishingEpoch(masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
         guard let epoch, epoch.previous != nil else { throw FormatError(.invalidValue, "no rekey is unfinished") }
         let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
-        return SlotChange(
+        return ConfigurationChange(
             configuration: try next(slots: slots, epoch: KeyEpoch(number: epoch.number, previous: nil), key: key))
+    }
+}
+
+/// The key of the epoch before, encrypted.
+extension KeyEpoch {
+    /// An epoch with `previousMaster`, the key of the epoch before, encrypted under `master`.
+    fileprivate static func make(
+        number: UInt8, previousMaster: SecretBytes, master: SecretBytes, vault: VaultID, head: String
+    ) throws(FormatError) -> KeyEpoch {
+        let (key, data) = (try KeyDerivation.previousKey(master: master, vault: vault), associatedData(number, head))
+        let sealed = try cryptography(
+            "vaultfs.json: previous", SivCipher(key: key).encryptSecret(previousMaster, associatedData: data))
+        return KeyEpoch(number: number, previous: sealed)
+    }
+
+    /// The master key of the epoch before, if any.
+    func openPrevious(master: SecretBytes, vault: VaultID, head: String) throws(FormatError) -> SecretBytes? {
+        guard let previous else { return nil }
+        let (key, data) = (
+            try KeyDerivation.previousKey(master: master, vault: vault), Self.associatedData(number, head)
+        )
+        return try cryptography(
+            "vaultfs.json: previous", SivCipher(key: key).decryptSecret(previous, associatedData: data))
+    }
+
+    private static func associatedData(_ number: UInt8, _ head: String) -> [[UInt8]] {
+        [Array("\(head)previous \(number - 1)\n".utf8)]
     }
 }
