@@ -45,7 +45,7 @@ import VaultFormat
 
     private func begin() throws {
         let (directory, masterKey, slot) = try opened()
-        _ = try RekeyBeginning.begin(directory, keeping: slot, secret: secret, masterKey: masterKey)
+        _ = try Rekeyer.begin(directory, keeping: slot, secret: secret, masterKey: masterKey)
     }
 
     /// To the end, or to what `before` throws.

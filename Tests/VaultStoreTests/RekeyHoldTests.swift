@@ -36,7 +36,7 @@ import VaultFormat
 
     private func begin() throws -> SecretBytes {
         let opened = try directory.openSlot(with: .passphrase(RekeyVault.passphrase))
-        return try RekeyBeginning.begin(
+        return try Rekeyer.begin(
             directory, keeping: opened.slot, secret: .passphrase(RekeyVault.passphrase), masterKey: opened.masterKey)
     }
 

@@ -144,146 +144,168 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
     static func shown(_ entry: [UInt8]) -> String { FilePath(String(decoding: entry, as: UTF8.self)).shown }
 }
 
-/// One step of a rekey: replaces the secret of a directory by encrypting its names, then its attributes, and then
-/// replacing its record. Undoing it is the opposite step. Doing and undoing can be repeated, and continue wherever the
-/// other was stopped.
-struct RekeyDirectoryStep {
-    private typealias Renaming = (entry: [UInt8], encoded: EntryName.Encoded)
+/// A file, link or special file that a rekey visits.
+struct RekeyObject {
+    let entry: [UInt8]
+    let directory: RekeyDirectory
+    /// O_PATH, so that the object opened later is the one whose status was read.
+    let pin: Descriptor
+    let status: stat
 
-    private let steps: RekeySteps
-    private var step: RekeyIntent.Directory
-    private var oldKeys, newKeys: DirectoryKeys
-    /// Undoing leaves as a leftover what cannot be removed, if nothing is lost by that.
-    private let isUndoing: Bool
-
-    /// - Parameter isUndoing: gives the directory back everything that it had under the old record.
-    init(_ step: RekeyIntent.Directory, in steps: RekeySteps, isUndoing: Bool) throws(StoreError) {
-        (self.step, self.steps, self.isUndoing) = (step, steps, isUndoing)
-        func keys(_ bytes: [UInt8]) throws(StoreError) -> DirectoryKeys {
-            let record = try steps.keyRing.parseRecord(bytes)
-            guard record.isRoot == step.path.isEmpty else { throw .damaged("vaultfs.rekey: a root's record elsewhere") }
-            return try record.openKeys(steps.keyRing)
-        }
-        (oldKeys, newKeys) = (try keys(step.oldRecord), try keys(step.newRecord))
-        guard isUndoing else { return }
-        swap(&oldKeys, &newKeys)
-        swap(&self.step.oldRecord, &self.step.newRecord)
-        self.step.attributes = try Rekeyer.encrypted(
-            step.attributes, from: oldKeys.attributeKey, to: newKeys.attributeKey)
+    init(_ entry: [UInt8], in directory: RekeyDirectory) throws(StoreError) {
+        self.entry = entry
+        self.directory = directory
+        pin = try Descriptor(at: directory.descriptor.fd, entry, flags: linux_O_PATH)
+        status = try pin.status()
     }
 
-    func perform() throws(StoreError) {
-        let rekeyed = try steps.directory(at: step.path)
-        let directory = rekeyed.descriptor
-        let (record, status) = try OpenDirectory.readRecord(of: directory)
-        guard record == step.oldRecord || record == step.newRecord else {
-            throw .damaged("vaultfs.rekey: the directory has another record")
-        }
-        let renamings = try renamings(in: rekeyed)
-        try writeSidecars(of: renamings, in: directory)
-        try rename(renamings, in: directory)
-        try removeSidecars(in: directory)
-        try replaceAttributes(of: directory)
-        if record != step.newRecord {
-            // Names and attributes must be on disk before the record by which they are read.
-            try directory.synchronize(dataOnly: false)
-            try steps.install(
-                step.newRecord, as: OpenDirectory.recordEntry, in: directory, like: status, writing: .writeRecord,
-                renaming: .renameRecord)
-        }
-        // Remove the leftovers of a killed step. A mount would, and change the times. Those in the root may not be ours.
-        if !step.path.isEmpty {
-            for entry in try rekeyed.leftovers() { OpenDirectory.remove(entry, from: directory) }
-        }
-        // Best effort: only the owner can set times.
-        let times = [0, 2].map {
-            timespec(tv_sec: Int(truncatingIfNeeded: step.times[$0]), tv_nsec: Int(clamping: step.times[$0 + 1]))
-        }
-        futimens(directory.fd, times)
-        try directory.synchronize(dataOnly: false)
+    var identity: FileIdentity { FileIdentity(status) }
+    var path: [[UInt8]] { directory.path + [entry] }
+    var shownPath: [UInt8] { directory.shownPath(of: entry) }
+}
+
+extension RekeySteps {
+    /// Opens the directory at a path of backing entries from the vault's root. Follows no link.
+    func directory(at path: some Sequence<[UInt8]>) throws(StoreError) -> RekeyDirectory {
+        var directory = try RekeyDirectory([UInt8(ascii: ".")], in: root, keyRing)
+        for entry in path { directory = try directory.inner(entry) }
+        return directory
+    }
+}
+
+/// Finds the work of a rekey, and gives the directories of the previous epoch new secrets.
+extension Rekeyer {
+    /// Removes the leftovers of interrupted operations, counts the work, and finds the names of each object.
+    func lookAround() throws(StoreError) -> Names {
+        var names: Names = [:]
+        var counts: [FileIdentity: Int] = [:]
+        try walk(
+            visit: { (object) throws(StoreError) in
+                switch try kind(of: object) {
+                case .previousFile:
+                    survey {
+                        $0.files += 1
+                        // Holes are not copied.
+                        $0.bytes += UInt64(max(0, min(object.status.st_size, object.status.st_blocks * 512)))
+                    }
+                case .previousLink: break
+                case .current, .damaged, .foreign: return
+                }
+                if object.status.st_nlink > 1 {
+                    names[object.identity, default: []].append(object.path)
+                    counts[object.identity] = Int(object.status.st_nlink)
+                }
+            },
+            leave: { (directory) throws(StoreError) in
+                // Only in directories of this vault: another vault may be inside.
+                guard directory.record != nil else { return }
+                for entry in try directory.leftovers() {
+                    try store.admitChange()
+                    directory.willChange()
+                    OpenDirectory.remove(entry, from: directory.descriptor)
+                }
+            })
+        checkNames(&names, counts)
+        return names
     }
 
-    /// Returns the entries whose names authenticate under the old secret. Other entries have their new names already, or
-    /// do not belong to the vault.
-    /// - Throws: `.damaged` for an entry of the vault whose name is lost. The step could not give it a new one.
-    private func renamings(in directory: RekeyDirectory) throws(StoreError) -> [Renaming] {
-        var renamings: [Renaming] = []
-        for entry in try directory.descriptor.allEntries() where EntryName.isObject(entry) {
-            let found: (name: [UInt8], key: Int)?
-            do throws(StoreError) {
-                found = try directory.name(of: entry, under: [oldKeys, newKeys])
-            } catch .damaged(let reason) {
-                // If the step is undone, it has not renamed this entry either.
-                if isUndoing { continue }
-                throw .damaged(reason)
+    /// Gives every directory of the previous epoch a new secret, the innermost first. So the backing paths of the directories
+    /// to come stay valid. Also looks for everything that is still of the previous epoch, or may be, and reports it.
+    /// - Returns: the files whose slots in the journal nothing needs. Nil if something is left.
+    func rekeyDirectories() throws(StoreError) -> Set<UInt64>? {
+        var left = 0
+        var unused = store.journal.retainedFiles
+        try walk(
+            visit: { (object) throws(StoreError) in
+                switch try kind(of: object) {
+                case .current(let fileID): if let fileID { unused.remove(fileID) }
+                case .foreign: return
+                case .previousFile, .previousLink, .damaged: left += 1
+                }
+            },
+            leave: { (directory) throws(StoreError) in
+                showProgress()
+                do throws(StoreError) {
+                    if let old = directory.record, old.epoch == store.keyRing.epochs.previous {
+                        try rekey(directory, old)
+                        count { $0.directories += 1 }
+                    }
+                    if try isLeft(directory.reread()) { left += 1 }
+                    // Everything is durable before the old key goes. Files are already.
+                    if store.isOnFuse { try directory.descriptor.synchronize(dataOnly: false) }
+                } catch {
+                    try checkStep(error)
+                    take(error, about: directory.shown)
+                }
+            })
+        // A slot may hold the one good record of a file that could not be read.
+        return left == 0 && totals.problems == 0 ? unused : nil
+    }
+
+    private func rekey(_ directory: RekeyDirectory, _ old: DirectoryRecord) throws(StoreError) {
+        guard let oldKeys = directory.keys else { return }
+        let made = try store.keyRing.makeRecord(old.protectionClass, isRoot: old.isRoot)
+        guard old.isRoot == directory.path.isEmpty else { throw .damaged("vaultfs.dir: the root's flag") }
+        // Do not begin a step that could only be undone.
+        let owner = try OpenDirectory.readRecord(of: directory.descriptor).status.st_uid
+        guard [0, owner].contains(geteuid()) else {
+            throw .damaged("vaultfs.dir belongs to user \(owner): only they or root can replace it")
+        }
+        let entries = try directory.descriptor.allEntries()
+        for entry in entries where EntryName.isObject(entry) { try directory.checkName(of: entry, under: oldKeys) }
+        let attributes = try Self.attributes(
+            of: directory.descriptor, from: oldKeys.attributeKey, to: made.keys.attributeKey)
+        let step = RekeyIntent.Directory(
+            path: directory.path, oldRecord: old.bytes, newRecord: made.bytes, times: directory.times,
+            attributes: attributes)
+        // A block for each sidecar and for each attribute.
+        let longNames = entries.count { EntryName.kind(of: $0) == .longName }
+        let space = longNames * 4096 + attributes.reduce(0) { $0 + $1.name.count + $1.value.count + 4096 }
+        try steps.carryOut(.directory(step), space: space)
+    }
+
+    /// Reports what is wrong with a directory. Returns true if it is of the previous epoch.
+    private func isLeft(_ directory: RekeyDirectory) throws(StoreError) -> Bool {
+        if let error = directory.unread { take(error, about: directory.shown) }
+        guard let record = directory.record, let keys = directory.keys else {
+            if directory.isNamed {
+                problem(directory.shown, "vaultfs.dir: missing, or it does not authenticate")
             }
-            guard let found, found.key == 0 else { continue }
-            let encoded = try StoreError.ofFormat { () throws(FormatError) in
-                try EntryName.encode(found.name, keys: newKeys)
-            }
-            renamings.append((entry, encoded))
+            return false
         }
-        return renamings
-    }
-
-    /// Writes the sidecars of the new names. They are durable when this returns.
-    private func writeSidecars(of renamings: [Renaming], in directory: Descriptor) throws(StoreError) {
-        var hasSidecars = false
-        for (entry, encoded) in renamings {
-            guard let blob = encoded.sidecarBlob else { continue }
-            hasSidecars = true
-            // Written before the step was stopped.
-            if directory.sidecarBlob(of: encoded.entry) == blob { continue }
-            try steps.install(
-                blob, as: EntryName.sidecar(of: encoded.entry), in: directory,
-                like: try directory.status(of: EntryName.sidecar(of: entry)), writing: .writeSidecar)
+        for entry in try directory.leftovers() {
+            problem(
+                directory.shownPath(of: entry),
+                "a leftover that cannot be removed, and may hold old objects: move it out of the vault")
         }
-        if hasSidecars { try directory.synchronize(dataOnly: false) }
-    }
-
-    private func rename(_ renamings: [Renaming], in directory: Descriptor) throws(StoreError) {
-        for (entry, encoded) in renamings {
-            try steps.before(.renameName)
+        // A directory of the previous epoch is reported as a whole.
+        guard record.epoch == store.keyRing.epochs.current else { return true }
+        for entry in try directory.descriptor.allEntries() {
             do throws(StoreError) {
-                try directory.rename(entry, as: encoded.entry, flags: linux_RENAME_NOREPLACE)
-            } catch .system(.fileExists) {
-                // Only someone who knows the new secret can have made it, so it is a copy. Both stay for 'verify'.
-            } catch .system(let errno) where !StoreError.system(errno).endsRekey {
-                throw .damaged("\(RekeyDirectory.shown(entry)) cannot be renamed: \(errno)")
-            }
-        }
-        // The renames must be on disk before the old sidecars go.
-        if !renamings.isEmpty { try directory.synchronize(dataOnly: false) }
-    }
-
-    private func removeSidecars(in directory: Descriptor) throws(StoreError) {
-        for entry in try directory.allEntries() where EntryName.kind(of: entry) == .sidecar {
-            do throws(StoreError) {
-                guard try directory.isSidecarOrphaned(entry) else { continue }
+                if EntryName.isObject(entry) {
+                    try directory.checkName(of: entry, under: keys)
+                } else if EntryName.kind(of: entry) == .sidecar {
+                    try removeOrphan(entry, directory)
+                }
             } catch {
-                if isUndoing { continue }
-                throw error
+                take(error, about: directory.shownPath(of: entry))
             }
-            try steps.before(.removeSidecar)
-            do throws(StoreError) { try directory.remove(entry) } catch { if !isUndoing { throw error } }
         }
+        return false
     }
 
-    /// Replaces the attributes of a directory. The old ones are removed first, because there may be no room for both.
-    /// The intent holds the new ones. A pack has the same name under both records, and is replaced.
-    private func replaceAttributes(of directory: Descriptor) throws(StoreError) {
-        guard !step.attributes.isEmpty else { return }
-        let attributes = ExtendedAttributes(directory)
-        let codec = try StoreError.ofFormat { () throws(FormatError) in try AttributeCodec(key: oldKeys.attributeKey) }
-        for stored in try attributes.names() where codec.name(ofStored: stored) != nil {
-            try steps.before(.removeAttribute)
-            try attributes.remove(stored)
-        }
-        for attribute in step.attributes {
-            // Undoing a step that failed here, it may still be there, and setting it may still fail.
-            if (try? attributes.value(of: attribute.name)) == attribute.value { continue }
-            try steps.before(.setAttribute)
-            try attributes.set(attribute.name, attribute.value, flags: 0)
-        }
+    /// Removes a sidecar whose entry is gone. An interrupted operation can leave one, of either key.
+    private func removeOrphan(_ sidecar: [UInt8], _ directory: RekeyDirectory) throws(StoreError) {
+        guard try directory.descriptor.isSidecarOrphaned(sidecar) else { return }
+        try store.admitChange()
+        directory.willChange()
+        try directory.descriptor.remove(sidecar)
+        try directory.descriptor.synchronize(dataOnly: false)
+    }
+
+    /// Throws an error of a step that ends the rekey: no step can begin while one is incomplete.
+    func checkStep(_ error: StoreError) throws(StoreError) {
+        if error.endsRekey { throw error }
+        if try RekeySteps.isIncomplete(in: store.root) { throw error }
     }
 }

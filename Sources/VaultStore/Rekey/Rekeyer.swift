@@ -4,10 +4,10 @@ internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 package import VaultCrypto
-internal import VaultFormat
+package import VaultFormat
 
-/// Continues a rekey that was begun: encrypts everything of the previous key epoch again, and then makes the vault forget
-/// that epoch's key (FileFormat, Rekeying).
+/// Rekeys a vault (FileFormat, Rekeying). `begin` gives it a new master key. `run` encrypts everything of the previous key
+/// epoch again, and then makes the vault forget that epoch's key.
 ///
 /// A rekey can be stopped or killed at any moment. The vault then opens with the same secret and shows the same tree, and
 /// the next run continues. `run` is called once. Its threads share the rest.
@@ -19,6 +19,8 @@ package final class Rekeyer: Sendable {
         var reported: Set<[UInt8]> = []
     }
 
+    /// Timeout for another process that changes slots.
+    private static let lockTimeout: Duration = .seconds(60)
     /// Thrown after a request to stop.
     private static let stopped = StoreError.system(.canceled)
 
@@ -121,7 +123,7 @@ package final class Rekeyer: Sendable {
     }
 
     private func finish() throws(VaultError) {
-        let replacement = try ConfigurationReplacement(of: directory, wait: RekeyBeginning.lockTimeout)
+        let replacement = try ConfigurationReplacement(of: directory, wait: Self.lockTimeout)
         // Someone who can write the store may have replaced it. Sign only what the key authenticates.
         try replacement.vault.authenticate(masterKey: masterKey)
         let (current, started) = (replacement.vault.configuration, directory.configuration)
@@ -201,6 +203,89 @@ package final class Rekeyer: Sendable {
     }
 }
 
+/// The first step: one replacement of `vaultfs.json`. Objects made after it are of the next key epoch.
+extension Rekeyer {
+    /// Throws if the vault cannot be rekeyed. Changes nothing.
+    /// - Parameters:
+    ///   - slot: the slot to keep.
+    ///   - isForced: allows to keep only a slot that expires.
+    /// - Throws: `slotRefused`, `damaged`, `system`, `format`.
+    package static func check(
+        _ vault: VaultDirectory, keeping slot: KeySlot, masterKey: SecretBytes, isForced: Bool
+    ) throws(VaultError) {
+        guard !vault.isOnReadOnlyStore else {
+            throw .slotRefused("\(vault.path.shown) cannot be rekeyed: its file system is read-only")
+        }
+        guard (vault.configuration.epoch?.number ?? 0) < KeyEpoch.maximum else {
+            throw .slotRefused(
+                "\(vault.path.shown) was rekeyed \(KeyEpoch.maximum) times, which is all there are: export it, and "
+                    + "import it into a new vault")
+        }
+        if slot.isLimited && !isForced {
+            throw .slotRefused(
+                "slot \(slot.id) would be the only one, and it expires: use the secret of a slot that does not, or --force"
+            )
+        }
+        try checkContents(vault, masterKey: masterKey)
+    }
+
+    /// Refuses a vault that the first step would make unreadable: the step removes the other slots.
+    private static func checkContents(_ vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
+        guard try !vault.hasRekeyStep() else {
+            throw .slotRefused(
+                "\(vault.path.shown): vaultfs.rekey is there, though no rekey is unfinished: move it out of the vault; "
+                    + "nothing was changed")
+        }
+        // A vaultfs.json from before another rekey authenticates. Its key does not open what is in the vault.
+        do throws(StoreError) {
+            guard try OpenDirectory.openRecord(of: vault.descriptor, keyRing).record.isRoot else {
+                throw StoreError.damaged("vaultfs.dir: the root's flag is not set")
+            }
+        } catch {
+            throw .damaged(
+                vault.path,
+                "the root's record: \(error.reason): if vaultfs.json was put back, put the newest there; if not, "
+                    + "'vaultfs verify --repair' comes first; nothing was changed")
+        }
+    }
+
+    /// Draws a new master key and begins. A failure changes nothing.
+    /// - Parameters:
+    ///   - vault: locked by the caller, exclusively, and read since. The user has seen its slots.
+    ///   - slot: the slot to keep.
+    ///   - secret: opens `slot`.
+    /// - Returns: the new master key.
+    /// - Throws: `inUse`, `slotRefused`, `damaged`, `system`, `format`.
+    package static func begin(
+        _ vault: VaultDirectory, keeping slot: KeySlot, secret: SlotSecret, masterKey: SecretBytes,
+        created: String = UtcTime.now()
+    ) throws(VaultError) -> SecretBytes {
+        let replacement = try ConfigurationReplacement(of: vault, wait: lockTimeout)
+        try vault.claim()
+        let current = replacement.vault
+        try current.authenticate(masterKey: masterKey)
+        try checkContents(current, masterKey: masterKey)
+        // Only the slots that the user has seen go.
+        guard current.configuration == vault.configuration, current.configuration.slot(slot.id) == slot else {
+            throw .slotRefused("\(vault.path.shown): slots were changed meanwhile; nothing was changed")
+        }
+        let newMaster = try VaultCreation.drawMasterKey()
+        let bytes = try SlotEditor.wrapping { () throws(FormatError) in
+            try current.configuration.beginningEpoch(
+                keeping: slot, secret: secret, created: created, masterKey: masterKey, newMaster: newMaster
+            ).checkedBytes(masterKey: newMaster)
+        }
+        let before = try VaultError.wrapping("cannot look at", vault.path) { () throws(StoreError) in
+            try vault.descriptor.status()
+        }
+        try replacement.put(bytes)
+        // Best effort: the replacement has changed the times.
+        futimens(vault.descriptor.fd, [before.st_atim, before.st_mtim])
+        return newMaster
+    }
+}
+
 extension StoreError {
     /// True if the error would recur for every further object.
     var endsRekey: Bool {
@@ -213,36 +298,16 @@ extension StoreError {
     }
 }
 
-/// The work that a rekey has done so far.
-package struct RekeyTotals: Sendable, Equatable {
-    package var directories = 0
-    package var files = 0
-    package var links = 0
-    /// Bytes of plaintext in the files.
-    package var bytes: UInt64 = 0
-    /// Objects that stay under the old key.
-    package var problems = 0
-    /// Those of them that this user may not read or change.
-    package var denied = 0
-    /// Entries that do not belong to the vault. They stay as they are.
-    package var foreign = 0
-    /// Objects with further names outside of the vault, which still lead to the old objects.
-    package var elsewhere = 0
-
-    package init() {}
+/// Steps of a rekey at which a test can inspect the vault or inject a failure.
+enum RekeyPoint: CaseIterable, Sendable {
+    case makeObject, fillObject, replaceEntry
+    case writeIntent, renameIntent, removeIntent
+    case linkName, renameLink
+    case writeSidecar, renameName, removeSidecar
+    case removeAttribute, setAttribute
+    case writeRecord, renameRecord
+    case finish
 }
 
-/// The work that a rekey has to do.
-package struct RekeySurvey: Sendable, Equatable {
-    package var files = 0
-    package var bytes: UInt64 = 0
-}
-
-/// The end of a rekey.
-package struct RekeyOutcome: Sendable, Equatable {
-    package let totals: RekeyTotals
-    /// Nothing is left under the old key, and the vault has forgotten it.
-    package let isFinished: Bool
-    /// The rekey was asked to stop.
-    package let isStopped: Bool
-}
+/// Called before each step that changes the vault. An error that it throws is the failure of that step. Any thread.
+typealias RekeyHook = @Sendable (RekeyPoint) throws(StoreError) -> Void

@@ -217,3 +217,29 @@ extension VaultDirectory {
         }
     }
 }
+
+/// A step that a killed rekey has left incomplete.
+extension VaultDirectory {
+    /// Refuses a vault in which a killed rekey has left an incomplete step. It cannot be read before that is completed.
+    /// - Throws: `halfRekeyed`.
+    package func checkNoRekeyStep() throws(VaultError) {
+        if configuration.isRekeying, try hasRekeyStep() { throw .halfRekeyed(path) }
+    }
+
+    func hasRekeyStep() throws(VaultError) -> Bool {
+        try VaultError.wrapping("cannot look at", path) { () throws(StoreError) in
+            try RekeySteps.isIncomplete(in: descriptor)
+        }
+    }
+
+    /// Completes the step that a killed rekey has left. The caller has locked the vault, exclusively.
+    /// - Throws: `system`; `damaged` for a `vaultfs.rekey` that does not authenticate.
+    package func finishRekeyStep(masterKey: SecretBytes) throws(VaultError) {
+        guard configuration.isRekeying else { return }
+        try claim()
+        let keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
+        try VaultError.wrapping("cannot continue the rekey of", path) { () throws(StoreError) in
+            try RekeySteps.settle(in: descriptor, keyRing: keyRing, writerLock: writerLock)
+        }
+    }
+}

@@ -69,7 +69,7 @@ struct RekeyCommand: ParsableCommand {
         let authority = SlotAuthority(slot)
         let going = vault.configuration.slots.filter { $0.id != slot.id }
         for other in going { try authority.checkTouching(other) }
-        try RekeyBeginning.check(vault, keeping: slot, masterKey: masterKey, isForced: force)
+        try Rekeyer.check(vault, keeping: slot, masterKey: masterKey, isForced: force)
         report.announce(going, keeping: slot)
         if !yes, !going.isEmpty {
             let slots = going.count == 1 ? "this slot" : "these \(going.count) slots"
@@ -77,7 +77,7 @@ struct RekeyCommand: ParsableCommand {
                 throw CommandFailure(.failure, "not rekeyed: nothing was changed")
             }
         }
-        return try RekeyBeginning.begin(vault, keeping: slot, secret: secret, masterKey: masterKey)
+        return try Rekeyer.begin(vault, keeping: slot, secret: secret, masterKey: masterKey)
     }
 
     private func rekey(_ vault: VaultDirectory, _ masterKey: SecretBytes, _ report: RekeyReport) throws {

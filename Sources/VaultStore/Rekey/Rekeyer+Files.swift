@@ -5,27 +5,7 @@ internal import Synchronization
 internal import VaultCrypto
 internal import VaultFormat
 
-/// A file, link or special file that a rekey visits.
-struct RekeyObject {
-    let entry: [UInt8]
-    let directory: RekeyDirectory
-    /// O_PATH, so that the object opened later is the one whose status was read.
-    let pin: Descriptor
-    let status: stat
-
-    init(_ entry: [UInt8], in directory: RekeyDirectory) throws(StoreError) {
-        self.entry = entry
-        self.directory = directory
-        pin = try Descriptor(at: directory.descriptor.fd, entry, flags: linux_O_PATH)
-        status = try pin.status()
-    }
-
-    var identity: FileIdentity { FileIdentity(status) }
-    var path: [[UInt8]] { directory.path + [entry] }
-    var shownPath: [UInt8] { directory.shownPath(of: entry) }
-}
-
-/// Makes the objects that replace those of the previous epoch.
+/// Replaces the files and links of the previous epoch.
 extension Rekeyer {
     enum Kind {
         /// Of the current epoch, or of a type in which only the name is encrypted. The id is that of a file.
@@ -42,6 +22,67 @@ extension Rekeyer {
 
     private static let ownPrefix = Array("user.vaultfs.".utf8)
     private static let accessListPrefix = Array("system.posix_acl_".utf8)
+
+    /// Replaces objects that have one name in the vault, with one thread for each workspace.
+    ///
+    /// Directories follow only when this is done: a step reserves space, which copies made beside it would take.
+    func rekeyFiles(_ names: Names, _ workspaces: [Workspace]) throws(StoreError) {
+        // The first item is nil: it finds the objects.
+        let pool = WorkPool<RekeyObject?>()
+        let bodies = workspaces.map { workspace -> @Sendable (RekeyObject?) -> Void in
+            // Each workspace is used by one thread only.
+            nonisolated(unsafe) let workspace = workspace
+            return { [self] object in
+                if let object { return replace(object, names, workspace) }
+                do throws(StoreError) {
+                    try walk(visit: { (object) throws(StoreError) in
+                        if !pool.offer(object) { replace(object, names, workspace) }
+                    })
+                } catch {
+                    take(error, about: [])
+                }
+            }
+        }
+        try pool.run(nil, bodies, whileWaiting: showProgress)
+        try check()
+    }
+
+    private func replace(_ object: RekeyObject, _ names: Names, _ workspace: Workspace) {
+        do throws(StoreError) {
+            try check()
+            let kind = try kind(of: object)
+            switch kind {
+            case .current: return
+            case .foreign: return count { $0.foreign += 1 }
+            case .damaged(let reason): throw .damaged(reason)
+            case .previousFile, .previousLink:
+                guard object.status.st_nlink == 1 || names[object.identity]?.count == 1 else { return }
+            }
+            let directory = object.directory.descriptor
+            let temporary = try VaultDirectory.temporaryEntry()
+            object.directory.willChange()
+            guard let old = try copy(object, kind, to: temporary, in: directory, workspace) else { return }
+            try directory.withTemporary(temporary) { () throws(StoreError) in
+                try steps.before(.replaceEntry)
+                try directory.rename(temporary, as: object.entry)
+            }
+            if case .file(let id) = old, store.journal.retainedFiles.contains(id) {
+                // The slots may hold the one good copy until the rename is durable.
+                try directory.synchronize(dataOnly: false)
+                store.journal.forget(file: id)
+            }
+            count(old)
+        } catch {
+            take(error, about: object.shownPath)
+        }
+    }
+
+    /// Counts an object that was replaced.
+    func count(_ old: RekeyIntent.Identity) {
+        count { totals in
+            if case .file = old { totals.files += 1 } else { totals.links += 1 }
+        }
+    }
 
     func kind(of object: RekeyObject) throws(StoreError) -> Kind {
         let keyRing = store.keyRing
