@@ -178,7 +178,6 @@ extension Rekeyer {
     /// Removes the leftovers of interrupted operations, counts the work, and finds the names of each object.
     func lookAround() throws(StoreError) -> Names {
         var names: Names = [:]
-        var counts: [FileIdentity: Int] = [:]
         try walk(
             visit: { (object) throws(StoreError) in
                 switch try kind(of: object) {
@@ -192,8 +191,8 @@ extension Rekeyer {
                 case .current, .damaged, .foreign: return
                 }
                 if object.status.st_nlink > 1 {
-                    names[object.identity, default: []].append(object.path)
-                    counts[object.identity] = Int(object.status.st_nlink)
+                    names[object.identity, default: (0, [])].paths.append(object.path)
+                    names[object.identity]?.count = Int(object.status.st_nlink)
                 }
             },
             leave: { (directory) throws(StoreError) in
@@ -205,7 +204,7 @@ extension Rekeyer {
                     OpenDirectory.remove(entry, from: directory.descriptor)
                 }
             })
-        checkNames(&names, counts)
+        checkNames(&names)
         return names
     }
 

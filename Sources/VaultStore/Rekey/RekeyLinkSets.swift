@@ -5,16 +5,14 @@ internal import VaultFormat
 
 /// Files and links with several names in the vault.
 extension Rekeyer {
-    /// The paths in the vault of each file and link of the previous epoch that has several names. With one path, the others
-    /// are outside of the vault.
-    typealias Names = [FileIdentity: [[[UInt8]]]]
+    /// The files and links of the previous epoch that have several names: the number of names, and the paths of
+    /// those in the vault. With one path, the others are outside of the vault.
+    typealias Names = [FileIdentity: (count: Int, paths: [[[UInt8]]])]
 
     /// Removes each object of which a name may be in what could not be read: replacing the others would part it from them.
-    /// - Parameter counts: the numbers of names, in the vault and outside.
-    func checkNames(_ names: inout Names, _ counts: [FileIdentity: Int]) {
+    func checkNames(_ names: inout Names) {
         let before = totals
-        for (identity, paths) in names {
-            guard let count = counts[identity], count > paths.count else { continue }
+        for (identity, (count, paths)) in names where count > paths.count {
             guard before.problems == 0 else {
                 names[identity] = nil
                 problem(
@@ -30,7 +28,7 @@ extension Rekeyer {
     /// Replaces them one after the other, by steps that keep all names of an object together.
     func rekeyLinkSets(_ names: Names, _ workspaces: [Workspace]) throws(StoreError) {
         guard let workspace = workspaces.first else { preconditionFailure("internal error: no workspace") }
-        for paths in names.values where paths.count > 1 {
+        for (_, paths) in names.values where paths.count > 1 {
             try check()
             showProgress()
             do throws(StoreError) {

@@ -56,7 +56,7 @@ extension Rekeyer {
             case .foreign: return count { $0.foreign += 1 }
             case .damaged(let reason): throw .damaged(reason)
             case .previousFile, .previousLink:
-                guard object.status.st_nlink == 1 || names[object.identity]?.count == 1 else { return }
+                guard object.status.st_nlink == 1 || names[object.identity]?.paths.count == 1 else { return }
             }
             let directory = object.directory.descriptor
             let temporary = try VaultDirectory.temporaryEntry()
