@@ -3,8 +3,8 @@ import Testing
 @testable import ArgumentParser
 @testable import vaultfs
 
-/// The definitions of commands and options. ArgumentParser checks them at each start of a debug build, and never in an
-/// optimized one, which `scripts/test` runs.
+/// The definitions of commands and options. ArgumentParser checks them at each start of a debug build, but never in an
+/// optimized build, which `scripts/test` runs.
 @Suite struct CommandDefinitionTests {
     @Test func `names, positions and keys of all options fit together`() throws { try check(VaultFS.self) }
 

@@ -38,7 +38,7 @@ import VaultStore
     func `values keep commas and backslashes`(option: String, passedOn: String) throws {
         let list = try MountOptionList([option])
         #expect(list.fuseOptions == [passedOn])
-        // As the background process reads them again.
+        // The background process parses these arguments again.
         #expect(try MountOptionList([list.fuseOptions.joined(separator: ",")]) == list)
     }
 
@@ -149,7 +149,7 @@ import VaultStore
     @Test(
         arguments: [
             [], Array("plain".utf8), Array("größe €𝄞".utf8), [0xFF], [0x61, 0xC3], [0xE2, 0x82], [0xED, 0xA0, 0x80],
-            // U+10FF41 itself, which stands for a byte in our spelling.
+            // U+10FF41 itself. Our spelling uses it for a byte.
             [0xF4, 0x8F, 0xBD, 0x81], [0xF4, 0x90, 0x80, 0x80], Array(1...255),
         ] as [[UInt8]])
     func `any bytes survive as text`(bytes: [UInt8]) {

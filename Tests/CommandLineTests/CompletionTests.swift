@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// What a shell offers when somebody presses the tab key.
+/// Completions that a shell offers after the tab key.
 @Suite(.timeLimit(.minutes(20))) struct CompletionTests {
     @Test(arguments: [
         (["mount", "v", "m", "--on-lock", ""], ["refuse", "forget"]),
@@ -18,7 +18,7 @@ import Testing
     func bash(words: [String], expected: [String]) throws {
         let directory = try TemporaryDirectory()
         try directory.write("letter", "")
-        // As readline sets them; the options of complete(1) that it would ask for are not there.
+        // Variables as readline sets them. The options of complete(1) that the function would query are absent.
         let script = """
             cd '\(directory.path)' || exit
             "$1" --generate-completion-script bash >completion; shift

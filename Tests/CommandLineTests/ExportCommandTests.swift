@@ -45,7 +45,7 @@ import Testing
         #expect(result.exitCode == 0, "\(result)", sourceLocation: sourceLocation)
     }
 
-    /// A sparse file, each block of which is decrypted to something.
+    /// A sparse file. Each of its blocks decrypts to something.
     private func makeHole(_ size: String) throws {
         try Command(["truncate", "-s", size, directory.appending("hole")]).run().succeeded()
     }
@@ -60,7 +60,7 @@ import Testing
         for name in ["a/Show/x", "a/Show/Show/x"] {
             try openssl(["-aes-128-cbc", "-K", Self.key, "-iv", Self.key], to: name)
         }
-        // Nothing of the source may be replaced by plaintext.
+        // Plaintext must not replace any source file.
         let before = try Data(contentsOf: URL(filePath: directory.appending("a/Show/x")))
         let result = try exportStream("a/Show", "a", ["--overwrite"]).run()
         #expect(
@@ -128,7 +128,7 @@ import Testing
         #expect(before >= 256 << 20)
         #expect(try fields(result)["bytes"] as? Int == (600 << 20) - before)
         #expect(access(partial, F_OK) != 0)
-        // Each block of a hole is decrypted to the same, but the first.
+        // Every block of a hole decrypts to the same bytes, except the first.
         let compared = try Command(
             ["cmp", "-i", "16:32", "-n", "\((600 << 20) - 32)", "out", "out"].map {
                 $0 == "out" ? directory.appending($0) : $0
@@ -137,7 +137,7 @@ import Testing
         #expect(compared.exitCode == 0, "\(compared)")
     }
 
-    /// The path of the file that an export which got this signal has left.
+    /// The path of the file that an export leaves after this signal.
     private func interrupted(by signal: Int32) throws -> String {
         for _ in 0..<5 {
             let process = try exportStream("hole", "out", ["--padding", "none"]).start()
@@ -145,7 +145,7 @@ import Testing
             process.kill(signal)
             let code = process.wait(timeout: .seconds(60))
             if code == 0 {
-                // On a busy machine it may have come to its end before.
+                // On a busy machine the export may already have ended.
                 try Command(["rm", directory.appending("out")]).run().succeeded()
                 continue
             }
@@ -156,7 +156,7 @@ import Testing
         throw TestFailure("it is never interrupted")
     }
 
-    /// The path of the file that is not whole, when it has this size; nil where the process has ended before.
+    /// The path of the incomplete file, once it has this size. Nil if the process ended first.
     private func waitForPartial(over size: Int, of process: RunningProcess) -> String? {
         let deadline = ContinuousClock.now + .seconds(60)
         while ContinuousClock.now < deadline, process.wait(timeout: .zero) == nil {
@@ -189,7 +189,7 @@ import Testing
         #expect(try fields(result)["bytes"] as? Int == 512 << 20)
     }
 
-    @Test("a full disk ends the export, which goes on when there is room", .enabled(if: Products.isRoot, "takes root"))
+    @Test("a full disk ends the export, which continues with space", .enabled(if: Products.isRoot, "takes root"))
     func fullDisk() throws {
         let disk = try BackingStore(.smallTmpfs)
         try makePlaintext(16 << 20)

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// `vaultfs export VAULT` where another vault is at the destination.
+/// `vaultfs export VAULT` to a destination that contains another vault.
 @Suite(.timeLimit(.minutes(20))) struct ExportVaultTests {
     @Test func `nothing is put into the vault itself, nor into another`() throws {
         let (place, other) = (try SlotPlace(), try SlotPlace())
@@ -12,7 +12,7 @@ import Testing
         try place.run(["import", tree, place.vault] + place.opening).succeeded()
         let before = try (place.configuration, other.configuration)
         let entries = try FileManager.default.contentsOfDirectory(atPath: place.vault).sorted()
-        // The vault is called what the directory in it is called.
+        // The vault has the same name as the directory in it.
         let result = try place.run(["export", place.vault, place.file(""), "--overwrite"] + place.opening)
         #expect(result.exitCode == 11 && result.errors.contains("the vault or source itself is there"), "\(result)")
         #expect(FileManager.default.fileExists(atPath: place.file("plain")))

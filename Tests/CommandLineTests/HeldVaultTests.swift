@@ -3,7 +3,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A vault that another machine writes, or a process of this one by another path to it: `vaultfs.lock` tells.
+/// A vault that another machine writes, or that a process of this machine writes by another path. `vaultfs.lock` shows
+/// it.
 @Suite(.timeLimit(.minutes(20))) struct HeldVaultTests {
     private let place: SlotPlace
     private var lockFile: URL { URL(fileURLWithPath: place.vault + "/vaultfs.lock") }
@@ -32,7 +33,7 @@ import Testing
 
     @Test func `who has it on another machine, and what to do, is said before a secret is read`() throws {
         let file = try hold("5e another-boot 4711 elsewhere 1 1\n")
-        // Were it read, that would be what fails.
+        // If it were read, the read would fail first.
         let unread = ["--passfile", place.file("absent")]
         let expected =
             "vaultfs: \(place.vault) is in use by process 4711 on elsewhere: end it there, for example with 'vaultfs "
@@ -47,10 +48,10 @@ import Testing
         let user = try #require(try user())
         #expect(user["pid"] as? Int == 4711 && user["host"] as? String == "elsewhere")
         #expect(try place.run(["info", place.vault]).succeeded().output.contains("by process 4711 on elsewhere\n"))
-        // Slots are changed while it is mounted, wherever that is.
+        // Slots can be changed while the vault is mounted, on any machine.
         try place.slot("add", ["--new-keyfile", place.file("keyfile")] + place.opening).succeeded()
-        // What a crash has left holds nothing.
-        // Closing is not enough: what other tests start may have the descriptor.
+        // A record that a crash leaves does not lock the vault.
+        // Closing is not enough: processes that other tests start may have inherited the descriptor.
         try lock(file, F_UNLCK)
         #expect(try self.user() == nil)
         try place.run(["verify", place.vault] + place.opening).succeeded()

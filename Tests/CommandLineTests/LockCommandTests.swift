@@ -9,7 +9,7 @@ import Testing
 
 @testable import vaultfs
 
-/// What `lock`, `unlock` and `events` do before and after they ask a daemon.
+/// Behaviour of `lock`, `unlock` and `events` before and after they send a request to a daemon.
 @Suite(.timeLimit(.minutes(20))) struct LockCommandTests {
     private static func run(_ arguments: String...) throws -> CommandResult {
         try Command([Products.binary] + arguments).run()
@@ -82,7 +82,7 @@ import Testing
             (#"{"complete":false,"unpurged":[]}"#, "the receipt does not say what"),
             (#"{"complete":true,"unpurged":[]}"#, nil),
             (#"{"complete":false,"unpurged":["a\u001B[2J"]}"#, "a?[2J"),
-            // Even if it is complete.
+            // Refused even if the line is complete.
             (#"{"complete":true,"unpurged":["a"]}"#, "a"),
         ])
     func `a receipt that does not say that all is purged is a failure`(json: String, left: String?) throws {
@@ -101,7 +101,7 @@ import Testing
     }
 }
 
-/// Which daemons there are.
+/// Finding the running daemons.
 @Suite(.timeLimit(.minutes(20))) struct DaemonSearchTests {
     private static func receipt(_ mountpoint: String) -> LockReceipt {
         var receipt = LockReceipt()
@@ -126,7 +126,7 @@ import Testing
         let directories = try ["a", "b"].map { name in
             try RuntimeDirectory.make(at: base.appending(name), user: geteuid())
         }
-        // The first does not answer until the others have.
+        // The first daemon replies only after the others have replied.
         let others = DispatchSemaphore(value: 0)
         let isLate = Atomic(false)
         let servers = try directories.flatMap { directory in
@@ -150,7 +150,7 @@ import Testing
         let places = ["a", "b", "again/a", "none"].map { name in
             DaemonSearch.Candidate(path: base.appending(name), userID: geteuid())
         }
-        // A directory that belongs to somebody else is not looked into.
+        // The command does not read a directory that belongs to another user.
         let foreign = DaemonSearch.Candidate(path: base.appending("b"), userID: geteuid() + 1)
         let answers = DaemonSearch.ask([foreign] + places) { socket in
             (try? socket.connect().send(.lock)) ?? .error(ControlFailure(.failed, "no answer"))

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The commands that README and manual show for slots, one after the other, on a vault as `vaultfs init` makes it.
+/// The commands that README and manual show for slots, in order, on a vault as `vaultfs init` makes it.
 @Suite(.timeLimit(.minutes(20))) struct ManualCommandTests {
     private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
@@ -10,7 +10,7 @@ import Testing
     @Test(arguments: [("README.md", [1, 2, 4]), ("Manual/Keys.md", [1, 2, 4, 5])])
     func slots(page: String, left: [Int]) throws {
         let home = try TemporaryDirectory()
-        // In the place of whoever types: the owner's secret, and for a slot that ends another one.
+        // Stands in for the person who types: the owner's secret, and another secret for a slot that ends.
         try home.write("owner", "correct horse")
         try home.write("guest", "battery staple")
         let vault = home.appending("Vault")

@@ -5,10 +5,10 @@ import Testing
 
 @testable import vaultfs
 
-/// The manual pages, as `scripts/package` makes them: `--help` and the sources say what has to be in them.
+/// The manual pages, as `scripts/package` makes them. `--help` and the sources define what they must contain.
 @Suite(.timeLimit(.minutes(20))) struct ManualTests {
     private static let scripts = "\(Products.tests)/../scripts"
-    /// Every command below `vaultfs`, with the name of its page.
+    /// Every subcommand of `vaultfs`, with the name of its page.
     private static let commands = below(VaultFS.self, page: "vaultfs")
 
     private static func below(
@@ -32,14 +32,14 @@ import Testing
         ).run().succeeded()
     }
 
-    /// A page's text, without what escapes it.
+    /// The text of a page, without escape sequences.
     private func page(_ name: String) throws -> String {
         try String(contentsOfFile: directory.appending("\(name).1"), encoding: .ascii)
             .replacingOccurrences(of: "\\-", with: "-").replacingOccurrences(of: "\\(aq", with: "'")
             .replacingOccurrences(of: "\\fB", with: "").replacingOccurrences(of: "\\fR", with: "")
     }
 
-    /// The options at the beginning of the lines of a help text: `-f, --foreground`.
+    /// The options at the start of lines of a help text: `-f, --foreground`.
     private func options(_ help: String) -> [String] {
         help.split(separator: "\n").filter { $0.hasPrefix("  -") }.flatMap { line in
             line.split(separator: " ").prefix { $0.hasPrefix("-") }.map { $0.filter { $0 != "," } }
@@ -103,7 +103,7 @@ import Testing
                 let directory = path == "README.md" ? root : "\(root)/Manual"
                 #expect(FileManager.default.fileExists(atPath: "\(directory)/\(link)"), "\(path): \(link)")
             }
-            // The figures are no part of the manual.
+            // The figures are not part of the manual.
             if path.hasPrefix("Manual"), path != "Manual/Performance.md" {
                 let title = try #require(source.split(separator: "\n").first).dropFirst("# ".count)
                 let plain = title.uppercased().replacingOccurrences(of: "'", with: "\\(cq")

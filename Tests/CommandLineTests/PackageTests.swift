@@ -2,8 +2,8 @@ import Foundation
 import TestSupport
 import Testing
 
-/// What `scripts/package` makes of the program under test, which is not the one that it would build: that the package installs
-/// in a Debian without Swift is for `scripts/test-package`.
+/// The package that `scripts/package` makes of the program under test, which is not the program that the script would
+/// build. `scripts/test-package` tests that the package installs in a Debian without Swift.
 @Suite(.timeLimit(.minutes(20))) struct PackageTests {
     private let directory: TemporaryDirectory
 
@@ -11,9 +11,9 @@ import Testing
         directory = try TemporaryDirectory()
     }
 
-    /// The package's path.
+    /// The path of the package.
     private func package(_ output: String) throws -> String {
-        // Compression is what would take the time.
+        // Compression would take most of the time.
         let result = try Command(
             [
                 "\(Products.tests)/../scripts/package", "--binary", Products.binary, "--output",
@@ -48,7 +48,7 @@ import Testing
         }
         let tree = directory.appending("tree")
         try Command(["dpkg-deb", "--extract", package, tree]).run().succeeded()
-        // As one who has installed it would look.
+        // Checks as a user would after installation.
         let checks = """
             set -e
             cd \(tree)/usr

@@ -5,7 +5,7 @@ import Testing
 @testable import VaultStore
 @testable import vaultfs
 
-/// What is shown of work that takes long.
+/// The progress shown for long work.
 @Suite(.timeLimit(.minutes(20))) struct ProgressTests {
     @Test func `of a rekey: how much is done, how fast, how long it will be`() {
         let survey = RekeySurvey(files: 240, bytes: 18 << 30)
@@ -14,11 +14,11 @@ import Testing
         #expect(
             WorkProgress.text(WorkProgress.Amount(totals, of: survey), seconds: 9)
                 == "[##########          ]  50%  120 of 240 files  9.0 GiB  1.0 GiB/s  0:09 left")
-        // Nothing to be said of what is to come.
+        // No estimate of the remaining time.
         #expect(
             WorkProgress.text(WorkProgress.Amount(RekeyTotals(), of: RekeySurvey()), seconds: 0)
                 == "[                    ]   0%  0 of 0 files  0 B  0 B/s")
-        // More was there than the survey had seen.
+        // There was more work than the survey had found.
         (totals.files, totals.bytes) = (300, 20 << 30)
         #expect(
             WorkProgress.text(WorkProgress.Amount(totals, of: survey), seconds: 20)
@@ -38,7 +38,7 @@ import Testing
     ])
     func `on a terminal it is there`(words: [String], size: String, expected: String) throws {
         var shown = ""
-        // On a busy machine it may have done all before it is held.
+        // On a busy machine the command may have done all of it before it is stopped.
         for _ in 0..<5 {
             shown = try self.shown(words, size: size)
             #expect(shown.hasSuffix("exit 0\n"), "\(shown)")
@@ -47,7 +47,7 @@ import Testing
         Issue.record("\(shown)")
     }
 
-    /// What the terminal shows of a command that is held for a while.
+    /// The terminal's output of a command that is stopped for a while.
     private func shown(_ words: [String], size: String) throws -> String {
         let directory = try TemporaryDirectory(in: "/dev/shm")
         let (vault, passfile) = (directory.appending("vault"), try directory.write("passfile", "correct horse"))

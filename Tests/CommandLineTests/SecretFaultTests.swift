@@ -2,9 +2,10 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Every place that a secret may come from, with every fault: one line, an exit code, nothing of the secret, the vault as it was.
+/// Every source of a secret, with every fault: one line of error, an exit code, no part of the secret, and the vault
+/// unchanged.
 @Suite(.timeLimit(.minutes(20))) struct SecretFaultTests {
-    /// Where bytes come from that are to open the vault, or to open its new slot.
+    /// Sources of the bytes that open the vault or its new slot.
     enum Source: String, CaseIterable, Sendable {
         case passfile, descriptor, command, credential, keyfile, provider, recovery
         case newPassfile, newDescriptor, newCommand, newKeyfile
@@ -20,8 +21,8 @@ import Testing
 
     init() throws { place = try SlotPlace() }
 
-    /// Opens the vault from `source`, or adds a slot with what is there.
-    /// - Parameter redirection: of the shell, for descriptor 0.
+    /// Opens the vault from `source`, or adds a slot with the secret from there.
+    /// - Parameter redirection: the shell's redirection for descriptor 0.
     private func run(_ source: Source, _ path: String, redirection: String? = nil) throws -> CommandResult {
         let options: [String] =
             switch source {
@@ -267,7 +268,7 @@ import Testing
         #expect(try place.configuration == before)
     }
 
-    /// - Parameter words: in the one line of errors; without, there is none.
+    /// - Parameter words: expected in the one line of errors. Without words, no error is expected.
     private func expectEnd(_ command: [String], _ answers: [String], _ code: Int, _ words: String) throws {
         let (shown, errors) = try place.terminal(command, answers: answers)
         #expect(shown.hasSuffix("exit \(code)\n") && !shown.contains("echo off"), "\(answers): \(shown)\(errors)")

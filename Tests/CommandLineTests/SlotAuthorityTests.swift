@@ -2,10 +2,10 @@ import Foundation
 import TestSupport
 import Testing
 
-/// What the secret of a slot with an end may do to slots (FileFormat, Leases).
+/// Changes to slots that the secret of an expiring slot allows (FileFormat, Leases).
 @Suite(.timeLimit(.minutes(20))) struct SlotAuthorityTests {
     private let place: SlotPlace
-    /// Of slot 2, which ends.
+    /// The options that open the vault with slot 2, which ends.
     private let leased: [String]
     private let new: [String]
 

@@ -94,7 +94,7 @@ import VaultFormat
         var slot = try place.slots()[1]
         #expect(slot["id"] as? Int == 2 && slot["kind"] as? String == "passphrase")
         #expect(slot["label"] as? String == "usb" && slot["expires"] as? String == "2099-12-31T00:00:00Z")
-        // A secret opens another's slot to be changed; expiry and label are given.
+        // One slot's secret opens the vault to change another slot. Expiry and label are given.
         try place.slot(
             "change",
             place.opening + ["2", "--new-keyfile", place.file("keyfile"), "--expires", "never", "--label", ""]
@@ -102,7 +102,7 @@ import VaultFormat
         slot = try place.slots()[1]
         #expect(slot["label"] as? String == "" && slot["expires"] == nil)
         #expect(try place.opens(keyfile) && !place.opens(new) && place.opens(place.opening))
-        // Renewed, with the secret it has.
+        // Renewed, with its current secret.
         try place.slot("change", keyfile + ["--keep-secret", "--expires", "2d"]).succeeded()
         #expect(try place.slots()[1]["expires"] != nil)
         #expect(try place.opens(keyfile))
@@ -128,7 +128,7 @@ import VaultFormat
 
     @Test func `nor by a passphrase in the place of a keyfile`() throws {
         try place.slot("change", place.opening + ["--keep-secret", "--scrypt-logn", "18"]).succeeded()
-        // Two of them: one is changed, one opens the vault quickly.
+        // Two slots: one is changed, the other opens the vault quickly.
         let keyfile = ["--new-keyfile", place.file("keyfile")]
         for opening in [place.opening, ["--keyfile", place.file("keyfile")]] {
             try place.slot("add", opening + keyfile).succeeded()
@@ -157,7 +157,7 @@ import VaultFormat
         let weaker = try change(["--scrypt-logn", "11", "--allow-weaker"])
         #expect(weaker.derivation == "scrypt N=2^11 r=8 p=1")
         #expect(weaker.said.contains("guessing is cheaper now: scrypt N=2^11 r=8 p=1, before scrypt N=2^12 r=8 p=1"))
-        // Without a wish, what a new slot gets.
+        // The default of a new slot, without options.
         #expect(try change([]).derivation == "scrypt N=2^17 r=8 p=1")
         #expect(try change([]).derivation == "scrypt N=2^17 r=8 p=1")
         #expect(try place.opens(place.opening))

@@ -2,13 +2,13 @@ import Foundation
 import TestSupport
 import Testing
 
-/// A vaultfs.json that asks for hours of scrypt, through the binary.
+/// A vaultfs.json that demands hours of scrypt, through the binary.
 @Suite(.timeLimit(.minutes(20))) struct SlotCostTests {
     private let place: SlotPlace
 
     init() throws { place = try SlotPlace() }
 
-    /// Adds 60 slots that take a minute each. No key is needed.
+    /// Adds 60 slots that take a minute each. This needs no key.
     private func addCostlySlots() throws {
         var object = try #require(JSONSerialization.jsonObject(with: place.configuration) as? [String: Any])
         let slots = try #require(object["slots"] as? [[String: Any]])

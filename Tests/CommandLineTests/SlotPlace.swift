@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// A vault on which `vaultfs slot` is tried through the binary, and files with secrets.
+/// A vault for tests of `vaultfs slot` through the binary, and files with secrets.
 final class SlotPlace {
     static let passphrase = "correct horse"
 
@@ -31,8 +31,8 @@ final class SlotPlace {
         try run(["slot", action, vault] + arguments, input: input)
     }
 
-    /// Runs it on a terminal and answers its prompts (Tests/Programs/terminal.py).
-    /// - Returns: what the terminal showed, then `echo on`, then `exit N`; and the errors.
+    /// Runs the command on a terminal and answers its prompts (Tests/Programs/terminal.py).
+    /// - Returns: the terminal's output, then `echo on`, then `exit N`; and the errors.
     func terminal(
         _ action: String, _ arguments: [String], answers: [String]
     ) throws -> (shown: String, errors: String) {
@@ -57,14 +57,14 @@ final class SlotPlace {
         try #require(JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any])
     }
 
-    /// Whether the vault opens so: exit code 0, or 4.
+    /// Returns true if the vault opens with these options (exit code 0), false if it does not (exit code 4).
     func opens(_ options: [String]) throws -> Bool {
         let code = try slot("list", options).exitCode
         guard code == 0 || code == 4 else { throw TestFailure("exit code \(code)") }
         return code == 0
     }
 
-    /// One line `vaultfs: …` with these words, this exit code, and a vault that is as it was when `body` ends.
+    /// Expects one line `vaultfs: …` with these words, this exit code, and an unchanged vault when `body` ends.
     func expectRefusal(
         _ exitCode: Int32, _ words: String, sourceLocation: SourceLocation = #_sourceLocation,
         _ body: () throws -> CommandResult

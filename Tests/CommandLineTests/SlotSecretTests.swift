@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Secrets that are no good, and terminals that go: one line, an exit code, and the vault as it was.
+/// Unusable secrets and terminals that disappear: one line of error, an exit code, and the vault unchanged.
 @Suite(.timeLimit(.minutes(20))) struct SlotSecretTests {
     private let place: SlotPlace
 

@@ -1,18 +1,18 @@
 import Foundation
 import TestSupport
 
-/// A TPM 2.0 in software (swtpm), on a port of this machine, with a state of its own. Ends with this.
+/// A TPM 2.0 in software (swtpm), on a port of this machine, with its own state. Ends with this object.
 final class SoftwareTpm {
     private let directory: TemporaryDirectory
     private let port: Int
     private var process: RunningProcess?
-    /// Every byte that went to it and came back.
+    /// Every byte sent to the TPM and received from it.
     private let log: String
 
     init() throws {
         directory = try TemporaryDirectory()
         log = directory.appending("log")
-        // The control channel is the next port; both below those that the kernel hands out.
+        // The control channel is the next port. Both are below the ports that the kernel assigns.
         for _ in 0..<20 {
             let port = Int.random(in: 10_000..<15_000) * 2
             if let process = try Self.start(port, state: directory.path, log: log) {
@@ -25,10 +25,10 @@ final class SoftwareTpm {
 
     deinit { stop() }
 
-    /// How tpm2-tools find it.
+    /// The address for tpm2-tools.
     var address: String { "swtpm:port=\(port)" }
 
-    /// Nil where something else has the port.
+    /// Nil if another process has the port.
     private static func start(_ port: Int, state: String, log: String) throws -> RunningProcess? {
         let process = try Command(
             [
@@ -41,23 +41,23 @@ final class SoftwareTpm {
             if process.wait(timeout: .milliseconds(20)) != nil { return nil }
             let probe = Command(
                 ["tpm2_getcap", "handles-transient"], environment: ["TPM2TOOLS_TCTI": "swtpm:port=\(port)"])
-            // Another that has the port may have answered, and this one be about to end.
+            // Another process that has the port may have replied, while this TPM is about to end.
             if try probe.run().exitCode == 0 { return process.wait(timeout: .milliseconds(50)) == nil ? process : nil }
         }
         process.kill(SIGKILL)
         return nil
     }
 
-    /// Off, without a word: as when the machine crashes.
+    /// Powers off without a shutdown command, as when the machine crashes.
     func stop() {
         process?.kill(SIGKILL)
         _ = process?.wait(timeout: .seconds(10))
         process = nil
     }
 
-    /// The machine starts anew: what was sealed is, PCRs begin again.
+    /// Restarts the machine: sealed objects remain, PCRs are reset.
     func restart() throws {
-        // It writes its state at each change, so nothing is lost.
+        // swtpm writes its state at each change, so nothing is lost.
         stop()
         process = try Self.start(port, state: directory.path, log: log)
         if process == nil { throw TestFailure("swtpm does not start again") }
@@ -66,18 +66,18 @@ final class SoftwareTpm {
     func pause() { process?.kill(SIGSTOP) }
     func resume() { process?.kill(SIGCONT) }
 
-    /// One of tpm2-tools.
+    /// Runs a program of tpm2-tools.
     @discardableResult
     func tool(_ arguments: [String]) throws -> String {
         try Command(arguments, environment: ["TPM2TOOLS_TCTI": address]).run().succeeded().output
     }
 
-    /// What is left in it: objects and sessions.
+    /// Objects and sessions that remain in the TPM.
     func leftovers() throws -> String {
         try ["transient", "loaded-session", "saved-session"].map { try tool(["tpm2_getcap", "handles-\($0)"]) }.joined()
     }
 
-    /// All bytes of its traffic so far.
+    /// All bytes of its traffic up to now.
     func traffic() throws -> [UInt8] {
         let text = try String(contentsOfFile: log, encoding: .utf8)
         let rows = text.split(separator: "\n").filter { $0.hasPrefix(" ") }

@@ -16,7 +16,7 @@ import Testing
         try FileManager.default.createDirectory(atPath: place.file("run"), withIntermediateDirectories: false)
     }
 
-    /// Both programs by name, this TPM (or none), and a run-time directory to look into.
+    /// Both programs by name, this TPM (or none), and a run-time directory to inspect.
     private func environment(_ more: [String: String] = [:]) -> [String: String] {
         let binaries = URL(fileURLWithPath: Products.binary).deletingLastPathComponent().path
         let path = "\(Self.packaging):\(binaries):/usr/bin:/bin"
@@ -29,7 +29,7 @@ import Testing
         return try Command(["env"] + arguments, environment: environment()).run()
     }
 
-    /// Opens the vault with what the TPM gives.
+    /// Opens the vault with the secret from the TPM.
     private func open(_ more: [String: String] = [:]) throws -> CommandResult {
         try Command(
             ["env", "vaultfs", "slot", "list", place.vault, "--provider", "vaultfs-tpm2 secret \(sealed)"],
@@ -37,7 +37,7 @@ import Testing
         ).run()
     }
 
-    /// The same on a terminal, with this answer to the prompt for a PIN. Returns the exit code and what was said.
+    /// The same on a terminal, with this answer to the prompt for a PIN. Returns the exit code and the output.
     private func onTerminal(_ answers: [String], _ command: [String]) throws -> (code: String?, errors: String) {
         let errors = place.file("errors")
         let result = try Command(
@@ -49,7 +49,7 @@ import Testing
         return (code, try String(contentsOfFile: errors, encoding: .utf8))
     }
 
-    /// Refused by the provider, in one line: the exit code is that of a wrong secret, and nothing is left behind.
+    /// Expects that the provider refuses in one line, with the exit code of a wrong secret, and leaves nothing behind.
     private func expectRefusal(
         _ words: String, _ more: [String: String] = [:], sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
@@ -92,7 +92,7 @@ import Testing
         let bytes = try #require(parts.count > 9 ? Data(base64Encoded: String(parts[9])) : nil)
         #expect(bytes.count == 32)
         let traffic = Data(try tpm.traffic())
-        // The tap works: what a TPM answers first, TPM_ST_NO_SESSIONS and no error.
+        // The tap works: it shows the first reply of a TPM, TPM_ST_NO_SESSIONS and no error.
         #expect(traffic.range(of: Data([0x80, 0x01, 0, 0])) != nil && traffic.count > 5000)
         #expect(traffic.range(of: bytes) == nil)
     }
@@ -121,7 +121,7 @@ import Testing
         try enroll().succeeded()
         let lines = try String(contentsOfFile: sealed, encoding: .utf8).split(separator: "\n").map(String.init)
         for (index, line) in lines.enumerated() {
-            // A digit or letter in the middle becomes another.
+            // Replaces a digit or letter in the middle.
             var characters = Array(line)
             let middle = characters.count / 2
             characters[middle] = characters[middle] == "a" ? "b" : "a"
@@ -142,10 +142,11 @@ import Testing
 
     @Test func `a TPM that is off, hangs, or is not there`() throws {
         try enroll().succeeded()
-        // The patience of the tools' time limit, for a test.
+        // The tools' timeout, shortened for a test.
         let bin = place.file("bin")
         try FileManager.default.createDirectory(atPath: bin, withIntermediateDirectories: false)
-        // Not by this process: a child that another test starts would have it open for writing, and it would not run.
+        // Another process writes the script. A child that another test starts would inherit our descriptor for writing,
+        // and the script could not be executed (ETXTBSY).
         let script = "#!/bin/sh\nshift 4\nexec /usr/bin/timeout -k 1 1 \"$@\"\n"
         try Command(["sh", "-c", "cat >'\(bin)/timeout' && chmod 755 '\(bin)/timeout'"], input: script).run()
             .succeeded()
@@ -168,14 +169,16 @@ import Testing
         var outcome = try onTerminal(["New PIN: =1234", "Once more: =1235"], enrolling)
         #expect(outcome.code == "exit 1" && outcome.errors == "vaultfs-tpm2: the two are not the same\n")
         #expect(try place.slots().count == 1 && !FileManager.default.fileExists(atPath: sealed))
-        // Interrupted, it puts the terminal right and leaves nothing (as `onTerminal` looks, and below).
+        // After an interruption it restores the terminal and leaves nothing behind (`onTerminal` checks the terminal,
+        // the lines below the rest).
         outcome = try onTerminal(["New PIN: =\(pin)", "Once more: =^C"], enrolling)
         #expect(outcome.code == "exit 1", "\(outcome)")
         let asking = Array(enrolling.dropLast(2))
         outcome = try onTerminal(["New PIN: =\(pin)", "Once more: =\(pin)", "Passphrase: =^C"], asking)
         #expect(outcome.code != "exit 0" && !FileManager.default.fileExists(atPath: sealed), "\(outcome)")
         try expectNothingLeft()
-        // What a tool that was interrupted has left in the TPM goes with its connection, where there is a resource manager.
+        // Objects that an interrupted tool leaves in the TPM are removed with its connection, if there is a resource
+        // manager.
         try tpm.restart()
         outcome = try onTerminal(["New PIN: =\(pin)", "Once more: =\(pin)"], enrolling)
         #expect(outcome.code == "exit 0", "\(outcome)")
@@ -216,7 +219,7 @@ import Testing
     @Test func `links that wait in a shared directory are not followed`() throws {
         try place.directory.write("victim", "mine")
         let (victim, absent) = (place.file("victim"), place.file("absent"))
-        // At a name that anybody can guess: it has the id of the process that becomes the script.
+        // At a predictable name: it contains the id of the process that becomes the script.
         let planting = ["sh", "-c", "ln -s \"$1\" \"$2.$$\"; shift 2; exec \"$@\"", "sh", victim, sealed]
         try Command(
             planting + ["env", "vaultfs-tpm2", "enroll", place.vault, sealed] + place.opening,
@@ -224,7 +227,7 @@ import Testing
         ).run().succeeded()
         #expect(try String(contentsOfFile: victim, encoding: .utf8) == "mine")
         try open().succeeded()
-        // At the file's own.
+        // At the file's own name.
         try Command(["ln", "-sf", absent, sealed]).run().succeeded()
         let result = try enroll()
         #expect(result.exitCode == 1 && result.errors == "vaultfs-tpm2: \(sealed) is there already\n", "\(result)")
@@ -246,7 +249,7 @@ import Testing
         try #require(place.fields(place.run(["info", "--json", place.vault]).succeeded())["vaultID"] as? String)
     }
 
-    /// Everything but tpm2-tools.
+    /// Everything except tpm2-tools.
     private func pathWithoutTools() throws -> String {
         let directory = place.file("few")
         let names = ["env", "sh", "sed", "tr", "grep", "head", "cat", "rm", "base64", "sha256sum", "timeout"]

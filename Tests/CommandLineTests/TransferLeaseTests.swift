@@ -2,18 +2,18 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The end of the slot with which a vault is imported into.
+/// The expiry of the slot that opened the vault for an import.
 @Suite(.timeLimit(.minutes(20))) struct TransferLeaseTests {
-    @Test("an import stops when the slot ends, and goes on with another's secret")
+    @Test("an import stops when the slot ends, and continues with another slot's secret")
     func ends() throws {
-        // On a busy machine the slot, or the import, may have ended before that is in the middle.
+        // On a busy machine the slot or the import may end before the import is halfway.
         for seconds in [5, 15, 45] {
             if try hasEnded(after: seconds) { return }
         }
         Issue.record("it is never stopped")
     }
 
-    /// Whether it was in the middle when the slot ended.
+    /// Returns true if the import was halfway when the slot ended.
     private func hasEnded(after seconds: Int) throws -> Bool {
         let place = try SlotPlace()
         let source = place.file("source")
@@ -25,7 +25,7 @@ import Testing
         let before = try entries()
         let process = try Command(importing + ["--keyfile", place.file("keyfile")]).start()
         defer { process.kill(SIGKILL) }
-        // It is held in the middle until the slot has ended.
+        // The import is stopped halfway until the slot has ended.
         try poll("the first file", timeout: .seconds(60)) {
             try entries() > before || process.wait(timeout: .zero) != nil
         }

@@ -2,13 +2,13 @@ import Foundation
 import TestSupport
 import Testing
 
-/// `vaultfs verify` of a vault that somebody has whom nobody here can ask.
+/// `vaultfs verify` of a vault that is in use by a process that cannot be queried.
 @Suite(.timeLimit(.minutes(20))) struct VerifyInUseTests {
     private let place: SlotPlace
 
     init() throws { place = try SlotPlace() }
 
-    /// Runs `vaultfs verify` while a Python script, with the vault's path, has done this and waits.
+    /// Runs `vaultfs verify` while a Python script, which gets the vault's path, has run these lines and waits.
     private func verify(while script: String) throws -> CommandResult {
         let script = "import fcntl, os, sys, time\n\(script)\nprint('ready', flush=True)\ntime.sleep(60)"
         let holder = try Command([Products.python, "-c", script, place.vault]).start()
@@ -20,13 +20,13 @@ import Testing
         return try place.run(["verify", place.vault] + place.opening)
     }
 
-    @Test("what another process of this machine holds is checked as a mounted vault is")
+    @Test("a vault in use by another process of this machine is checked like a mounted vault")
     func process() throws {
         let result = try verify(while: "fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)")
         #expect(result.exitCode == 0 && result.output.split(separator: "\n").count == 1, "\(result)")
     }
 
-    @Test("and so is what another machine has")
+    @Test("a vault in use by another machine is checked like a mounted vault")
     func machine() throws {
         let result = try verify(
             while: """
