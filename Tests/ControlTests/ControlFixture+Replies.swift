@@ -5,7 +5,7 @@ import Synchronization
 
 @testable import Control
 
-/// A handler that answers `status` and `events` at once and keeps every other request until the test lets it go.
+/// A handler that answers `status` and `events` at once and keeps every other request until the test releases it.
 final class HeldRequests: Sendable {
     typealias Reply = @Sendable (ControlResponse) -> Void
 
@@ -24,7 +24,7 @@ final class HeldRequests: Sendable {
         }
     }
 
-    /// Waits for the next request that is kept, and takes it.
+    /// Waits for the next request that is kept, and returns it.
     func next() throws -> (request: ControlRequest, reply: Reply) {
         guard arrived.wait(timeout: .now() + 300) == .success else { throw ControlError.noAnswer("no request came") }
         return held.withLock { $0.removeFirst() }
@@ -43,12 +43,12 @@ func event(_ number: Int, padding: Int = 0) -> ControlEvent {
 let receipt = LockReceipt()
 
 extension RawClient {
-    /// The next line as an event; nil at the end of the stream.
+    /// The next line as an event. Nil at the end of the stream.
     func readEvent() throws -> ControlEvent? {
         try readLine().map { try JSONDecoder().decode(ControlEvent.self, from: Data($0.utf8)) }
     }
 
-    /// shutdown(2): nothing more will be sent.
+    /// shutdown(2): the client sends nothing more.
     func closeSendingSide() {
         shutdown(socket.fd, Int32(SHUT_WR))
     }

@@ -4,7 +4,7 @@ import SystemPackage
 
 @testable import Control
 
-/// A run-time directory of one test's own, removed with it.
+/// A run-time directory for one test, removed with the object.
 final class ControlTestDirectory: Sendable {
     let path: FilePath
     let directory: RuntimeDirectory
@@ -46,7 +46,7 @@ final class ControlTestDirectory: Sendable {
         return try ControlClient(name: name, directory: directory)
     }
 
-    /// A client that says what it likes.
+    /// A client that can send anything.
     func rawClient(_ mountpoint: String = "/mnt") throws -> RawClient {
         try RawClient(directory: directory, name: RuntimeDirectory.socketName(mountpoint: Array(mountpoint.utf8)))
     }
@@ -60,7 +60,7 @@ func status(mountpoint: String = "/mnt", statistics: JSONValue? = .object(["cach
     return status
 }
 
-/// A bare connection: blocking, with a time-out well over the server's patience.
+/// A bare connection: blocking, with a timeout well above the server's.
 final class RawClient {
     let socket: Descriptor
 
@@ -70,7 +70,7 @@ final class RawClient {
         try socket.call(connect, name, in: directory.descriptor)
     }
 
-    /// Sends all it can; false when the server has hung up.
+    /// Sends as much as possible. Returns false if the server has closed the connection.
     @discardableResult
     func send(_ bytes: [UInt8]) -> Bool {
         var rest = bytes[...]
@@ -84,7 +84,7 @@ final class RawClient {
 
     func send(_ text: String) { send(Array(text.utf8)) }
 
-    /// One line, without its LF; nil at the end of the stream.
+    /// One line, without its LF. Nil at the end of the stream.
     func readLine() -> String? {
         var line: [UInt8] = []
         var byte: UInt8 = 0

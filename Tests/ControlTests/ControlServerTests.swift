@@ -65,7 +65,7 @@ import Testing
         #expect(client.waitUntilClosed(timeout: .seconds(60)))
     }
 
-    /// Leaves a socket that refuses.
+    /// Leaves a socket that refuses connections.
     private func leaveDeadSocket(_ name: String) throws {
         try Descriptor.streamSocket(isBlocking: true).call(bind, name, in: place.directory.descriptor)
     }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Control
 
-/// The protocol's page and the code keep each other honest.
+/// Checks that the manual page of the protocol and the code agree.
 @Suite struct ControlSocketTests {
     private static let page: String = {
         let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
@@ -30,7 +30,7 @@ import Testing
                     events.insert(try JSONDecoder().decode(ControlEvent.self, from: data).event)
                 } else {
                     let response = try ControlResponse.parse(data, to: request)
-                    // As the daemon would have written it: nothing in the example goes unread.
+                    // Encodes it as the daemon would: no part of the example may be ignored.
                     #expect(String(decoding: jsonLine(response).dropLast(), as: UTF8.self) == line)
                 }
             }

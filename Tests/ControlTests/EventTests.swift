@@ -5,7 +5,7 @@ import Testing
 
 @testable import Control
 
-/// The stream of events, and what its readers may not do.
+/// The stream of events, and the limits of its readers.
 @Suite(.timeLimit(.minutes(20))) struct EventTests {
     private let place: ControlTestDirectory
     private let requests = HeldRequests()
@@ -44,7 +44,7 @@ import Testing
         let other = try ControlTestDirectory()
         let slow = ControlTestServer()
         let server = try other.asynchronousServer { _, reply in
-            // As a lock would that begins just now, on another thread.
+            // As a lock would that begins at this moment on another thread.
             slow.server?.broadcast(event(1))
             reply(.subscribed(state()))
             slow.server?.broadcast(event(2))
@@ -105,7 +105,7 @@ import Testing
         let silent = try subscriber()
         let half = try place.rawClient()
         for number in 0..<10 { server.broadcast(event(number, padding: 16 << 10)) }
-        // Cut off when the server's patience is over.
+        // The server cuts it off after its timeout.
         half.send("{")
         #expect(half.readLine() == nil)
         for number in 0..<10 { #expect(try silent.readEvent() == event(number, padding: 16 << 10)) }
@@ -128,7 +128,7 @@ import Testing
     @Test func `a subscriber's place is free again when it has gone`() throws {
         for _ in 0..<(3 * ControlServer.maximumSubscribers) {
             _ = try subscriber()
-            // The server sees who has gone no later than the next who comes.
+            // The server notices a closed connection at the latest when the next client connects.
             try expectService()
         }
         server.stop()
@@ -197,7 +197,7 @@ import Testing
     }
 }
 
-/// A server that its own handler reaches.
+/// A server that its own handler can reach.
 private final class ControlTestServer: Sendable {
     private let held = Mutex<ControlServer?>(nil)
 

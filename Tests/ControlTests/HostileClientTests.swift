@@ -3,12 +3,12 @@ import Testing
 
 @testable import Control
 
-/// What no client may do to a server: stop it from answering others.
+/// Attacks of clients that must not stop a server from answering others.
 @Suite struct HostileClientTests {
     private let place: ControlTestDirectory
     private let server: ControlServer
 
-    /// With more patience than any of these clients takes.
+    /// With a longer timeout than any of these clients needs.
     init() throws {
         place = try ControlTestDirectory()
         server = try place.server(timeout: .seconds(60))
@@ -31,7 +31,7 @@ import Testing
         #expect(
             answer?.hasPrefix("{\"code\":\"not-a-request\",\"error\":\"not a request: ") == true,
             "\(name): \(answer ?? "nothing")")
-        // The same connection goes on.
+        // The same connection continues.
         client.send("{\"request\":\"status\"}\n")
         #expect(client.readLine()?.contains("\"mountpoint\":\"/mnt\"") == true)
         server.stop()
@@ -56,7 +56,7 @@ import Testing
     @Test func `a giant line is refused and the connection closed`() throws {
         let client = try place.rawClient()
         client.send([UInt8](repeating: UInt8(ascii: "a"), count: ControlRequest.maximumSize + (1 << 20)))
-        // The server may hang up while bytes are still under way, which takes its answer with it.
+        // The server may close the connection while bytes are still in transit, and then its answer is lost.
         if let answer = client.readLine() { #expect(answer.contains("over 12582912 bytes")) }
         #expect(client.readLine() == nil)
         try expectService()
@@ -95,7 +95,7 @@ import Testing
     }
 }
 
-/// Clients of whom the server has enough.
+/// Clients that the server disconnects.
 @Suite struct SilentClientTests {
     private static let timeout: Duration = .seconds(1)
     private let place: ControlTestDirectory
@@ -115,7 +115,7 @@ import Testing
         let start = ContinuousClock.now
         client.send("{\"request\":")
         try expectService()
-        // Ends when the server hangs up.
+        // Ends when the server closes the connection.
         #expect(client.readLine() == nil)
         #expect(ContinuousClock.now - start >= Self.timeout - .milliseconds(100))
         server.stop()
@@ -124,7 +124,7 @@ import Testing
     @Test func `a client that never reads its answers is cut off`() throws {
         let client = try place.rawClient()
         let request = Array("{\"request\":\"status\"}\n".utf8)
-        // Until the buffers of both directions are full, and then until the server hangs up.
+        // Until the buffers of both directions are full, and then until the server closes the connection.
         while client.send(request) {}
         try expectService()
         server.stop()

@@ -29,7 +29,7 @@ import Testing
         for _ in 0..<10 { try expectService() }
         Thread.detachNewThread { held.reply(Self.locked) }
         #expect(client.readLine() == Self.lockedLine)
-        // The same connection goes on.
+        // The same connection continues.
         client.send("{\"request\":\"status\"}\n")
         #expect(client.readLine()?.contains("\"mountpoint\":\"/mnt\"") == true)
         server.stop()
@@ -39,7 +39,7 @@ import Testing
         let client = try place.rawClient()
         client.send(Self.lock)
         let held = try requests.next()
-        // Newcomers, more than there is room for; and one that is cut off when the server's patience is over.
+        // More new clients than the server has room for, and one that the server cuts off after its timeout.
         let newcomers = try (0..<(2 * ControlServer.maximumConnections)).map { _ in try place.rawClient() }
         let half = try place.rawClient()
         half.send("{\"request\":")
@@ -77,7 +77,7 @@ import Testing
     @Test func `a client that has left before the reply`() throws {
         for _ in 0..<50 {
             try place.rawClient().send(Self.lock)
-            // It is locked all the same.
+            // The vault is locked nevertheless.
             let held = try requests.next()
             try expectService()
             held.reply(Self.locked)
@@ -130,7 +130,7 @@ import Testing
     @Test func `a client waits for a lock longer than for a status`() throws {
         Thread.detachNewThread { [requests] in
             guard let held = try? requests.next() else { return }
-            // Ends after another server's patience, which is the client's, too.
+            // Ends after another server's timeout, which is also the client's.
             let other = try? ControlTestDirectory()
             let server = try? other?.server()
             let half = try? other?.rawClient()

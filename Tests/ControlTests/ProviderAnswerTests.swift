@@ -5,7 +5,7 @@ import VaultFormat
 
 @testable import Control
 
-/// What a key provider says, which is another program's and may be anything.
+/// The output of a key provider. It comes from another program and can be anything.
 @Suite struct ProviderAnswerTests {
     private func parse(_ text: String) throws -> ProviderAnswer { try ProviderAnswer.parse(Array(text.utf8)) }
 

@@ -5,7 +5,7 @@ import VaultFormat
 
 @testable import Control
 
-/// Secrets in requests: taken whole, and out of memory again.
+/// Secrets in requests: received whole, and wiped from memory afterwards.
 @Suite(.timeLimit(.minutes(20))) struct SecretRequestTests {
     private static func parse(_ line: String) -> Result<ControlRequest, ControlFailure> {
         Array(line.utf8).withUnsafeBytes { bytes in
@@ -28,7 +28,7 @@ import VaultFormat
             let line = try ControlRequest.unlock(secret).line()
             let text = line.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
             #expect(text.hasSuffix("}\n"))
-            // As any JSON reader sees it.
+            // As any JSON reader decodes it.
             let object = try JSONDecoder().decode(JSONValue.self, from: Data(text.utf8))
             let encoded = Data(bytes).base64EncodedString()
             let fields: [String: JSONValue] = ["kind": .string(kind.rawValue), "bytes": .string(encoded)]
@@ -98,7 +98,7 @@ import VaultFormat
     @Test func `a taken line is zeroed`() throws {
         let buffer = LineBuffer(maximumLineSize: 100)
         buffer.append(Array("secret\nrest".utf8))
-        // The buffer's memory stays where it is as long as it has room.
+        // The buffer's memory does not move while it has room.
         let place = buffer.storage
         #expect(try buffer.takeLine { $0.count } == 6)
         #expect(buffer.storage.baseAddress == place.baseAddress)
@@ -129,7 +129,7 @@ import VaultFormat
         let half = [UInt8](repeating: UInt8(ascii: "a"), count: ControlRequest.maximumSize - (1 << 20))
         let clients = [try place.rawClient(), try place.rawClient()]
         clients[0].send(half)
-        // The server may hang up while bytes are still under way, which takes its answer with it.
+        // The server may close the connection while bytes are still in transit, and then its answer is lost.
         clients[1].send(half)
         if let answer = clients[1].readLine() { #expect(answer.contains("\"code\":\"busy\"")) }
         #expect(clients[1].readLine() == nil)
