@@ -8,13 +8,13 @@ import Testing
 
 @testable import FuseSession
 
-/// When a program is alone, and where its worker runs.
+/// Detection of a program that is alone, and the CPU on which its worker runs.
 @Suite struct ClientAffinityTests {
     private static let quick = 10_000
     private static let slow = 500_000
     private static let window = 32
 
-    /// What is found after each of so many requests.
+    /// The results after each of this many requests.
     private func serve(
         _ affinity: inout ClientAffinity, _ threads: [UInt32], taken: Int = quick, isSingle: Bool = false
     ) -> [ClientAffinity.Finding] {
@@ -23,24 +23,25 @@ import Testing
 
     private func many(_ thread: UInt32, _ count: Int = window) -> [UInt32] { Array(repeating: thread, count: count) }
 
-    @Test("One thread that asks and asks is alone, from the window's end on")
+    @Test("A thread that makes all requests counts as alone when the window ends")
     func alone() {
         var affinity = ClientAffinity()
         let found = serve(&affinity, many(7, 100))
-        // The first only tells who it is.
+        // The first request only identifies the thread.
         #expect(found.firstIndex(of: .oneClient) == Self.window)
         #expect(!found.contains(.severalClients))
     }
 
     @Test(
-        "Two that take turns are not, nor is one of another PID namespace", arguments: [[7, 8], [.max]] as [[UInt32]])
+        "Two threads that alternate are not alone, nor is a thread of another PID namespace",
+        arguments: [[7, 8], [.max]] as [[UInt32]])
     func notAlone(threads: [UInt32]) {
         var affinity = ClientAffinity()
         let found = serve(&affinity, (0..<200).map { threads[$0 % threads.count] })
         #expect(found.allSatisfy { $0 == .nothing })
     }
 
-    @Test("What nobody waits for tells nothing")
+    @Test("A request that nobody waits for changes nothing")
     func nobody() {
         var affinity = ClientAffinity()
         let mixed = serve(&affinity, (0..<200).map { $0 % 2 == 0 ? 7 : 0 })
@@ -49,18 +50,18 @@ import Testing
         #expect(none.allSatisfy { $0 == .nothing })
     }
 
-    @Test("Long requests are better served beside each other")
+    @Test("Long requests are served faster by several workers")
     func slow() {
         var affinity = ClientAffinity()
         let before = serve(&affinity, many(7, 200), taken: Self.slow)
         #expect(before.allSatisfy { $0 == .nothing })
-        // And one that was alone is not any more.
+        // A thread that was alone then is no longer alone.
         affinity = ClientAffinity()
         #expect(serve(&affinity, many(7, 100)).contains(.oneClient))
         #expect(serve(&affinity, many(7, 2 * Self.window), taken: Self.slow, isSingle: true).contains(.severalClients))
     }
 
-    @Test("Of a window's requests four may be others'", arguments: [(4, false), (5, true)])
+    @Test("Up to four of a window's requests may come from others", arguments: [(4, false), (5, true)])
     func others(count: Int, ends: Bool) {
         var affinity = ClientAffinity()
         #expect(serve(&affinity, many(7, Self.window + 1)).last == .oneClient)
@@ -71,9 +72,9 @@ import Testing
         }
     }
 
-    // MARK: Its core
+    // MARK: The client's core
 
-    /// Of the calling thread, proc_pid_status(5).
+    /// The state of the calling thread, proc_pid_status(5).
     private static func status(_ field: String) -> String {
         let text = (try? String(contentsOfFile: "/proc/thread-self/status", encoding: .utf8)) ?? ""
         let line = text.split(separator: "\n").first { $0.hasPrefix(field + ":\t") }
@@ -85,7 +86,7 @@ import Testing
 
     private static func ownNumber() -> UInt32 { UInt32(status("Pid")) ?? 0 }
 
-    /// On a thread of its own, which nobody else needs again.
+    /// Runs the body on its own thread, which nobody else uses again.
     private func onThread<Result: Sendable>(_ body: @escaping @Sendable () -> Result) throws -> Result {
         let result = Monitor<Result?>(nil)
         let thread = try BackgroundThread {
@@ -96,19 +97,19 @@ import Testing
         return result.wait { $0 }
     }
 
-    /// Takes requests of the calling thread's own.
+    /// Handles requests of the calling thread.
     private static func take(_ affinity: inout ClientAffinity, _ count: Int, of thread: UInt32, waited: Int) {
         for _ in 0..<count { affinity.received(from: thread, waited: waited) }
     }
 
-    @Test("The worker goes to the program's core when it is long in coming back, and may run anywhere after it")
+    @Test("The worker moves to the client's core if the client returns late, and may run anywhere afterwards")
     func core() throws {
         let (before, none, stays, after) = try onThread {
             let before = Self.allowed()
             let own = Self.ownNumber()
             var affinity = ClientAffinity()
             _ = affinity.served(own, taken: Self.quick, isSingle: false)
-            // Once is nothing, nor is a stranger's, nor one that is quick.
+            // One late return is not enough. Requests of other threads and quick returns do not count either.
             Self.take(&affinity, 1, of: own, waited: Self.slow)
             Self.take(&affinity, 9, of: own + 1, waited: Self.slow)
             Self.take(&affinity, 1, of: own, waited: Self.quick)
@@ -124,7 +125,7 @@ import Testing
         #expect(after == before)
     }
 
-    @Test("A program of which /proc tells nothing is not looked for again and again")
+    @Test("A program that /proc does not describe is not looked up again and again")
     func hidden() throws {
         let (before, after, longWaitLimit) = try onThread {
             let before = Self.allowed()
@@ -139,13 +140,13 @@ import Testing
         #expect(longWaitLimit > 100)
     }
 
-    @Test("The core of a thread is told, and of one that is not there none")
+    @Test("The core of a thread is returned, and none for a thread that does not exist")
     func coreOfThread() {
         #expect((0..<sysconf(Int32(_SC_NPROCESSORS_CONF))).contains(Int(linux_core_of(Int32(Self.ownNumber())))))
         #expect(linux_core_of(1 << 22 + 1) == -1)
     }
 
-    @Test("A core that is not there, or not ours, is refused")
+    @Test("A core that does not exist, or is not allowed for us, is refused")
     func refusedCore() throws {
         let (before, results, after) = try onThread {
             (Self.allowed(), [-1, 1023, 1024, .max].map { linux_stay_on_core($0) }, Self.allowed())

@@ -3,7 +3,7 @@ import Testing
 
 @testable import FuseSession
 
-/// The reasons that libfuse gives, as shown to a user.
+/// libfuse's error messages, as shown to a user.
 @Suite(.enabled(if: FuseDevice.isUsable, "/dev/fuse is not here")) struct LibraryMessagesTests {
     @Test("a line that libfuse logs in pieces is shown whole")
     func pieces() throws {

@@ -3,7 +3,7 @@ import Testing
 
 @testable import FuseSession
 
-/// The options that libfuse gets.
+/// The options passed to libfuse.
 @Suite struct MountOptionsTests {
     @Test("A comma or a backslash in the source's name is escaped, also before a combining character")
     func source() {

@@ -13,14 +13,14 @@ import VaultFileSystem
 import VaultFormat
 import VaultStore
 
-/// What kernels without notification epochs are told at a lock: the same mount, by the older ways.
+/// Notifications to kernels without notification epochs at a lock: the same mount, by the older ways.
 @Suite(.serialized, .timeLimit(.minutes(20)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
 struct NameDroppingTests {
     static let ways: [(NameDropping, String)] = [
         (.byFreeingInodes, "epoch"), (.byEpoch, "epoch"), (.expiring, "expired"), (.invalidating, "invalidated"),
     ]
 
-    @Test("names are refused after a lock and there again after the unlock", arguments: ways)
+    @Test("names are refused after a lock and visible again after the unlock", arguments: ways)
     func lock(way: NameDropping, told: String) throws {
         let vault = try VaultUnderTest()
         let mount = try MountInProcess(vault, way)
@@ -40,7 +40,7 @@ struct NameDroppingTests {
         }
         let started = ContinuousClock.now
         mount.unlock()
-        // Directories are looked up for a second at most, which on a busy machine may not do.
+        // Names of directories stay cached for up to a second. On a busy machine that may not be enough.
         if ContinuousClock.now - started >= .seconds(1) { _ = Self.errno(of: "\(vault.mountpoint)/a") }
         try Command(["touch", "\(vault.plain)/go"]).run().succeeded()
         #expect(worker.wait(timeout: .seconds(20)) == 0)
@@ -75,7 +75,8 @@ struct NameDroppingTests {
         let reached = found.filter { $0 != "ESTALE" }.map {
             String($0.split(separator: " ")[0].dropFirst(vault.mountpoint.count))
         }
-        // An object that a program holds stays, and so do the directories above it. Older kernels keep all directories.
+        // An object that a program has open stays, and so do its parent directories. Older kernels keep all
+        // directories.
         let directories = way < .byFreeingInodes ? ["/a", "/a/b", "/a/b/d", "/a/b/d/c"] : []
         #expect(Set(reached) == Set(["/held", "/held/open"] + (way == .invalidating ? [] : directories)))
         #expect(found.count == 10)
@@ -83,7 +84,7 @@ struct NameDroppingTests {
         try Command(["cat", "\(vault.mountpoint)/a/b/f"]).run().succeeded()
     }
 
-    /// Works in a directory while it is locked; `pwd -P` is getcwd(3).
+    /// Works in a directory while it is locked. `pwd -P` is getcwd(3).
     private static let worker = """
         cd "$1"; touch "$2/ready"; while [ ! -e "$2/go" ]; do sleep 0.05; done; /bin/pwd -P && ls
         """
@@ -96,7 +97,7 @@ struct NameDroppingTests {
 
 /// A vault mounted by this process.
 final class MountInProcess: Sendable {
-    /// What libfuse says is taken in for one mount at a time.
+    /// Only one mount at a time can collect libfuse's messages.
     private static let mounting = Mutex(())
 
     private let session: FuseSession
@@ -148,7 +149,7 @@ final class MountInProcess: Sendable {
         thread.join()
     }
 
-    /// After an unmount from outside.
+    /// For an unmount that came from outside.
     func join() {
         thread.join()
     }

@@ -5,7 +5,7 @@ import Testing
 struct RepeatedRefusalsTests {
     private let read = RepeatedRefusals.Read(thread: 1, node: 2, offset: 3)
 
-    @Test("only a thread that repeats the same read again and again waits")
+    @Test("only a thread that repeats the same read again and again has to wait")
     func repeated() {
         let refusals = RepeatedRefusals()
         let others = [

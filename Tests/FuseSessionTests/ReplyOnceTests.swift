@@ -2,10 +2,10 @@ import Testing
 
 @testable import FuseSession
 
-/// Which thread replies to an open that waits. `fuse_req_interrupt_func` itself may report an interrupt, and then still
-/// uses the request.
+/// The choice of the thread that replies to an open that waits. `fuse_req_interrupt_func` itself may report an
+/// interrupt, and still uses the request afterwards.
 @Suite struct ReplyOnceTests {
-    @Test("An interrupt during the registration is answered after it, not within")
+    @Test("An interrupt during the registration is answered after the registration, not inside it")
     func early() {
         let replies = ReplyOnce()
         #expect(!replies.interrupt())

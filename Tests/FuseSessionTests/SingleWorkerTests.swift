@@ -9,7 +9,7 @@ import Testing
 /// One worker that serves a program alone, on a real mount.
 @Suite(.serialized, .timeLimit(.minutes(20)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
 struct SingleWorkerTests {
-    /// A request that is stuck in its worker until it is let go: the report of a damaged file.
+    /// A request that blocks its worker until it is released: the report of a damaged file.
     private final class Stuck: Sendable {
         let isIn = Monitor(false)
         let mayGo = Monitor(false)
@@ -20,7 +20,8 @@ struct SingleWorkerTests {
         }
     }
 
-    /// Asks as a single program does until one worker serves it alone; statfs(2) is never answered by the kernel.
+    /// Sends requests as a single program does, until one worker serves it alone. The kernel never answers statfs(2)
+    /// itself.
     private static func becomeSingle(_ mount: MountInProcess, _ mountpoint: String) -> Bool {
         let before = mount.statistics.clientsFollowed
         let deadline = monotonicMilliseconds() + 20_000
@@ -28,7 +29,7 @@ struct SingleWorkerTests {
             if monotonicMilliseconds() > deadline { return false }
             ask(mountpoint)
         }
-        // The others rest when they come back from a request.
+        // The other workers sleep once they return from a request.
         for _ in 0..<100 { ask(mountpoint) }
         return true
     }
@@ -39,7 +40,7 @@ struct SingleWorkerTests {
         return statvfs(mountpoint, &space) == 0
     }
 
-    /// A vault with one file, whose content is damaged.
+    /// A vault with one file whose content is damaged.
     private func damagedVault() throws -> VaultUnderTest {
         let vault = try VaultUnderTest()
         let mount = try MountInProcess(vault, .byEpoch)
@@ -56,7 +57,9 @@ struct SingleWorkerTests {
         try Command(["sh", "-ec", script, "sh", vault.vault]).run().succeeded()
     }
 
-    @Test("stuck in a request it holds up nobody: who asks then, and who asks later", arguments: [0, 100])
+    @Test(
+        "a worker that blocks in a request delays nobody, neither a waiting request nor a later one",
+        arguments: [0, 100])
     func stuck(laterMilliseconds: UInt32) throws {
         let vault = try damagedVault()
         try damage(vault)
@@ -67,7 +70,7 @@ struct SingleWorkerTests {
         let (mountpoint, path) = (vault.mountpoint, "\(vault.mountpoint)/f")
         let program = try BackgroundThread {
             let file = open(path, O_RDONLY)
-            // One request for one page, so that no second one shows at once that the first is stuck.
+            // One request for one page. A second request would show at once that the first is blocked.
             posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM)
             #expect(Self.becomeSingle(mount, mountpoint))
             var byte: UInt8 = 0
@@ -77,7 +80,7 @@ struct SingleWorkerTests {
         defer { program.join() }
         defer { stuck.mayGo.update { $0 = true } }
         stuck.isIn.wait { $0 ? () : nil }
-        // Longer than anybody looks whether it is stuck.
+        // Longer than the period during which anyone checks for a blocked worker.
         usleep(laterMilliseconds * 1000)
         let answered = Monitor<Int?>(nil)
         let other = try BackgroundThread {
@@ -90,7 +93,7 @@ struct SingleWorkerTests {
         #expect(answered.wait(until: monotonicDeadline(in: 10)) { $0 } != nil)
     }
 
-    @Test("while the others rest, a lock wipes them too, and an unmount ends them")
+    @Test("while the other workers sleep, a lock wipes them too, and an unmount ends them")
     func lockAndUnmount() throws {
         let vault = try VaultUnderTest()
         let mount = try MountInProcess(vault, .byEpoch)
@@ -99,7 +102,7 @@ struct SingleWorkerTests {
             let receipt = mount.lock()
             #expect(receipt.complete, "\(receipt.unpurged)")
             mount.unlock()
-            // Another program's turn.
+            // Now another program makes requests.
             let look = "for i in $(seq 100); do test ! -e \"$1/$i\"; done"
             try Command(["sh", "-ec", look, "sh", vault.mountpoint]).run().succeeded()
         }
@@ -107,7 +110,7 @@ struct SingleWorkerTests {
         mount.end()
     }
 
-    @Test("an unmount from outside ends those who rest")
+    @Test("an unmount from outside ends the sleeping workers")
     func outside() throws {
         let vault = try VaultUnderTest()
         let mount = try MountInProcess(vault, .byEpoch)

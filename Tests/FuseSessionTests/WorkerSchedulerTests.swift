@@ -6,10 +6,10 @@ import Testing
 
 @testable import FuseSession
 
-/// Who rests, and who is woken. A lost wake-up hangs a test, which the time limit ends.
+/// Sleeping and waking of workers. A lost wake-up blocks a test until the time limit ends it.
 @Suite(.timeLimit(.minutes(20)))
 struct WorkerSchedulerTests {
-    /// A worker that rests, on a thread of its own, and tells how often it came back.
+    /// A sleeping worker on its own thread, which counts how often it woke.
     private final class Rester: Sendable {
         let wake = Semaphore()
         let returns = Monitor(0)
@@ -19,7 +19,7 @@ struct WorkerSchedulerTests {
 
         init(_ scheduler: WorkerScheduler) throws {
             let thread = try BackgroundThread { [self] in
-                // Whoever made this thread may have blocked it.
+                // The creator of this thread may have blocked the signal.
                 var signals = sigset_t()
                 sigemptyset(&signals)
                 sigaddset(&signals, SIGURG)
@@ -43,7 +43,7 @@ struct WorkerSchedulerTests {
         }
     }
 
-    @Test("Without one that serves alone nobody rests, nor does that one")
+    @Test("Unless one worker serves alone, nobody sleeps, and the single worker never does")
     func nobodyRests() {
         let scheduler = WorkerScheduler()
         let waiting = [Semaphore(), Semaphore()]
@@ -54,7 +54,7 @@ struct WorkerSchedulerTests {
         #expect(scheduler.followed.total == 1)
     }
 
-    @Test("Only one serves alone, and after its end another may")
+    @Test("Only one worker serves alone, and another can after it ends")
     func oneAlone() {
         let scheduler = WorkerScheduler()
         let waiting = [Semaphore(), Semaphore()]
@@ -68,14 +68,14 @@ struct WorkerSchedulerTests {
         #expect(scheduler.followed.total == 2)
     }
 
-    @Test("All who rest are woken, by the end of the single worker and by `dismiss`", arguments: [false, true])
+    @Test("All sleeping workers are woken, by the end of the single worker and by `dismiss`", arguments: [false, true])
     func woken(isDismissed: Bool) throws {
         let scheduler = WorkerScheduler()
         let resters = try (0..<3).map { _ in try Rester(scheduler) }
         defer { for rester in resters { rester.end(scheduler) } }
         scheduler.beginSingle(Semaphore())
         isDismissed ? scheduler.dismiss() : scheduler.endSingle()
-        // Whoever had not come to rest by then does not now.
+        // A worker that was not yet asleep does not fall asleep now.
         for rester in resters { #expect(!scheduler.restIfNotNeeded(rester.wake)) }
         if isDismissed {
             let late = Semaphore()
@@ -84,7 +84,7 @@ struct WorkerSchedulerTests {
         }
     }
 
-    @Test("A signal gets one out of its rest, as wiping and unmounting need")
+    @Test("A signal interrupts a worker's sleep, as wiping and unmounting need")
     func signalled() throws {
         var ignore = sigaction()
         ignore.__sigaction_handler.sa_handler = { _ in }
@@ -94,14 +94,14 @@ struct WorkerSchedulerTests {
         defer { rester.end(scheduler) }
         scheduler.beginSingle(Semaphore())
         for round in 1...3 {
-            // One that comes just before the rest is lost.
+            // A signal that arrives just before the sleep is lost.
             while rester.returns.wait(until: soon(), for: { $0 >= round ? true : nil }) == nil {
                 rester.signal(SIGURG)
             }
         }
     }
 
-    @Test("No wake-up is lost, however often one begins and ends")
+    @Test("No wake-up is lost, however often one worker starts and stops serving alone")
     func changes() throws {
         let scheduler = WorkerScheduler()
         let resters = try (0..<3).map { _ in try Rester(scheduler) }
@@ -114,7 +114,7 @@ struct WorkerSchedulerTests {
         }
         scheduler.beginSingle(waiting[0])
         scheduler.endSingle()
-        // Each comes round again.
+        // Each worker wakes again.
         for rester in resters {
             scheduler.beginSingle(waiting[0])
             let before = rester.returns.wait { $0 }
@@ -127,7 +127,7 @@ struct WorkerSchedulerTests {
 
     // MARK: The watch
 
-    /// Runs `body` beside a scheduler's watch.
+    /// Runs `body` beside the thread that watches a scheduler.
     private func watching(_ scheduler: WorkerScheduler, isRequestThere: Bool, _ body: () throws -> Void) throws {
         let watch = try BackgroundThread { scheduler.watch { isRequestThere } }
         defer {
@@ -137,7 +137,9 @@ struct WorkerSchedulerTests {
         try body()
     }
 
-    @Test("One that is stuck is not alone any more, whether others ask at once or later", arguments: [true, false])
+    @Test(
+        "A blocked worker no longer serves alone, whether others make requests at once or later",
+        arguments: [true, false])
     func stuck(isRequestThere: Bool) throws {
         let scheduler = WorkerScheduler()
         let wake = Semaphore()
@@ -145,7 +147,7 @@ struct WorkerSchedulerTests {
             scheduler.beginSingle(wake)
             scheduler.singleBegan()
             while scheduler.isSingle(wake) { sched_yield() }
-            // And again.
+            // The same once more.
             scheduler.singleEnded()
             scheduler.beginSingle(wake)
             scheduler.singleBegan()
@@ -153,12 +155,12 @@ struct WorkerSchedulerTests {
         }
     }
 
-    @Test("One that has answered stays alone, however long nobody asks")
+    @Test("A worker that has answered still serves alone, however long no request comes")
     func idle() throws {
         let scheduler = WorkerScheduler()
         let wake = Semaphore()
         let looks = Atomic<Int>(0)
-        // Before somebody looks, so that no look comes between the two.
+        // Before a check, so that no check falls between the two.
         scheduler.beginSingle(wake)
         scheduler.singleBegan()
         scheduler.singleEnded()
@@ -172,7 +174,7 @@ struct WorkerSchedulerTests {
             scheduler.dismiss()
             watch.join()
         }
-        // The looks that follow a request have ended when none is made for much longer than they take.
+        // The checks after a request have ended once none was made for much longer than a check takes.
         var seen = -1
         while seen != looks.load(ordering: .relaxed) || seen == 0 {
             seen = looks.load(ordering: .relaxed)
@@ -182,7 +184,7 @@ struct WorkerSchedulerTests {
         #expect(scheduler.isSingle(wake))
     }
 
-    @Test("Dismissed, the watch ends, asleep or not", arguments: [false, true])
+    @Test("After `dismiss` the watch ends, asleep or not", arguments: [false, true])
     func watchEnds(isAwake: Bool) throws {
         for _ in 0..<100 {
             let scheduler = WorkerScheduler()
