@@ -5,7 +5,7 @@ import Testing
 
 @testable import Locking
 
-/// What happens to the directory of a lock file, and to those above it.
+/// Changes of the directory of a lock file, and of its parent directories.
 @Suite(.timeLimit(.minutes(20))) struct LockDirectoryWatchTests {
     @Test(arguments: [true, false])
     func removedAndMadeAgain(hasInotify: Bool) throws {
@@ -16,7 +16,7 @@ import Testing
         try watched.expect(.parentChanged)
         #expect(try watched.sleep() == (hasInotify ? -1 : 50))
         try place.makeDirectory(place.locks)
-        // Another one; the lock file in it counts all the same.
+        // Another directory. The lock file in it counts nevertheless.
         try place.create(place.lock)
         try watched.expect(.present)
         try place.remove(place.lock)
@@ -36,7 +36,7 @@ import Testing
         try watched.expect(.present)
     }
 
-    /// A directory that somebody has open gives no event of its own when it is removed.
+    /// The removal of a directory that is open somewhere gives no event of its own.
     @Test func removedWhileSomebodyHoldsIt() throws {
         let watched = try WatchedPlace()
         let place = watched.place
@@ -109,7 +109,7 @@ import Testing
         let watched = try WatchedPlace()
         let place = watched.place
         try watched.expect(.absent)
-        // Leads to the same directory, past the directories watched.
+        // Leads to the same directory, past the watched directories.
         try place.move(place.parent, "\(place.ancestor)/real")
         try watched.expect(.parentChanged)
         try place.check(symlink("real", place.parent), "symlink", place.parent)
@@ -125,7 +125,7 @@ import Testing
 
     @Test func closedToThisUserAndOpened() throws {
         let place = try Place()
-        // The watch's thread takes its rights from the one that starts it.
+        // The watch's thread inherits its rights from the thread that starts it.
         nonisolated(unsafe) var watched: WatchedPlace?
         nonisolated(unsafe) let started = place
         withoutPrivilege { watched = try? WatchedPlace(in: started) }
@@ -138,7 +138,7 @@ import Testing
             try found.expect(.absent)
         }
         #expect(try found.sleep() == -1)
-        // A directory that may be searched, not read, cannot be watched.
+        // A directory that can be searched but not read cannot be watched.
         chmod(place.ancestor, 0o711)
         if Products.isRoot { #expect(try found.sleep() == 50) }
         try place.create(place.lock)

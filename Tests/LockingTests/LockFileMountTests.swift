@@ -5,9 +5,10 @@ import Testing
 
 @testable import Locking
 
-/// File systems that come and go on the way to a lock file, and those that inotify does not see all of.
+/// File systems that are mounted and unmounted on the path to a lock file, and those whose changes inotify does not
+/// fully report.
 @Suite(.timeLimit(.minutes(20))) struct LockFileMountTests {
-    /// What the tests mount: root a tmpfs, others a bindfs.
+    /// The file systems that the tests mount: a tmpfs as root, otherwise a bindfs.
     private static func mount(at path: String, of source: String) throws {
         Products.countMount()
         let command = Products.isRoot ? ["mount", "-t", "tmpfs", "-o", "mode=755", "none", path] : bindfs(source, path)
@@ -18,13 +19,13 @@ import Testing
         ["bindfs", "-n", "-o", "nonempty", source, path]
     }
 
-    /// Again while it is busy: a child that another test starts has our descriptors until it runs its program.
+    /// Retried while it is busy: a child that another test starts has our descriptors until it runs its program.
     private static func unmount(_ path: String) throws {
         let command = Command(Products.isRoot ? ["umount", path] : ["fusermount3", "-u", path])
         try poll("the unmount of \(path)") { try command.run().exitCode == 0 }
     }
 
-    /// After a test that failed.
+    /// Cleans up after a test that failed.
     private static func cleanUp(_ path: String) {
         _ = try? Command(Products.isRoot ? ["umount", "-l", path] : ["fusermount3", "-uz", path]).run()
     }
@@ -69,7 +70,7 @@ import Testing
         let watched = try WatchedPlace(in: place, system: WatchSystem())
         try watched.expect(.absent)
         #expect(try watched.sleep() == 50)
-        // Past the mount, where its inotify sees nothing.
+        // Past the mount, where its inotify sees no change.
         try place.create("\(source)/locks/device.lock")
         try watched.expect(.present)
         try place.remove("\(source)/locks/device.lock")

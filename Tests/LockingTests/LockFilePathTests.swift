@@ -55,7 +55,7 @@ import Testing
     @Test func aDirectoryOfAnotherUserIsRefused() throws {
         let place = try Place()
         guard geteuid() == 0 else {
-            // Root's is as good as this user's own.
+            // A directory of root is as acceptable as one of this user.
             #expect(try LockFile(path: "/usr/device.lock").look() == .absent)
             return
         }

@@ -56,7 +56,7 @@ import Testing
         #expect(file.look() == .parentChanged)
     }
 
-    /// On ext4 the new one often has the inode number of the old one.
+    /// On ext4 the new file often has the inode number of the old one.
     @Test func aDirectoryMadeAgainLocks() throws {
         let place = try Place()
         for _ in 0..<20 {
@@ -101,7 +101,7 @@ import Testing
         try place.create(place.locks)
         #expect(file.look() == .parentChanged)
         try place.remove(place.locks)
-        // Even where it leads to the directory: it could lead elsewhere the next moment.
+        // Refused even if the link leads to the directory: it could lead elsewhere the next moment.
         try place.check(symlink(away, place.locks), "symlink", place.locks)
         #expect(file.look() == .parentChanged)
         try place.remove(place.locks)
@@ -110,7 +110,7 @@ import Testing
         #expect(file.look() == .unknown(.tooManySymbolicLinkLevels))
     }
 
-    /// One thread looks all the time while the directory, with the lock file in it, is exchanged for an empty one.
+    /// One thread checks continuously while the directory, with the lock file in it, is exchanged for an empty one.
     @Test func noMomentOfAReplacementLooksUnlocked() throws {
         let place = try Place()
         let other = "\(place.parent)/other"
@@ -126,9 +126,9 @@ import Testing
     }
 }
 
-/// A thread that looks until it finds another directory.
+/// A thread that checks until it finds another directory.
 private final class Looker: @unchecked Sendable {
-    // @unchecked: `found` is the thread's until it signals.
+    // @unchecked: only the thread uses `found` until it signals.
     private var found: [LockFileState] = []
     private let isDone = DispatchSemaphore(value: 0)
 
@@ -146,7 +146,7 @@ private final class Looker: @unchecked Sendable {
         isLooking.wait()
     }
 
-    /// What it saw, in turn; nil where it does not come to an end.
+    /// The results in order. Nil if the thread does not end.
     func states() -> [LockFileState]? {
         isDone.wait(timeout: .now() + 20) == .success ? found : nil
     }

@@ -70,7 +70,7 @@ import Testing
         try watched.expect(.present)
     }
 
-    /// More events than the queue takes (16384), while the callback holds the watch up.
+    /// More events than the queue takes (16384), while the callback delays the watch.
     @Test func anOverflowOfTheQueueLosesNothing() throws {
         let watched = try WatchedPlace()
         let place = watched.place
@@ -78,7 +78,7 @@ import Testing
         let count = (Int(limit.dropLast()) ?? 16384) / 2 + 100
         try watched.holdingReports {
             try place.create(place.lock)
-            // Under different names, since equal events in a row are one.
+            // Under different names, because the kernel merges equal events in a row.
             for number in 0..<count {
                 try place.create("\(place.locks)/\(number)")
                 try place.remove("\(place.locks)/\(number)")
@@ -113,7 +113,7 @@ import Testing
         let place = watched.place
         #expect(try watched.sleep() == -1)
         let count = watched.sleepCount
-        // A busy directory further up, and entries that come beside the lock files' directory.
+        // A busy directory further up, and new entries beside the lock files' directory.
         for number in 0..<2000 {
             let busy = "\(place.ancestor)/\(number)"
             try place.create(busy)
@@ -121,11 +121,11 @@ import Testing
             try place.remove(busy + ".new")
             try place.create("\(place.parent)/\(number)")
         }
-        // Modes changed in /tmp wake it too.
+        // Changes of mode in /tmp wake it too.
         #expect(watched.sleepCount - count < 1000)
     }
 
-    /// Printed, since it is the time in which nothing is purged yet.
+    /// Printed, because nothing is purged yet during this time.
     @Test func latencyFromCreationToReport() throws {
         let watched = try WatchedPlace()
         let place = watched.place

@@ -4,14 +4,14 @@ import TestSupport
 
 @testable import Locking
 
-/// What a watch has reported, and when it slept.
+/// Reports of a watch, and the times at which it slept.
 private final class WatchLog: @unchecked Sendable {
     // @unchecked: `reports` and `sleeps` are guarded by `condition`.
     let condition = NSCondition()
     var reports: [LockFileWatch.Report] = []
-    /// The time-outs with which the watch has gone to sleep, in milliseconds.
+    /// The timeouts with which the watch has gone to sleep, in milliseconds.
     var sleeps: [Int32] = []
-    /// Whether it has gone to sleep since the last report.
+    /// True if the watch has gone to sleep since the last report.
     var isAsleep = false
 
     func note(_ change: (WatchLog) -> Void) {
@@ -34,11 +34,11 @@ private final class WatchLog: @unchecked Sendable {
 }
 
 extension WatchSystem {
-    /// Takes no notice of mounts: others come and go while tests run, and would wake a watch that missed something.
+    /// Ignores mounts: other tests mount and unmount meanwhile, and that would wake a watch that missed something.
     static let quiet = WatchSystem(mountTable: "/dev/null")
 }
 
-/// A place whose lock files are watched.
+/// A directory whose lock files are watched.
 final class WatchedPlace {
     let place: Place
     let files: [LockFile]
@@ -69,7 +69,7 @@ final class WatchedPlace {
         watch.stop()
     }
 
-    /// Waits for the report that these are the sightings now.
+    /// Waits for the report that these are the current sightings.
     func expect(_ states: LockFileState..., within timeout: TimeInterval = 10) throws {
         try expect(.looked(states), within: timeout)
     }
@@ -78,7 +78,7 @@ final class WatchedPlace {
         try log.wait(for: "\(report)", within: timeout) { $0.reports.last == report }
     }
 
-    /// Has the watch look and report, waits until it sleeps again, and gives the time-out of that sleep.
+    /// Makes the watch check and report, waits until it sleeps again, and returns the timeout of that sleep.
     func sleep() throws -> Int32 {
         let count = reportCount
         watch.refresh()
@@ -86,7 +86,7 @@ final class WatchedPlace {
         return log.condition.withLock { log.sleeps.last ?? 0 }
     }
 
-    /// Keeps the watch from reporting, and so from anything else, until `body` is done.
+    /// Prevents the watch from reporting, and so from doing anything else, until `body` has ended.
     func holdingReports(_ body: () throws -> Void) rethrows {
         try log.condition.withLock(body)
     }
