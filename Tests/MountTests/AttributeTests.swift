@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Extended attributes on a store that has little room for them.
+    /// Extended attributes on a store that has little space for them.
     @Suite struct Attributes {
         @Test("a hundred small attributes fit if they fit the store", .enabled(if: Products.isRoot, "takes root"))
         func many() throws {

@@ -3,9 +3,9 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// What the benchmarks measure by works.
+    /// The programs that the benchmarks measure with.
     @Suite struct Benchmarks {
-        @Test("the do-nothing server takes a tree, and has it again after the next mount")
+        @Test("the do-nothing server stores a tree, and shows it again after the next mount")
         func nullServer() throws {
             let directory = try TemporaryDirectory()
             let mountpoint = directory.appending("mount")
@@ -23,7 +23,7 @@ extension MountTests {
                 let list = "cd \"$1\"; find . -mindepth 1 -printf '%P %y %m %s %l;' | tr ';' '\\n' | sort"
                 let listed = try Command(["sh", "-c", list, "sh", mountpoint]).run().succeeded()
                 let lines = listed.output.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }
-                // Modes without a umask: the server does not apply one.
+                // Modes without a umask, because the server does not apply one.
                 #expect(
                     lines == [
                         "a d 777 4096", "a/b d 777 4096", "a/b/moved f 666 0", "a/file f 640 100000",
@@ -34,7 +34,7 @@ extension MountTests {
             }
         }
 
-        /// Mounts, runs `body`, unmounts, and sees the server end well.
+        /// Mounts, runs `body`, unmounts, and expects that the server ends without an error.
         private func serve(_ directory: TemporaryDirectory, _ mountpoint: String, _ body: () throws -> Void) throws {
             let server = try Command([Products.built("null-server"), directory.appending("state"), mountpoint]).start()
             defer {
@@ -48,7 +48,7 @@ extension MountTests {
             #expect(server.wait(timeout: .seconds(20)) == 0, "\(server.errors)")
         }
 
-        @Test("the micro-benchmarks measure, and print JSON")
+        @Test("the micro-benchmarks run, and print JSON")
         func micro() throws {
             let result = try Command([Products.built("vaultfs-micro"), "--runs", "1", "--run-time", "1", "--json"])
                 .run().succeeded()

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Descriptors and memory stay bounded, whatever is done.
+    /// Descriptors and memory stay bounded under every load.
     @Suite struct Bounds {
         @Test("a walk over 20,000 files with 256 descriptors")
         func manyFiles() throws {
@@ -35,7 +35,7 @@ extension PlainMountTests {
         }
 
         @Test(
-            "no descriptor leaks, and memory at most 64 MiB beside the cache",
+            "no descriptor leaks, and memory stays at 64 MiB beside the cache",
             .enabled(if: Products.isRoot, "takes root, to look at the daemon's descriptors"),
             arguments: Settings.accounts)
         func memoryAndDescriptors(setting: Setting) throws {
@@ -57,7 +57,7 @@ extension PlainMountTests {
         }
     }
 
-    /// Someone changes the backing directory while it is mounted.
+    /// Another process changes the backing directory while it is mounted.
     @Suite struct HostileStore {
         @Test("a directory swapped for a link leads nowhere", arguments: [false, true])
         func directorySwapped(remount: Bool) throws {
@@ -65,7 +65,8 @@ extension PlainMountTests {
             try vault.mount()
             let mount = vault.mountpoint
             try vault.account.run(["sh", "-c", "mkdir -p \(mount)/d/e && echo old >\(mount)/d/f && sync"]).succeeded()
-            // Outside lies a copy of the directory: what is in it decrypts, so following the link would show.
+            // Outside is a copy of the directory. Its files decrypt, so the test would notice if the link were
+            // followed.
             let find =
                 "import sys; sys.path[:0] = ['\(Products.tests)/Programs']; import tamper; "
                 + "print(tamper.Vault('\(vault.vault)', '\(vault.passfile)').backing('d').decode())"
@@ -118,7 +119,7 @@ extension PlainMountTests {
             #expect(try Command(["sh", "-c", digest]).run().succeeded().output == before)
         }
 
-        @Test("names from a sync client are hidden, and nothing breaks")
+        @Test("names from a sync client are hidden and cause no error")
         func strangersInTheVault() throws {
             let vault = try VaultUnderTest()
             try vault.mount()

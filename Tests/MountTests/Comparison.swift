@@ -1,6 +1,6 @@
 import Testing
 
-/// Compares two outputs line by line and reports the first lines that differ, so that a failure names them.
+/// Compares two outputs line by line and reports the first lines that differ, so that a failure shows them.
 func expectSameLines(
     _ found: String, as expected: String, _ what: String, sourceLocation: SourceLocation = #_sourceLocation
 ) {

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// What a crash tells of the memory of a process that holds secrets.
+    /// Memory of a process with secrets that a crash exposes.
     @Suite struct CoreDumps {
         private let vault: VaultUnderTest
         private let directory: TemporaryDirectory
@@ -25,7 +25,7 @@ extension MountTests {
 
         private func expectNothingTold(_ result: CommandResult, _ signal: Int32) throws {
             #expect(result.output == "signal \(signal) core False\n", "\(result)")
-            // The daemon says that it has mounted.
+            // The daemon reports that it has mounted.
             #expect(result.errors.split(separator: "\n").allSatisfy { $0.contains("mounted /") }, "\(result)")
             #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path) == [])
         }

@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The daemon's death at any moment, and a disk that is full: nothing acknowledged is lost.
+    /// The daemon's death at any moment, and a full disk: nothing acknowledged is lost.
     @Suite struct Losses {
         @Test("killed while it writes (scripts/torture-crash is the long form)", arguments: Settings.available)
         func kills(setting: Setting) throws {

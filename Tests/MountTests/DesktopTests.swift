@@ -3,8 +3,8 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// The examples, run by an ordinary user with stand-ins for the desktop's programs. (Root's own default lock file is
-    /// the whole machine's.)
+    /// The examples, run by an ordinary user with stand-ins for the desktop's programs. (root's default lock file
+    /// applies to the whole machine.)
     @Suite(.enabled(if: Settings.hasOrdinaryUser, "the examples are an ordinary user's")) struct Desktop {
         private static let examples = "\(Products.tests)/../examples"
 
@@ -27,7 +27,7 @@ extension MountTests {
         }
 
         @Test(
-            "screen lockers: by hand, from swayidle, from xss-lock; the session's state",
+            "screen lockers: started by hand, by swayidle, by xss-lock; the session's state",
             arguments: ["screen", "session"])
         func lockFile(program: String) throws {
             let vault = try vault()
@@ -35,7 +35,7 @@ extension MountTests {
             try run("desktop_\(program).sh", vault)
         }
 
-        @Test("a vault that forgets: a passphrase asked for in a window, or by PAM", arguments: ["forget", "pam"])
+        @Test("a vault that forgets its keys: a window or PAM requests the passphrase", arguments: ["forget", "pam"])
         func secret(program: String) throws {
             let vault = try vault()
             try vault.mount(["--on-lock", "forget"])
@@ -54,13 +54,13 @@ extension MountTests {
             ).succeeded()
         }
 
-        @Test("systemd takes the units without a word, and their commands do what they are for")
+        @Test("systemd accepts the units without a warning, and their commands work")
         func units() throws {
             let vault = try vault()
             try run("desktop_units.sh", vault, [vault.vault])
         }
 
-        @Test("the scripts are ones that sh understands")
+        @Test("sh accepts the scripts")
         func syntax() throws {
             let files = try FileManager.default.contentsOfDirectory(atPath: Self.examples)
             let scripts = files.filter { $0.hasPrefix("vaultfs-") || $0.hasSuffix(".sh") }

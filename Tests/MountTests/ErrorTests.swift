@@ -48,7 +48,7 @@ extension PlainMountTests {
             expectFailure(try vault.vaultfs(["info", vault.vault]), .notAVault)
         }
 
-        @Test("init leaves what is there alone")
+        @Test("init does not change an existing directory")
         func initOnSomething() throws {
             let vault = try VaultUnderTest()
             let configuration = try Data(contentsOf: URL(fileURLWithPath: "\(vault.vault)/vaultfs.json"))
@@ -62,7 +62,7 @@ extension PlainMountTests {
             try vault.mount()
         }
 
-        /// A change of vaultfs.json, as a regular expression and what replaces it, and what mount then says.
+        /// A change of vaultfs.json, as a regular expression and its replacement, and the resulting error of `mount`.
         static let configurations: [(String, String, Failure)] = [
             (#""version": *1"#, #""version": 2"#, .notAVault),
             (#""format": *"vaultfs""#, #""format": "other""#, .notAVault),
@@ -88,7 +88,7 @@ extension PlainMountTests {
             (#"(?s)^.*$"#, "[[[[[[[[", .notAVault),
         ]
 
-        @Test("vaultfs.json changed, damaged or of the future", arguments: configurations.indices)
+        @Test("vaultfs.json changed, damaged or of a later version", arguments: configurations.indices)
         func configuration(index: Int) throws {
             let (pattern, replacement, failure) = Self.configurations[index]
             let vault = try VaultUnderTest()
@@ -126,7 +126,7 @@ extension PlainMountTests {
             }
         }
 
-        @Test("mountpoints that cannot be", arguments: Settings.accounts)
+        @Test("unusable mountpoints", arguments: Settings.accounts)
         func mountpoints(setting: Setting) throws {
             let vault = try setting.vault()
             func mount(on path: String) throws -> CommandResult {
@@ -155,7 +155,7 @@ extension PlainMountTests {
             try vault.account.run(["sh", "-c", "echo still > \(vault.mountpoint)/works"]).succeeded()
         }
 
-        @Test("unmounting what is no mount")
+        @Test("unmounting a directory without a mount")
         func notMounted() throws {
             let vault = try VaultUnderTest()
             expectFailure(try vault.vaultfs(["unmount", vault.mountpoint]), .mountpoint)

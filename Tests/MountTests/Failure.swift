@@ -17,7 +17,8 @@ enum Failure: Int32 {
     case undetermined = 14
 }
 
-/// One line on standard error that starts `vaultfs: `, in lower case and without a full stop, and the exit code.
+/// Expects one line on standard error that starts `vaultfs: `, in lower case and without a full stop, and the exit
+/// code.
 func expectFailure(
     _ result: CommandResult, _ failure: Failure, naming words: String...,
     sourceLocation: SourceLocation = #_sourceLocation

@@ -3,11 +3,12 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// `--guard-mountpoint`: nothing lands in the mountpoint while nothing is mounted there.
+    /// `--guard-mountpoint`: nothing is written to the mountpoint while nothing is mounted there.
     @Suite struct Guarding {
         private static let option = "--guard-mountpoint"
 
-        /// Whether the mountpoint, not mounted, lets nobody in: its own user, and root where it is root's.
+        /// Returns true if the mountpoint, while not mounted, refuses its own user, and also root if it belongs to
+        /// root.
         private func isGuarded(_ vault: VaultUnderTest) throws -> Bool {
             let mode = try vault.account.run(["stat", "-c", "%A", vault.mountpoint]).succeeded().output
             let attempt = try vault.account.run(["touch", "\(vault.mountpoint)/x"])
@@ -19,7 +20,7 @@ extension MountTests {
             if vault.account.isRoot { _ = try? vault.account.run(["chattr", "-i", vault.mountpoint]) }
         }
 
-        @Test("an unmounted mountpoint takes no file; mounting over it works", arguments: Settings.available)
+        @Test("an unmounted mountpoint accepts no file; mounting over it works", arguments: Settings.available)
         func guarded(setting: Setting) throws {
             let vault = try setting.vault()
             defer { release(vault) }
@@ -35,7 +36,7 @@ extension MountTests {
         }
 
         @Test(
-            "a user's: lifted for mounting only, put back where that fails or was cut short",
+            "a user's mountpoint: the guard is lifted only to mount, and restored after a failure or a kill",
             .enabled(if: Settings.hasOrdinaryUser, "modes do not hold root"))
         func lifted() throws {
             let vault = try Setting.userOnTmpfs.vault()
@@ -43,10 +44,10 @@ extension MountTests {
             let refused = try vault.tryMount([Self.option, "-o", "context=none"])
             expectFailure(refused, .cannotMount)
             #expect(try isGuarded(vault))
-            // Without the option it is a directory like any other that one may not write to.
+            // Without the option it is an ordinary directory without write permission.
             expectFailure(
                 try vault.tryMount(), .mountpoint, naming: "one that is guarded needs --guard-mountpoint again")
-            // As SIGKILL leaves it between lifting and putting back.
+            // The state that SIGKILL leaves between lifting and restoring the guard.
             try vault.account.run(["chmod", "u+w", vault.mountpoint]).succeeded()
             try vault.mount([Self.option])
             try vault.unmount()
@@ -54,7 +55,7 @@ extension MountTests {
         }
 
         @Test(
-            "somebody else's directory, one with files in it: refused, and left as they are",
+            "another user's directory, or one with files in it: refused, and left unchanged",
             arguments: Settings.accounts)
         func refused(setting: Setting) throws {
             let vault = try setting.vault()

@@ -16,7 +16,7 @@ extension PlainMountTests {
             return hls
         }
 
-        /// What the mount shows of a playlist of these segments.
+        /// The mount's text of a playlist of these segments.
         private func shown(_ names: [String]) -> String {
             (["#EXTM3U"] + names.flatMap { ["#EXTINF:1,", $0] }).map { $0 + "\n" }.joined()
         }
@@ -32,7 +32,7 @@ extension PlainMountTests {
             #expect(try hls.view.problems().isEmpty)
         }
 
-        @Test("a download that goes on: segments appended, and the key changed", arguments: [true, false])
+        @Test("a download that continues: segments appended, and the key changed", arguments: [true, false])
         func growing(isAppended: Bool) throws {
             let hls = try tree()
             var lines = [HlsView.keyLine("../k1.bin")] + HlsView.lines("0.ts")
@@ -51,21 +51,21 @@ extension PlainMountTests {
                 } else {
                     try hls.playlist("live/out.m3u8", lines)
                 }
-                // As players do: the playlist first.
+                // As players do, which read the playlist first.
                 #expect(try hls.read("live/out.m3u8").output == shown(names))
                 try hls.expectSegments("live/\(number).ts")
             }
             #expect(try hls.view.problems().isEmpty)
         }
 
-        @Test("what comes or is renamed, whichever of its files is asked for first")
+        @Test("new and renamed files, whichever of them is opened first")
         func directories() throws {
             let hls = try tree()
             try hls.write("new/k.bin", HlsView.key(2))
             try hls.segment("new/0.ts", key: 2, vector: 0)
             try hls.playlist("new/out.m3u8", [HlsView.keyLine("k.bin")] + HlsView.lines("0.ts"))
             try hls.expectSegments("new/0.ts")
-            // A playlist in a directory that is known, of a segment that was not one.
+            // A playlist in a known directory, with a file there that was no segment before.
             try hls.segment("live/more.ts", key: 2, vector: 0)
             try hls.playlist("live/more.m3u8", [HlsView.keyLine("../k2.bin")] + HlsView.lines("more.ts"))
             try hls.expectSegments("live/more.ts")

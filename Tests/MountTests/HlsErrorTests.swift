@@ -3,9 +3,9 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// What does not work of a download: a clear error for that, and the rest works.
+    /// Faulty parts of a download: a clear error for each of them, and the rest works.
     @Suite struct HlsErrors {
-        /// A tree with something that works, mounted by the test when it has added what does not.
+        /// A tree with a part that works. The test adds the faulty parts, then mounts it.
         private func tree() throws -> HlsView {
             let hls = try HlsView()
             try hls.write("k.bin", HlsView.key(1))
@@ -14,7 +14,7 @@ extension PlainMountTests {
             return hls
         }
 
-        @Test("keys: a method that is not supported, none, too short, the wrong one")
+        @Test("keys: an unsupported method, no key, a key that is too short, the wrong key")
         func keys() throws {
             let hls = try tree()
             try hls.write("short.bin", HlsView.key(1).dropLast())
@@ -43,13 +43,13 @@ extension PlainMountTests {
                 #expect(try hls.read("\(name).m3u8").output == "#EXTM3U\n#EXTINF:1,\n\(name).ts\n")
             }
             try hls.expectSegments("good.ts")
-            // What is put right works at the next open.
+            // A repaired file works at the next open.
             try hls.write("none.bin", HlsView.key(1))
             try hls.expectSegments("none.ts")
             #expect(try !hls.view.problems().contains { $0.hasPrefix("none.ts") })
         }
 
-        @Test("a damaged segment takes the key from no other")
+        @Test("a damaged segment removes no key from another segment")
         func damagedBesideGood() throws {
             let hls = try tree()
             for name in ["cut", "other"] {
@@ -59,13 +59,13 @@ extension PlainMountTests {
             try Command(["truncate", "-s", "1001", hls.path("cut.ts")]).run().succeeded()
             try hls.view.mountInForeground("hls")
             try hls.expectSegments("good.ts")
-            // From here on the key is in memory only.
+            // From here on the key exists in memory only.
             try Command(["rm", hls.path("k.bin")]).run().succeeded()
             try hls.expectFailure("cut.ts", "Input/output error", problem: "cut.ts: ")
             try hls.expectSegments("other.ts")
         }
 
-        @Test("segments: out of the tree, missing, cut")
+        @Test("segments: outside the tree, missing, cut")
         func segments() throws {
             let hls = try tree()
             let outside = "\(hls.view.keys)/outside.ts"
@@ -101,7 +101,7 @@ extension PlainMountTests {
             try hls.expectSegments("good.ts")
         }
 
-        @Test("playlists: loops, one that is none, one that contradicts another")
+        @Test("playlists: loops, a file that is no playlist, one playlist that contradicts another")
         func playlists() throws {
             let hls = try tree()
             func master(_ name: String, _ uris: String...) throws {

@@ -11,12 +11,12 @@ extension MountTests {
             ).succeeded().output
         }
 
-        @Test("ffmpeg gets errors, nothing is readable; unlocked, it plays", arguments: ["refuse", "forget"])
+        @Test("ffmpeg gets errors, nothing is readable; after the unlock, it plays", arguments: ["refuse", "forget"])
         func playing(policy: String) throws {
             let view = try ViewUnderTest()
             try view.account.program("hls_files.py", ["rekey", view.store.path]).succeeded()
             try view.mount("hls", ["--on-lock", policy])
-            // Into a pipe from which nobody reads on: it is not done before the lock.
+            // Into a pipe from which nobody reads any more, so ffmpeg does not finish before the lock.
             let film = "\(view.plain)/film"
             mkfifo(film, 0o600)
             let player = try view.account.command(

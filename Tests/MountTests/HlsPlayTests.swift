@@ -21,7 +21,7 @@ extension PlainMountTests {
             try view.unmount()
         }
 
-        @Test("ffprobe and ffmpeg see what was there before it was encrypted", arguments: kinds)
+        @Test("ffprobe and ffmpeg see the same data as before the encryption", arguments: kinds)
         func kind(_ kind: String) throws { try compare(kind, .current) }
 
         @Test("an ordinary user's mount", .enabled(if: Settings.hasOrdinaryUser, "takes a user"))

@@ -3,9 +3,9 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// What playlists may say, seen on the mount.
+    /// Contents of playlists, as seen on the mount.
     @Suite struct HlsPlaylists {
-        @Test("METHOD=NONE in between, vectors of segments' numbers, CRLF, a byte order mark, tags nobody knows")
+        @Test("METHOD=NONE in between, vectors of segments' numbers, CRLF, a byte order mark, unknown tags")
         func dialect() throws {
             let hls = try HlsView()
             for number: UInt8 in [1, 2] { try hls.write("k\(number).bin", HlsView.key(number)) }
@@ -31,7 +31,7 @@ extension PlainMountTests {
             #expect(try hls.view.problems().isEmpty)
         }
 
-        @Test("several playlists in one tree: their own keys under one name, and segments that they share")
+        @Test("several playlists in one tree: different keys under one name, and segments that they share")
         func severalPlaylists() throws {
             let hls = try HlsView()
             for (number, directory) in [(UInt8(1), "a"), (2, "b")] {
@@ -53,7 +53,7 @@ extension PlainMountTests {
             #expect(try hls.view.problems().isEmpty)
         }
 
-        @Test("a playlist by a link, and by the name that the link leads to")
+        @Test("a playlist opened through a link, and by the name that the link leads to")
         func link() throws {
             let hls = try HlsView()
             try hls.write("k.bin", HlsView.key(1))
@@ -71,7 +71,7 @@ extension PlainMountTests {
         }
 
         @Test(
-            "keys from everywhere: --key, --key-command, relative paths, names beside the playlist, a newline at the end"
+            "keys from every source: --key, --key-command, relative paths, names beside the playlist, a final newline"
         )
         func keys() throws {
             let hls = try HlsView()
@@ -95,7 +95,7 @@ extension PlainMountTests {
                 "2.ts", "Required key not available",
                 problem: "2.ts: no key for https://host.example/two: there is no key file two, and neither --key")
             try hls.view.unmount()
-            // The command is asked for all that --key does not name.
+            // The command is run for every key that --key does not name.
             let command = "test \"$VAULTFS_KEY_URI\" = https://host.example/two && cat '\(hls.view.keys)/two'"
             try hls.view.mountInForeground("hls", given + ["--key-command", command])
             try hls.expectSegments("1.ts", "2.ts")

@@ -3,11 +3,11 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Sizes that take keys, and keys that take their time: a key command that waits until the test lets it go.
+    /// Sizes that need keys, and keys that take time: a key command that waits until the test releases it.
     @Suite struct HlsSizes {
         private func mounted(_ arguments: [String] = []) throws -> ViewUnderTest {
             let view = try ViewUnderTest()
-            // Byte ranges: the playlist's text takes keys as well.
+            // Byte ranges, so that the playlist's text needs keys too.
             try view.account.program("hls_files.py", ["single-file", view.store.path]).succeeded()
             let command = """
                 touch '\(view.keys)/asked'; until test -e '\(view.keys)/go'; do sleep 0.02; done
@@ -21,7 +21,7 @@ extension PlainMountTests {
             try view.account.run(["stat", "-c", "%n %s", "out.m3u8", "out.ts"], directory: directory).succeeded().output
         }
 
-        /// The size that a program sees which has just opened a file.
+        /// The size that a program sees just after it opened a file.
         private func sizeOpened(_ view: ViewUnderTest, _ name: String, in directory: String) throws -> CommandResult {
             try view.account.run(["sh", "-c", "exec <\"$1\" && stat -Lc %s /dev/stdin", "sh", "\(directory)/\(name)"])
         }
@@ -34,7 +34,7 @@ extension PlainMountTests {
             FileManager.default.fileExists(atPath: "\(view.keys)/asked")
         }
 
-        @Test("a listing does not wait for the key command, and is right when that has answered")
+        @Test("a listing does not wait for the key command, and is right once the command has replied")
         func listing() throws {
             let view = try mounted()
             let listed = try view.account.run(["ls", "-l", view.mountpoint], timeout: .seconds(10)).succeeded()
@@ -48,7 +48,7 @@ extension PlainMountTests {
             #expect(try view.problems().isEmpty)
         }
 
-        @Test("whoever opens a file waits, and sees its size")
+        @Test("a program that opens a file waits, and sees its size")
         func opened() throws {
             let view = try mounted()
             try letGo(view)
@@ -69,7 +69,7 @@ extension PlainMountTests {
             try poll("the sizes") { try sizes(view, in: view.mountpoint) == sizes(view, in: view.originals) }
         }
 
-        @Test("a key command that fails is asked again at the next open")
+        @Test("a key command that fails is run again at the next open")
         func failing() throws {
             let view = try mounted()
             try Data().write(to: URL(fileURLWithPath: "\(view.keys)/fail"))

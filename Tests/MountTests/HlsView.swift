@@ -11,14 +11,14 @@ final class HlsView {
     /// The 16 bytes of a key.
     static func key(_ number: UInt8) -> Data { Data(repeating: number, count: 15) + [0xA5] }
 
-    /// What is in a segment before it is encrypted.
+    /// The content of a segment before it is encrypted.
     static func content(_ name: String) -> String {
         String(repeating: "this is \(name), ", count: 400)
     }
 
     func path(_ name: String) -> String { "\(view.source)/\(name)" }
 
-    /// Writes a file of the source, in one step where it is there already.
+    /// Writes a file of the source, in one step if it exists already.
     func write(_ name: String, _ data: Data) throws {
         let file = URL(fileURLWithPath: path(name))
         try FileManager.default.createDirectory(
@@ -41,7 +41,7 @@ final class HlsView {
     }
 
     /// A segment, encrypted.
-    /// - Parameter content: the name in it, if not its own.
+    /// - Parameter content: the segment's content, if not its own name.
     func segment(_ name: String, key: UInt8, vector: UInt64, content: String? = nil) throws {
         let digits = Self.key(key).map { String(format: "%02x", $0) }.joined()
         try write(name, "")
@@ -53,7 +53,7 @@ final class HlsView {
         ).run().succeeded()
     }
 
-    /// A name in the mount, or all of a file.
+    /// The path of `name` in the mount. `read` reads the whole file.
     func mounted(_ name: String) -> String { "\(view.mountpoint)/\(name)" }
     func read(_ name: String) throws -> CommandResult { try view.account.run(["cat", mounted(name)]) }
 
@@ -71,7 +71,8 @@ final class HlsView {
         }
     }
 
-    /// That reading fails so, and that `status` and, mounted in the foreground, the log say why.
+    /// Expects that reading fails with this error, and that `status` and (for a mount in the foreground) the log give
+    /// the reason.
     func expectFailure(
         _ name: String, _ error: String, problem: String, sourceLocation: SourceLocation = #_sourceLocation
     ) throws {

@@ -3,23 +3,24 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Files with holes that were changed on disk, for programs that skip holes.
+    /// Files with holes that were changed on disk, read by programs that skip holes.
     @Suite struct HoleSeeking {
-        /// Each reads the file given into the one given, and ends well only if it has read all of it.
+        /// Each command copies the first file to the second, and succeeds only if it has read all of it.
         private static let programs = [
             "cat \"$1\" >\"$2\"", "cp --sparse=auto \"$1\" \"$2\"", "cp --sparse=always --reflink=never \"$1\" \"$2\"",
             "tar -S -cf - -C \"${1%/*}\" \"${1##*/}\" | tar -xOf - >\"$2\"", "rsync -S --inplace \"$1\" \"$2\"",
             "dd if=\"$1\" of=\"$2\" bs=64k conv=sparse",
         ]
 
-        /// What is done to a sealed file: data and a hole, with data behind it in those called so.
+        /// Changes of a sealed file. The file has data and a hole, and in some cases data behind the hole, as their
+        /// names say.
         private static let changes = [
             ("hole1", ["grow", "1000000"]), ("hole2", ["grow", "100"]), ("hole3", ["cut", "-1000"]),
             ("data1", ["grow", "1000000"]), ("data2", ["grow", "100"]),
         ]
 
         @Test(
-            "programs that skip holes get an error for a sealed file that was changed, and the right bytes of others",
+            "programs that skip holes get an error for a changed sealed file, and the right bytes of other files",
             arguments: [4096, 65536])
         func copies(chunkSize: Int) throws {
             let vault = try VaultUnderTest(arguments: ["--chunk-size", "\(chunkSize)"])

@@ -2,8 +2,8 @@ import Foundation
 import TestSupport
 import Testing
 
-/// A change made on disk, and what the tree then shows: the lines of look.py for the entries it touches (an empty list:
-/// the entry is gone). All other entries have to be as before.
+/// A change made on disk, and the tree that the mount then shows: the lines of look.py for the entries that the change
+/// affects (an empty list: the entry is missing). All other entries must be unchanged.
 struct Tampering: CustomTestStringConvertible, Sendable {
     let change: [String]
     let shows: [String: [String]]
@@ -72,7 +72,8 @@ struct Tampering: CustomTestStringConvertible, Sendable {
 extension PlainMountTests {
     /// Every promise of the format, broken on disk.
     @Suite struct Integrity {
-        /// `made()`, once for all tests: as an archive, which leaves nothing on the disk when the tests end.
+        /// The result of `made()`, once for all tests. It is an archive, which leaves nothing on disk when the tests
+        /// end.
         private static let original = Result { () throws in
             let (vault, listing) = try made(chunkSize: 4096)
             return (archive: try vault.archive(), listing: listing)
@@ -99,7 +100,7 @@ extension PlainMountTests {
             return (vault, listing)
         }
 
-        /// The listing with some entries' lines exchanged.
+        /// The listing with the lines of some entries replaced.
         static func expected(_ listing: String, _ shows: [String: [String]]) -> [String] {
             let kept = listing.split(separator: "\n").filter { line in
                 shows[String(line.split(separator: "\t").last ?? "")] == nil
@@ -142,7 +143,7 @@ extension PlainMountTests {
             #expect(try vault.account.run(["cat", "\(vault.mountpoint)/attributed"]).output == "y\n")
         }
 
-        @Test("what does not authenticate is never deleted: rmdir says it is not empty")
+        @Test("entries that do not authenticate are never deleted: rmdir fails, because the directory is not empty")
         func hiddenNamesStay() throws {
             let (vault, _) = try Self.prepared()
             try vault.tamper(["directory_record", "dir", "from", "dir2"])
@@ -179,7 +180,7 @@ extension PlainMountTests {
             #expect(try vault.read(["--require-sealed"]).exitCode == 0)
         }
 
-        @Test("damage met while mounted is seen once caches let go of it")
+        @Test("damage made while mounted is seen once the caches are dropped")
         func damagedMeanwhile() throws {
             let (vault, _) = try Self.prepared()
             try vault.mount(["--cache-size", "1048576"])

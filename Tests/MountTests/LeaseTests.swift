@@ -3,11 +3,11 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// The slot that a mount was made with, expiring.
+    /// Expiry of the slot that opened a mount.
     @Suite struct Leases {
         private let vault: VaultUnderTest
         private let file: String
-        /// Of a slot 2, which has no end.
+        /// The secret of slot 2, which does not end.
         private let owner = "owner"
         private let fromInput = ["--passphrase-fd", "0"]
 
@@ -25,13 +25,13 @@ extension MountTests {
             try "text".write(toFile: file, atomically: false, encoding: .utf8)
         }
 
-        /// What reading a byte says.
+        /// The result of reading a byte.
         private func read(_ descriptor: Int32) -> Int32 {
             var byte: UInt8 = 0
             return pread(descriptor, &byte, 1, 0) == 1 ? 0 : errno
         }
 
-        @Test("open files are told EKEYEXPIRED, and the secret opens no more; that of another slot unlocks")
+        @Test("open files get EKEYEXPIRED, and the expired secret opens no more; another slot's secret unlocks")
         func expires() throws {
             func expire(_ time: String) throws {
                 try vault.vaultfs(
@@ -43,7 +43,7 @@ extension MountTests {
             try mount()
             let descriptor = open(file, O_RDONLY | O_CLOEXEC)
             #expect(read(descriptor) == 0)
-            // Once all is there, however long it took.
+            // Once everything is set up, however long that took.
             try expire("2s")
             try poll("the expiry", timeout: .seconds(60)) { read(descriptor) == EKEYEXPIRED }
             #expect(access(file, F_OK) != 0 && errno == EKEYEXPIRED)
@@ -52,7 +52,7 @@ extension MountTests {
             expectFailure(
                 try vault.vaultfs(unlock + ["--passfile", vault.passfile]), .wrongSecret, naming: "slot 1 expired at")
             if let daemon = vault.daemon { kill(daemon, SIGUSR2) }
-            // Answered after the signal was taken, or before: locked in any case.
+            // The reply may come before or after the signal. In both cases the vault is locked.
             expectFailure(try vault.vaultfs(unlock + fromInput, input: "wrong"), .wrongSecret)
             #expect(read(descriptor) == EKEYEXPIRED)
             try poll("the unlock") { try vault.vaultfs(unlock + fromInput, input: owner).exitCode == 0 }
@@ -62,7 +62,7 @@ extension MountTests {
             expectFailure(try vault.tryMount(), .wrongSecret, naming: "slot 1 expired at")
         }
 
-        @Test("an end that is brought forward, and the removal of a slot that has one, are noticed at once")
+        @Test("an expiry that is moved forward, and the removal of an expiring slot, are noticed at once")
         func broughtForward() throws {
             func slot(_ action: String, _ options: [String]) throws {
                 try vault.vaultfs(["slot", action, vault.vault] + fromInput + options, input: owner).succeeded()
@@ -88,7 +88,7 @@ extension MountTests {
             }
         }
 
-        @Test("a play window starts with the mount; a mount goes on where it was renewed, without the slot's secret")
+        @Test("a play window starts with the mount; a renewed mount continues without the slot's secret")
         func window() throws {
             let change = ["slot", "change", vault.vault, "1"] + fromInput + ["--play-window"]
             func info() throws -> String { try vault.vaultfs(["info", vault.vault]).output }
@@ -104,9 +104,9 @@ extension MountTests {
             try vault.unmount()
             try vault.read().succeeded()
             try vault.vaultfs(change + ["1s"], input: owner).succeeded()
-            // Nothing has to be done before its end.
+            // Nothing has to happen before its end.
             try vault.mount(["--lock-file", "\(vault.plain)/device.lock"])
-            // It ends with nobody to renew it: the mount, and whoever mounts anew.
+            // The lease ends, and nobody can renew it: neither the mount, nor a new one.
             try poll("the end", timeout: .seconds(60)) { access(file, F_OK) != 0 && errno == EKEYEXPIRED }
             let unlock = ["unlock", vault.mountpoint, "--passfile", vault.passfile]
             expectFailure(try vault.vaultfs(unlock), .wrongSecret, naming: "slot 1")

@@ -3,9 +3,9 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// From init to unmount, the ways a mount ends, and what is there afterwards.
+    /// From init to unmount, the ways in which a mount ends, and the files that exist afterwards.
     @Suite struct Lifecycle {
-        @Test("files are there after mounting again", arguments: Settings.available)
+        @Test("files still exist after mounting again", arguments: Settings.available)
         func remount(setting: Setting) throws {
             let vault = try setting.vault()
             try vault.mount()
@@ -28,12 +28,14 @@ extension MountTests {
             let reason = "the mount ended before its first answer, see the log"
             #expect(result.errors == "vaultfs: cannot mount at \(vault.mountpoint): \(reason)\n")
             #expect(try !vault.isMounted())
-            // Its remains do not block the next mount.
+            // Its remains do not prevent the next mount.
             try vault.mount()
             try vault.unmount()
         }
 
-        @Test("the daemon stays in no directory that it was started from", .enabled(if: Products.isRoot, "takes root"))
+        @Test(
+            "the daemon does not stay in the directory that it was started from",
+            .enabled(if: Products.isRoot, "takes root"))
         func workingDirectory() throws {
             let vault = try VaultUnderTest()
             try vault.mount(launcher: ["env", "-C", vault.plain])
@@ -77,7 +79,7 @@ extension MountTests {
                 try vault.mount()
                 try vault.account.run(["sh", "-c", "echo \(round) >> \(vault.mountpoint)/log"]).succeeded()
                 try vault.account.run(["fusermount3", "-u", vault.mountpoint]).succeeded()
-                // At once: the new daemon waits for the dying one, which still seals.
+                // At once: the new daemon waits for the old one, which is still sealing files before it exits.
             }
             try vault.mount()
             #expect(try vault.account.run(["cat", "\(vault.mountpoint)/log"]).output == "1\n2\n3\n")
@@ -96,7 +98,7 @@ extension MountTests {
             #expect(try vault.read(["--require-sealed"]).exitCode == 0)
         }
 
-        @Test("an old daemon that ends leaves what was mounted at its place meanwhile", arguments: Settings.accounts)
+        @Test("an old daemon that ends does not unmount a new mount at its place", arguments: Settings.accounts)
         func replaced(setting: Setting) throws {
             let (vault, other) = (try setting.vault(), try setting.vault())
             let lock = ["--lock-file", "\(vault.plain)/lock"]
@@ -136,7 +138,7 @@ extension MountTests {
             #expect(process.wait(timeout: .seconds(20)) == 0)
         }
 
-        @Test("a busy mount is not taken away, and says so")
+        @Test("a busy mount is not unmounted, and the error says so")
         func busy() throws {
             let vault = try VaultUnderTest()
             try vault.mount()
@@ -184,7 +186,7 @@ extension MountTests {
             try vault.unmount()
         }
 
-        @Test("an unlinked file that was open leaves nothing")
+        @Test("an open file that was unlinked leaves nothing")
         func unlinkedOpen() throws {
             let vault = try VaultUnderTest()
             try vault.mount()

@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// The daemon's death around a lock, and everything that might hang on one.
+    /// The daemon's death around a lock, and everything that a lock could block.
     @Suite struct LockCrash {
         @Test(
             "killed while locking, locked and unlocking (scripts/torture-lock is the long form)",
@@ -18,7 +18,9 @@ extension MountTests {
             try Setting.rootOnTmpfs.vault(initialise: false).lockProgram("populate.py", [])
         }
 
-        @Test("what goes on meets a lock, and what people do meets each of its states", arguments: LockLoad.policies)
+        @Test(
+            "operations in progress during a lock, and operations in each state of a lock", arguments: LockLoad.policies
+        )
         func hangs(policy: String) throws {
             for setting in [Setting.rootOnTmpfs, .userOnTmpfs].filter(Settings.available.contains) {
                 try setting.vault(initialise: false).lockProgram(

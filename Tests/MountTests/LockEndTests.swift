@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// The daemon's end, by SIGTERM and by SIGKILL, while a lock and dirty pages of mappings meet.
+    /// The daemon's end, by SIGTERM and by SIGKILL, during a lock and with dirty pages of mappings.
     @Suite struct LockEnd {
         @Test(
             "SIGTERM loses no dirty page", arguments: Settings.accounts,
@@ -12,7 +12,7 @@ extension MountTests {
         }
 
         @Test(
-            "SIGKILL ends the daemon, and all that wait for it", arguments: Settings.accounts,
+            "SIGKILL ends the daemon and every process that waits for it", arguments: Settings.accounts,
             ["killed_while_locking", "killed_while_locked", "killed_while_unlocking"])
         func killed(setting: Setting, name: String) throws {
             try setting.vault(initialise: false).lockProgram("lock_end.py", [name])

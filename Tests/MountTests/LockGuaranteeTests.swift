@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// What a lock promises: no system call gets plaintext, names or attributes, by whatever a program holds.
+    /// The guarantee of a lock: no system call gets plaintext, names or attributes, whatever a program has open.
     @Suite struct LockGuarantee {
         enum Form: String, CaseIterable {
             case refuse, forget
@@ -16,7 +16,7 @@ extension MountTests {
                 }
             }
 
-            /// The figures of the promise once for each account, smaller ones for the other forms.
+            /// The full figures of the guarantee once for each account, smaller figures for the other forms.
             var amount: [String] {
                 let (mebibytes, tries) = self == .refuse ? ("300", "1000") : ("48", "100")
                 return ["--mebibytes", mebibytes, "--tries", tries]
@@ -42,7 +42,8 @@ extension MountTests {
         }
 
         @Test(
-            "locked, all is refused and nothing is left in the page cache", arguments: Settings.accounts, Form.allCases)
+            "while locked, all is refused and nothing is left in the page cache", arguments: Settings.accounts,
+            Form.allCases)
         func guarantee(setting: Setting, form: Form) throws {
             let vault = try setting.vault()
             try vault.mount(["--lock-file", "\(vault.plain)/lock"] + form.mountArguments)
@@ -52,7 +53,7 @@ extension MountTests {
             #expect(verify.exitCode == 0, "\(verify)")
         }
 
-        @Test("again and again", arguments: Form.allCases)
+        @Test("locks repeat reliably", arguments: Form.allCases)
         func rounds(form: Form) throws {
             let vault = try VaultUnderTest()
             try vault.mount(["--lock-file", "\(vault.plain)/lock"] + form.mountArguments)
@@ -62,7 +63,7 @@ extension MountTests {
             #expect(verify.exitCode == 0, "\(verify)")
         }
 
-        @Test("a lock takes no second (scripts/bench-lock is the long form)", arguments: Settings.accounts)
+        @Test("a lock takes less than a second (scripts/bench-lock is the long form)", arguments: Settings.accounts)
         func bound(setting: Setting) throws {
             let vault = try setting.vault(initialise: false)
             let program = "\(vault.account.tests)/Programs/bench_lock.py"

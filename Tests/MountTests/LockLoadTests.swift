@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// A mount that is locked while programs use it in every way. Each program says in its head what it does.
+    /// A mount that is locked while programs use it in every way. The docstring of each program describes it.
     @Suite struct LockLoad {
         static let policies = ["refuse", "forget"]
 
@@ -14,7 +14,7 @@ extension MountTests {
                 "lock_load.py", ["--policy", policy, "--rounds", "100"])
         }
 
-        @Test("pages that are dirty when a lock comes", arguments: Settings.accounts, policies)
+        @Test("dirty pages of mappings when a lock comes", arguments: Settings.accounts, policies)
         func mapped(setting: Setting, policy: String) throws {
             try setting.vault(initialise: false).lockProgram(
                 "lock_mapped.py", ["--policy", policy, "--rounds", "4"])
@@ -23,7 +23,7 @@ extension MountTests {
 }
 
 extension VaultUnderTest {
-    /// Runs one of the programs that lock a mount of their own; it has to end well.
+    /// Runs one of the programs that lock their own mount, and expects that it succeeds.
     func lockProgram(_ name: String, _ arguments: [String] = [], timeout: Duration = .seconds(120)) throws {
         let program = [
             Products.python, "\(account.tests)/Programs/\(name)", "--binary", account.binary, "--directory", plain,

@@ -3,9 +3,10 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// What a lock with forget leaves in the daemon's memory: nothing.
+    /// Plaintext and keys in the daemon's memory after a lock with forget: none.
     @Suite struct LockMemory {
-        /// What must be there before the lock, or its absence after it would prove nothing.
+        /// The kinds of data that must be in memory before the lock. Otherwise their absence afterwards would prove
+        /// nothing.
         static let expected = [
             "class key", "link key", "name key", "file key", "mac key", "attribute key", "content", "name",
         ]
@@ -35,7 +36,7 @@ extension MountTests {
             try vault.unmount()
         }
 
-        @Test("status tells what memory was had")
+        @Test("status shows the kind of memory that was available")
         func told() throws {
             let vault = try VaultUnderTest()
             try vault.mount()

@@ -2,17 +2,17 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// What locks, what unlocks, and what a class makes of it.
+    /// Triggers of locks and unlocks, and their effect on each class.
     @Suite struct LockTriggers {
         @Test("every trigger, and the table of what unlocks what", arguments: LockLoad.policies)
         func triggers(policy: String) throws {
-            // A minute here, and several where other programs want the processors.
+            // This takes a minute here, and several if other programs use the processors.
             try VaultUnderTest(initialise: false).lockProgram(
                 "lock_triggers.py", ["--policy", policy], timeout: .seconds(270))
         }
 
         @Test(
-            "the same for an ordinary user, whom modes keep out", .enabled(if: Settings.hasOrdinaryUser, "takes a user")
+            "the same for an ordinary user, restricted by modes", .enabled(if: Settings.hasOrdinaryUser, "takes a user")
         )
         func triggersOfUser() throws {
             let vault = try Setting.userOnTmpfs.vault(initialise: false)

@@ -1,20 +1,20 @@
 import TestSupport
 import Testing
 
-/// Real mounts, black box through the binary, one at a time.
+/// Real mounts, tested as a black box through the binary, one at a time.
 @Suite(
     .serialized, .timeLimit(.minutes(20)),
     .enabled(if: Settings.fuseIsUsable, "/dev/fuse is not here, or not open to this user"))
 enum MountTests {}
 
-/// Those that measure no time and look at nothing of the machine but their own directories: one at a time, too, but beside
-/// `MountTests`, as both mostly wait.
+/// Mount tests that measure no time and look only at their own directories. They too run one at a time, but beside
+/// `MountTests`, because both mostly wait.
 @Suite(
     .serialized, .timeLimit(.minutes(20)),
     .enabled(if: Settings.fuseIsUsable, "/dev/fuse is not here, or not open to this user"))
 enum PlainMountTests {}
 
-/// Where a test runs: who mounts, and on what store the vault lies.
+/// The place where a test runs: the account that mounts, and the store that contains the vault.
 enum Setting: String, CaseIterable, CustomTestStringConvertible {
     case rootOnTmpfs = "root on tmpfs"
     case rootOnExt4 = "root on ext4"
@@ -33,7 +33,7 @@ enum Setting: String, CaseIterable, CustomTestStringConvertible {
         }
     }
 
-    /// Throws where the machine does not offer it.
+    /// Throws if the machine does not offer the setting.
     func account() throws -> Account {
         if isRoot { return .current }
         guard let ordinary = Account.ordinary else { throw TestFailure("no ordinary user to be had") }
@@ -48,11 +48,11 @@ enum Setting: String, CaseIterable, CustomTestStringConvertible {
 enum Settings {
     static let fuseIsUsable = FuseDevice.isUsable
 
-    /// All settings as root, those of an ordinary user otherwise; `everySettingRuns` is skipped, visibly, where some
-    /// are left out.
+    /// All settings as root, otherwise those of an ordinary user. `everySettingRuns` is visibly skipped if some are
+    /// left out.
     static let available = Setting.allCases.filter { $0.isRoot ? Products.isRoot : hasOrdinaryUser }
 
-    /// One of each account, where the store does not matter.
+    /// One setting for each account, for tests that do not depend on the store.
     static let accounts = available.filter { $0.store == .tmpfs }
 
     static let hasOrdinaryUser = Account.ordinary != nil

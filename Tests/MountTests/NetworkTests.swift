@@ -3,10 +3,11 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// A vault on a store that other machines write, or that stops answering. Two bindfs over one directory are as two
-    /// machines whose locks the server has lost: each kernel mount keeps its own. Real servers: scripts/test-network.
+    /// A vault on a store that other machines write, or that stops responding. Two bindfs over one directory behave
+    /// like two machines whose locks the server has lost, because each kernel mount keeps its own locks.
+    /// scripts/test-network tests real servers.
     @Suite struct Network {
-        /// A vault that is reached by way of a bindfs, which can be stopped.
+        /// A vault that is reached through a bindfs, which can be stopped.
         private final class Machine {
             let mount: VaultUnderTest
             let store: String
@@ -49,8 +50,8 @@ extension MountTests {
                 return ["mount", store, point, "--passfile", mount.passfile, "--lock-file", lock]
             }
 
-            /// A program that reads files of the mount, the store being stopped: when this returns, it waits for the
-            /// daemon, and the daemon for the store.
+            /// A program that reads files of the mount while the store is stopped. When this returns, the program waits
+            /// for the daemon, and the daemon waits for the store.
             func startWaiting(_ names: String...) throws -> RunningProcess {
                 let reader = try Command(["cat"] + names.map { "\(point)/\($0)" }).start()
                 try poll("a request", timeout: .seconds(30)) {
@@ -59,8 +60,8 @@ extension MountTests {
                 return reader
             }
 
-            /// Whether a thread of it waits in the kernel for a file system's answer (proc(5), wchan); of a daemon only
-            /// root is told.
+            /// Returns true if one of the process's threads waits in the kernel for a file system's reply (proc(5),
+            /// wchan). For a daemon, only root can read that.
             private static func isWaiting(_ process: Int) throws -> Bool {
                 let places = try Command(["sh", "-c", "cat /proc/\(process)/task/*/wchan"]).run().output
                 return ["request_wait_answer", "folio_wait_bit", "fuse_readahead"].contains { places.contains($0) }
@@ -74,7 +75,7 @@ extension MountTests {
         }
 
         @Test(
-            "--shared beside a writer: sees what is written, renamed and removed; once another writes, the first does not"
+            "--shared beside a writer: sees writes, renames and removals; only one machine writes at a time"
         )
         func twoMachines() throws {
             let vault = try VaultUnderTest()
@@ -92,14 +93,15 @@ extension MountTests {
             try poll("the removal") { second.text("file") == nil }
             #expect(throws: (any Error).self) { try second.put("no", "no") }
             try second.vaultfs(["unmount", second.point]).succeeded()
-            // On this machine, the first is seen to live, by whichever way.
+            // On this machine, the daemon detects that the first writer is alive, by either way.
             for store in [second.store, vault.vault] {
                 let refused = try second.vaultfs(second.mounting(store))
                 let mounted = "is mounted already: at \(first.point), by process "
                 #expect(refused.exitCode == 5 && refused.errors.contains(mounted), "\(refused)")
             }
             try first.put("still", "still")
-            // As another machine would, the second takes over; the first finds it out by the note, within two seconds.
+            // As another machine would, the second takes over. The first finds out from the writer record, within two
+            // seconds.
             try "5e another-boot 4711 elsewhere\n".write(
                 toFile: "\(vault.vault)/vaultfs.lock", atomically: false, encoding: .utf8)
             try second.mountVault()
@@ -113,7 +115,7 @@ extension MountTests {
             try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile]).succeeded()
         }
 
-        @Test("A store that stops: lock and status come back, unlock too, and what was not purged is when it goes on")
+        @Test("A stalled store: lock and status return, unlock too, and the remaining data is purged once it continues")
         func silence() throws {
             let vault = try VaultUnderTest()
             let machine = try Machine(of: vault, "store")
@@ -138,7 +140,7 @@ extension MountTests {
         }
 
         @Test(
-            "A store that stops: unmount says what it waits for; with --force nobody waits, and what was fsynced is there"
+            "A stalled store: unmount names its reason to wait; with --force nobody waits, and fsynced data is kept"
         )
         func forced() throws {
             let vault = try VaultUnderTest()

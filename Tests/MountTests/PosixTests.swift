@@ -2,11 +2,11 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The mount behaves as the file system below it: the same program on both, and its outputs compared.
+    /// The mount behaves as the file system below it: the same program runs on both, and its outputs are compared.
     @Suite struct Posix {
         static let programs = ["posix_names.py", "posix_directories.py", "posix_data.py", "posix_metadata.py"]
 
-        @Test("as the store below", arguments: Settings.available, programs)
+        @Test("the mount behaves as the store below it", arguments: Settings.available, programs)
         func mountBehavesAsTheStoreBelow(setting: Setting, program: String) throws {
             let vault = try setting.vault()
             try vault.mount()
@@ -15,7 +15,7 @@ extension PlainMountTests {
             expectSameLines(found.output, as: expected.output, program)
             #expect(expected.output.split(separator: "\n").count > 5)
             try vault.unmount()
-            // The program leaves files behind that are closed to their own owner.
+            // The program leaves files that deny access to their own owner.
             guard Products.isRoot else { return }
             let reading = try vault.read(["--require-sealed", "--xattrs"])
             #expect(reading.exitCode == 0, "\(reading.errors)")

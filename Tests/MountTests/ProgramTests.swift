@@ -2,7 +2,8 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Real programs, each a script that takes the mount and a scratch directory beside it and ends well or not.
+    /// Real programs. Each is a script that gets the mount and a scratch directory beside it, and either succeeds or
+    /// fails.
     @Suite struct Programs {
         static let scripts = [
             "sqlite.sh", "git.sh", "archive.sh", "video.sh", "compiler.sh", "fio.sh", "locks.sh",

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// Classes set and shown by programs and by `vaultfs protect`, and what becomes of them.
+    /// Classes set and shown by programs and by `vaultfs protect`, and their effect.
     @Suite struct ProtectionClasses {
         /// Runs a script in the mountpoint.
         private func run(_ vault: VaultUnderTest, _ script: String) throws -> CommandResult {
@@ -17,7 +17,7 @@ extension MountTests {
             }
         }
 
-        /// The class by the independent reader, 1 to 4, of each path; the root is `.`.
+        /// The class of each path according to the independent reader, 1 to 4. The root is `.`.
         private func classesOnDisk(_ vault: VaultUnderTest, afterKill: Bool = false) throws -> [String: String] {
             let reading = try vault.read(afterKill ? ["--xattrs"] : ["--require-sealed", "--xattrs"])
             #expect(reading.exitCode == 0, "\(reading.errors)")
@@ -27,7 +27,7 @@ extension MountTests {
         }
 
         @Test(
-            "setfattr and getfattr, inheritance, mv and copies, and all of it after mounting again",
+            "setfattr and getfattr, inheritance, mv and copies, and the same after mounting again",
             arguments: Settings.available)
         func attribute(setting: Setting) throws {
             let vault = try setting.vault()
@@ -61,7 +61,7 @@ extension MountTests {
             #expect(try run(vault, "cat d/moved out d/inner/deep tarred/out").output == "f\nin\ndeep\nin\n")
         }
 
-        @Test("what setfattr may not do")
+        @Test("attributes that setfattr must not change")
         func refused() throws {
             let vault = try VaultUnderTest()
             try vault.mount()
@@ -79,7 +79,7 @@ extension MountTests {
             #expect(result.errors.contains("Read-only file system"))
         }
 
-        @Test("rsync transfers nothing a second time after a change of class", arguments: Settings.accounts)
+        @Test("rsync transfers nothing again after a change of class", arguments: Settings.accounts)
         func rsync(setting: Setting) throws {
             let vault = try setting.vault()
             try vault.mount()
@@ -87,7 +87,7 @@ extension MountTests {
             try run(vault, script).succeeded()
             let transfer = "rsync -aHAX --itemize-changes t/ \(vault.plain)/t"
             try run(vault, transfer).succeeded()
-            // Not atime of the directories: `protect -R` lists them.
+            // Without the atime of directories, because `protect -R` lists them.
             let times = "stat -c '%n %x %y %z %s %a' t/a t/d/b; stat -c '%n %y %a' t/d t"
             let before = try run(vault, times).succeeded().output
             try vault.vaultfs(["protect", "-R", "none", "\(vault.mountpoint)/t"]).succeeded()
@@ -98,7 +98,9 @@ extension MountTests {
             #expect(try classes(vault, "t/a", "t/d/b", "t/d", "t") == ["none", "none", "none", "none"])
         }
 
-        @Test("protect sets and shows, a tree too, and follows no link in it", arguments: Settings.accounts)
+        @Test(
+            "protect sets and shows classes, also of a tree, and follows no link inside it",
+            arguments: Settings.accounts)
         func protect(setting: Setting) throws {
             let vault = try setting.vault()
             try vault.mount()
@@ -114,10 +116,10 @@ extension MountTests {
             let entries = try JSONDecoder().decode([[String: String]].self, from: Data(json.output.utf8))
             #expect(entries.map { $0["path"] } == [t, "\(t)/a", "\(t)/d", "\(t)/d/b"])
             #expect(entries.allSatisfy { $0["class"] == "none" })
-            // A link that is named is followed.
+            // A link given by name is followed.
             #expect(try vault.vaultfs(["protect", "\(t)/l"]).succeeded().output == "complete  \(t)/l\n")
             #expect(try classes(vault, "outside") == ["complete"])
-            // As root one may write everywhere.
+            // root may write everywhere.
             guard !setting.isRoot else { return }
             try run(vault, "chmod 400 t/a").succeeded()
             let partial = try vault.vaultfs(["protect", "-R", "complete", t])
@@ -125,11 +127,11 @@ extension MountTests {
             #expect(try classes(vault, "t/a", "t/d/b") == ["none", "complete"])
         }
 
-        @Test("protect: what is no path on a mount, and a path named like a class")
+        @Test("protect: a path outside of any mount, and a path with the name of a class")
         func protectRefuses() throws {
             let vault = try VaultUnderTest()
             try vault.mount()
-            // Nothing but directories of this test: a command that is broken would set an attribute on whatever it is given.
+            // Only directories of this test, because a broken command would set an attribute on any path given to it.
             for path in [vault.plain, vault.vault] {
                 for arguments in [["protect", path], ["protect", "none", path], ["protect", "-R", "none", path]] {
                     expectFailure(try vault.vaultfs(arguments), .failure, naming: path, "not on a vaultfs mount")
@@ -152,7 +154,7 @@ extension MountTests {
             #expect(try inside("none").succeeded().output == "none  none\n")
         }
 
-        @Test("a damaged entry is named, and the rest of the tree is done")
+        @Test("a damaged entry is named, and the rest of the tree is changed")
         func damaged() throws {
             let vault = try VaultUnderTest()
             try vault.mount()
@@ -169,7 +171,7 @@ extension MountTests {
         }
 
         @Test(
-            "a mount that is killed while classes change has old or new ones, and no litter",
+            "a mount that is killed while classes change has old or new classes, and no remains",
             arguments: Settings.accounts)
         func killed(setting: Setting) throws {
             let vault = try setting.vault()

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// A provider that the daemon asks again when nothing but the secret is missing (`mount --prewarm`).
+    /// A provider that the daemon runs again when only the secret is missing (`mount --prewarm`).
     @Suite struct ProviderAhead {
         private let vault: VaultUnderTest
         private let provider: String
@@ -14,7 +14,7 @@ extension MountTests {
             (provider, lockFile) = ("\(vault.plain)/provider", "\(vault.plain)/device.lock")
         }
 
-        /// What the provider does from now on: lines of a shell script that tells of each time it is asked.
+        /// The provider's behaviour from now on: lines of a shell script that logs each run.
         private func answer(_ lines: String) throws {
             let script = "cat >> '\(provider).asked'\n\(lines)\n"
             try Data(script.utf8).write(to: URL(fileURLWithPath: provider))
@@ -38,7 +38,7 @@ extension MountTests {
 
         private func lockFileComes() throws {
             try Data().write(to: URL(fileURLWithPath: lockFile))
-            // Requests are refused from then on; it is locked a moment later.
+            // Requests are refused from then on. The lock is complete a moment later.
             try poll("the lock") { try vault.status()["state"] as? String == "locked" }
         }
 
@@ -48,7 +48,7 @@ extension MountTests {
 
         private var options: [String] { ["--on-lock", "forget", "--lock-file", lockFile, "--prewarm"] }
 
-        @Test("the vault is open again when the lock file has gone; after vaultfs lock only when it is told to")
+        @Test("the vault is open again once the lock file is removed; after vaultfs lock only on request")
         func opensAgain() throws {
             try mount(["-o", "on_lock=forget,lock_file=\(lockFile),prewarm"])
             try lockFileComes()
@@ -59,7 +59,7 @@ extension MountTests {
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
             try lockFileComes()
             try lockFileGoes()
-            // Taken in after the file's going.
+            // Received after the removal of the file.
             expectFailure(
                 try vault.vaultfs(["unlock", vault.mountpoint, "--passfile", "/dev/null"]), .wrongSecret)
             #expect(try !isOpen() && timesAsked == 2)
@@ -68,7 +68,9 @@ extension MountTests {
             try vault.unmount()
         }
 
-        @Test("a provider that refuses leaves it locked, for who has a secret; one that hangs holds nothing up")
+        @Test(
+            "a provider that refuses leaves the vault locked, but a secret still opens it; one that hangs delays nothing"
+        )
         func refuses() throws {
             try mount(options)
             try lockFileComes()
@@ -87,17 +89,17 @@ extension MountTests {
                 return process != nil
             }
             let asked = try #require(process)
-            // In a session of its own, without a terminal to ask on.
+            // In its own session, without a terminal for a prompt.
             let state = try String(contentsOfFile: "/proc/\(asked)/stat", encoding: .utf8).split(separator: " ")
             #expect(state[6] == "0" && vault.daemon.map { "\(getsid($0))" != state[5] } == true, "\(state)")
             try vault.vaultfs(["unlock", vault.mountpoint, "--passfile", vault.passfile]).succeeded()
             #expect(try isOpen() && !MountUnderTest.hasEnded(asked))
-            // It would be given 30 seconds.
+            // Its timeout is 30 seconds.
             let elapsed = try ContinuousClock().measure { try vault.unmount() }
             #expect(MountUnderTest.hasEnded(asked) && elapsed < .seconds(25), "\(elapsed)")
         }
 
-        @Test("it is for vaults that forget, and asks a provider")
+        @Test("the option requires a policy that forgets, and a provider")
         func usage() throws {
             try answerWithSecret()
             let opening = ["--provider", "sh '\(provider)'"]

@@ -3,16 +3,16 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The format seen by two implementations: what others wrote is read by the mount, what the mount wrote by the
-    /// independent reader.
+    /// The format as two implementations see it: the mount reads files that the other wrote, and the independent reader
+    /// reads files that the mount wrote.
     @Suite struct Readers {
         static let vectors = ["vault-4096", "vault-16384"]
 
-        /// `kind class size content path` without the class, as look.py prints.
+        /// `kind class size content path` without the class, in the form that look.py prints.
         static func withoutClass(_ listing: String) -> String {
             listing.split(separator: "\n").map { line in
                 let fields = line.split(separator: "\t", omittingEmptySubsequences: false)
-                // An attribute's line has no class: kind, name, size, digest, path.
+                // The line of an attribute has no class: kind, name, size, digest, path.
                 return fields[0] == "xattr"
                     ? String(line) : (fields.prefix(1) + fields.dropFirst(2)).joined(separator: "\t")
             }.joined(separator: "\n")
@@ -22,7 +22,7 @@ extension PlainMountTests {
             try String(contentsOfFile: "\(Products.tests)/Vectors/\(vector).expected.tsv", encoding: .utf8)
         }
 
-        @Test("a vault another implementation wrote", arguments: vectors)
+        @Test("a vault that another implementation wrote", arguments: vectors)
         func vectorOnTheMount(vector: String) throws {
             let vault = try VaultUnderTest(initialise: false)
             try Command(["cp", "-a", "\(Products.tests)/Vectors/\(vector)/.", vault.vault]).run().succeeded()
@@ -42,7 +42,7 @@ extension PlainMountTests {
             expectSameLines(result.output, as: try Self.expected(vector), vector)
         }
 
-        @Test("what every operation wrote", arguments: Settings.available, [4096, 16384, 1_048_576])
+        @Test("files that every operation wrote", arguments: Settings.available, [4096, 16384, 1_048_576])
         func written(setting: Setting, chunkSize: Int) throws {
             let vault = try setting.vault(arguments: ["--chunk-size", "\(chunkSize)"])
             try vault.mount()
@@ -57,7 +57,7 @@ extension PlainMountTests {
             #expect(verify.exitCode == 0, "\(verify)")
         }
 
-        @Test("while mounted, everything written and closed verifies")
+        @Test("while mounted, every file that was written and closed verifies")
         func whileMounted() throws {
             let vault = try VaultUnderTest()
             try vault.mount()

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// `vaultfs rekey`, and what the mount and the independent reader make of it.
+    /// `vaultfs rekey`, and the result as the mount and the independent reader see it.
     @Suite struct Rekeying {
         /// The size of the largest temporary file in the vault's root.
         private static func temporarySize(_ vault: String) throws -> Int {
@@ -13,7 +13,7 @@ extension MountTests {
             }.max() ?? 0
         }
 
-        /// Kills it with the large file half done: begins anew where it was quicker than this test.
+        /// Kills the rekey with the large file half done. Starts over if the rekey was faster than this test.
         private static func runKilledInTheMiddle(_ rekey: [String], _ vault: VaultUnderTest) throws {
             for _ in 0..<20 {
                 let running = try vault.account.command([vault.account.binary] + rekey).start()
@@ -34,9 +34,9 @@ extension MountTests {
             expectSameLines(PlainMountTests.Readers.withoutClass(byReader.output) + "\n", as: listing, what)
         }
 
-        @Test("killed in the middle, mounted and written, it goes on to the end", arguments: Settings.accounts)
+        @Test("killed halfway, mounted and written, the rekey continues to the end", arguments: Settings.accounts)
         func killed(setting: Setting) throws {
-            // Few chunks: the independent reader is slow.
+            // Only a few chunks, because the independent reader is slow.
             let vault = try setting.vault(arguments: ["--chunk-size", "65536"])
             let secret = ["--passfile", vault.passfile]
             try vault.vaultfs(
@@ -78,7 +78,9 @@ extension MountTests {
             expectSameLines(after, as: written, "the mount, at the end")
         }
 
-        @Test("exit code 11: a file that is closed to its owner stays under the old key", arguments: Settings.accounts)
+        @Test(
+            "exit code 11: a file that denies access to its owner stays under the old key", arguments: Settings.accounts
+        )
         func closed(setting: Setting) throws {
             let vault = try setting.vault()
             try vault.mount()

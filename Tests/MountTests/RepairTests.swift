@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// `vaultfs verify --repair` as a user has it.
+    /// `vaultfs verify --repair` as a user runs it.
     @Suite struct Repairs {
         private static let damage = [
             "directory_record dir flip 40", "extend whole 1", "cut_chunks other 3", "rename_flip dir2/x",
@@ -27,7 +27,7 @@ extension PlainMountTests {
             try Command(["sh", "-c", "cd \(vault.vault) && find . -printf '%p %s %T@ %C@\\n' | sort"]).run().output
         }
 
-        @Test("nothing changes without --repair, without a terminal, or where the answer is no")
+        @Test("nothing changes without --repair, without a terminal, or if the answer is no")
         func refusals() throws {
             let vault = try damaged()
             let before = try state(vault)
@@ -45,7 +45,7 @@ extension PlainMountTests {
             expectFailure(try verify(vault, ["--repair", "--yes"]), .inUse, naming: vault.mountpoint)
         }
 
-        @Test("asked, and answered with yes: nothing is left, and everything can be read")
+        @Test("after a prompt and the answer yes: no damage is left, and everything can be read")
         func repaired() throws {
             let vault = try damaged()
             let asked = try verify(
@@ -63,7 +63,7 @@ extension PlainMountTests {
             try vault.account.run(["bash", "-c", script]).succeeded()
         }
 
-        @Test("what cannot be repaired is listed, in JSON too")
+        @Test("damage that cannot be repaired is listed, in JSON too")
         func left() throws {
             let vault = try damaged()
             try vault.tamper(["flip_record", "file", "2", "16"])
@@ -82,7 +82,7 @@ extension PlainMountTests {
             #expect((report["leftSummary"] as? [String: Any])?["damage"] as? Int == 1)
         }
 
-        @Test("killed at many moments, it goes on")
+        @Test("killed at many moments, the repair continues")
         func killed() throws {
             let vault = try damaged()
             for moment in 0..<16 {

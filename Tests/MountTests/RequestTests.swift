@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// What the kernel asks of the daemon, and what it costs.
+    /// Requests that the kernel sends to the daemon, and their cost.
     @Suite struct Requests {
         private func served(_ vault: VaultUnderTest) throws -> Int {
             let text = try vault.vaultfs(["status", vault.mountpoint, "--json"]).succeeded().output
@@ -11,7 +11,7 @@ extension MountTests {
             return try #require((status?["requests"] as? [String: Any])?["served"] as? Int)
         }
 
-        @Test("a write is one request: no look for capabilities before each", arguments: Settings.accounts)
+        @Test("a write is one request: no query of capabilities before each", arguments: Settings.accounts)
         func writes(setting: Setting) throws {
             let vault = try setting.vault()
             try vault.mount()
@@ -33,7 +33,7 @@ extension MountTests {
             try vault.mount(["-o", "allow_other"].filter { _ in setting.isRoot })
             try Command(["chmod", "777", vault.mountpoint]).run().succeeded()
             let writer = setting.isRoot ? try #require(Account.visitor) : vault.account
-            // Opened before the lock: what comes after the bits were set, through a descriptor that has been open.
+            // Opened before the lock: an open descriptor sees changes made after the bits were set.
             let script = """
                 import os, sys, time
                 path, plain = sys.argv[1:]

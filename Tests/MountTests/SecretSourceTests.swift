@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// Where the secret of a vault may come from, beside what people type.
+    /// Sources of a vault's secret, other than typed input.
     @Suite struct SecretSources {
         private let vault: VaultUnderTest
         private let provider: String
@@ -21,7 +21,7 @@ extension MountTests {
                 .run()
         }
 
-        /// A provider that keeps what it was told and answers with `answer`, a line of a shell script.
+        /// A provider that keeps its input and replies with `answer`, a line of a shell script.
         private func answering(_ answer: String) throws -> [String] {
             let script = "cat > \(provider).request\n\(answer)\n"
             try Data(script.utf8).write(to: URL(fileURLWithPath: provider))
@@ -31,7 +31,7 @@ extension MountTests {
         private static let secret =
             "{\"secret\":{\"kind\":\"passphrase\",\"bytes\":\"\(Data(VaultUnderTest.passphrase.utf8).base64EncodedString())\"}}"
 
-        @Test("a provider is told of the vault and its slots, and gives a secret")
+        @Test("a provider gets the vault and its slots, and returns a secret")
         func asking() throws {
             let options = try answering("echo '\(Self.secret)'")
             try open(options).succeeded()
@@ -40,7 +40,7 @@ extension MountTests {
             let slot = try #require((request["slots"] as? [[String: Any]])?.first)
             #expect(request["request"] as? String == "secret" && (request["vault"] as? String)?.count == 32)
             #expect(slot["id"] as? Int == 1 && slot["kind"] as? String == "passphrase")
-            // Locked with its keys forgotten: the vault is asked for again.
+            // Locked with its keys forgotten, so the vault's secret is requested again.
             try vault.mount(["--on-lock", "forget"])
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
             try Command(["rm", "\(provider).request"]).run().succeeded()
@@ -49,7 +49,7 @@ extension MountTests {
             #expect(try Command(["ls", vault.mountpoint]).run().exitCode == 0)
         }
 
-        @Test("a provider that refuses, fails, or says something else")
+        @Test("a provider that refuses, fails, or prints something else")
         func refusing() throws {
             let refusal = try open(answering("echo '{\"refused\":\"no \\u001b[31mcard\\u202e\"}'"))
             expectFailure(refusal, .wrongSecret, naming: "refused: no \\u{1b}[31mcard\\u{202e}")
@@ -63,17 +63,17 @@ extension MountTests {
                 try vault.vaultfs(["init", "\(vault.store.path)/new", "--provider", "true"]), .usage, naming: "init")
         }
 
-        @Test("a command that says too much is told so, and gets no descriptor that holds another secret")
+        @Test("a command that prints too much gets an error, and no descriptor that contains another secret")
         func commands() throws {
             expectFailure(try open(["--extpass", "head -c 300000 /dev/zero"]), .wrongSecret, naming: "has over 65536")
             expectFailure(try open(["--extpass", "yes"]), .wrongSecret, naming: "has over 65536")
-            // Something stays behind: long enough to finish the output, or for ever.
+            // A process stays behind: long enough to finish the output, or for ever.
             let late = "{ sleep 0.2; cat '\(vault.passfile)'; } & exit 0"
             try open(["--extpass", late]).succeeded()
             let left = try open(["--extpass", "sleep 300 & echo $! > \(provider).pid; cat '\(vault.passfile)'"])
             try Command(["sh", "-c", "kill $(cat \(provider).pid)"]).run().succeeded()
             expectFailure(left, .failure, naming: "--extpass command has ended", "keeps its output open")
-            // The shell opens 4 on the passphrase before vaultfs runs.
+            // The shell opens descriptor 4 on the passphrase before vaultfs runs.
             let launcher = ["sh", "-c", "exec \"$@\" 4<'\(vault.passfile)'", "sh"]
             let stolen = try open(["--extpass", "cat <&4"], launcher: launcher)
             #expect(stolen.exitCode == Failure.failure.rawValue, "\(stolen)")
@@ -81,7 +81,7 @@ extension MountTests {
         }
 
         /// Makes slots of the other kinds.
-        /// - Returns: a file with a recovery key, a keyfile, and what must be nowhere.
+        /// - Returns: a file with a recovery key, a keyfile, and the strings that must not appear anywhere.
         private func addSlots() throws -> (recovery: String, keyfile: String, secrets: [String]) {
             let (keyfile, recovery) = ("\(vault.store.path)/keyfile", "\(vault.store.path)/recovery")
             let key = "forty bytes of a keyfile that opens this"
@@ -97,7 +97,7 @@ extension MountTests {
             return (recovery, keyfile, secrets + text.split(separator: "-").map(String.init))
         }
 
-        /// What can be seen of the processes that serve the mount.
+        /// Visible data of the processes that serve the mount.
         private func seen() throws -> Data {
             var seen = Data()
             for pid in try FileManager.default.contentsOfDirectory(atPath: "/proc").compactMap({ Int32($0) }) {
@@ -110,7 +110,7 @@ extension MountTests {
             return seen
         }
 
-        @Test("wherever the secret is from, it is not on the daemon's command line, in its environment, or in its log")
+        @Test("from any source, the secret is not on the daemon's command line, in its environment, or in its log")
         func nothingSecret() throws {
             let (recovery, keyfile, secrets) = try addSlots()
             let directory = vault.store.path
@@ -133,7 +133,7 @@ extension MountTests {
                     if let code = daemon.wait(timeout: .zero) { return code == 99 }
                     return try vault.isMounted()
                 }
-                // No keyrings here.
+                // No keyrings on this machine.
                 if daemon.wait(timeout: .zero) == 99 { continue }
                 // An unmount before the first answer counts as a failed mount.
                 try Command(["stat", vault.mountpoint]).run().succeeded()
@@ -146,7 +146,7 @@ extension MountTests {
                 #expect(daemon.wait(timeout: .seconds(20)) == 0)
                 expectNothing(Data((daemon.output + daemon.errors).utf8), "log")
             }
-            // In the background it is another process that serves: it gets the key from the command.
+            // In the background, another process serves. The command passes the key to it.
             try vault.mount()
             let shown = try seen()
             #expect(shown.range(of: Data("PATH=".utf8)) != nil)
@@ -154,7 +154,7 @@ extension MountTests {
             try vault.unmount()
         }
 
-        @Test("asked on a terminal: wrong, interrupted, gone, and right")
+        @Test("prompted on a terminal: wrong, interrupted, closed, and right")
         func terminal() throws {
             let errors = "\(vault.store.path)/errors"
             func answer(_ answer: String, _ command: [String]) throws -> (shown: String, errors: String) {
@@ -212,8 +212,8 @@ extension MountTests {
             for name in ["", "..", "a/b"] { expectFailure(try open(["--credential", name]), .usage) }
         }
 
-        /// Runs a command in a session keyring of its own, which goes with its last process. Where keys are not to be had (as in
-        /// a container that filters add_key(2)), it ends with exit code 99.
+        /// Runs a command in its own session keyring, which ends with its last process. If keys are not available (for
+        /// example in a container that filters add_key(2)), it exits with code 99.
         private static let withKeyring = [
             Products.python, "-c",
             """
@@ -230,7 +230,7 @@ extension MountTests {
             """, VaultUnderTest.passphrase,
         ]
 
-        @Test("a key of the kernel's keyrings")
+        @Test("a key in the kernel's keyrings")
         func keyrings() throws {
             let launcher = Self.withKeyring
             let found = try open(["--keyring", "right"], launcher: launcher)

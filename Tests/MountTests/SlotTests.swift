@@ -5,7 +5,7 @@ import Testing
 extension MountTests {
     /// Slots of a vault that is mounted.
     @Suite struct Slots {
-        @Test("the unlock of a mounted vault takes the slots as they are", arguments: Settings.accounts)
+        @Test("the unlock of a mounted vault uses the current slots", arguments: Settings.accounts)
         func changedWhileMounted(setting: Setting) throws {
             let vault = try setting.vault()
             let (old, file) = (["--passfile", vault.passfile], "\(vault.mountpoint)/file")
@@ -24,7 +24,7 @@ extension MountTests {
             #expect(try vault.account.run(["cat", file]).output == "text\n")
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
             expectFailure(try vault.vaultfs(["unlock", vault.mountpoint] + old), .wrongSecret)
-            // After a wrong one the next has to wait.
+            // After a wrong secret the next one has to wait.
             try poll("the unlock") {
                 try vault.vaultfs(["unlock", vault.mountpoint, "--passphrase-fd", "0"], input: "new").exitCode == 0
             }

@@ -3,12 +3,12 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// How the system mounts: mount(8), fstab(5), a service manager.
+    /// Mounts made by the system: mount(8), fstab(5), a service manager.
     @Suite struct System {
         @Test("mount -t fuse.vaultfs and fstab", .enabled(if: Products.isRoot, "takes root"))
         func fstab() throws {
             let vault = try VaultUnderTest()
-            // In a namespace of its own it finds the program where an installed one is.
+            // In its own namespace it finds the program at the path of an installed one.
             try vault.account.run(
                 [
                     "unshare", "--mount", "--propagation", "private", "timeout", "50", "bash",
@@ -20,7 +20,7 @@ extension MountTests {
         }
 
         @Test(
-            "an automount point, where the kernel has autofs: whoever looks below it finds the vault",
+            "an automount point, if the kernel has autofs: a lookup below it finds the vault",
             .enabled(if: Products.isRoot, "takes root"))
         func automount() throws {
             guard try String(contentsOfFile: "/proc/filesystems", encoding: .utf8).contains("\tautofs\n") else {
@@ -30,7 +30,8 @@ extension MountTests {
             try vault.mount()
             try Data("content".utf8).write(to: URL(filePath: "\(vault.mountpoint)/file"))
             try vault.unmount()
-            // setsid: a leader of a process group. What is mounted goes with the namespace; the daemon, with its mount.
+            // setsid makes it the leader of a process group. The mount ends with the namespace, and the daemon with its
+            // mount.
             let outcome = try vault.account.run(
                 [
                     "unshare", "--mount", "--propagation", "private", "timeout", "50", "setsid", "--wait",
@@ -64,7 +65,7 @@ extension MountTests {
             for _ in 1...5 { Products.countMount() }
         }
 
-        @Test("a service manager is told when the mount is ready", arguments: Settings.accounts)
+        @Test("a service manager is notified when the mount is ready", arguments: Settings.accounts)
         func readiness(setting: Setting) throws {
             let vault = try setting.vault()
             try vault.account.run(

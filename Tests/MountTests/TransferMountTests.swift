@@ -24,7 +24,7 @@ extension PlainMountTests {
         {
             let command = ["rsync", "-aHAX", "--checksum", "--delete", "-n", "-i", "\(one)/", "\(other)/"]
             let lines = try Command(command).run().succeeded().output.split(separator: "\n")
-            // The vault's own root, which was there, keeps what it is.
+            // The vault's own root existed before and keeps its attributes.
             #expect(lines.filter { !$0.hasSuffix(" ./") } == [], sourceLocation: sourceLocation)
         }
 
@@ -41,7 +41,7 @@ extension PlainMountTests {
             let out = directory.appending("out")
             let export = ["export", vault.vault, out, "--passfile", vault.passfile, "--preserve-special"]
             #expect(try vault.vaultfs(export).exitCode == FailureCode.inUse.rawValue)
-            // Who only reads does not mind another reader.
+            // A reader does not conflict with another reader.
             try vault.remount(["-o", "ro"])
             try vault.vaultfs(export).succeeded()
             try expectSame(tree, out)

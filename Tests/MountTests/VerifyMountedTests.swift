@@ -9,7 +9,7 @@ extension PlainMountTests {
             try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
         }
 
-        @Test("what programs change meanwhile is no damage; what is damaged is found")
+        @Test("changes that programs make meanwhile are no damage; real damage is found")
         func busy() throws {
             let (vault, _) = try Integrity.prepared()
             try vault.tamper(["flip_record", "other", "4", "100"])
@@ -36,8 +36,8 @@ extension PlainMountTests {
             }
         }
 
-        /// Another chunk is damaged at every look, and one always is.
-        @Test("what changed at every look is neither whole nor damaged: an exit code of its own")
+        /// At every check another chunk is damaged, and one chunk always is.
+        @Test("a chunk that changed at every check is neither whole nor damaged: its own exit code")
         func notTold() throws {
             let vault = try VaultUnderTest()
             try vault.mount()
@@ -63,14 +63,14 @@ extension PlainMountTests {
             }
             try poll("the first damage", timeout: .seconds(30)) { flipping.output == "begun\n" }
             var result = try verify(vault)
-            // Where that program is kept waiting from one look to the next, the damage is the same.
+            // If that program has to wait from one check to the next, the damage is the same.
             for _ in 1..<20 where result.exitCode != Failure.undetermined.rawValue { result = try verify(vault) }
             #expect(result.exitCode == Failure.undetermined.rawValue, "\(result)")
             #expect(result.output.contains("busy: f: "), "\(result)")
         }
 
         @Test(
-            "root verifies what a user has mounted, and is told which process has it",
+            "root verifies a vault that a user has mounted, and learns which process serves it",
             .enabled(if: Products.isRoot, "takes root"))
         func byRoot() throws {
             let vault = try Setting.userOnTmpfs.vault()
@@ -78,13 +78,13 @@ extension PlainMountTests {
             try vault.account.run(["sh", "-c", "head -c 50000 /dev/urandom >\(vault.mountpoint)/f"]).succeeded()
             let result = try Command([Products.binary, "verify", vault.vault, "--passfile", vault.passfile]).run()
             #expect(result.exitCode == 0 && result.output.split(separator: "\n").count == 1, "\(result)")
-            // Root does not look for a run-time directory that only the daemon's environment names.
+            // root does not search for a run-time directory that only the daemon's environment names.
             let info = try Command([Products.binary, "info", vault.vault]).run().succeeded()
             #expect(info.output.contains(/in use +by process \d+ \(vaultfs\)\n/), "\(info)")
             try vault.unmount()
         }
 
-        @Test("unsealed files and the journal are a daemon's work")
+        @Test("unsealed files and the journal are normal while a daemon works")
         func quiet() throws {
             let vault = try VaultUnderTest()
             try vault.mount()

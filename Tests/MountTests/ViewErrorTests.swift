@@ -3,18 +3,18 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// What cannot be shown is an error of its own file, by name; all the rest works.
+    /// Files that cannot be shown: each has its own error, by name, and all other files work.
     @Suite struct ViewErrors {
         private static let iv = ["--iv", ViewCase.vector]
 
-        /// A file, and what opening it says. Nothing where it is fine.
+        /// A file, and the error on opening it. Nil if there is none.
         private struct Bad {
             var name: String
             var errno = "Input/output error"
             var reason: String
         }
 
-        /// All of them are listed; good ones are read, the others are errors that status and log explain.
+        /// All of them are listed. Good files can be read, the others give errors that status and log explain.
         private func expect(_ bad: [Bad], good: [String], on view: ViewUnderTest) throws {
             let listed = try view.account.run(["ls", "-lA", view.mountpoint]).succeeded().output
             for file in bad {
@@ -59,7 +59,7 @@ extension PlainMountTests {
                 ], good: ["file-20000", "file-5"], on: view)
         }
 
-        @Test("chunks: cut, of an odd length, badly padded; an empty file is one")
+        @Test("chunks: cut, of an odd length, badly padded; an empty file is valid")
         func chunks() throws {
             let view = try ViewUnderTest()
             try view.make("chunks", ["4096", "aes-128-cbc", "pkcs7", "20000", "0"])
@@ -85,7 +85,7 @@ extension PlainMountTests {
                     openssl enc -aes-256-cbc -pbkdf2 -pass pass:another -in ../originals/file-20000 -out another
                     """, in: view)
             try view.mountInForeground("openssl", ["--pbkdf2-iterations", "10000", "--passfile", view.passfile])
-            // A wrong passphrase is bad padding in all but one case of 256: this one, too, may be that.
+            // A wrong passphrase is bad padding in all but one of 256 cases. This may be that case.
             let isTold = try view.account.run(["cat", "\(view.mountpoint)/another"]).exitCode != 0
             #expect(try isTold == view.problems().contains { $0.hasPrefix("another: ") })
             try expect(
@@ -137,7 +137,7 @@ extension PlainMountTests {
                 ], good: ["file-20000"], on: view)
         }
 
-        @Test("a problem that is gone is not told any more")
+        @Test("a problem that was fixed is no longer reported")
         func repaired() throws {
             let view = try ViewUnderTest()
             try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
@@ -150,7 +150,7 @@ extension PlainMountTests {
             #expect(try view.problems().isEmpty)
         }
 
-        @Test("where nothing can work, nothing is mounted")
+        @Test("if nothing can work, nothing is mounted")
         func noMount() throws {
             let view = try ViewUnderTest()
             try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
@@ -186,7 +186,7 @@ extension PlainMountTests {
             #expect(try !view.isMounted())
         }
 
-        @Test("options that do not belong together are wrong usage")
+        @Test("options that do not fit together are wrong usage")
         func usage() throws {
             let view = try ViewUnderTest()
             let key = ["--key-file", "\(view.keys)/binary"]

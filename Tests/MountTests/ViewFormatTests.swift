@@ -2,12 +2,12 @@ import Foundation
 import TestSupport
 import Testing
 
-/// How files were made, and the options with which the view shows what they were before.
+/// The ways in which files were encrypted, and the options with which the view shows the original content.
 struct ViewCase: Sendable, CustomTestStringConvertible {
     var format: String
     var making: [String]
     var options: [String]
-    /// Where the key is made of a passphrase and each file's salt.
+    /// True if the key is made from a passphrase and each file's salt.
     var isSalted = false
 
     var testDescription: String { "\(format): \(making.prefix(4).joined(separator: " "))" }
@@ -15,14 +15,14 @@ struct ViewCase: Sendable, CustomTestStringConvertible {
     static let vector = "000102030405060708090a0b0c0d0e0f"
     static let lengths = [0, 1, 15, 16, 17, 4079, 4095, 4096, 4097, 65536, 1_000_003].map(String.init)
 
-    /// `openssl enc -K -iv`; the key file as hexadecimal digits.
+    /// `openssl enc -K -iv`. The key file has hexadecimal digits.
     static let enc = ["aes-128-cbc", "aes-192-cbc", "aes-256-cbc"].map { cipher in
         ViewCase(
             format: "cbc", making: ["enc", cipher] + lengths,
             options: ["--cipher", cipher, "--iv", vector, "--key-file", "KEYS/hex"])
     }
 
-    /// `openssl enc -pass`, by options of `openssl` and ours.
+    /// `openssl enc -pass`, by options of `openssl` and of vaultfs.
     static let salted: [ViewCase] = [
         ("aes-128-cbc", "-pbkdf2 -iter 10000", ["--pbkdf2-iterations", "10000"]),
         ("aes-192-cbc", "-pbkdf2 -iter 10000 -md sha512", ["--pbkdf2-iterations", "10000", "--digest", "sha512"]),
@@ -39,7 +39,7 @@ struct ViewCase: Sendable, CustomTestStringConvertible {
             options: ["--cipher", cipher, "--passfile", "PASSFILE"] + options, isSalted: true)
     }
 
-    /// By Python's cryptography; the key file in binary.
+    /// By Python's cryptography. The key file is binary.
     static let cbc = [
         ViewCase(
             format: "cbc", making: ["cbc-with-vector", "aes-256-cbc"] + lengths,
@@ -89,7 +89,7 @@ struct ViewCase: Sendable, CustomTestStringConvertible {
 }
 
 extension PlainMountTests {
-    /// Files that other programs made, seen on the mount as they were before.
+    /// Expects that the mount shows the original content of files that other programs encrypted.
     @Suite struct ViewFormats {
         private func compare(_ what: ViewCase, _ account: Account = .current) throws {
             let view = try ViewUnderTest(account)

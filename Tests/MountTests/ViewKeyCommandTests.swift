@@ -3,12 +3,13 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// Keys that a command gives: who asks it, when, and who waits for it.
+    /// Keys that a command returns: the requests that run it, the time, and the programs that wait for it.
     @Suite struct ViewKeyCommands {
         private static let iv = ["--iv", ViewCase.vector]
 
-        /// A view of `file-20000`, and copies of it under these names, whose key command writes a line for each run. It fails for
-        /// names with `fail` and is another for those with `wrong` until `permit` is there, and hangs for those with `slow`.
+        /// A view of `file-20000`, and of copies of it under these names. Its key command writes a line for each run.
+        /// For names with `fail` the command fails, and for names with `wrong` it prints another key, both until
+        /// `permit` exists. For names with `slow` it hangs.
         private func view(_ names: [String], _ arguments: [String] = []) throws -> ViewUnderTest {
             let view = try ViewUnderTest()
             try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
@@ -48,7 +49,7 @@ extension MountTests {
             return process
         }
 
-        @Test("it is told the path, and asked once for each file")
+        @Test("it gets the path, and runs once for each file")
         func asked() throws {
             let view = try view(["a/b/of a name"])
             for _ in 1...2 {
@@ -59,10 +60,10 @@ extension MountTests {
             try view.unmount()
         }
 
-        @Test("its failure is an error at open, and it is asked again at the next")
+        @Test("its failure is an error at open, and it runs again at the next open")
         func failure() throws {
             let view = try view(["failing"])
-            // The listing has keys fetched ahead, and that fails, too.
+            // The listing prefetches keys, and that fails too.
             try view.account.run(["ls", view.mountpoint]).succeeded()
             try poll("the keys of a listed directory") { try view.problems().contains { $0.hasPrefix("failing: ") } }
             for _ in 1...2 {
@@ -79,7 +80,7 @@ extension MountTests {
             try view.unmount()
         }
 
-        @Test("a key that is wrong is asked for again at the next open, and may then be right")
+        @Test("a wrong key is requested again at the next open, and may then be right")
         func putRight() throws {
             let view = try view(["wrong"])
             for _ in 1...2 {
@@ -92,12 +93,12 @@ extension MountTests {
             try compare("wrong", view)
             #expect(try view.problems().isEmpty)
             #expect(lines("asked", view).filter { $0 == "wrong" }.count == 3)
-            // The right one was not asked for again.
+            // The right key was not requested again.
             #expect(lines("asked", view).filter { $0 == "file-20000" }.count == 1)
             try view.unmount()
         }
 
-        @Test("who waits for one that hangs: nobody else")
+        @Test("a command that hangs delays only the programs that need its key")
         func hanging() throws {
             let slow = (1...20).map { "slow-\($0)" }
             let view = try view(slow + ["quick", "below/other"])
@@ -105,20 +106,20 @@ extension MountTests {
             let opener = try open(slow, view)
             defer { opener.kill(SIGKILL) }
             try poll("the commands") { lines("hanging", view).count >= 2 * slow.count }
-            // Listings, what is open, and what is opened.
+            // Listings, open files, and files that are opened now.
             let direct = ["dd", "if=\(view.mountpoint)/quick", "of=\(view.plain)/read", "iflag=direct", "bs=4096"]
             try view.account.run(direct, timeout: .seconds(10)).succeeded()
             try view.account.run(["ls", "-lR", view.mountpoint], timeout: .seconds(10)).succeeded()
             try compare("below/other", view)
             #expect(opener.output == "waiting\n")
-            // A lock does not wait, and those who wait are told.
+            // A lock does not wait, and the waiting programs get an error.
             try view.vaultfs(["lock", view.mountpoint], timeout: .seconds(10)).succeeded()
             try view.vaultfs(["unlock", view.mountpoint], timeout: .seconds(10)).succeeded()
             try compare("quick", view)
             try end(view, opener)
         }
 
-        /// Without those who wait, an unmount is prompt.
+        /// Without waiting programs, an unmount is prompt.
         private func end(_ view: ViewUnderTest, _ opener: RunningProcess) throws {
             opener.kill(SIGKILL)
             #expect(opener.wait(timeout: .seconds(30)) == 128 + SIGKILL)
@@ -126,7 +127,7 @@ extension MountTests {
             try expectEnd(of: view)
         }
 
-        @Test("a program that waits for one can be killed at once", arguments: [SIGKILL, SIGINT, SIGTERM])
+        @Test("a program that waits for a key can be killed at once", arguments: [SIGKILL, SIGINT, SIGTERM])
         func killed(signal: Int32) throws {
             let view = try view(["slow"])
             let opener = try open(["slow"], view)
@@ -145,17 +146,17 @@ extension MountTests {
             for process in processes { try poll("the command's end") { MountUnderTest.hasEnded(process) } }
         }
 
-        @Test("an unmount ends those that hang")
+        @Test("an unmount ends commands that hang")
         func unmount() throws {
             let view = try view((1...10).map { "slow-\($0)" })
-            // All by a listing: nobody waits.
+            // All through a listing, so no program waits.
             try view.account.run(["ls", view.mountpoint]).succeeded()
             try poll("the commands") { lines("hanging", view).count == 8 }
             try view.vaultfs(["unmount", view.mountpoint], timeout: .seconds(10)).succeeded()
             try expectEnd(of: view)
         }
 
-        @Test("a lazy unmount, or SIGTERM, lets those go that wait in open(2)", arguments: [true, false])
+        @Test("a lazy unmount, or SIGTERM, releases programs that wait in open(2)", arguments: [true, false])
         func ended(lazily: Bool) throws {
             let view = try view(["slow-1", "slow-2"])
             let opener = try open(["slow-1", "slow-2"], view)
@@ -171,7 +172,7 @@ extension MountTests {
             try expectEnd(of: view)
         }
 
-        @Test("a lock that forgets ends those that hang, and those who wait are told")
+        @Test("a lock that forgets ends commands that hang, and the waiting programs get an error")
         func forgotten() throws {
             let view = try view(["slow-1", "slow-2", "quick"], ["--on-lock", "forget"])
             try compare("quick", view)
@@ -185,18 +186,18 @@ extension MountTests {
                 try poll("the command's end") { MountUnderTest.hasEnded(process) }
             }
             try view.vaultfs(["unlock", view.mountpoint], timeout: .seconds(10)).succeeded()
-            // Asked again.
+            // The command runs again.
             try compare("quick", view)
             #expect(lines("asked", view).filter { $0 == "quick" }.count == 2)
             try view.unmount()
         }
 
-        @Test("--prewarm asks for all before anybody looks")
+        @Test("--prewarm requests all keys before any file is opened")
         func prewarm() throws {
             let view = try view(["a/b/c", "d"], ["--prewarm"])
             try poll("the keys") { lines("asked", view).count == 3 }
             #expect(lines("asked", view).sorted() == ["a/b/c", "d", "file-20000"])
-            // Then sizes are exact before anything is opened; the key is there some moment after the command was asked.
+            // Sizes are then exact before any file is opened. The key arrives shortly after the command was started.
             for name in ["a/b/c", "d"] {
                 try poll("the size") {
                     try view.account.run(["stat", "-c", "%s", "\(view.mountpoint)/\(name)"]).output == "20000\n"

@@ -3,9 +3,9 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// A lock on a view is what it is on a vault.
+    /// A lock on a view has the same effect as on a vault.
     @Suite struct ViewLocks {
-        /// Where a view's keys come from, and what brings them back after a lock that forgets.
+        /// The source of a view's keys, and the way to restore them after a lock that forgets.
         enum Keys: String, CaseIterable {
             case keyFile = "a key file"
             case command = "a key command"
@@ -40,7 +40,7 @@ extension MountTests {
                 }
             }
 
-            /// What `vaultfs unlock` has to be given.
+            /// Arguments that `vaultfs unlock` needs.
             func unlocking(_ view: ViewUnderTest) -> [String] { takesPassphrase ? ["--passfile", view.passfile] : [] }
         }
 
@@ -59,12 +59,12 @@ extension MountTests {
             try view.account.run(["cmp", "\(view.mountpoint)/file-300001", "\(view.originals)/file-300001"]).succeeded()
         }
 
-        @Test("refused while it is locked, goes on afterwards", arguments: Settings.accounts)
+        @Test("requests are refused while the view is locked, and continue afterwards", arguments: Settings.accounts)
         func refuse(setting: Setting) throws {
             try lock(.keyFile, "refuse", setting.account())
         }
 
-        @Test("the same with keys that are forgotten", arguments: Keys.allCases)
+        @Test("the same, with keys that are forgotten", arguments: Keys.allCases)
         func forget(keys: Keys) throws {
             try lock(keys, "forget", .current)
         }
@@ -80,7 +80,7 @@ extension MountTests {
                 naming: "wrong passphrase")
             #expect(try view.status()["state"] as? String == "locked")
             #expect(try view.account.run(["ls", view.mountpoint]).exitCode != 0)
-            // After a wrong one the daemon takes none for a second.
+            // After a wrong secret the daemon accepts none for a second.
             try poll("the unlock") {
                 try view.vaultfs(["unlock", view.mountpoint, "--passfile", view.passfile]).exitCode == 0
             }
@@ -88,7 +88,7 @@ extension MountTests {
             try view.unmount()
         }
 
-        @Test("a key file that has gone keeps it locked; another key is seen")
+        @Test("a missing key file keeps the view locked; another key is noticed")
         func keyFileGone() throws {
             let view = try ViewUnderTest()
             try Keys.keyFile.mount(view, ["--on-lock", "forget"])

@@ -5,7 +5,7 @@ import Testing
 extension MountTests {
     /// Options of views that take effect, or are refused.
     @Suite struct ViewOptions {
-        @Test("a playlist alone is refused: its segments would not be there")
+        @Test("a playlist alone is refused, because its segments would be missing")
         func playlistAlone() throws {
             let view = try ViewUnderTest()
             let playlist = "\(view.source)/index.m3u8"
@@ -13,7 +13,7 @@ extension MountTests {
             expectFailure(try view.tryMount("hls", source: playlist), .usage, naming: "index.m3u8", "directory")
         }
 
-        @Test("fstab's words for the passphrase")
+        @Test("fstab's options for the passphrase")
         func passphraseWithinOptions() throws {
             let view = try ViewUnderTest()
             try view.make("salted", ["aes-256-cbc", "-pbkdf2", "20000"])
@@ -26,7 +26,7 @@ extension MountTests {
                 try view.tryMount("openssl", ["-o", "keyfile=\(view.passfile)"]), .usage, naming: "--key-file")
         }
 
-        @Test("a key from a pipe, and a lock that forgets it: refused, since no unlock would bring it back")
+        @Test("a key from a pipe, and a lock that forgets it: refused, because no unlock could restore it")
         func keyFromPipe() throws {
             let view = try ViewUnderTest()
             try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
@@ -42,7 +42,7 @@ extension MountTests {
             try view.unmount()
         }
 
-        @Test("--prewarm goes on behind a directory that cannot be read", arguments: Settings.accounts)
+        @Test("--prewarm continues behind a directory that cannot be read", arguments: Settings.accounts)
         func prewarmBesideUnreadable(setting: Setting) throws {
             let view = try ViewUnderTest(setting.account())
             try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
@@ -60,7 +60,7 @@ extension MountTests {
         }
 
         @Test(
-            "a key that was given at the mount is not in memory after a lock that forgets, though nobody has opened a file",
+            "a key given at the mount is not in memory after a lock that forgets, even if no file was opened",
             .enabled(if: Products.isRoot, "reads /proc/PID/mem"))
         func keyOfNoOpenFile() throws {
             let view = try ViewUnderTest()
@@ -76,7 +76,7 @@ extension MountTests {
             try view.unmount()
         }
 
-        /// How often a hexadecimal byte string is in the daemon's memory.
+        /// Counts the occurrences of a hexadecimal byte string in the daemon's memory.
         private func found(_ needle: Substring, _ view: ViewUnderTest) throws -> Int {
             let daemon = try #require(view.daemon)
             let output = try view.account.run(

@@ -2,9 +2,9 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// What a view does beside giving the right bytes.
+    /// Properties of a view other than returning the right bytes.
     @Suite struct ViewReading {
-        /// Chunks of 16 MiB, three and a half of them.
+        /// Chunks of 16 MiB: three and a half.
         private static let film = ["16777216", "aes-128-cbc", "pkcs7", "60000000"]
         private static let vector = ["--iv", ViewCase.vector]
 
@@ -15,7 +15,7 @@ extension PlainMountTests {
             return view
         }
 
-        @Test("a web server on it serves ranges")
+        @Test("a web server on the view serves ranges")
         func web() throws {
             let view = try mountFilm()
             let result = try view.program("view_web.py", [view.mountpoint, view.originals])
@@ -51,7 +51,7 @@ extension PlainMountTests {
             try view.unmount()
         }
 
-        @Test("one file as the source")
+        @Test("a single file as the source")
         func single() throws {
             let view = try ViewUnderTest()
             try view.make("chunks", ["4096", "aes-128-cbc", "pkcs7", "10000", "20000"])
@@ -64,7 +64,7 @@ extension PlainMountTests {
             try view.unmount()
         }
 
-        @Test("nothing can be changed, whatever is in the source is shown", arguments: Settings.accounts)
+        @Test("nothing can be changed, and every entry in the source is shown", arguments: Settings.accounts)
         func readOnly(setting: Setting) throws {
             let view = try ViewUnderTest(setting.account())
             try view.make("chunks", ["4096", "aes-128-cbc", "pkcs7", "10000"])
