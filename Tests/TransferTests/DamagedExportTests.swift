@@ -4,11 +4,11 @@ import Testing
 
 @testable import vaultfs
 
-/// `vaultfs export` of a vault that is not whole.
+/// `vaultfs export` of a damaged vault.
 @Suite(.timeLimit(.minutes(20))) struct DamagedExportTests {
     private let place: TransferPlace
 
-    /// Of four files, the second has bad chunks, the third is cut short, and the fourth has a bad header.
+    /// Four files: the second has bad chunks, the third is cut short, and the fourth has a bad header.
     init() throws {
         place = try TransferPlace()
         try Command(["mkdir", place.path("tree")]).run().succeeded()
@@ -31,7 +31,7 @@ import Testing
     }
 
     @Test func `with --damaged what verifies comes out, and what does not is listed`() throws {
-        // The second run finds the files there, and says the same of them.
+        // The second run finds the files there, and reports the same.
         for round in 1...2 {
             let result = try place.exporting(to: "out", options: ["--damaged", "--json"]).run()
             #expect(result.exitCode == FailureCode.damageFound.rawValue)
@@ -56,7 +56,7 @@ import Testing
         #expect(access(place.path("out/d"), F_OK) != 0)
     }
 
-    /// Cut in its data, in the hole behind, and in the data behind that.
+    /// Cut in its data, in the hole behind it, and in the data behind the hole.
     @Test(arguments: [100_000, 2_000_000, 4_300_000])
     func `what is cut off a sparse file is no hole`(size: Int) throws {
         let script = "cd \(place.path("tree")); rm ?; head -c 200000 /dev/urandom >e; truncate -s 4200000 e; "

@@ -24,12 +24,12 @@ final class ExportPlace {
     var keyBytes = [UInt8](repeating: 7, count: 16)
     var vector = InitialVector(high: 1, low: 2)
     var padding = CipherChain.Padding.pkcs7
-    /// Where a file can be resumed.
+    /// The interval at which a file can be resumed.
     var interval: UInt64 = 4 << 20
     var isReplacing = false
     /// The failures of the last export.
     private(set) var failures: [String: String] = [:]
-    /// The bytes of an export after which it stops.
+    /// The number of exported bytes after which the export stops.
     var limit = UInt64.max
     var onBatch: @Sendable (TransferTotals) -> Void = { _ in }
 
@@ -41,7 +41,7 @@ final class ExportPlace {
         try FileManager.default.createDirectory(atPath: destination, withIntermediateDirectories: false)
     }
 
-    /// A file of this plaintext, encrypted.
+    /// Writes a file of this plaintext, encrypted.
     func write(_ plaintext: [UInt8], to name: String = "file", mode: mode_t = 0o644) throws {
         let path = "\(source)/\(name)"
         let count = 16 - plaintext.count % 16
@@ -56,7 +56,7 @@ final class ExportPlace {
         try age(path)
     }
 
-    /// A hole of this size: ciphertext without padding.
+    /// Writes a hole of this size: ciphertext without padding.
     func writeHole(_ size: Int, to name: String = "file") throws {
         let file = open("\(source)/\(name)", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
         try #require(file >= 0 && ftruncate(file, size) == 0)
@@ -142,11 +142,11 @@ final class ExportPlace {
 
     var names: [String] { get throws { try FileManager.default.contentsOfDirectory(atPath: destination).sorted() } }
 
-    /// The files that are not whole.
+    /// The incomplete files.
     var partials: [String] { get throws { try names.filter { $0.hasPrefix(".vaultfs-transfer-") } } }
 }
 
-/// Bytes that tell where they are from.
+/// Bytes that identify their position.
 func pattern(_ count: Int) -> [UInt8] {
     (0..<count).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) }
 }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Transfer
 
-/// An export by a user who is not root, stopped before each call that changes anything: the next one completes it.
+/// An export by a user who is not root, stopped before each call that changes anything. The next export completes it.
 @Suite(.timeLimit(.minutes(20))) struct ExportReplayTests {
     private let place: ExportPlace
 

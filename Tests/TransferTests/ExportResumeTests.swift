@@ -6,14 +6,14 @@ import ViewFormats
 
 @testable import Transfer
 
-/// An export that ended in the middle of a file.
+/// An export that ended halfway in a file.
 @Suite(.timeLimit(.minutes(20)), .serialized) struct ExportResumeTests {
     private static let interval = 4 << 20
     private static let size = 2 * interval + 4096
 
     private let place: ExportPlace
 
-    /// All but 1 MiB of two intervals are written.
+    /// Two intervals are written, except for 1 MiB.
     init() throws {
         place = try ExportPlace()
         try place.writeHole(Self.size)
@@ -22,7 +22,7 @@ import ViewFormats
         place.limit = .max
         #expect(try place.partials.count == 1)
         #expect(try place.names.count == 1)
-        // A child that another test starts has its lock too, until it runs its program.
+        // A child that another test starts also has the lock, until it runs its program.
         let held = open(try partial, O_RDWR | O_CLOEXEC)
         defer {
             flock(held, LOCK_UN)
@@ -31,7 +31,7 @@ import ViewFormats
         try poll("the lock of the export") { flock(held, LOCK_EX | LOCK_NB) == 0 }
     }
 
-    /// Each block of zeros is decrypted to the same, but the first.
+    /// Every block of zeros decrypts to the same bytes, except the first.
     private func expectWhole(sourceLocation: SourceLocation = #_sourceLocation) throws {
         let found = try place.exported()
         #expect(found.count == Self.size, sourceLocation: sourceLocation)

@@ -13,7 +13,8 @@ import VaultStore
 
 @testable import vaultfs
 
-/// An import stopped before each call that changes anything in the vault: it opens, and imported into again all is there.
+/// An import stopped before each call that changes anything in the vault. The vault opens, and after another import
+/// everything is there.
 @Suite(.timeLimit(.minutes(20))) struct ImportReplayTests {
     private let directory: TemporaryDirectory
     private let masterKey: SecretBytes
@@ -34,14 +35,14 @@ import VaultStore
             ln link inner/link; printf closed >closed; chmod 444 closed; touch -d 2001-01-01 closed
             """
         try Command(["sh", "-c", "cd \(directory.path); \(script)"]).run().succeeded()
-        // What is closed to its owner is not closed to root.
+        // Objects that deny access to their owner do not deny it to root.
         if geteuid() == 0 {
             try Command(["chown", "-R", "\(OrdinaryUser.id):\(OrdinaryUser.id)", directory.path]).run().succeeded()
         }
     }
 
-    /// By an ordinary user.
-    /// - Parameter threads: with one, a copy is of one moment.
+    /// Imports as an ordinary user.
+    /// - Parameter threads: with one thread, a copy shows a single moment.
     private func transfer(
         isComparing: Bool = false, mayFail: Bool = false, threads: Int = 1
     ) throws -> TransferTotals {
@@ -88,7 +89,7 @@ import VaultStore
         }
     }
 
-    /// The disk full from any call on: told, and with space again completed.
+    /// The disk is full from any call on. The import reports that, and is completed once there is space again.
     @Test func `a full disk, whatever the moment, leaves what the next import completes`() throws {
         let copies = DirectoryCopies(of: vault)
         try copies.take()
@@ -103,14 +104,14 @@ import VaultStore
         #expect(call > 20)
     }
 
-    /// The first that writes waits for another: were there one at a time, it would wait in vain.
+    /// The first thread that writes waits for another. With only one at a time, it would wait for ever.
     @Test func `threads write at once`() throws {
-        // In one directory a file is made at a time.
+        // In one directory only one file is made at a time.
         let script = "cd \(directory.path)/tree; rm -r *; for i in $(seq 100); do mkdir $i; echo $i >$i/file; done"
         try Command(["sh", "-c", script]).run().succeeded()
         let writers = Monitor((threads: Set<pthread_t>(), hasMet: false))
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
-            // Of files: the journal is made before there are threads.
+            // Only writes of files: the journal is made before the threads start.
             guard call.kind == .write, !call.path.contains("/vaultfs.") else { return 0 }
             let isFirst = writers.update { $0.threads.insert(pthread_self()).inserted && $0.threads.count == 1 }
             guard isFirst else { return 0 }
@@ -128,7 +129,7 @@ import VaultStore
         #expect(try VaultSession.makeWorkspaces(for: configuration).count == min(16, cores))
     }
 
-    /// Of some of what is in the vault.
+    /// The modes of some objects in the vault.
     private func modes() throws -> [String] {
         let opened = try VaultDirectory.open(FilePath(vault))
         let store = try Store(root: opened.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: true)
@@ -140,7 +141,7 @@ import VaultStore
     }
 
     private func expectCompletion(_ when: Comment) throws {
-        // A crash leaves notes, and no damage.
+        // A crash leaves notes, but no damage.
         #expect(try findings().filter { !$0.kind.isNote } == [], when)
         let totals = try transfer()
         #expect(totals.failed == 0 && totals.notKept == TransferTotals().notKept, when)

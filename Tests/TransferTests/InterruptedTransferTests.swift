@@ -4,16 +4,16 @@ import Testing
 
 @testable import vaultfs
 
-/// Imports and exports that end early, and go on.
+/// Imports and exports that end early, and continue.
 @Suite(.timeLimit(.minutes(20))) struct InterruptedTransferTests {
-    /// Kills the command at random moments, several times, and runs it to its end.
+    /// Kills the command at random moments, several times, then runs it to its end.
     private func killing(_ command: Command, seed: UInt64, _ check: () throws -> Void) throws {
         var generator = SeededGenerator(seed: seed)
         for _ in 0..<4 {
             let process = try command.start()
             if process.wait(timeout: .milliseconds(Int.random(in: 20...400, using: &generator))) == nil {
                 process.kill(SIGKILL)
-                // It may have come to its end just then.
+                // It may have ended at that moment.
                 let code = process.wait(timeout: .seconds(20))
                 #expect(code == 128 + SIGKILL || code == 0)
             }
@@ -32,7 +32,7 @@ import Testing
         #expect(try place.damage() == [])
         try killing(place.exporting(to: "out"), seed: seed + 100) { () throws in
             guard access(place.path("out"), F_OK) == 0 else { return }
-            // A directory's mode and time come last.
+            // A directory's mode and time are set last.
             let command = [
                 "rsync", "-aHAX", "--exclude=/.vaultfs-transfer-*", "--checksum", "--existing", "-n", "-i",
                 place.path("tree") + "/",
@@ -47,11 +47,11 @@ import Testing
     @Test func `what a killed import has left is gone after the next`() throws {
         let place = try TransferPlace()
         try place.makeTree()
-        // As if its writer had been killed.
+        // The state that a killed writer leaves.
         try Command(["mkdir", place.path("out"), place.path("out/empty")]).run().succeeded()
         try place.directory.write("out/empty/.vaultfs-transfer-0123456789abcdef", "half")
         if Products.isRoot {
-            // It has its source's owner before it has its name.
+            // The file has its source's owner before it has its name.
             try place.directory.write("out/empty/.vaultfs-transfer-0123456789abcdee", "half")
             try Command(["chown", "65534", place.path("out/empty/.vaultfs-transfer-0123456789abcdee")]).run()
                 .succeeded()
@@ -76,10 +76,10 @@ import Testing
             #expect(stat(path, &status) == 0 && chmod(path, status.st_mode & 0o777) == 0)
             #expect(utimensat(AT_FDCWD, path, [time, time], 0) == 0)
         }
-        // What somebody has given it stays.
+        // An attribute that the user has set stays.
         let mine = try #require(try place.backingFiles().first)
         #expect(chmod(mine, 0o600) == 0)
-        // Other contents of the same size are no such file.
+        // A file of the same size with other contents does not count as the same.
         try Command(["sh", "-c", "printf TWO >$1", "sh", place.path("tree/other")]).run().succeeded()
         let refused = try place.importing("tree", options: ["--json"]).run()
         #expect(refused.exitCode == FailureCode.incomplete.rawValue)
@@ -116,7 +116,7 @@ import Testing
             try poll("the import's first bytes") { try place.backingFiles().contains { sized($0) > 1 << 20 } }
             process.kill(SIGINT)
             let code = process.wait(timeout: .seconds(60))
-            // On a busy machine it may have come to its end before.
+            // On a busy machine it may have ended before.
             if code == 0 { continue }
             #expect(code == 128 + SIGINT)
             #expect(process.errors == "vaultfs: interrupted: the same command goes on where this one was\n")
@@ -131,7 +131,8 @@ import Testing
         return stat(path, &status) == 0 ? status.st_size : 0
     }
 
-    @Test("a full disk ends the import, which goes on when there is room", .enabled(if: Products.isRoot, "takes root"))
+    @Test(
+        "a full disk ends the import, which continues when there is space", .enabled(if: Products.isRoot, "takes root"))
     func fullDisk() throws {
         let place = try TransferPlace(on: .smallTmpfs)
         try Command(["mkdir", place.path("tree")]).run().succeeded()

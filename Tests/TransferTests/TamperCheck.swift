@@ -9,7 +9,7 @@ import VaultStore
 
 @testable import Transfer
 
-/// Reads one file of a vault in every way, and compares with what the model says.
+/// Reads one file of a vault in every way, and compares the results with the model.
 struct TamperCheck {
     private let vault: TamperVault
     private let index: Int
@@ -24,8 +24,8 @@ struct TamperCheck {
         expected = vault.model.shown([UInt8](try Data(contentsOf: URL(filePath: vault.backing[index]))))
     }
 
-    /// What is not as it must be, a line each.
-    /// - Parameter isReplay: something authentic may have been brought to the file.
+    /// Differences from the model, one line each.
+    /// - Parameter isReplay: the change may have brought authentic data to the file.
     func problems(isReplay: Bool) throws -> [String] {
         var problems = try checkReading()
         let whole = expected?.whole
@@ -43,7 +43,7 @@ struct TamperCheck {
         do throws(StoreError) { return try tree.open(item, vault.workspace) } catch .damaged { return nil }
     }
 
-    /// Chunk by chunk, then all of it at once.
+    /// Reads chunk by chunk, then everything at once.
     private func checkReading() throws -> [String] {
         guard let content = try open() else { return expected == nil ? [] : ["it cannot be opened"] }
         guard let expected else { return ["it is opened"] }
@@ -74,7 +74,7 @@ struct TamperCheck {
         }
     }
 
-    /// What a program makes of it that goes by lseek(2) and stat(2), as cp(1) does; nil for an error.
+    /// The content as a program reads it that uses lseek(2) and stat(2), like cp(1). Nil for an error.
     private func copied() throws -> [UInt8]? {
         do { return try copy() } catch StoreError.damaged { return nil }
     }
@@ -102,7 +102,7 @@ struct TamperCheck {
         return copy
     }
 
-    /// - Parameter savesDamaged: as `export --damaged`.
+    /// - Parameter savesDamaged: like `export --damaged`.
     private func checkExport(_ whole: [UInt8]?, savesDamaged: Bool) throws -> [String] {
         let out = vault.path + "/out"
         let failed = Mutex(0)
@@ -129,7 +129,7 @@ struct TamperCheck {
         return problems
     }
 
-    /// What verifies, and zeros for the rest.
+    /// The content that verifies, and zeros for the rest.
     private func salvaged(_ shown: TamperModel.Shown) -> [UInt8] {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(shown.length)

@@ -1,7 +1,7 @@
 import Foundation
 import VaultFormat
 
-/// One state of a file as the vault's own program wrote it: the backing bytes, and the plaintext in them.
+/// One state of a file as vaultfs wrote it: the backing bytes, and the plaintext in them.
 struct TamperState {
     let backing: [UInt8]
     let plaintext: [UInt8]
@@ -17,19 +17,20 @@ struct TamperState {
     }
 }
 
-/// What FileFormat promises of a backing file that anybody may have written, found without any cryptography: a header or a
-/// record is authentic if it is, byte for byte, one that was written for this file and this place.
+/// The promises of FileFormat for a backing file that an attacker may have written, checked without cryptography: a
+/// header or a record is authentic if it equals, byte for byte, one that was written for this file and this position.
 struct TamperModel {
-    /// What a reader must show.
+    /// The correct result of a reader.
     struct Shown {
-        /// What stat(2) gives.
+        /// The length that stat(2) returns.
         let length: Int
-        /// Where reads begin to fail because the header vouches for no more; `length` if it vouches for all.
+        /// The position from which reads fail because the header does not authenticate more. Equal to `length` if it
+        /// authenticates everything.
         let authenticLength: Int
-        /// Below `authenticLength`, chunk by chunk; nil for an error.
+        /// The content below `authenticLength`, chunk by chunk. Nil for an error.
         let chunks: [ArraySlice<UInt8>?]
 
-        /// All of the file; nil if any of it is an error.
+        /// The content of the whole file. Nil if any part of it is an error.
         var whole: [UInt8]? {
             guard authenticLength == length else { return nil }
             var bytes: [UInt8] = []
@@ -83,7 +84,7 @@ struct TamperModel {
     private func chunk(
         _ index: Int, _ wanted: Int, length: Int, _ backing: [UInt8], _ header: TamperState, _ states: [TamperState]
     ) -> ArraySlice<UInt8>? {
-        // As the backing size lays it out; else, as the last one of the sealed length.
+        // The record's size follows from the backing size or, for the last record, from the sealed length.
         let laidOut = Int(layout.plaintextSize(ofChunk: UInt64(index), length: UInt64(length)))
         for size in Set([laidOut, wanted]).sorted(by: >) {
             let record = record(index, size, backing)
@@ -93,7 +94,7 @@ struct TamperModel {
             for state in states {
                 let here = Int(layout.plaintextSize(ofChunk: UInt64(index), length: UInt64(state.plaintext.count)))
                 guard here == size, Self.isSame(record, self.record(index, size, state.backing)),
-                    // A hole's zeros are no record.
+                    // The zeros of a hole are not a record.
                     !Self.isSame(record, zeros[..<record.count])
                 else { continue }
                 let start = index * layout.chunkSize
@@ -103,12 +104,13 @@ struct TamperModel {
         return nil
     }
 
-    /// Whether a file's content may be this after changes that bring nothing authentic to it: by the manual's words alone, as a
-    /// check of the model.
+    /// Decides if a file's content is possible after changes that bring no authentic data to it. This uses only the
+    /// manual's rules, as a check of the model.
     func isListed(_ whole: [UInt8], of file: Int) -> Bool {
         guard let state = files[file].last else { return false }
         let original = state.plaintext
-        // Sealed, it has its length. Unsealed, it may be cut between two chunks, or in a hole, and only with holes be extended.
+        // A sealed file has its length. An unsealed file may be cut between two chunks, or in a hole, and extended only
+        // if it has holes.
         if state.isSealed && whole.count != original.count { return false }
         if !state.isSparse && (whole.count > original.count || !isChunkEnd(whole.count, original.count)) {
             return false

@@ -9,26 +9,27 @@ import Transfer
 import VaultFileSystem
 import VaultStore
 
-/// Backing files changed at random: what is read of them, copied with their holes skipped, and exported is what `TamperModel`
-/// says, which is an error or the right bytes but for what the format lists as not detected.
+/// Backing files changed at random. Reads, copies that skip holes, and exports must give the results of `TamperModel`:
+/// an error or the right bytes, except for the changes that the format lists as not detected.
 ///
-/// `scripts/torture-tamper` runs it with more changes. VAULTFS_TAMPER_COUNT and VAULTFS_TAMPER_SEED say how many, and which.
+/// `scripts/torture-tamper` runs it with more changes. VAULTFS_TAMPER_COUNT and VAULTFS_TAMPER_SEED set their number
+/// and seed.
 @Suite(.timeLimit(.minutes(20))) struct TamperTests {
-    /// The sizes of chunks, and how many of 20 changes are made to a vault of each: those of large chunks take longer.
+    /// The chunk sizes, and the share of 20 changes that are made to a vault of each. Large chunks take longer.
     private static let sizes = [(4096, 9), (16384, 6), (65536, 4), (1 << 20, 1)]
 
     private static func setting(_ name: String) -> UInt64? {
         ProcessInfo.processInfo.environment[name].flatMap { UInt64($0) }
     }
 
-    @Test("an error or the right bytes, but for what is listed as not detected", arguments: sizes)
+    @Test("an error or the right bytes, except for changes listed as not detected", arguments: sizes)
     func changes(chunkSize: Int, share: Int) throws {
         let count = Int(Self.setting("VAULTFS_TAMPER_COUNT") ?? 2000) * share / 20
         let seed = Self.setting("VAULTFS_TAMPER_SEED") ?? UInt64.random(in: 1...UInt64(Int64.max))
         let vault = try TamperVault(chunkSize: chunkSize, seed: seed)
         var failures = 0
         for number in 0..<count {
-            // One by one from the seed, so that a failing one can be made again alone.
+            // Each change has its own seed, so that a failing one can be repeated alone.
             var random = SeededGenerator(seed: seed ^ UInt64(number) << 24 ^ UInt64(chunkSize))
             let index = Int.random(in: 0..<vault.names.count, using: &random)
             try vault.restore(index)

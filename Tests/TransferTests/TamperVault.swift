@@ -13,16 +13,17 @@ import VaultStore
 
 @testable import Transfer
 
-/// A vault of one chunk size with files of every kind, of which two states are known. The directory goes with the object.
+/// A vault of one chunk size with files of every kind, each with two known states. The directory is removed with the
+/// object.
 final class TamperVault {
-    /// One file: what its first and its second state hold.
+    /// The plan of one file: the content of its first and its second state.
     private struct Plan {
         let name: String
-        /// In chunks; a fraction is a last chunk that is not whole.
+        /// In chunks. A fraction is a last chunk that is not whole.
         let lengths: (Double, Double)
         /// Chunks that are a hole in the second state.
         var hole: Range<Int>?
-        /// In the second state it ends with a hole of so many chunks, or of 1 MiB if that is more.
+        /// In the second state the file ends with a hole of this many chunks, or of 1 MiB if that is more.
         var hollowEnd = 0
         var isSealed = true
     }
@@ -43,7 +44,7 @@ final class TamperVault {
     let keyRing: KeyRing
     let model: TamperModel
     let names: [[UInt8]]
-    /// Where each file is in the vault's directory, and a copy of its last state.
+    /// The path of each file in the vault's directory, and a copy of its last state.
     let backing: [String]
     let originals: [String]
     let workspace: Workspace
@@ -94,7 +95,7 @@ final class TamperVault {
         open.sealer.sealAll()
         for index in plans.indices { try note(index) }
 
-        // The second state; those that stay unsealed last, since whatever is closed is sealed with the others.
+        // The second state. Files that stay unsealed are written last, because closing any file seals the others too.
         open = try store()
         tree = VaultTree(try VaultFileSystem(store: open))
         for isSealed in [true, false] {
@@ -173,12 +174,12 @@ final class TamperVault {
         try to.truncate(to: UInt64(size))
     }
 
-    /// Puts a file's last state back.
+    /// Restores a file's last state.
     func restore(_ index: Int) throws {
         try Self.copy(originals[index], to: backing[index])
     }
 
-    /// The vault's files as a read-only mount has them.
+    /// The vault's files as a read-only mount sees them.
     func mount() throws -> VaultTree {
         VaultTree(
             try VaultFileSystem(store: try Store(root: root, keyRing: keyRing, cacheSize: 0, isReadOnly: true)))

@@ -6,14 +6,15 @@ import LinuxSystem
 import TestSupport
 import VaultFormat
 
-/// A change by somebody who can write the vault's directory and has no key, drawn at random.
+/// A random change by an attacker who can write the vault's directory and has no key.
 struct Tampering {
-    /// For a failure's message.
+    /// The text for a failure's message.
     let text: String
-    /// Whether it may bring something authentic to this place: of the file's former state, or of another whole file.
+    /// True if the change may bring authentic data to this position: from the file's former state, or from another
+    /// whole file.
     let isReplay: Bool
 
-    /// Changes the backing file of `index` once.
+    /// Makes one change of the backing file of `index`.
     init(_ index: Int, of vault: TamperVault, _ random: inout SeededGenerator) throws {
         (text, isReplay) = try Self.change(index, of: vault, &random)
     }
@@ -56,7 +57,7 @@ struct Tampering {
                 Int64(range.count))
         }
         func extend(by count: Int) throws { try file.truncate(to: UInt64(size + count)) }
-        /// Sizes at which something may go wrong: of a record, of a page, of anything.
+        /// Sizes at which errors are likely: of a record, of a page, and random ones.
         func amount() -> Int {
             switch Int.random(in: 0..<5, using: &random) {
             case 0: Int.random(in: 1...40, using: &random)

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// A vault, a directory for what goes in and comes out, and the two commands.
+/// A vault, a directory for imported and exported files, and the two commands.
 final class TransferPlace {
     let vault: VaultUnderTest
     let directory: TemporaryDirectory
@@ -14,7 +14,7 @@ final class TransferPlace {
 
     func path(_ name: String) -> String { directory.appending(name) }
 
-    /// A tree of everything that is hard to copy, and so many small files.
+    /// A tree with every object that is hard to copy, and this many small files.
     func makeTree(_ name: String = "tree", files: Int = 0) throws {
         try Command([Products.python, Products.program("nasty-tree.py"), path(name), "\(files)"]).run().succeeded()
     }
@@ -41,7 +41,7 @@ final class TransferPlace {
         try #require(JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any])
     }
 
-    /// What `verify` finds but for what a crash leaves, and what a next import removes.
+    /// Findings of `verify`, without those that a crash leaves and the next import removes.
     func damage() throws -> [Substring] {
         let result = try Command([Products.binary, "verify", vault.vault, "--passfile", vault.passfile]).run()
         let notes = ["unsealed", "leftover", "journaled", "checked"]
@@ -50,8 +50,9 @@ final class TransferPlace {
         }
     }
 
-    /// Expects what is in the two to have the same contents, modes, owners, times, links and attributes.
-    /// - Parameter withRoots: the directories themselves too: one that was there keeps its own.
+    /// Expects both trees to have the same contents, modes, owners, times, links and attributes.
+    /// - Parameter withRoots: compares the directories themselves too. A directory that existed before keeps its own
+    ///   attributes.
     func expectSame(
         _ one: String, _ other: String, withRoots: Bool = false, sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
@@ -60,7 +61,7 @@ final class TransferPlace {
         #expect(lines.filter { withRoots || !$0.hasSuffix(" ./") } == [], sourceLocation: sourceLocation)
     }
 
-    /// Flips a bit of a backing file, and leaves its times as they were.
+    /// Flips a bit of a backing file, and keeps its times.
     func flip(_ backing: String, at offset: UInt64) throws {
         let script = """
             import os, sys

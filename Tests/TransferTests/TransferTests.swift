@@ -45,7 +45,7 @@ import VaultStore
         #expect(stat(place.path("out/holes"), &status) == 0 && status.st_size == 64 << 20)
         #expect(status.st_blocks * 512 < 4 << 20)
         #expect(stat(place.path("out/only a hole"), &status) == 0 && status.st_size == 8 << 20 + 1)
-        // The end, which is no whole chunk, is data.
+        // The end, a partial chunk, is data.
         #expect(status.st_blocks * 512 <= 8192)
         let size = try Command(["du", "-s", "-k", place.vault.vault]).run().succeeded().output
         #expect(try #require(Int(size.split(separator: "\t").first ?? "")) < 12 << 10)
@@ -106,7 +106,7 @@ import VaultStore
             _ = writer.wait(timeout: .seconds(5))
         }
         var (result, target) = (try place.importing("tree", to: ":0").run(), ":0")
-        // On a busy machine the writer may not have come to write meanwhile.
+        // On a busy machine the writer may not have written anything meanwhile.
         for number in 1..<10 where result.exitCode == 0 {
             target = ":\(number)"
             result = try place.importing("tree", to: target).run()
@@ -123,7 +123,7 @@ import VaultStore
         try place.make("tree/small", size: 1000)
         try place.importing("tree", options: ["--verify"]).run().succeeded()
         try place.flip(try place.backingFiles()[0], at: 500_000)
-        // Of the same size and time: taken for the same, unless it is read.
+        // A file of the same size and time is assumed to be the same, unless it is read.
         try place.importing("tree").run().succeeded()
         let result = try place.importing("tree", options: ["--verify", "--json"]).run()
         #expect(result.exitCode == FailureCode.damageFound.rawValue)
@@ -162,7 +162,7 @@ import VaultStore
 
     @Test func `an import replaces a vault file that was extended to the size of its source`() throws {
         _ = try makeExtended()
-        // Give the source the size and time that the vault's file shows now.
+        // Gives the source the size and time that the vault's file shows now.
         var status = stat()
         try #require(stat(try place.backingFiles()[0], &status) == 0)
         let shown = (Int(status.st_size) - 128) / 4128 * 4096 + max(0, (Int(status.st_size) - 128) % 4128 - 32)
@@ -182,7 +182,7 @@ import VaultStore
         var status = stat()
         try #require(stat(place.path("to/other"), &status) == 0)
         var options = TransferOptions()
-        // Wait until the clock that stamps files has moved on.
+        // Waits until the clock for file times has advanced.
         try poll("a tick") {
             options.beginCopying()
             let since = try #require(options.copiedSince)
