@@ -1,6 +1,6 @@
 import VaultCrypto
 
-/// The bytes that pairs of hexadecimal digits stand for; spaces do not matter.
+/// The bytes of pairs of hexadecimal digits. Spaces are ignored.
 func bytes(hex text: String) -> [UInt8] {
     let digits = text.compactMap(\.hexDigitValue)
     return stride(from: 0, to: digits.count - 1, by: 2).map { UInt8(digits[$0] * 16 + digits[$0 + 1]) }
@@ -30,5 +30,5 @@ func pattern(_ count: Int) -> [UInt8] {
     return bytes
 }
 
-/// Computed once: tests are not optimized, and take most of their time otherwise to compute it.
+/// Computed once, because tests are not optimized, and would spend most of their time on it otherwise.
 private let patternPeriod = (0..<65536).map { UInt8(truncatingIfNeeded: $0 * 31 + ($0 >> 8) * 7) }

@@ -58,7 +58,7 @@ import Testing
             let key = try key(keyText)
             let ciphertext = bytes(hex: ciphertext)
             #expect(try decrypt(ciphertext, vector, key) == plaintext)
-            // From within the chain: the block before is the vector. The same key as before, and another vector.
+            // From within the chain, with the previous block as the vector: the same key as before, and another vector.
             #expect(try decrypt(Array(ciphertext[32...]), Array(ciphertext[16..<32]), key) == Array(plaintext[32...]))
         }
         #expect(decryptor.blocksDecrypted == 6 * (4 + 2))
@@ -72,7 +72,7 @@ import Testing
         #expect(plaintext == Array("Single block msg".utf8))
     }
 
-    @Test("the plaintext may take the ciphertext's place")
+    @Test("the plaintext may replace the ciphertext in its buffer")
     func inPlace() throws {
         let (keyText, ciphertext) = Self.vectors[0]
         let key = try key(keyText)
@@ -86,7 +86,7 @@ import Testing
         #expect(buffer == bytes(hex: Self.plaintext))
     }
 
-    @Test("two keys of one size are told apart")
+    @Test("two keys of one size are distinguished")
     func otherKey() throws {
         let ciphertext = bytes(hex: Self.vectors[0].1)
         let right = try key(Self.vectors[0].0)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import VaultCrypto
 
-/// What reading somebody else's ciphertext leaves in memory, once it is forgotten: nothing.
+/// Keys and plaintext of ciphertext from other programs that stay in memory once they are forgotten: none.
 @Suite struct CbcMemoryTests {
     @Test func `a CBC decryptor's key schedule, and that of the key size before`() async {
         await #expect(processExitsWith: .success) {
@@ -15,7 +15,7 @@ import Testing
             let decryptor = try CbcDecryptor()
             try decrypt(decryptor, key)
             #expect(try scanner.found().contains("key, round key 14"))
-            // Another size takes another context.
+            // Another key size needs another context.
             try decrypt(decryptor, small)
             #expect(try !scanner.found().contains("key, round key 14"))
             try decrypt(decryptor, key)

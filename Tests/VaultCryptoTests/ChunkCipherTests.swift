@@ -2,7 +2,7 @@ import Testing
 
 @testable import VaultCrypto
 
-/// Seals under fresh IVs.
+/// Encrypts under fresh IVs.
 func seal(
     _ plaintext: [UInt8], firstChunkIndex: UInt64, chunkSize: Int, _ cipher: ChunkCipher, _ keys: ChunkKeys
 ) throws -> [UInt8] {
@@ -17,7 +17,7 @@ func seal(
     return records
 }
 
-/// The count of records that verified, and a buffer that held 0xee everywhere before.
+/// The count of records that verified, and a buffer that was filled with 0xee before.
 func open(
     _ records: [UInt8], firstChunkIndex: UInt64, chunkSize: Int, length: Int, _ cipher: ChunkCipher, _ keys: ChunkKeys
 ) throws -> (count: Int, plaintext: [UInt8]) {
@@ -53,7 +53,7 @@ func open(
         }
     }
 
-    @Test("chains in lockstep give what plain CBC gives", arguments: chunkSizes, 1...20)
+    @Test("chains in lockstep give the same result as plain CBC", arguments: chunkSizes, 1...20)
     func lockstepEqualsPlainChains(c: Int, lanes: Int) throws {
         let chain = try CipherContext(Library.loaded().aesCBC(keySize: 32), encrypts: true)
         try chain.setKey(keys.cipherKey)
@@ -142,7 +142,7 @@ func open(
         #expect(opened == (10, pattern(40000)))
     }
 
-    @Test("no IV comes twice, over many refills of the pool")
+    @Test("no IV repeats, over many refills of the pool")
     func vectorsAreUnique() throws {
         var vectors: Set<[UInt8]> = []
         for _ in 0..<20 {
@@ -163,7 +163,7 @@ func open(
     }
 
     @Test(
-        "sizes that do not belong together",
+        "sizes that do not fit together",
         arguments: [
             (0, 1, 4096), (0, 32, 4096), (1, 32, 4096), (1, 34, 4096), (4096, 4127, 4096), (4097, 4129, 4096),
             (100, 132, 0), (100, 132, -16), (100, 132, 100), (100, 132, 1 << 21),

@@ -2,8 +2,8 @@ import Testing
 
 @testable import VaultCrypto
 
-/// Records against those of an independent implementation: Python cryptography 48 (AES-CBC and AES-ECB, Poly1305),
-/// put together as the file format says.
+/// Records compared with those of an independent implementation: Python cryptography 48 (AES-CBC and AES-ECB,
+/// Poly1305), combined as the file format defines.
 @Suite struct ChunkCipherVectorTests {
     static let keys = ChunkKeys(cipherKey: secret(0..<32), macKey: secret(32..<64), macR: secret(64..<80))
 
@@ -34,7 +34,7 @@ import Testing
     }
 
     @Test(
-        "whole records: a residue, nothing but a residue, whole blocks",
+        "whole records: a partial block, only a partial block, whole blocks",
         arguments: [
             (
                 21, 7,

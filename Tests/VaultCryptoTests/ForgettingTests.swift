@@ -2,7 +2,7 @@ import Testing
 
 @testable import VaultCrypto
 
-/// What keys and ciphers do once they are forgotten, and when the keys are put back.
+/// Behaviour of keys and ciphers once they are forgotten, and when the keys are restored.
 @Suite struct ForgettingTests {
     let chunkKeys: ChunkKeys
     let derivedAnew: ChunkKeys
@@ -101,7 +101,7 @@ import Testing
         #expect(throws: CryptoError.keyForgotten) {
             try open(records, firstChunkIndex: 0, chunkSize: 4096, length: 5000, cipher, chunkKeys)
         }
-        // Nor one that has no keys yet.
+        // The same for an object that has no keys yet.
         #expect(throws: CryptoError.keyForgotten) {
             try open(records, firstChunkIndex: 0, chunkSize: 4096, length: 5000, try ChunkCipher(), chunkKeys)
         }

@@ -22,7 +22,7 @@ import Testing
                 == "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8")
     }
 
-    @Test("HKDF-SHA256 as a directory's keys are derived; reference: Python cryptography 48")
+    @Test("HKDF-SHA256 as for a directory's keys; reference: Python cryptography 48")
     func hkdfOfTheFormat() throws {
         let output = try Hkdf.derive(
             secret: secret(0..<32), salt: (0..<16).map { UInt8($0) }, info: Array("vaultfs 1 directory".utf8),
@@ -79,14 +79,14 @@ import Testing
         #expect(hex(content(output)) == expected)
     }
 
-    @Test("scrypt with the parameters a new vault has: 128 MiB")
+    @Test("scrypt with the parameters of a new vault: 128 MiB")
     func scryptOfTheFormat() throws {
         let output = try Scrypt.derive(passphrase: secret([1]), salt: [2], logN: 17, r: 8, p: 1, count: 64)
         #expect(output.count == 64)
     }
 
     @Test(
-        "scrypt parameters that RFC 7914 excludes, or that take over 1 GiB",
+        "scrypt parameters that RFC 7914 excludes, or that need over 1 GiB",
         arguments: [
             (0, 8, 1, 64), (-1, 8, 1, 64), (63, 8, 1, 64), (10, 0, 1, 64), (10, 8, 0, 64), (10, 8, 1, 0),
             (10, .max, 1, 64), (10, 8, .max, 64), (20, 9, 1, 64), (21, 8, 1, 64), (10, 32, 1 << 20, 64),

@@ -3,10 +3,11 @@ import Foundation
 
 @testable import VaultCrypto
 
-/// Looks for byte strings in this process's memory: in all that is readable and writable, through /proc/self/mem.
+/// Searches this process's memory for byte strings: all memory that is readable and writable, through /proc/self/mem.
 ///
-/// What it looks for, and what it has read, lie in a mapping of its own that it leaves out: so they are nowhere else, and
-/// it does not find itself. For a process of its own (an exit test): it turns memfd_secret off, which nobody can read.
+/// Its needles, and the memory that it has read, are in its own mapping, which it skips. So they are nowhere else, and
+/// it does not find itself. Use it in a separate process (an exit test), because it turns memfd_secret off, whose
+/// memory nobody can read.
 final class MemoryScanner {
     private static let areaSize = 2 << 20
     private static let readSize = 1 << 20
@@ -23,7 +24,7 @@ final class MemoryScanner {
 
     deinit { linux_unmap_secret_memory(area, Self.areaSize) }
 
-    /// Takes up a byte string of `count` bytes, at least 16, that `fill` writes in place, and returns it.
+    /// Adds a byte string of `count` bytes, at least 16, that `fill` writes in place, and returns it.
     @discardableResult
     func add(_ name: String, count: Int, _ fill: (UnsafeMutableRawBufferPointer) -> Void) -> UnsafeRawBufferPointer {
         precondition(count >= 16 && used + count <= Self.areaSize)
@@ -34,7 +35,7 @@ final class MemoryScanner {
         return UnsafeRawBufferPointer(place)
     }
 
-    /// Takes up a part of a secret.
+    /// Adds a part of a secret.
     func add(_ name: String, _ secret: SecretBytes, _ range: Range<Int>? = nil) {
         add(name, count: range?.count ?? secret.count) { place in
             secret.withUnsafeBytes { bytes in
@@ -43,8 +44,8 @@ final class MemoryScanner {
         }
     }
 
-    /// Takes up an AES-256 key, which is 32 bytes of a secret from `start` on: its halves, and two of the last round
-    /// keys, as only a key schedule has them. A decryption schedule has the last one too.
+    /// Adds an AES-256 key, which is 32 bytes of a secret from `start` on: its halves, and two of the last round keys,
+    /// which occur only in a key schedule. A decryption schedule has the last one too.
     func addKeySchedule(_ name: String, _ secret: SecretBytes, from start: Int = 0) {
         add("\(name), first half", secret, start..<start + 16)
         add("\(name), second half", secret, start + 16..<start + 32)
@@ -59,7 +60,7 @@ final class MemoryScanner {
         }
     }
 
-    /// The names of the byte strings that are somewhere in memory.
+    /// The names of the byte strings that are in memory.
     func found() throws -> Set<String> {
         let memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC)
         guard memory >= 0 else { throw POSIXError(.EACCES) }
@@ -69,7 +70,7 @@ final class MemoryScanner {
             var start = mapping.lowerBound
             while start < mapping.upperBound {
                 let count = pread(memory, area, min(Self.readSize, mapping.upperBound - start), start)
-                // What cannot be read (a device's memory) is no place for keys either.
+                // Memory that cannot be read (a device's memory) cannot contain keys either.
                 guard count > 0 else { break }
                 for needle in needles where contains(needle.bytes, count: count) { found.insert(needle.name) }
                 guard start + count < mapping.upperBound else { break }
@@ -79,7 +80,8 @@ final class MemoryScanner {
         return found
     }
 
-    /// Addresses of the readable, writable mappings, less the area (with which the kernel may merge another mapping).
+    /// Addresses of the readable, writable mappings, without the scanner's area (with which the kernel may merge
+    /// another mapping).
     private func mappings() throws -> [Range<Int>] {
         let own = Int(bitPattern: area)..<Int(bitPattern: area) + Self.areaSize
         // String(contentsOfFile:) would stop after a page.
@@ -95,7 +97,7 @@ final class MemoryScanner {
         }
     }
 
-    /// Whether the first `count` bytes of the area contain the needle.
+    /// Returns true if the first `count` bytes of the area contain the needle.
     private func contains(_ needle: UnsafeRawBufferPointer, count: Int) -> Bool {
         guard let pattern = needle.baseAddress else { return false }
         var place = UnsafeRawPointer(area)
@@ -109,7 +111,7 @@ final class MemoryScanner {
     }
 }
 
-/// The key expansion of AES-256 (FIPS 197 section 5.2), in place: nothing of it is left elsewhere.
+/// The key expansion of AES-256 (FIPS 197 section 5.2), in place, so that no copy is left elsewhere.
 enum AESKeyExpansion {
     /// 15 round keys of 16 bytes.
     static let size = 240
@@ -132,7 +134,7 @@ enum AESKeyExpansion {
 
     private static func double(_ value: UInt8) -> UInt8 { value << 1 ^ (value & 0x80 != 0 ? 0x1b : 0) }
 
-    /// FIPS 197 section 5.1.1: the inverse in GF(2^8), walked through by the powers of 3 and of its inverse.
+    /// FIPS 197 section 5.1.1: the inverse in GF(2^8), enumerated by the powers of 3 and of its inverse.
     private static func substitutionBox() -> [UInt8] {
         var box = [UInt8](repeating: 0x63, count: 256)
         var power: UInt8 = 1

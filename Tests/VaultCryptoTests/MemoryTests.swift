@@ -4,7 +4,8 @@ import Testing
 
 @testable import VaultCrypto
 
-/// What is in memory before keys are forgotten or released, and no longer afterwards. Each in a process of its own.
+/// Secrets are in memory before they are forgotten or released, and no longer afterwards. Each test runs in its own
+/// process.
 @Suite struct MemoryTests {
     @Test func `a test's own key expansion is that of FIPS 197 appendix A_3`() {
         var schedule = [UInt8](repeating: 0, count: AESKeyExpansion.size)
@@ -116,7 +117,7 @@ import Testing
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             let marker = scanner.add("marker", count: 32) { _ = try? SecureRandom.fill($0) }
-            // Of every list of glibc's: thread cache, fast bins, bins, a mapping of its own.
+            // In every list of glibc's allocator: thread cache, fast bins, bins, its own mapping.
             for size in [32, 100, 1000, 2000, 100_000, 300_000, 40 << 20] {
                 let pieces = try (0..<(size > 1 << 20 ? 1 : 20)).map { _ in try heapPiece(size + 32, marker, at: size) }
                 #expect(try scanner.found() == ["marker"], "\(size)")
@@ -124,7 +125,7 @@ import Testing
                 #expect(try scanner.found() == [], "\(size), freed")
 
                 let piece = try heapPiece(size, marker, at: 0)
-                // So that it cannot grow where it is.
+                // A neighbour, so that the block cannot grow in place.
                 let neighbour = malloc(size)
                 let grown = try #require(realloc(piece, 3 * size))
                 #expect(UnsafeRawBufferPointer(start: grown, count: 32).elementsEqual(marker))
@@ -151,7 +152,7 @@ import Testing
     }
 }
 
-/// `size` bytes of the heap, with `bytes` in them.
+/// `size` bytes of the heap that contain `bytes`.
 private func heapPiece(
     _ size: Int, _ bytes: UnsafeRawBufferPointer, at offset: Int
 ) throws -> UnsafeMutableRawPointer {
@@ -166,7 +167,7 @@ private func leave(_ bytes: UnsafeRawBufferPointer, depth: Int) {
     withUnsafeTemporaryAllocation(byteCount: 1024, alignment: 16) { space in
         space.copyMemory(from: bytes)
         if depth > 0 { leave(bytes, depth: depth - 1) }
-        // Only the deepest one stays, out of reach of the calls that the scan makes.
+        // Only the deepest copy stays, below the calls that the scan makes.
         if depth > 0, let base = space.baseAddress { explicit_bzero(base, space.count) }
     }
 }

@@ -41,14 +41,14 @@ import Testing
         #expect(hex(key + vector).hasPrefix(expected))
     }
 
-    @Test("EVP_BytesToKey with MD5, the passphrase and salt that `openssl enc -P` of 3.0 was given")
+    @Test("EVP_BytesToKey with MD5, passphrase and salt as for `openssl enc -P` of 3.0")
     func bytesToKey() throws {
         let (key, vector) = try derive(.bytesToKey(.md5))
         #expect(hex(key) == "bcf8d941d9291141709c9d56360eb7148e3960ab3dc44d832c4028568545c91d")
         #expect(hex(vector) == "5a7a1d12207f801d2f6f4cf578e8708c")
     }
 
-    /// What `openssl enc -P` prints for these options.
+    /// The output of `openssl enc -P` for these options.
     private func openssl(_ options: [String], keySize: Int, passphrase: String) throws -> [String] {
         let output = try Command(
             ["openssl", "enc", "-aes-\(keySize * 8)-cbc", "-S", hex(Self.salt), "-P", "-pass", "stdin"] + options,
@@ -58,7 +58,7 @@ import Testing
             .compactMap { $0.split(separator: "=").last?.lowercased() }
     }
 
-    @Test("as the openssl tool derives", arguments: OpenSSLDigest.allCases, [16, 24, 32])
+    @Test("same keys as the openssl tool", arguments: OpenSSLDigest.allCases, [16, 24, 32])
     func tool(digest: OpenSSLDigest, keySize: Int) throws {
         let old = try derive(.bytesToKey(digest), keySize: keySize)
         #expect(
@@ -70,7 +70,7 @@ import Testing
             try openssl(options, keySize: keySize, passphrase: Self.passphrase) == [hex(new.key), hex(new.vector)])
     }
 
-    @Test("an empty passphrase is one")
+    @Test("an empty passphrase is valid")
     func emptyPassphrase() throws {
         let old = try derive(.bytesToKey(.sha256), "")
         #expect(try openssl([], keySize: 32, passphrase: "") == [hex(old.key), hex(old.vector)])
@@ -78,7 +78,7 @@ import Testing
         #expect(try openssl(["-pbkdf2"], keySize: 32, passphrase: "") == [hex(new.key), hex(new.vector)])
     }
 
-    @Test("iterations, sizes of salt and sizes of key that cannot be")
+    @Test("impossible iterations, salt sizes and key sizes")
     func refused() throws {
         for count in [Int.min, -1, 0, 100_000_001, .max] {
             #expect(throws: CryptoError.invalidInput("\(count) iterations of PBKDF2")) {

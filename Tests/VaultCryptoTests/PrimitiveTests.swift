@@ -23,7 +23,7 @@ import Testing
         try context.setKey(secret(bytes(hex: "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")))
         let vector = (0..<16).map { UInt8($0) }
         let input = encrypts ? plaintext : ciphertext
-        // Twice: the vector set for a message is all that it needs.
+        // Twice, because setting a message's vector is all that is needed between messages.
         for _ in 0..<2 {
             var output = [UInt8](repeating: 0, count: 32)
             try context.setVector(vector)
@@ -32,7 +32,7 @@ import Testing
         }
     }
 
-    @Test("Poly1305, RFC 8439 section 2.5.2; the message's last 8 bytes go in as the trailer")
+    @Test("Poly1305, RFC 8439 section 2.5.2; the message's last 8 bytes are the trailer")
     func poly1305() throws {
         let context = try Poly1305Context(Library.loaded().poly1305)
         let key = bytes(hex: "85d6be7857556d337f4452fe42d506a80103808afb0db2fd4abff6af4149f51b")

@@ -3,11 +3,11 @@ import Glibc
 import Synchronization
 import Testing
 
-/// What a thread that has handled secrets leaves behind.
+/// Data that a thread leaves behind after it has handled secrets.
 @Suite struct ScrubTests {
     private static let size = 1024
 
-    /// How much of what was copied last a signal puts on the stack.
+    /// The number of recently copied bytes that a signal saves on the stack.
     private static func savedBytes(afterScrub scrubs: Bool) -> Int {
         let (source, copy) = (
             UnsafeMutableRawPointer.allocate(byteCount: size, alignment: 64),
@@ -24,7 +24,7 @@ import Testing
         sigaction(SIGUSR1, &action, nil)
         var all = sigset_t()
         sigfillset(&all)
-        // Test processes begin with signals blocked.
+        // Test processes start with signals blocked.
         pthread_sigmask(SIG_UNBLOCK, &all, nil)
         longestRun.store(0, ordering: .relaxed)
         memcpy(copy, source, size)
@@ -44,12 +44,12 @@ import Testing
 private let secretByte: UInt8 = 0xC3
 private let longestRun = Atomic<Int>(0)
 
-/// Of bytes among the registers in the frame that the kernel made for the signal (sigreturn(2)).
+/// Counts bytes in the registers of the frame that the kernel made for the signal (sigreturn(2)).
 private func countSavedBytes(_: Int32, _: UnsafeMutablePointer<siginfo_t>?, _ context: UnsafeMutableRawPointer?) {
     guard let context else { return }
     var saved = UnsafeRawBufferPointer(start: context, count: MemoryLayout<ucontext_t>.size)
     #if arch(x86_64)
-    // struct _fpx_sw_bytes, at the end of what FXSAVE has: the size of all that XSAVE has saved.
+    // struct _fpx_sw_bytes, at the end of the FXSAVE area: the size of everything that XSAVE has saved.
     guard let registers = UnsafeRawPointer(context.load(as: ucontext_t.self).uc_mcontext.fpregs) else { return }
     saved = UnsafeRawBufferPointer(start: registers, count: Int(registers.load(fromByteOffset: 468, as: UInt32.self)))
     #endif

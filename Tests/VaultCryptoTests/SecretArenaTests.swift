@@ -4,7 +4,7 @@ import Testing
 
 @testable import VaultCrypto
 
-/// Which memory keys get, under a limit. Each in a process of its own.
+/// The memory that keys get under a limit. Each test runs in its own process.
 @Suite struct SecretArenaTests {
     @Test func `not even root reads keys in memfd_secret memory`() async {
         await #expect(processExitsWith: .success) {
@@ -27,7 +27,7 @@ import Testing
             #expect(exhaustLockedMemory() > 6 << 20)
             let keys = (0..<5000).map { _ in secret(pattern(32)) }
             #expect(SecretMemory.kind == best)
-            // Memory of another thread's buffers, of which there is none left.
+            // Memory of another thread's buffers, of which none is left.
             let more = try SecretBytes(count: 100_000) { _ in }
             #expect(SecretMemory.kind == .unlocked)
             #expect(!SecretMemory.allLocked)
@@ -59,7 +59,7 @@ import Testing
     }
 }
 
-/// Root may lock any amount: so the process becomes another user, for good.
+/// root may lock any amount, so the process becomes another user for good.
 private func limitLockedMemory(_ size: rlim_t) {
     if geteuid() == 0 { #expect(setuid(65534) == 0) }
     var limit = rlimit(rlim_cur: size, rlim_max: size)

@@ -48,7 +48,7 @@ import Testing
         #expect(content(try .random(count: 32)) != content(try .random(count: 32)))
     }
 
-    @Test("the keys of thousands of open files lie in few pages, and none overlap")
+    @Test("the keys of thousands of open files are in few pages, and none overlap")
     func smallSecretsShareAPage() {
         let secrets = (0..<5000).map { secret(pattern($0 % 64 + 1)) }
         var pages: Set<UInt> = []
@@ -61,7 +61,7 @@ import Testing
             }
         }
         #expect(starts.count == secrets.count)
-        // 2,500 slots each of 32 and 64 bytes fill 60 pages; other tests leave holes, and take some.
+        // 2,500 slots each of 32 and 64 bytes fill 60 pages. Other tests leave holes, and use some slots.
         #expect(pages.count < 200)
         for (index, secret) in secrets.enumerated() { #expect(content(secret) == pattern(index % 64 + 1)) }
     }

@@ -46,7 +46,7 @@ import VaultCrypto
     init() throws { cipher = try SivCipher(key: secret(Self.key)) }
 
     @Test(arguments: vectors) func sealsAsTheReference(vector: Vector) throws {
-        // Twice: the template must be as good after the first message as before.
+        // Twice: the template must work after the first message as before it.
         for _ in 0..<2 {
             #expect(hex(try cipher.encrypt(vector.plaintext, associatedData: vector.data)) == vector.sealed)
             #expect(try cipher.decrypt(bytes(hex: vector.sealed), associatedData: vector.data) == vector.plaintext)
@@ -69,7 +69,7 @@ import VaultCrypto
         expectRefusal(sealed, vector.data + [[0]])
     }
 
-    @Test("components keep their order and their borders")
+    @Test("components keep their order and their boundaries")
     func dataIsAList() throws {
         let sealed = try cipher.encrypt([1, 2, 3], associatedData: [[1, 2], [3]])
         expectRefusal(sealed, [[3], [1, 2]])
@@ -86,7 +86,7 @@ import VaultCrypto
         #expect(throws: CryptoError.doesNotAuthenticate) { try other.decrypt(sealed, associatedData: []) }
     }
 
-    @Test("what OpenSSL 3.0 gets wrong without an error is refused")
+    @Test("inputs that OpenSSL 3.0 processes wrongly without an error are refused")
     func emptyInputIsRefused() {
         #expect(throws: CryptoError.invalidInput("an empty plaintext for AES-256-SIV")) {
             try cipher.encrypt([], associatedData: [[1]])
