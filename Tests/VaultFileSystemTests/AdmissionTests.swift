@@ -12,14 +12,14 @@ import VaultStore
 
 /// The table of classes, states and operations (Manual/Locking.md), without a kernel.
 @Suite struct AdmissionTests {
-    /// What a class lets pass while the vault is locked.
+    /// The operations that a class allows while the vault is locked.
     struct Row: Sendable, CustomTestStringConvertible {
         var protectionClass: ProtectionClass
-        /// Whether the mount has been unlocked before.
+        /// True if the mount has been unlocked before.
         var wasUnlocked: Bool
-        /// New open, lookup, listing; attributes of what is not open.
+        /// New open, lookup, listing. Attributes of objects that are not open.
         var anew: Bool
-        /// Through an open handle, and attributes of an open file.
+        /// Operations through an open handle, and attributes of an open file.
         var open: Bool
 
         var testDescription: String { "\(protectionClass.name), unlocked before: \(wasUnlocked)" }
@@ -48,7 +48,7 @@ import VaultStore
         if row.wasUnlocked { system.gate.enter(.locked) } else { system.gate.beLockedFromTheStart() }
     }
 
-    /// Passes, or is refused with ENOKEY; nothing else.
+    /// Succeeds, or is refused with ENOKEY. Nothing else is allowed.
     private func expect(
         _ passes: Bool, _ what: String, sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void
     ) {
@@ -94,11 +94,11 @@ import VaultStore
         expect(row.anew, "link") {
             _ = try system.make(ascii("link"), in: .root, .hardLink(of: closed), for: vault.caller)
         }
-        // A name is the directory's to tell, attributes with it are not.
+        // The directory decides about a name, but not about its attributes.
         #expect(try vault.names().contains("closed"))
     }
 
-    @Test("A directory of each class while locked: its names, and what is made in it", arguments: table)
+    @Test("A directory of each class while locked: its names, and objects made in it", arguments: table)
     func directory(_ row: Row) throws {
         let directory = try vault.directory("d")
         try set(directory, row.protectionClass)
@@ -122,7 +122,7 @@ import VaultStore
         }
     }
 
-    @Test("The root is told in every state; only dirty mapped pages are still taken of a complete file")
+    @Test("The root's attributes are shown in every state; of a complete file only dirty mapped pages are accepted")
     func exceptions() throws {
         let file = try vault.file("f", pattern(5000)).id
         let handle = try system.open(file, flags: O_RDWR, for: vault.caller, workspace: vault.workspace)

@@ -23,7 +23,7 @@ import VaultStore
         return Set(names)
     }
 
-    @Test("However large the replies are, every name comes once", arguments: [1, 3, 24, 455, .max], [true, false])
+    @Test("However large the replies are, every name is listed once", arguments: [1, 3, 24, 455, .max], [true, false])
     func replies(size: Int, withAttributes: Bool) throws {
         let names = try fill(1000)
         let listed = try vault.names(replySize: size, withAttributes: withAttributes)
@@ -31,7 +31,7 @@ import VaultStore
         #expect(Set(listed) == names)
     }
 
-    @Test("Names removed while a directory is listed: the others come once, and 'rm -r' gets them all")
+    @Test("Names removed while a directory is listed: the others are listed once, and 'rm -r' gets them all")
     func removal() throws {
         let names = try fill(1000)
         let handle = try system.openDirectory(.root)
@@ -58,18 +58,21 @@ import VaultStore
         #expect(vault.nodes == 1)
     }
 
-    @Test("Store-13: what does not authenticate is not shown, and counted; our own is neither")
+    @Test(
+        "Store-13: entries that do not authenticate are hidden and counted; vaultfs's own files are hidden, not counted"
+    )
     func hidden() throws {
         let names = try fill(20)
         for name in ["note.txt", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "vaultfs.long.AAAA", "vaultfs.unknown"]
         {
             close(open(vault.path + "/" + name, O_CREAT | O_WRONLY, 0o600))
         }
-        // A long name whose sidecar is gone.
+        // A long name whose sidecar is missing.
         let long = try #require(names.first { $0.count > 160 })
         #expect(unlink(try vault.backing(long) + ".name") == 0)
         #expect(try Set(vault.names()) == names.subtracting([long]))
-        // Each time it is met: one behind the last name shown is met again when the listing asks for what follows.
+        // Counted each time it is met. An entry behind the last name shown is met again when the listing requests the
+        // names after it.
         #expect(system.statistics().hiddenNames >= 4)
         expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("note.txt"), in: .root) }
     }
@@ -85,7 +88,7 @@ import VaultStore
         #expect(system.statistics().hiddenNames >= 1)
     }
 
-    @Test("Store-12: a directory without a valid record shows, is an error to list, and can be removed")
+    @Test("Store-12: a directory without a valid record is shown, is an error to list, and can be removed")
     func damagedDirectory() throws {
         let directory = try vault.directory("d")
         let record = try vault.backing("d") + "/vaultfs.dir"

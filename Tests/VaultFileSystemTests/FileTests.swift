@@ -10,7 +10,7 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// Files, attributes and what a read-only mount refuses.
+/// Files, attributes, and the operations that a read-only mount refuses.
 @Suite struct FileTests {
     private let vault: MountedVault
     private var system: VaultFileSystem { vault.system }
@@ -25,7 +25,7 @@ import VaultStore
         try system.setAttribute(id, ascii(name), value: value, flags: flags)
     }
 
-    @Test("Store-8: what was written is sealed at the latest when the vault is unmounted")
+    @Test("Store-8: written files are sealed at the latest when the vault is unmounted")
     func sealing() throws {
         let file = try vault.file("f", pattern(5000)).id
         #expect(system.statistics().filesSealed == 0)
@@ -36,7 +36,7 @@ import VaultStore
         #expect(file != .root)
     }
 
-    @Test("truncate(2) by path opens the file for a moment, and no longer", arguments: [0, 3])
+    @Test("truncate(2) by path opens the file only for a moment", arguments: [0, 3])
     func truncatedByPath(length: UInt64) throws {
         let file = try vault.file("f", pattern(5000)).id
         var changes = AttributeChanges()
@@ -48,7 +48,8 @@ import VaultStore
         #expect(system.openHandles == 0 && system.writingHandles == 0)
     }
 
-    @Test("A file capability outlives the seal, of what cannot be executed yet too", .enabled(if: geteuid() == 0))
+    @Test(
+        "A file capability survives the seal, also for a file that is not executable yet", .enabled(if: geteuid() == 0))
     func capability() throws {
         // VFS_CAP_REVISION_2 with cap_net_raw, linux/capability.h.
         let value: [UInt8] = [0, 0, 0, 2, 0, 0x20] + [UInt8](repeating: 0, count: 14)
@@ -61,7 +62,7 @@ import VaultStore
         #expect(system.statistics().filesSealed == 1)
     }
 
-    @Test("What was overwritten in place is durable when the vault is unmounted, in files that are open too")
+    @Test("Data overwritten in place is durable after the unmount, also in files that are open")
     func overwrittenInPlace() throws {
         try vault.file("f", pattern(20_000))
         try vault.remount()
@@ -78,7 +79,7 @@ import VaultStore
         #expect(log.unsynchronized.isDisjoint(with: written))
     }
 
-    @Test("All who have a file open share it")
+    @Test("All handles of an open file share it")
     func shared() throws {
         let id = try vault.file("f", pattern(5000)).id
         let first = try system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
@@ -92,7 +93,7 @@ import VaultStore
         for handle in [first, second, truncated] { system.release(handle) }
     }
 
-    @Test("A file that waits for its seal is the same when the kernel has forgotten it and looks again")
+    @Test("A file that waits for its seal is the same after the kernel has forgotten it and looks it up again")
     func forgottenWhileWaiting() throws {
         let content = pattern(5000)
         let id = try vault.file("f", content).id
@@ -101,7 +102,7 @@ import VaultStore
         let handle = try system.open(again, flags: O_RDWR, for: .root, workspace: vault.workspace)
         try vault.write(handle, content, at: 5000)
         try system.synchronize(handle, dataOnly: false)
-        // The seal of the first closing comes now, while the file is open and longer.
+        // The seal of the first close happens now, while the file is open and longer.
         system.store.sealer.sealAll()
         try vault.write(handle, [1, 2, 3], at: 10000)
         system.release(handle)
@@ -111,7 +112,7 @@ import VaultStore
         #expect(system.statistics().nodes == 1)
     }
 
-    @Test("Sizes, modes, owners and times are set as asked")
+    @Test("Sizes, modes, owners and times are set as requested")
     func changes() throws {
         let id = try vault.file("f", pattern(9000)).id
         var changes = AttributeChanges()
@@ -131,7 +132,7 @@ import VaultStore
         expect(.notSupported) { _ = try system.change(link.id, mode, handle: nil, workspace: vault.workspace) }
     }
 
-    @Test("Store-4, Store-7: what cannot be opened can be truncated to nothing", arguments: [50, 200])
+    @Test("Store-4, Store-7: a file that cannot be opened can be truncated to nothing", arguments: [50, 200])
     func truncateDamaged(size: Int) throws {
         let id = try vault.file("f", pattern(9000)).id
         system.shutDown()
@@ -148,7 +149,7 @@ import VaultStore
         #expect(try vault.content(id) == [1, 2])
     }
 
-    @Test("Links-3: a link gives its target, and its size")
+    @Test("Links-3: a link returns its target, and the target's size")
     func links() throws {
         for target in [ascii("a"), ascii("../some/where"), pattern(3000).map { $0 | 1 }] {
             let link = try system.make(ascii("l"), in: .root, .link(target: target), for: vault.caller)
@@ -209,7 +210,7 @@ import VaultStore
         #expect(try vault.content(found.id) == pattern(5000))
     }
 
-    /// As a daemon leaves it that died between the write and the change of size of a truncation to 5000.
+    /// The state left by a daemon that died between the write and the change of size of a truncation to 5000.
     private func tearTruncation() throws {
         let id = try vault.file("f", pattern(9000)).id
         let path = try vault.backing("f")
@@ -236,7 +237,7 @@ import VaultStore
         try Bytes.put(journal, at: vault.path + "/vaultfs.journal")
     }
 
-    @Test("A read-only mount refuses every change with EROFS, and leaves every byte")
+    @Test("A read-only mount refuses every change with EROFS, and changes no byte")
     func readOnly() throws {
         let file = try vault.file("f", pattern(5000))
         try set(file.id, "user.a", [1])
@@ -298,7 +299,7 @@ import VaultStore
         expect(.noSuchAddressOrDevice) { _ = try system.seek(handle, from: 2_000_000, toHole: false) }
     }
 
-    @Test("What fallocate(2) and lseek(2) ask for")
+    @Test("The requests of fallocate(2) and lseek(2)")
     func allocation() throws {
         let (_, handle) = try system.create(ascii("f"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
         func allocate(_ mode: Int32, _ range: Range<UInt64>) throws {

@@ -10,7 +10,8 @@ import VaultFormat
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// A read-only file system over a vault that is rekeyed beside it: never a directory that looks empty (FileFormat, Store-27).
+/// A read-only file system over a vault that is rekeyed beside it: it never shows a directory as empty by mistake
+/// (FileFormat, Store-27).
 @Suite(.timeLimit(.minutes(20))) struct FollowedRekeyTests {
     private static let names = ["directory", "file"]
     private let path = FileManager.default.temporaryDirectory.path() + "/vaultfs-followed-" + UUID().uuidString
@@ -48,7 +49,7 @@ import VaultFormat
         _ = try Rekeyer.begin(directory, keeping: slot, secret: secret, masterKey: masterKey)
     }
 
-    /// To the end, or to what `before` throws.
+    /// Runs the rekey to its end, or until `before` throws.
     private func rekey(before: @escaping RekeyHook = { _ in }) throws {
         let (directory, masterKey, _) = try opened()
         let rekeyer = try Rekeyer(directory: directory, masterKey: masterKey, before: before)
@@ -71,7 +72,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-27: after a rekey nothing is empty, or not there: it is stale, status says why, and a new mount shows all"
+        "Store-27: after a rekey nothing looks empty or missing: it is stale, status has the reason, and a new mount works"
     )
     func finished() throws {
         defer { try? FileManager.default.removeItem(atPath: path) }
@@ -93,7 +94,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-27: who mounted while a rekey was unfinished reads on, but not in the middle of a step, nor with old keys"
+        "Store-27: a mount made during an unfinished rekey still reads, but not in the middle of a step, nor with old keys"
     )
     func unfinished() throws {
         defer { try? FileManager.default.removeItem(atPath: path) }
@@ -102,22 +103,22 @@ import VaultFormat
         let inner = try follower.lookUp(ascii("directory"), in: .root).id
         let innerHandle = try follower.openDirectory(inner)
         #expect(try list(innerHandle, follower) == ["file"])
-        // The first step is the inner directory's: its names are new, its record is old.
+        // The first step is the inner directory's: its names are new, and its record is old.
         #expect(throws: VaultError.self) {
-            // Which is not undone: that would take memory too.
+            // The step is not undone, because that would need memory too.
             try rekey { (point) throws(StoreError) in if point == .writeRecord { throw .system(.noMemory) } }
         }
         expect(.ioError) { _ = try list(innerHandle, follower) }
         expect(.ioError) { _ = try list(follower) }
         #expect(follower.store.problems.count == 1)
         #expect(throws: StoreError.self) { _ = try mount(following: true) }
-        // The step is finished, and no other begun.
+        // The step is finished, and no other has begun.
         #expect(throws: VaultError.self) {
             try rekey { (point) throws(StoreError) in if point == .writeIntent { throw .system(.noSpace) } }
         }
         expect(.staleNFSFileHandle) { _ = try list(innerHandle, follower) }
         #expect(try list(follower) == Self.names && follower.store.problems.isEmpty)
-        // Of the root there is no other opening.
+        // The root has no other opening.
         try rekey()
         expect(.staleNFSFileHandle) { _ = try list(follower) }
         withExtendedLifetime(directory) {}

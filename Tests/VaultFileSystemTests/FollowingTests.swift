@@ -11,7 +11,7 @@ import VaultFormat
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// A read-only file system over a vault that another one writes.
+/// A read-only file system over a vault that another machine writes.
 @Suite(.timeLimit(.minutes(20))) struct FollowingTests {
     private let vault: MountedVault
     private let follower: VaultFileSystem
@@ -51,7 +51,7 @@ import VaultFormat
         (0..<count).map { UInt8(truncatingIfNeeded: $0 / 7) ^ seed }
     }
 
-    @Test("An open file shows what is overwritten, and how long it is, sealed or not", arguments: [false, true])
+    @Test("An open file shows overwritten data and its current length, sealed or not", arguments: [false, true])
     func changes(isSealed: Bool) throws {
         try vault.file("file", bytes(10_000, 1))
         if isSealed { vault.system.store.sealer.sealAll() }
@@ -86,7 +86,7 @@ import VaultFormat
         expect(.ioError) { _ = try read(handle, at: 2_500_000) }
     }
 
-    @Test("A file that was cut short is read to its new end")
+    @Test("A file that was cut short is read up to its new end")
     func shrinking() throws {
         try vault.file("file", bytes(20_000, 1))
         vault.system.store.sealer.sealAll()
@@ -96,11 +96,11 @@ import VaultFormat
         var changes = AttributeChanges()
         changes.length = 5000
         _ = try vault.system.change(id, changes, handle: nil, workspace: vault.workspace)
-        // Within the second for which the length is believed.
+        // Within the second for which the length is cached.
         #expect(try read(handle) == Array(bytes(20_000, 1)[..<5000]))
     }
 
-    @Test("A record of which half was written is read again; one that stays so is EIO, and counted once")
+    @Test("A half-written record is read again; one that stays so is EIO, and counted once")
     func torn() throws {
         try vault.file("file", bytes(9000, 1))
         let handle = try open("file")
@@ -109,7 +109,7 @@ import VaultFormat
         let file = FileHandleOnDisk(backing)
         let record = try file.read(200, count: 64)
         try file.write([UInt8](repeating: 9, count: 64), at: 200)
-        // Whole from the second look at the records on.
+        // The record is whole from the second read of the records on.
         let looks = Atomic<Int>(0)
         let directory = FilePath(backing).lexicallyNormalized().removingLastComponent().string
         let found = try ReadFault.during(in: directory) { kind, _ in
@@ -127,7 +127,7 @@ import VaultFormat
         #expect(follower.counters.damagedReads.total == 1)
     }
 
-    @Test("A record that a dead writer left half written is the one in its journal")
+    @Test("A record that a dead writer left half written is read from its journal")
     func journaled() throws {
         try vault.file("file", bytes(9000, 1))
         let handle = try open("file")
@@ -144,7 +144,7 @@ import VaultFormat
         #expect(!follower.store.hasJournaledRecords)
     }
 
-    @Test("What was replaced by a rename is stale to who opens the old, and new to who looks it up")
+    @Test("A file replaced by a rename is stale when the old one is opened, and the new one when it is looked up")
     func replaced() throws {
         try vault.file("file", bytes(9000, 1))
         let handle = try open("file")
@@ -162,7 +162,7 @@ import VaultFormat
         #expect(try read(try open("file")) == bytes(7000, 2))
     }
 
-    @Test("Another file under the inode number of one that is open is not taken for it")
+    @Test("Another file under the inode number of an open file is not confused with it")
     func reusedNumber() throws {
         try vault.file("file", bytes(9000, 1))
         try vault.file("other", bytes(9000, 2))
@@ -177,7 +177,7 @@ import VaultFormat
         #expect(try read(try open("file")) == bytes(9000, 2))
     }
 
-    @Test("Names that come and go are seen; nothing can be changed; the kernel keeps nothing for long")
+    @Test("New and removed names are noticed; nothing can be changed; the kernel caches nothing for long")
     func names() throws {
         try vault.file("one")
         #expect(try listed() == ["one"])
@@ -204,7 +204,7 @@ import VaultFormat
     }
 }
 
-/// A backing file, as a writer elsewhere reaches it.
+/// A backing file, as a writer on another machine reaches it.
 private struct FileHandleOnDisk: Sendable {
     private let file: Descriptor
 

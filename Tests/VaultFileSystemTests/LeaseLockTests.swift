@@ -13,9 +13,9 @@ import VaultStore
 @testable import Locking
 @testable import VaultFileSystem
 
-/// What the end of a lease does to a mount.
+/// The effect of a lease's end on a mount.
 @Suite(.timeLimit(.minutes(20))) struct LeaseLockTests {
-    /// Has no kernel.
+    /// Caches without a kernel.
     private struct Caches: KernelCaches {
         func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
         func dropInodes(_ inodes: [UInt64]) -> [String] { [] }
@@ -24,16 +24,16 @@ import VaultStore
         func wipeWorkers(waitingForAll: Bool) -> [String] { [] }
     }
 
-    /// Ends when it is told to.
+    /// A lease that ends when the test ends it.
     private final class Lease: LeaseKeeper {
         private let state = Mutex<(end: LeaseEnd?, hasEnded: Bool)>((nil, false))
         let notes = Atomic<Int>(0)
-        /// While its vault's store does not answer.
+        /// True while its vault's store does not respond.
         let isSilent = Monitor(false)
 
         var end: LeaseEnd? { state.withLock { $0.end } }
         var isOver: Bool { state.withLock { $0.hasEnded } }
-        /// How often it was looked at.
+        /// The number of checks.
         let looks = Monitor(0)
 
         func hasEnded() -> Bool {
@@ -54,7 +54,7 @@ import VaultStore
         let controller: LockController
         private let receipts: Monitor<[LockReceipt]>
 
-        /// - Parameter whenToLock: called by the lock controller's thread, before a grace.
+        /// - Parameter whenToLock: called by the lock controller's thread, before a grace period.
         init(
             _ policy: LockPolicy = .refuse, lease: Lease = Lease(), storeTimeoutMilliseconds: Int = 10_000,
             grace: Int = 0,
@@ -101,7 +101,7 @@ import VaultStore
         }
     }
 
-    @Test("A lock that is asked for does not wait for a store that does not answer a look at the lease")
+    @Test("A requested lock does not wait for a store that does not respond to a check of the lease")
     func silentStore() throws {
         let setup = try Setup(storeTimeoutMilliseconds: 60_000)
         setup.lease.isSilent.update { $0 = true }
@@ -111,7 +111,7 @@ import VaultStore
         #expect(setup.vault.system.gate.state == .locked)
     }
 
-    @Test("Nor does it where the look has begun, and it knows by itself what it is locked for")
+    @Test("A lock does not wait either if the check has begun, and the lock controller itself knows its reason")
     func silentSince() throws {
         let setup = try Setup(storeTimeoutMilliseconds: 60_000)
         setup.lease.isSilent.update { $0 = true }
@@ -124,7 +124,7 @@ import VaultStore
     }
 
     @Test(
-        "A grace ends at its time, and when nobody writes any more, whatever the store answers",
+        "A grace period ends at its time, and when nobody writes any more, whatever the store does",
         arguments: [100, 60_000])
     func silentGrace(grace: Int) throws {
         let lease = Lease()
@@ -150,7 +150,7 @@ import VaultStore
         if grace <= 1000 { system.release(handle) }
     }
 
-    @Test("A lock that is asked for while a secret is tried is not overtaken by the unlock")
+    @Test("A lock that is requested while a secret is tried is not overtaken by the unlock")
     func lockWhileUnlocking() throws {
         let setup = try Setup(.forget)
         setup.controller.lock(.command)
@@ -166,7 +166,7 @@ import VaultStore
         #expect(try setup.unlock { () throws(UnlockRefusal) in UnlockSecret(masterKey) } == .success(false))
     }
 
-    @Test("An expired lease locks and forgets the keys, whatever the policy; requests are told EKEYEXPIRED")
+    @Test("An expired lease locks and forgets the keys, whatever the policy; requests get EKEYEXPIRED")
     func expires() throws {
         for policy in [LockPolicy.refuse, .forget] {
             let setup = try Setup(policy)
@@ -186,7 +186,7 @@ import VaultStore
                 try setup.unlock { () throws(UnlockRefusal) in throw .slotExpired("") } == .failure(.slotExpired("")))
             let masterKey = vault.masterKey
             let lease = setup.lease
-            // At once: the right secret of an expired slot is no guess.
+            // At once: the right secret of an expired slot does not count as a guess.
             let outcome = try setup.unlock { () throws(UnlockRefusal) in
                 UnlockSecret(masterKey) { lease.set(hasEnded: false) }
             }
@@ -199,7 +199,7 @@ import VaultStore
         }
     }
 
-    @Test("A lease that ends while a lock file locks takes the keys too; the file's removal does not unlock")
+    @Test("A lease that ends while a lock file locks removes the keys too; the file's removal does not unlock")
     func expiresWhileLocked() throws {
         let setup = try Setup()
         try setup.place.create()
@@ -218,7 +218,7 @@ import VaultStore
     }
 
     @Test(
-        "After the end no class opens anything: open files and names of each are refused, and all keys are gone",
+        "After the end no class opens anything: open files and names of each are refused, and all keys are wiped",
         arguments: [false, true])
     func allClasses(isLockedBefore: Bool) throws {
         let setup = try Setup(.forget)
@@ -260,12 +260,12 @@ import VaultStore
             #expect(try vault.read(handle) == pattern(5000))
             system.release(handle)
         }
-        // A lock without an end leaves again what it left.
+        // Once the lease has not ended any more, a lock again leaves the same keys.
         setup.controller.lockAndWait()
         #expect(try vault.content("none") == pattern(5000))
     }
 
-    @Test("The timer has the lease looked at when the first of its clocks gets there", arguments: [true, false])
+    @Test("The timer checks the lease when the first of its clocks reaches the end", arguments: [true, false])
     func timer(isWall: Bool) throws {
         let lease = Lease()
         let (wall, boot) = (LeaseClock.system.wall() + 30, LeaseClock.system.boot() + 30)
@@ -274,12 +274,12 @@ import VaultStore
             hasEnded: false, end: LeaseEnd(wall: isWall ? wall : wall + far, boot: isWall ? boot + far : boot))
         let setup = try Setup(lease: lease)
         #expect(setup.controller.status().leaseEnds != nil)
-        // Looked at once, at the start; the next look is the timer's.
+        // Checked immediately at the start. The timer makes the next check.
         lease.set(hasEnded: true, end: lease.end)
         #expect(try setup.nextLock().reasons == [.expired])
     }
 
-    @Test("The time is noted at a lock, at the end, and at a request after a while")
+    @Test("The time is recorded at a lock, at the end, and at a request after a while")
     func notes() throws {
         let setup = try Setup()
         #expect(setup.lease.notes.load(ordering: .sequentiallyConsistent) == 0)
@@ -301,7 +301,7 @@ import VaultStore
 }
 
 extension LockController {
-    /// As `vaultfs lock`.
+    /// Locks like `vaultfs lock`.
     @discardableResult
     fileprivate func lockAndWait() -> Bool {
         let answer = Monitor<Bool?>(nil)

@@ -14,9 +14,9 @@ import VaultStore
 @testable import Locking
 @testable import VaultFileSystem
 
-/// What locks and what unlocks (Manual/Locking.md, "What unlocks"), with caches of no kernel.
+/// Triggers of locks and unlocks (Manual/Locking.md, "What unlocks"), with caches without a kernel.
 @Suite(.timeLimit(.minutes(20))) struct LockControllerTests {
-    /// Notes what it is asked, and in which state.
+    /// Records each request, and the state at that time.
     private final class Caches: KernelCaches {
         let calls = Monitor<[String]>([])
         let gate = Mutex<LockGate?>(nil)
@@ -54,7 +54,7 @@ import VaultStore
         private let events: Monitor<[String]>
         /// Called at each event.
         let whenTold = Monitor<@Sendable (LockEvent) -> Void>({ _ in })
-        /// Who wants a secret, each time anew.
+        /// The requests for a secret, in order.
         let wanted = Monitor<[@Sendable (@escaping LockController.SecretSource) -> Void]>([])
 
         init(
@@ -85,7 +85,7 @@ import VaultStore
 
         deinit { controller.stop() }
 
-        /// The next of the locks and unlocks that were not awaited yet.
+        /// The next lock or unlock that was not awaited yet.
         func next() -> String? {
             events.wait(until: monotonicDeadline(in: 20)) { $0.isEmpty ? nil : $0.removeFirst() }
         }
@@ -111,7 +111,7 @@ import VaultStore
         if case .failure(.lockFile) = outcome { true } else { false }
     }
 
-    @Test("Lock file, refuse: its coming locks, its going unlocks, an unlock is refused while it is there")
+    @Test("Lock file, refuse: its creation locks, its removal unlocks, an unlock is refused while it exists")
     func lockFile() throws {
         let setup = try Setup()
         try setup.place.create()
@@ -125,7 +125,7 @@ import VaultStore
         #expect(setup.state == .unlocked)
     }
 
-    @Test("The order: names, inodes, workers while locking; with forget the workers again when the keys are gone")
+    @Test("The order: names, inodes, workers while locking; with forget the workers again after the keys are wiped")
     func order() throws {
         for policy in [LockPolicy.refuse, .forget] {
             let setup = try Setup(policy)
@@ -137,7 +137,7 @@ import VaultStore
         }
     }
 
-    @Test("Whoever is told of a lock or an unlock finds it in the status")
+    @Test("At the notification of a lock or an unlock, the status shows it")
     func status() throws {
         let setup = try Setup(.forget)
         let statuses = Monitor<[String]>([])
@@ -175,7 +175,7 @@ import VaultStore
         }
     }
 
-    @Test("Lock file, forget: stays locked when it has gone, unlocks with the secret; open handles go on")
+    @Test("Lock file, forget: stays locked after its removal, unlocks with the secret; open handles work again")
     func forget() throws {
         let setup = try Setup(.forget)
         let file = try setup.vault.file("f", pattern(5000)).id
@@ -198,15 +198,15 @@ import VaultStore
         system.release(handle)
     }
 
-    @Test("A secret is wanted once, when nothing else is missing; it does not override what locks when it is there")
+    @Test("A secret is requested once, when nothing else is missing; it does not override a reason to lock")
     func secretWanted() throws {
         let setup = try Setup(.forget)
         let key: LockController.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
             UnlockSecret(masterKey.subrange(0..<masterKey.count))
         }
-        /// Whoever asks last, when it has been asked so often.
+        /// The last request for a secret, once there were this many.
         func asked(_ count: Int) throws -> @Sendable (@escaping LockController.SecretSource) -> Void {
-            // What was done before is settled when this is answered.
+            // Earlier actions are complete when this returns.
             _ = try setup.unlock()
             #expect(setup.wanted.access { $0.count } == count)
             return try #require(setup.wanted.access { $0.last })
@@ -224,7 +224,7 @@ import VaultStore
         #expect(setup.wanted.access { $0.isEmpty })
         try setup.place.remove()
         setup.controller.poke()
-        // Where there is none it stays locked, and is not asked for again.
+        // Without a secret the vault stays locked, and the secret is not requested again.
         try asked(1)({ () throws(UnlockRefusal) in throw .failed("none") })
         let give = try asked(1)
         #expect(try setup.lock(.command) == true)
@@ -235,7 +235,7 @@ import VaultStore
         #expect(setup.wanted.access { $0.count } == 1 && setup.state == .locked)
         #expect(try setup.unlock(key) == .success(false))
         #expect(setup.next() == "did-unlock")
-        // The next time that a lock file has locked it and gone.
+        // The next time that a lock file was created and removed.
         try setup.place.create()
         setup.controller.poke()
         #expect(setup.next() == "did-lock")
@@ -243,12 +243,12 @@ import VaultStore
         setup.controller.poke()
         try asked(2)(key)
         #expect(setup.next() == "did-unlock")
-        // What comes too late does nothing.
+        // A late secret has no effect.
         give(key)
         #expect(try setup.unlock() == .success(true))
     }
 
-    @Test("What was damaged while the keys were forgotten is EIO after the unlock, and works when it is mended")
+    @Test("Damage made while the keys were forgotten is EIO after the unlock, and works once it is repaired")
     func damagedWhileForgotten() throws {
         let setup = try Setup(.forget)
         let (system, vault) = (setup.vault.system, setup.vault)
@@ -291,7 +291,7 @@ import VaultStore
     }
 
     @Test(
-        "A command, idleness or a signal keeps a vault locked when a lock file has gone",
+        "A command, idleness or a signal keeps a vault locked after a lock file was removed",
         arguments: [LockReason.command, .idle, .signal])
     func severalReasons(_ reason: LockReason) throws {
         let setup = try Setup()
@@ -301,14 +301,14 @@ import VaultStore
         #expect(try setup.lock(reason) == true)
         try setup.place.remove()
         setup.controller.poke()
-        // The lock is answered after a look at the lock files.
+        // The lock is answered after a check of the lock files.
         #expect(try setup.lock(reason) == true)
         #expect(setup.state == .locked)
         #expect(try setup.unlock() == .success(false))
         #expect(try setup.unlock() == .success(true))
     }
 
-    @Test("A directory that went and came back keeps the vault locked until an unlock takes it")
+    @Test("A directory that was removed and made again keeps the vault locked until an unlock accepts it")
     func directory() throws {
         let setup = try Setup()
         try setup.place.removeDirectory()
@@ -322,7 +322,7 @@ import VaultStore
         #expect(setup.vault.system.gate.isUnlocked())
     }
 
-    @Test("A watch that fails locks; an unlock takes what is there")
+    @Test("A watch that fails locks; an unlock accepts the current state")
     func watchFailure() throws {
         let setup = try Setup()
         setup.controller.watchFailed("no reason")
@@ -330,14 +330,14 @@ import VaultStore
         #expect(try setup.unlock() == .success(false))
     }
 
-    @Test("Idle for so long, with a file open: locks")
+    @Test("Idle for the configured time, with a file open: locks")
     func idle() throws {
         let setup = try Setup(idleMilliseconds: 50)
         #expect(setup.next() == "did-lock")
         #expect(setup.controller.status().lastReceipt?.reasons == [.idle])
     }
 
-    @Test("A wrong secret is not followed by another at once; a key of another vault does not unlock")
+    @Test("Wrong secrets are rate-limited; a key of another vault does not unlock")
     func secrets() throws {
         let setup = try Setup(.forget)
         _ = try setup.lock()
@@ -358,14 +358,14 @@ import VaultStore
         #expect(try attempt() == .failure(.wrongSecret("no")))
         for _ in 0..<3 {
             guard case .failure(.tooManyTries) = try attempt(), tries.load(ordering: .relaxed) == 1 else {
-                // After a second it may be.
+                // Allowed again after a second.
                 if ContinuousClock.now - started < .seconds(1) { Issue.record("a second secret was tried at once") }
                 return
             }
         }
     }
 
-    @Test("Locked from the start: what waits for the first unlock waits, then goes on through later locks")
+    @Test("Locked from the start: objects that wait for the first unlock wait, then work through later locks")
     func untilFirstUnlock() throws {
         let setup = try Setup(isLocked: true)
         #expect(setup.state == .locked)
@@ -378,7 +378,7 @@ import VaultStore
         #expect(setup.vault.system.gate.hasBeenUnlocked)
     }
 
-    @Test("stop returns to nobody before the thread has ended")
+    @Test("stop returns only after the thread has ended")
     func stop() throws {
         let setup = try Setup()
         setup.caches.isHeld.update { $0 = true }
@@ -391,7 +391,7 @@ import VaultStore
                 stopped.update { $0 += 1 }
             }
         }
-        // No sign of it can be awaited: it is one of not going on.
+        // Nothing shows this that could be awaited: the test is that the call does not return.
         #expect(stopped.wait(until: deadline(milliseconds: 50)) { $0 > 0 ? () : nil } == nil)
         setup.caches.isHeld.update { $0 = false }
         for thread in threads { thread.join() }

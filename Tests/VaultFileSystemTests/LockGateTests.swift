@@ -9,9 +9,9 @@ import VaultStore
 @testable import Locking
 @testable import VaultFileSystem
 
-/// Who passes the gate, and whom a lock waits for.
+/// Requests that pass the gate, and requests that a lock waits for.
 @Suite struct LockGateTests {
-    @Test("drain waits for the request that is inside, and for no other")
+    @Test("drain waits for the request that is inside the gate, and for no other")
     func drain() throws {
         let gate = LockGate()
         let (busy, idle) = (gate.register(), gate.register())
@@ -19,7 +19,7 @@ import VaultStore
         gate.leave(idle)
         gate.drain()
         var isDone = false
-        // Once more with more time, where on a busy machine the thread had not come to wait.
+        // Once more with more time, if on a busy machine the thread was not waiting yet.
         for milliseconds in [50, 1000, 5000] where !isDone {
             gate.enter(busy)
             let isDrained = Monitor(false)
@@ -27,10 +27,10 @@ import VaultStore
                 gate.drain()
                 isDrained.update { $0 = true }
             }
-            // No sign of it can be awaited: it is one of not going on.
+            // Nothing shows this that could be awaited: the test is that the call does not return.
             #expect(isDrained.wait(until: deadline(milliseconds: milliseconds)) { $0 ? () : nil } == nil)
             gate.leave(busy)
-            // The next request of the same worker is not waited for.
+            // drain does not wait for the worker's next request.
             gate.enter(busy)
             isDone = isDrained.wait(until: monotonicDeadline(in: 5)) { $0 ? () : nil } != nil
             gate.leave(busy)
@@ -39,7 +39,7 @@ import VaultStore
         #expect(isDone)
     }
 
-    @Test("A worker that ends is not waited for, and one that lets the lock pass by neither")
+    @Test("drain does not wait for a worker that ends, nor for one that lets the lock pass")
     func leaving() {
         let gate = LockGate()
         let (ended, passedBy) = (gate.register(), gate.register())
@@ -51,7 +51,7 @@ import VaultStore
         gate.drain()
     }
 
-    @Test("A request sees a lock file before any watch does, and tells of it once", arguments: [0, 1000])
+    @Test("A request notices a lock file before any watch does, and reports it once", arguments: [0, 1000])
     func sign(grace: Int) throws {
         let place = try LockPlace()
         let file = try LockFile(path: place.file)
@@ -62,7 +62,7 @@ import VaultStore
         try place.create()
         for _ in 0..<3 { #expect(gate.isUnlocked() == (grace > 0)) }
         #expect(told.load(ordering: .relaxed) == 1)
-        // The lock controller has looked: the next sighting is news again.
+        // The lock controller has checked: the next sighting is reported again.
         _ = gate.lockingFiles()
         _ = gate.isUnlocked()
         #expect(told.load(ordering: .relaxed) == 2)

@@ -12,7 +12,7 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// A vault's directory, and the file system over it as a kernel would drive it. The directory goes with the object.
+/// A vault's directory, and the file system over it, driven as by a kernel. The directory is removed with the object.
 final class MountedVault {
     let path: String
     let masterKey: SecretBytes
@@ -51,13 +51,13 @@ final class MountedVault {
         return (try VaultFileSystem(store: store, gate: LockGate(lock)), try Workspace(layout: store.layout))
     }
 
-    /// As a new mount finds it.
+    /// Mounts again, like a new mount.
     func remount(isReadOnly: Bool = false) throws {
         system.shutDown()
         (system, workspace) = try Self.mount(path, keyRing, lock, isReadOnly: isReadOnly)
     }
 
-    /// A file with this content, closed; counts as one lookup.
+    /// Makes a file with this content, closed. Counts as one lookup.
     @discardableResult
     func file(_ name: String, in parent: NodeID = .root, _ content: [UInt8] = []) throws -> NodeEntry {
         let (entry, handle) = try system.create(ascii(name), in: parent, mode: 0o644, flags: O_RDWR, for: caller)
@@ -90,7 +90,7 @@ final class MountedVault {
         return try read(handle)
     }
 
-    /// The content under a path, with every lookup given back.
+    /// The content under a path, with every lookup undone by a forget.
     func content(_ path: String...) throws -> [UInt8] {
         var id = NodeID.root
         var seen: [NodeID] = []
@@ -102,7 +102,7 @@ final class MountedVault {
         return try content(id)
     }
 
-    /// All names but the dots, `replySize` at a time.
+    /// All names except the dots, `replySize` at a time.
     func names(_ id: NodeID = .root, replySize: Int = .max, withAttributes: Bool = false) throws -> [String] {
         let handle = try system.openDirectory(id)
         var names: [String] = []
@@ -137,7 +137,7 @@ final class MountedVault {
 
 func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
 
-/// Expects the error that a program would be told.
+/// Expects the error that a program would get.
 func expect(
     _ errno: Errno, _ comment: Comment? = nil, sourceLocation: SourceLocation = #_sourceLocation,
     _ body: () throws -> Void
@@ -153,6 +153,6 @@ func expect(
 }
 
 extension Caller {
-    /// Who may do anything.
+    /// A caller who may do anything.
     static var root: Self { Self(uid: 0, gid: 0) }
 }

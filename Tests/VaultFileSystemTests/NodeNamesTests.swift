@@ -4,7 +4,7 @@ import Testing
 
 @testable import FileSystem
 
-/// The list of a node's names: the one told last first, none twice.
+/// The list of a node's names: the most recent first, without duplicates.
 @Suite struct NodeNamesTests {
     private let parent = TableNode(key: FileIdentity(stat()), kind: S_IFDIR)
     private let other = TableNode(key: FileIdentity(stat()), kind: S_IFDIR)
@@ -14,7 +14,7 @@ import Testing
         #expect(all.joined(separator: " ") == shown && (names.first == nil) == shown.isEmpty)
     }
 
-    @Test("What is told again comes first, and counts once")
+    @Test("A repeated name comes first, and counts once")
     func order() {
         var names = NodeNames()
         expect(names, "")
@@ -25,7 +25,7 @@ import Testing
         expect(names, "a other/a b")
     }
 
-    @Test("Any of them goes; the next is the first then")
+    @Test("Any name can be removed; then the next one is first")
     func removal() {
         var names = NodeNames()
         for name in ["a", "b", "c"] { _ = names.put(parent, ascii(name)) }
@@ -38,7 +38,7 @@ import Testing
         }
     }
 
-    @Test("All but the first go, and all")
+    @Test("Removal of all but the first, and of all")
     func removals() {
         var names = NodeNames()
         for name in ["a", "b", "c"] { _ = names.put(parent, ascii(name)) }

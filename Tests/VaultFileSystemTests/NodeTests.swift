@@ -10,14 +10,14 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// What the kernel is told of names, and what is kept of them.
+/// Names as reported to the kernel, and the nodes kept for them.
 @Suite struct NodeTests {
     private let vault: MountedVault
     private var system: VaultFileSystem { vault.system }
 
     init() throws { vault = try MountedVault() }
 
-    @Test("Each lookup is given back by a forget, and then no node is left")
+    @Test("A forget undoes each lookup, and then no node is left")
     func forgets() throws {
         let directory = try vault.directory("d")
         let inner = try vault.directory("e", in: directory)
@@ -38,7 +38,7 @@ import VaultStore
         #expect(vault.nodes == 1)
     }
 
-    @Test("A listing with attributes counts what was taken, and nothing else")
+    @Test("A listing with attributes counts only the entries that were used")
     func listingForgets() throws {
         for number in 0..<30 { system.forget(try vault.file("f\(number)").id, count: 1) }
         #expect(vault.nodes == 1)
@@ -54,16 +54,16 @@ import VaultStore
         #expect(try system.lookUp(ascii("g"), in: b).id == file)
         expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("f"), in: a) }
         #expect(try vault.content(file) == [1])
-        // A directory moves with what is in it.
+        // A directory moves with its content.
         try system.rename(ascii("b"), in: .root, to: ascii("c"), in: a, flags: 0, for: vault.caller)
         #expect(try vault.content(file) == [1])
         #expect(try vault.content("a", "c", "g") == [1])
         #expect(try vault.names() == ["a"])
     }
 
-    @Test("A file that is made while another loses its last name is not taken for it")
+    @Test("A file that is made while another loses its last name is not confused with it")
     func reusedInode() throws {
-        // Of a long name the entry goes first, and then its sidecar: in between, the store may use the inode again.
+        // For a long name the entry is removed first, and then its sidecar. In between, the store may reuse the inode.
         let long = ascii(String(repeating: "l", count: 200))
         let other = try vault.directory("other")
         let old = try vault.file(String(repeating: "l", count: 200), [1]).id
@@ -71,7 +71,7 @@ import VaultStore
         let (system, caller) = (self.system, vault.caller)
         let made = Mutex<NodeEntry?>(nil)
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
-            // The call after that which frees it.
+            // The first call after the one that freed the inode.
             guard call.kind == .remove, made.withLock({ $0 == nil }),
                 (try? system.lookUp(long, in: .root)) == nil
             else { return 0 }
@@ -80,7 +80,7 @@ import VaultStore
             made.withLock { $0 = created?.entry }
             return 0
         }
-        // As the kernel tells it of a descriptor.
+        // As the kernel reports the path of a descriptor.
         let path = vault.path.replacing("//", with: "/")
         try CallWatcher.watch(path, answer) { () throws in try system.remove(long, in: .root, isDirectory: false) }
         let entry = try #require(made.withLock { $0 })
@@ -90,7 +90,7 @@ import VaultStore
         #expect(try system.attributes(entry.id).st_nlink == 2)
     }
 
-    @Test("A stat asked while a file was being sealed, and answered after it, shows nothing of the seal")
+    @Test("A stat that began while a file was being sealed, and returned after it, shows nothing of the seal")
     func staleSealing() throws {
         let file = try system.nodes.node(try vault.file("f").id)
         var before = stat()
@@ -104,13 +104,13 @@ import VaultStore
             let shown = file.withoutSealing(status)
             #expect(shown.st_mode == before.st_mode && shown.st_mtim.tv_sec == 10 && shown.st_ctim.tv_sec == 20)
         }
-        // What comes later, comes later.
+        // A later change has a later time.
         (after.st_mode, after.st_mtim.tv_sec, after.st_ctim.tv_sec) = (S_IFREG | 0o600, 50, 50)
         let shown = file.withoutSealing(after)
         #expect(shown.st_mode == after.st_mode && shown.st_mtim.tv_sec == 50 && shown.st_ctim.tv_sec == 50)
     }
 
-    @Test("A file renamed over another replaces it; who has that open keeps it")
+    @Test("A file renamed over another replaces it; an open handle keeps the old one")
     func renameOver() throws {
         let first = try vault.file("first", [1]).id
         let second = try vault.file("second", [2]).id
@@ -153,7 +153,7 @@ import VaultStore
         #expect(try vault.content(a) == [2])
     }
 
-    @Test("A hard link is the same node; it lives until its last name goes")
+    @Test("A hard link is the same node, which lives until its last name is removed")
     func hardLinks() throws {
         let directory = try vault.directory("d")
         let file = try vault.file("f", [1]).id
@@ -161,7 +161,7 @@ import VaultStore
         try system.remove(ascii("f"), in: .root, isDirectory: false)
         #expect(try vault.content(file) == [1])
         #expect(try system.attributes(file).st_nlink == 1)
-        // A rename of one name onto another of the same file does nothing.
+        // A rename from one name to another of the same file does nothing.
         _ = try system.make(ascii("h"), in: .root, .hardLink(of: file), for: vault.caller)
         try system.rename(ascii("h"), in: .root, to: ascii("g"), in: directory, flags: 0, for: vault.caller)
         #expect(try vault.names().sorted() == ["d", "h"])
@@ -173,14 +173,14 @@ import VaultStore
         #expect(vault.nodes == 1)
     }
 
-    @Test("An unlinked file that is open is read, written and looked at on")
+    @Test("An open file that was unlinked can still be read, written and examined")
     func unlinkedOpenFile() throws {
         let (entry, handle) = try system.create(ascii("f"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
         try system.remove(ascii("f"), in: .root, isDirectory: false)
         try vault.write(handle, Array(repeating: 5, count: 9000))
         #expect(try vault.read(handle).count == 9000)
         #expect(try system.attributes(entry.id).st_size == 9000)
-        // Another of that name is another node.
+        // A new file of that name is another node.
         let other = try vault.file("f", [1])
         #expect(other.id != entry.id)
         system.release(handle)
@@ -188,7 +188,7 @@ import VaultStore
         #expect(try vault.content("f") == [1])
     }
 
-    @Test("A directory that was removed can still be looked at; nothing can be made in it", arguments: [true, false])
+    @Test("A removed directory can still be examined; nothing can be made in it", arguments: [true, false])
     func removedDirectory(byRename: Bool) throws {
         let directory = try vault.directory("d")
         if byRename {
@@ -199,7 +199,7 @@ import VaultStore
             try system.remove(ascii("d"), in: .root, isDirectory: true)
         }
         #expect(try system.attributes(directory).st_nlink == 0)
-        // As getdents(2) has it of any file system; readdir(3) takes it for the end.
+        // As getdents(2) of any file system does. readdir(3) treats it as the end.
         expect(.noSuchFileOrDirectory) { _ = try vault.names(directory) }
         expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("x"), in: directory) }
         #expect(throws: StoreError.self) { try vault.file("x", in: directory) }
@@ -208,7 +208,7 @@ import VaultStore
         #expect(vault.nodes == (byRename ? 2 : 1))
     }
 
-    @Test("A directory that could not be removed is as it was", arguments: [true, false])
+    @Test("A directory that could not be removed is unchanged", arguments: [true, false])
     func notRemoved(byRename: Bool) throws {
         let directory = try vault.directory("d")
         let file = try vault.file("f", in: directory, [1]).id
@@ -225,14 +225,14 @@ import VaultStore
         #expect(try system.attributes(other).st_nlink >= 1)
     }
 
-    @Test("An inode number that was given to another file behind our back is another file")
+    @Test("An inode number that another file has got behind our back is another file")
     func inodeReuse() throws {
-        // The number is the file system's to give: a node under the number of the new file stands for the old one.
+        // The file system chooses the number, so a node under the number of the new file stands for the old one.
         let old = try vault.file("old", [1, 1, 1]).id
         _ = try vault.content(old)
         system.shutDown()
         let other = try vault.file("new", [2, 2]).id
-        // Behind its back: the content of another file on the inode that this node is of.
+        // Behind its back: another file's content on the inode of this node.
         let moved = try Array(dataOf(try vault.backing("new")))
         try moved.withUnsafeBytes { bytes in
             let file = open(try vault.backing("old"), O_WRONLY | O_TRUNC)
@@ -247,7 +247,7 @@ import VaultStore
     }
 
     @Test(
-        "A file, directory or link swapped for something else behind our back: stale, not followed, no hang",
+        "A file, directory or link replaced by something else behind our back: stale, not followed, no hang",
         .timeLimit(.minutes(20)))
     func swapped() throws {
         let file = try vault.file("f", [1]).id

@@ -47,7 +47,7 @@ import VaultStore
         }
     }
 
-    @Test("What setxattr(2) and removexattr(2) refuse")
+    @Test("Attributes that setxattr(2) and removexattr(2) refuse")
     func refused() throws {
         let (file, directory) = (try vault.file("f").id, try vault.directory("d"))
         for id in [file, directory] {
@@ -72,7 +72,7 @@ import VaultStore
     }
 
     @Test(
-        "Store-20: whatever is made in a directory is of its class; what was there, and what is moved in, keeps its own"
+        "Store-20: objects made in a directory are of its class; objects that exist there or are moved in keep their own"
     )
     func inheritance() throws {
         let directory = try vault.directory("d")
@@ -89,7 +89,7 @@ import VaultStore
         #expect(try get(old) == "complete")
         try system.rename(ascii("moved"), in: .root, to: ascii("moved"), in: directory, flags: 0, for: vault.caller)
         #expect(try get(moved) == "complete")
-        // Moved out it keeps what it got inside, and so do a directory and what is made in it afterwards.
+        // Moved out, it keeps the class that it got inside, and so do a directory and objects made in it afterwards.
         try system.rename(ascii("inner"), in: directory, to: ascii("out"), in: .root, flags: 0, for: vault.caller)
         #expect(try get(try vault.file("x", in: inner).id) == "unless-open")
         #expect(
@@ -112,20 +112,20 @@ import VaultStore
         #expect(try get(file) == "none")
     }
 
-    @Test("Store-20: after a change, no other opening of the directory makes anything of the old class")
+    @Test("Store-20: after a change, no other opening of the directory makes objects of the old class")
     func severalOpenings() throws {
         let directory = try vault.directory("d")
         let node = try system.nodes.node(directory)
         let before = try system.directory(node)
         let listing = try system.openDirectory(directory)
-        // As if the LRU had let go of it: the change is made through another opening.
+        // As if the LRU cache had evicted it, so that the change is made through another opening.
         system.directories.remove(node)
         #expect(try system.directory(node) !== before)
         try set(directory, "none")
         for opening in [before, listing.directory, try system.directory(node)] {
             #expect(opening.protectionClass == .none)
         }
-        // A late insertion of the first one.
+        // A late insertion of the first opening.
         system.directories.insert(before, for: node)
         #expect(try get(try vault.file("f", in: directory).id) == "none")
         #expect(try system.nodes.node(.root).directoryClass?.value == .complete)
@@ -133,7 +133,7 @@ import VaultStore
         #expect(try system.nodes.node(.root).directoryClass?.value == .unlessOpen)
     }
 
-    @Test("A record that was changed behind our back counts when the directory is opened anew")
+    @Test("A record that was changed behind our back takes effect when the directory is opened again")
     func changedOutside() throws {
         let directory = try vault.directory("d")
         let path = try vault.backing("d") + "/vaultfs.dir"
@@ -145,7 +145,7 @@ import VaultStore
         #expect(try get(directory) == "none")
     }
 
-    @Test("An open file is of the new class through every handle, is written on, and shows its times as they were")
+    @Test("An open file has the new class through every handle, can still be written, and keeps its times")
     func openFile() throws {
         let (entry, handle) = try system.create(ascii("f"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
         try vault.write(handle, pattern(5000))
@@ -163,7 +163,7 @@ import VaultStore
         #expect(try get(find("f")) == "none")
     }
 
-    @Test("Nor are other times seen, or another mode, while the header is written")
+    @Test("No other times and no other mode are visible while the header is written")
     func meanwhile() throws {
         let (entry, handle) = try system.create(ascii("f"), in: .root, mode: 0o755, flags: O_RDWR, for: vault.caller)
         let before = try system.attributes(entry.id)
@@ -192,7 +192,7 @@ import VaultStore
         system.release(handle)
     }
 
-    @Test("A file that is not open shows its times as they were, and is not held on to")
+    @Test("A file that is not open keeps its times, and is not kept open")
     func closedFile() throws {
         let file = try vault.file("f", pattern(5000)).id
         system.store.sealer.sealAll()

@@ -8,16 +8,16 @@ import VaultCrypto
 @testable import Locking
 @testable import VaultFileSystem
 
-/// A vault with a lock controller that waits a second for what the store does not answer. On a busy machine what does may take
-/// longer, too: then a receipt that was to be complete is followed by another.
+/// A vault with a lock controller that waits a second for operations of a store that does not respond. On a busy
+/// machine a working store may take longer too. Then a receipt that should be complete is followed by another.
 final class SilentStore {
-    /// What a test does in the middle of something, once.
+    /// An action of a test in the middle of an operation, once.
     typealias Hook = Mutex<(@Sendable () -> Void)?>
 
-    /// Caches of no kernel, of which one waits for the store while `isHeld`.
+    /// Caches without a kernel. One of them waits for the store while `isHeld`.
     final class Caches: KernelCaches {
         let isHeld = Monitor(false)
-        /// When the buffers of threads are wiped: after that a lock wipes the keys.
+        /// Called when the buffers of threads are wiped. After that a lock wipes the keys.
         let whenWiping = Hook(nil)
 
         func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
@@ -33,7 +33,7 @@ final class SilentStore {
         }
     }
 
-    /// What the lock controller's thread does when it has locked.
+    /// The actions of the lock controller's thread when it has locked.
     private final class Announcements: Sendable {
         let receipts = Monitor<[LockReceipt]>([])
         let whenLocked = Hook(nil)
@@ -44,7 +44,7 @@ final class SilentStore {
     let controller: LockController
     private let place: LockPlace
     private let announcements = Announcements()
-    /// Who wants a secret, each time anew.
+    /// The requests for a secret, in order.
     private let wanted = Monitor<[@Sendable (@escaping LockController.SecretSource) -> Void]>([])
 
     /// - Parameter patience: milliseconds.
@@ -67,13 +67,13 @@ final class SilentStore {
 
     deinit { controller.stop() }
 
-    /// The next receipt that was announced.
+    /// The next receipt that was published.
     func next() throws -> LockReceipt {
         let next = announcements.receipts.wait(until: monotonicDeadline(in: 20)) { $0.isEmpty ? nil : $0.removeFirst() }
         return try #require(next)
     }
 
-    /// The first complete receipt that is announced.
+    /// The first complete receipt that is published.
     func nextComplete() throws -> LockReceipt {
         while true {
             let receipt = try next()
@@ -87,32 +87,32 @@ final class SilentStore {
         _ = try nextComplete()
     }
 
-    /// Has a lock file come.
+    /// Makes a lock file appear.
     func createLockFile() throws {
         try place.create()
         controller.poke()
     }
 
-    /// And go.
+    /// Removes the lock file.
     func removeLockFile() throws {
         try place.remove()
         controller.poke()
     }
 
-    /// How often a secret was wanted. What was asked of the lock controller before is done then.
+    /// The number of requests for a secret. Earlier requests to the lock controller are complete when it returns.
     func timesWanted() throws -> Int {
         _ = try unlock().awaited()
         return wanted.access { $0.count }
     }
 
-    /// Gives a secret when one is wanted for the `count`th time.
+    /// Supplies a secret at the `count`th request for one.
     func give(_ count: Int, _ key: @escaping LockController.SecretSource) throws {
         let last = wanted.wait(until: monotonicDeadline(in: 20)) { $0.count == count ? $0.last : nil }
         let give = try #require(last)
         give(key)
     }
 
-    /// Called by the lock controller's thread when it has locked the next time, and purged all.
+    /// Called by the lock controller's thread the next time that it has locked, and purged everything.
     func whenLocked(_ body: @escaping @Sendable () -> Void) {
         announcements.whenLocked.withLock { $0 = body }
     }
@@ -122,14 +122,14 @@ final class SilentStore {
         { [masterKey = vault.masterKey] () throws(UnlockRefusal) in UnlockSecret(masterKey) }
     }
 
-    /// What `unlock` is answered, when it is.
+    /// The reply to `unlock`, when it comes.
     func unlock(_ key: LockController.SecretSource? = nil) -> Monitor<Result<Bool, UnlockRefusal>?> {
         let answer = Monitor<Result<Bool, UnlockRefusal>?>(nil)
         controller.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
         return answer
     }
 
-    /// What `lock` is answered.
+    /// The reply to `lock`.
     func lock() throws -> (receipt: LockReceipt, already: Bool) {
         let answer = Monitor<(LockReceipt, Bool)?>(nil)
         controller.lock(.command) { receipt, already in answer.update { $0 = (receipt, already) } }
@@ -139,7 +139,7 @@ final class SilentStore {
 }
 
 extension Monitor {
-    /// What comes, as far as it comes.
+    /// Returns the value, if it comes.
     func awaited<Value>() throws -> Value where State == Value? {
         try #require(wait(until: monotonicDeadline(in: 20)) { $0 })
     }

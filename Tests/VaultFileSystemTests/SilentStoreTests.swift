@@ -12,7 +12,7 @@ import Testing
 /// A lock while requests wait for a store that does not answer.
 @Suite(.timeLimit(.minutes(20))) struct SilentStoreTests {
     @Test(
-        "A request that does not come back: refused at once, told what is left, and done when it does",
+        "A request that does not return: refused at once, the rest reported, and purged when it returns",
         arguments: [LockPolicy.refuse, .forget])
     func request(policy: LockPolicy) throws {
         let setup = try SilentStore(policy)
@@ -36,7 +36,7 @@ import Testing
         #expect(setup.controller.status().lastReceipt == second)
     }
 
-    @Test("A file that is being opened, and does not answer, keeps no lock waiting")
+    @Test("A file that is being opened, without a response, does not make a lock wait")
     func opening() throws {
         let setup = try SilentStore(.refuse)
         let id = try setup.vault.file("file", [1, 2, 3]).id
@@ -54,7 +54,7 @@ import Testing
         opening.join()
     }
 
-    @Test("Pages that the kernel waits for: told, and dropped later; an unlock before that is not undone")
+    @Test("Pages that the kernel waits for: reported, and dropped later; an unlock before that is not undone")
     func pages() throws {
         let setup = try SilentStore(.refuse)
         setup.caches.isHeld.update { $0 = true }
@@ -70,7 +70,7 @@ import Testing
         #expect(setup.vault.system.gate.state == .unlocked)
     }
 
-    @Test("A lock that meets no such request is complete, and says nothing")
+    @Test("A lock without such a request is complete, and reports nothing")
     func answering() throws {
         let setup = try SilentStore(.forget, patience: 20_000)
         setup.controller.lock(.command)
@@ -80,7 +80,7 @@ import Testing
             receipt.steps?.map(\.name) == ["requests", "names", "inodes", "cache", "workers", "free", "seal", "keys"])
     }
 
-    @Test("What does not end in time goes on by itself")
+    @Test("An operation that does not end in time continues by itself")
     func bounds() {
         let isHeld = Monitor(true)
         let hasEnded = Monitor(false)

@@ -8,12 +8,13 @@ import VaultCrypto
 @testable import Locking
 @testable import VaultFileSystem
 
-/// Unlocks while the store does not answer, and locks that are asked for meanwhile.
+/// Unlocks while the store does not respond, and locks that are requested meanwhile.
 @Suite(.timeLimit(.minutes(20))) struct SilentUnlockTests {
     private static let overtaken = UnlockRefusal.failed("a lock was asked for meanwhile")
     private static let unended = "keys of an unlock that was given up"
 
-    /// Told of a locked vault: what is not purged yet, of which an unlock has to keep off; then, by `answer`, what is.
+    /// Expects a locked vault that is not fully purged, which refuses an unlock. After `answer`, expects that it is
+    /// purged.
     private func expectPurge(_ setup: SilentStore, answer: () -> Void) throws {
         let (receipt, already) = try setup.lock()
         #expect(already && !receipt.complete)
@@ -65,7 +66,7 @@ import VaultCrypto
         }
         isOpening.wait { $0 ? () : nil }
         let unlock = setup.unlock(setup.key)
-        // The first that come.
+        // The first requests.
         while system.presentKeys.count < 4 { usleep(1000) }
         try expectPurge(setup) {
             isHeld.update { $0 = false }
@@ -96,7 +97,7 @@ import VaultCrypto
     }
 
     @Test func `a secret asked for that came while one was tried is asked for again when the store answers`() throws {
-        // Long enough for a lock after which it is asked for but once.
+        // Long enough for a lock after which the secret is requested only once.
         let setup = try SilentStore(.forget, patience: 5000)
         try setup.createLockFile()
         _ = try setup.nextComplete()
@@ -110,7 +111,7 @@ import VaultCrypto
             return try key()
         }
         isTried.wait { $0 ? () : nil }
-        // Given up, and the lock file goes again.
+        // Cancelled, and the lock file is removed again.
         try setup.createLockFile()
         #expect(try setup.timesWanted() == 1)
         try setup.removeLockFile()
@@ -123,7 +124,7 @@ import VaultCrypto
     }
 
     @Test(
-        "A secret asked for that could not be used is asked for once more, after the next lock; a wrong one is not",
+        "A requested secret that could not be used is requested once more, after the next lock; a wrong one is not",
         arguments: [(UnlockRefusal.failed("no"), 2), (.wrongSecret("no"), 1)])
     func unused(refusal: UnlockRefusal, times: Int) throws {
         let setup = try SilentStore(.forget, patience: 20_000)
@@ -141,7 +142,7 @@ import VaultCrypto
 
     @Test func `none while the keys of a lock are still being wiped: they would go with the others`() throws {
         var unpurged: [String] = []
-        // On a busy machine something else may be late, and then the keys are not begun with.
+        // On a busy machine another step may be late, and then the keys are not wiped yet.
         for _ in 0..<5 {
             unpurged = try unpurgedWhileWiping()
             if unpurged.count == 1 { break }
@@ -149,13 +150,14 @@ import VaultCrypto
         #expect(unpurged.count == 1 && unpurged.first?.hasPrefix("keys: ") == true, "\(unpurged)")
     }
 
-    /// What a lock leaves whose keys are still being wiped. Where it is only the keys, an unlock was refused meanwhile.
+    /// The remains of a lock whose keys are still being wiped. If only the keys remain, an unlock was refused
+    /// meanwhile.
     private func unpurgedWhileWiping() throws -> [String] {
         let setup = try SilentStore(.forget)
         let gate = setup.vault.system.gate
         let inFlight = gate.register()
         defer { gate.leave(inFlight) }
-        // Comes after the lock has waited for requests, and is waited for before keys go.
+        // Comes after the lock has waited for requests, and is awaited before keys are wiped.
         setup.caches.whenWiping.withLock { $0 = { gate.enter(inFlight) } }
         setup.controller.lock(.command)
         let first = try setup.next()

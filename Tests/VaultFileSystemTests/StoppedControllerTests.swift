@@ -3,11 +3,11 @@ import Testing
 
 @testable import Locking
 
-/// A lock controller that was stopped, while the control socket is served still.
+/// A lock controller that was stopped, while the control socket is still served.
 @Suite(.timeLimit(.minutes(20))) struct StoppedControllerTests {
     private static let refusal = UnlockRefusal.failed("the vault is being unmounted")
 
-    @Test("Who asks after the stop is told at once, and nothing of it is kept", arguments: [false, true])
+    @Test("A request after the stop gets an error at once, and nothing of it is kept", arguments: [false, true])
     func asking(isLocked: Bool) throws {
         let setup = try SilentStore(.forget, patience: 20_000)
         if isLocked { try setup.lockWholly() }

@@ -5,7 +5,7 @@ import Testing
 @testable import FileSystem
 @testable import Locking
 
-/// What a lock does not wait for for ever.
+/// Tasks that a lock waits for only a limited time.
 @Suite(.timeLimit(.minutes(20))) struct StoreTaskTests {
     private final class Secret: Sendable {}
 
@@ -13,7 +13,7 @@ import Testing
         weak var secret: Secret?
     }
 
-    /// Of what a task took, and of what it returned.
+    /// Weak references to the secret that a task captured and to its result.
     private final class Traces: Sendable {
         let taken = Mutex(Trace())
         let returned = Mutex(Trace())
@@ -24,7 +24,7 @@ import Testing
 
     private let isHeld = Monitor(true)
     private let traces = Traces()
-    /// How many secrets are there when it ends.
+    /// The number of secrets that exist when it ends.
     private let left = Monitor<Int?>(nil)
 
     private func begin() -> StoreTask<Secret> {
@@ -40,7 +40,7 @@ import Testing
         }
     }
 
-    @Test("One that was given up has nothing any more when it says that it has ended")
+    @Test("A cancelled task keeps nothing any more when it reports its end")
     func abandoned() throws {
         let task = begin()
         #expect(task.wait(milliseconds: 1) == nil)
@@ -50,7 +50,7 @@ import Testing
         #expect(try left.awaited() == 0)
     }
 
-    @Test("Another has its result, and not what that was made of")
+    @Test("A completed task returns its result, and keeps nothing that the result was made from")
     func awaited() throws {
         let task = begin()
         isHeld.update { $0 = false }

@@ -287,7 +287,9 @@ import VaultFormat
         system.shutDown()
     }
 
-    @Test("a directory that its owner has closed does not keep the end unclean for ever", .enabled(if: geteuid() == 0))
+    @Test(
+        "a directory that denies access to its owner does not keep the end unclean for ever",
+        .enabled(if: geteuid() == 0))
     func closedDirectory() throws {
         _ = try vault.directory("closed")
         let path = try vault.backing("closed")
@@ -297,7 +299,7 @@ import VaultFormat
         let system = try mount()
         let done = Monitor(false)
         let thread = try BackgroundThread {
-            // A thread of its own may have another user's rights.
+            // A new thread may have another user's rights.
             _ = linux_become_user_on_thread(65534, 65534)
             system.completeEverything()
             done.update { $0 = true }
@@ -309,7 +311,7 @@ import VaultFormat
         system.shutDown()
     }
 
-    @Test("opened by many at once, and met by the walk, it gets one header")
+    @Test("an object opened by many threads at once, and by the walk, gets one header")
     func atOnce() throws {
         let names = (0..<60).map { "file\($0)" }
         for name in names { try vault.file(name, pattern(10)) }

@@ -14,13 +14,13 @@ import VaultStore
 
 /// The lease of a mounted vault, under clocks of the tests' own.
 @Suite(.timeLimit(.minutes(20))) struct VaultLeaseTests {
-    /// A wall clock that anybody may set, and one that nobody may. In milliseconds.
+    /// A wall clock that anybody can set, and one that nobody can set. In milliseconds.
     private final class Clocks: Sendable {
         private let times: Mutex<(wall: Int64, boot: Int64)>
 
         init(_ wall: Int64) { times = Mutex((wall, 5000)) }
 
-        /// Time passes, while somebody sets the wall clock by so much.
+        /// Lets time pass, while somebody sets the wall clock by this much.
         func pass(_ seconds: Int64, setting change: Int64 = 0) {
             times.withLock { $0 = ($0.wall + (seconds + change) * 1000, $0.boot + seconds * 1000) }
         }
@@ -36,7 +36,7 @@ import VaultStore
         let leased: SlotSecret
         let masterKey: SecretBytes
         let keyRing: KeyRing
-        /// After the slots were made, however long that takes.
+        /// After the slots were made, however long that took.
         let start: Int64
         let clocks: Clocks
 
@@ -223,7 +223,7 @@ import VaultStore
         let place = try Place()
         let whenRead = Mutex<(@Sendable () throws -> Void)?>(nil)
         let clock = place.clocks.clock
-        // What was read is held against the time.
+        // The stored time is compared with the current time.
         let lease = try place.lease(
             clock: LeaseClock(
                 wall: {
@@ -256,7 +256,7 @@ import VaultStore
             let place = try Place()
             let whenRead = Mutex<(@Sendable () -> Void)?>(nil)
             let clock = place.clocks.clock
-            // What was read is held against the time.
+            // The stored time is compared with the current time.
             let lease = try place.lease(
                 clock: LeaseClock(
                     wall: {
@@ -336,7 +336,7 @@ import VaultStore
             try VaultDirectory.open(place.path).openSlot(with: place.leased, at: place.start + 499)
         }
         #expect(try VaultDirectory.open(place.path).configuration == before)
-        // Who has a slot without an end is not kept out.
+        // The owner of a slot without an end can still open the vault.
         #expect(try VaultDirectory.open(place.path).openSlot(with: place.owner, at: 0).slot.id == 1)
     }
 
