@@ -4,7 +4,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
-/// Nothing traps, and nothing random is taken for something.
+/// Random bytes never trap, and are never accepted as valid.
 @Suite struct ArbitraryBytesTests {
     let vault: TestVault
 
@@ -34,7 +34,7 @@ import VaultFormat
         }
     }
 
-    @Test("Conventions-5: base64url of random bytes is not taken for a name, link or attribute", arguments: 0..<5)
+    @Test("Conventions-5: base64url of random bytes is not accepted as a name, link or attribute", arguments: 0..<5)
     func wellSpelt(seed: Int) throws {
         var generator = SeededGenerator(seed: UInt64(seed))
         let directory = try vault.directory()

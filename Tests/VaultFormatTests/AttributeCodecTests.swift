@@ -12,7 +12,7 @@ import VaultFormat
         codec = try AttributeCodec(key: key)
     }
 
-    @Test("Attributes-1: names of up to 165 bytes after the prefix come back; longer ones are an error")
+    @Test("Attributes-1: names of up to 165 bytes after the prefix decode again; longer ones are an error")
     func names() throws {
         for length in 1...165 {
             let name = ascii("user.") + [UInt8](repeating: 0x78, count: length)
@@ -27,7 +27,7 @@ import VaultFormat
         }
     }
 
-    @Test("Attributes-1, Attributes-3: name and value are stored as the specification says")
+    @Test("Attributes-1, Attributes-3: name and value are stored as the specification defines")
     func specification() throws {
         let cipher = try SivCipher(key: key)
         let name = try cipher.encrypt(ascii("comment"), associatedData: [ascii("name")])
@@ -54,7 +54,7 @@ import VaultFormat
         }
     }
 
-    @Test("Attributes-3: values come back, the empty one too", arguments: [0, 1, 15, 16, 17, 4000, 65519])
+    @Test("Attributes-3: values decode again, the empty one too", arguments: [0, 1, 15, 16, 17, 4000, 65519])
     func values(size: Int) throws {
         let value = [UInt8](repeating: 0, count: size)
         let stored = try codec.encrypt(value: value, name: ascii("user.a"))
@@ -87,7 +87,7 @@ import VaultFormat
         #expect(formatError { _ = try codec.decrypt(value: stored, name: ascii("user.a")) }?.kind == .malformed)
     }
 
-    @Test("Attributes-3: a stored name changed, cut or respelt is no name")
+    @Test("Attributes-3: a stored name changed, cut or respelt is not a name")
     func damagedNames() throws {
         let stored = try codec.storedName(of: ascii("user.comment"))
         for bit in 0..<stored.count * 8 {

@@ -16,7 +16,7 @@ import VaultFormat
         try SivCipher(key: key).encrypt(plaintext, associatedData: [ascii("pack")])
     }
 
-    @Test("Attributes-4: a pack is stored as the specification says")
+    @Test("Attributes-4: a pack is stored as the specification defines")
     func specification() throws {
         var pack = AttributePack()
         pack[ascii("user.b")] = []
@@ -30,7 +30,7 @@ import VaultFormat
         #expect(codec.name(ofStored: AttributeCodec.packName) == nil)
     }
 
-    @Test("Attributes-4: values that are set come back, and removed ones do not")
+    @Test("Attributes-4: values that are set are returned, and removed ones are not")
     func model() throws {
         var generator = SeededGenerator(seed: 1)
         var (pack, model) = (AttributePack(), [[UInt8]: [UInt8]]())
@@ -70,7 +70,7 @@ import VaultFormat
         for count in stored.indices { _ = formatError { _ = try codec.decrypt(pack: Array(stored[..<count])) } }
         let other = try AttributeCodec(key: try SecretBytes.random(count: 64))
         #expect(formatError { _ = try other.decrypt(pack: stored) }?.kind == .doesNotAuthenticate)
-        // A pack is not the value of an attribute, nor the reverse.
+        // A pack is not the value of an attribute, and a value is not a pack.
         #expect(formatError { _ = try codec.decrypt(value: stored, name: ascii("user.pack")) } != nil)
         #expect(
             formatError { _ = try codec.decrypt(pack: try codec.encrypt(value: [], name: ascii("user.pack"))) } != nil)

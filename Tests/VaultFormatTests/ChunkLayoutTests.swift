@@ -47,7 +47,7 @@ import VaultFormat
         #expect([0, 4095, 4096, 8191, 8192].map { layout.chunkIndex(ofPlaintextOffset: $0) } == [0, 0, 1, 1, 2])
     }
 
-    @Test("Sizes-2: a fragment of 1…32 bytes and a header cut short count for nothing", arguments: chunkSizes)
+    @Test("Sizes-2: a fragment of 1…32 bytes and a truncated header count as no data", arguments: chunkSizes)
     func fragments(chunkSize: Int) {
         let layout = ChunkLayout(chunkSize: chunkSize)
         for size in UInt64(0)...160 { #expect(layout.plaintextLength(ofBackingSize: size) == 0) }

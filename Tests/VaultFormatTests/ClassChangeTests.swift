@@ -31,7 +31,7 @@ import VaultFormat
             let before = try made.serialized(keys: keys)
             var changed = try rewrapped(made, as: new, keys: keys)
             #expect(changed.protectionClass == new && changed.fileID == made.fileID)
-            // As it is, in memory, it opens as well.
+            // The header in memory opens without serialization, too.
             #expect(
                 try changed.openKeys(classCipher: try vault.classCipher(new), vault: vault.id).attributeKey.revealed
                     == keys.attributeKey.revealed)
@@ -63,7 +63,7 @@ import VaultFormat
                 _ = try header.openKeys(classCipher: try vault.classCipher(header.protectionClass), vault: vault.id)
             }
         }
-        // Nor do the halves of two headers of one file make a third.
+        // The halves of two headers of one file do not combine to a third.
         for cut in [6, 16, 40, 64, 112] {
             _ = formatError("\(cut)") {
                 let header = try parse(Array(bytes[..<cut] + before[cut...]))
@@ -82,7 +82,7 @@ import VaultFormat
         #expect(error?.kind == .doesNotAuthenticate)
     }
 
-    @Test("Directory-3: secret and flag stay, names and attributes with them", arguments: changes)
+    @Test("Directory-3: secret and flag stay, and names and attributes with them", arguments: changes)
     func record(old: ProtectionClass, new: ProtectionClass) throws {
         for isRoot in [true, false] {
             let (before, keys) = try DirectoryRecord.make(

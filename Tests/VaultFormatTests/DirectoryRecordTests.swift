@@ -15,7 +15,7 @@ import VaultFormat
         try DirectoryRecord.parse(bytes).openKeys(classCipher: try vault.classCipher(), vault: vault.id)
     }
 
-    @Test("Directory-1: a record comes back with its class, its flag and its keys", arguments: ProtectionClass.allCases)
+    @Test("Directory-1: a record decodes to the same class, flag and keys", arguments: ProtectionClass.allCases)
     func roundTrip(protectionClass: ProtectionClass) throws {
         let cipher = try vault.classCipher(protectionClass)
         for isRoot in [true, false] {
@@ -44,7 +44,7 @@ import VaultFormat
         }
     }
 
-    @Test("Directory-1: every truncation, and a byte more, is refused")
+    @Test("Directory-1: every truncation, and an extra byte, is refused")
     func truncations() throws {
         let bytes = try record()
         for count in 0..<bytes.count { _ = formatError("\(count)") { _ = try open(Array(bytes[..<count])) } }
@@ -52,7 +52,7 @@ import VaultFormat
     }
 
     @Test(
-        "Directory-2, Conventions-2, Conventions-3: what version 1 does not write is refused by name",
+        "Directory-2, Conventions-2, Conventions-3: fields that version 1 does not write are refused by name",
         arguments: [
             (0, "magic"), (4, "version"), (5, "class"), (6, "flags"), (7, "epoch"), (8, "reserved"), (15, "reserved"),
         ])

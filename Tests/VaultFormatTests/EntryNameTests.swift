@@ -24,7 +24,7 @@ import VaultFormat
         ascii("vaultfs.long.") + Base64.url.encode(try Sha256.digest(blob))
     }
 
-    @Test("Names-2: every length has the entry of the table and comes back")
+    @Test("Names-2: every length has the entry of the table and decodes again")
     func lengths() throws {
         for length in 1...255 {
             let name = (0..<length).map { UInt8(0x80 + $0 % 100) }
@@ -56,7 +56,7 @@ import VaultFormat
         #expect(EntryName.sidecar(of: encoded.entry) == encoded.entry + ascii(".name"))
     }
 
-    @Test("Names-1: names are bytes: invalid UTF-8, control characters, dots and spaces come back")
+    @Test("Names-1: names are bytes: invalid UTF-8, control characters, dots and spaces decode again")
     func bytes() throws {
         let names: [[UInt8]] = [
             [0xFF, 0xFE], [0xC3, 0x28], ascii("..."), ascii(".a"), ascii("a."), ascii(" "), ascii("\n"), [0x01],
@@ -65,7 +65,7 @@ import VaultFormat
         for name in names { #expect(decode(try EntryName.encode(name, keys: keys)) == name) }
     }
 
-    @Test("Names-1: names that no file can have are refused in writing")
+    @Test("Names-1: impossible file names are refused in writing")
     func invalid() throws {
         for name in [[], ascii("."), ascii(".."), ascii("a/b"), ascii("/"), [0x61, 0], [0]] as [[UInt8]] {
             #expect(formatError { _ = try EntryName.encode(name, keys: keys) }?.kind == .invalidValue)
@@ -74,7 +74,7 @@ import VaultFormat
         #expect(formatError { _ = try EntryName.encode(long, keys: keys) }?.kind == .tooLong)
     }
 
-    @Test("Names-1: names that no file can have are refused in reading, under a valid SIV")
+    @Test("Names-1: impossible file names are refused in reading, under a valid SIV")
     func invalidSealed() throws {
         let blank = [UInt8](repeating: 0, count: 16)
         let names = [ascii("."), ascii(".."), ascii("a/b"), [0x61, 0, 0x62], [0, 0x61], []]
@@ -155,7 +155,7 @@ import VaultFormat
         #expect(EntryName.decode(long.entry, sidecarBlob: long.sidecarBlob, keys: other) == nil)
     }
 
-    @Test("Names-5: what an entry is, by its spelling")
+    @Test("Names-5: an entry's kind follows from its spelling")
     func kinds() {
         let digest = String(repeating: "A", count: 43)
         let cases: [(String, EntryName.Kind)] = [

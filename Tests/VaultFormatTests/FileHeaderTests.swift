@@ -23,7 +23,7 @@ import VaultFormat
         return try header.serialized(keys: keys)
     }
 
-    @Test("Header-1: the bytes lie where the specification says")
+    @Test("Header-1: the bytes are at the positions in the specification")
     func layout() throws {
         let bytes = try sealedHeader()
         #expect(bytes.count == FileHeader.size)
@@ -36,7 +36,7 @@ import VaultFormat
         #expect(try parse(bytes).fileID == id)
     }
 
-    @Test("Header-1: a header comes back with its state and its keys", arguments: ProtectionClass.allCases)
+    @Test("Header-1: a header decodes to the same state and keys", arguments: ProtectionClass.allCases)
     func roundTrip(protectionClass: ProtectionClass) throws {
         let cipher = try vault.classCipher(protectionClass)
         let (made, keys) = try FileHeader.make(protectionClass, classCipher: cipher, vault: vault.id)
@@ -75,7 +75,7 @@ import VaultFormat
         }
     }
 
-    @Test("Header-1: every truncation, and a byte more, is refused")
+    @Test("Header-1: every truncation, and an extra byte, is refused")
     func truncations() throws {
         let bytes = try sealedHeader()
         for count in 0..<bytes.count { _ = formatError("\(count)") { _ = try parse(Array(bytes[..<count])) } }
@@ -83,7 +83,7 @@ import VaultFormat
     }
 
     @Test(
-        "Header-2: what version 1 does not write is refused by name, also under a valid mac",
+        "Header-2: fields that version 1 does not write are refused by name, also under a valid mac",
         arguments: [
             (0, "magic"), (4, "version"), (5, "class"), (6, "wrap"), (7, "epoch"), (64, "reserved"), (95, "reserved"),
             (104, "flags"),
@@ -94,7 +94,7 @@ import VaultFormat
         #expect(formatError { _ = try parse(bytes) }?.reason.contains(word) == true)
     }
 
-    @Test("Header-2, Conventions-3: classes 0 and 5 are unknown; a newer version is said to be one")
+    @Test("Header-2, Conventions-3: classes 0 and 5 are unknown; the error for a newer version says so")
     func classes() throws {
         var bytes = try sealedHeader()
         for value in [0, 5, 255] as [UInt8] {
@@ -125,7 +125,7 @@ import VaultFormat
         #expect(wrapped.sealCounter == 0 && !wrapped.isSealed && !wrapped.isSparse)
     }
 
-    @Test("Header-5: the error says whether the wrap or the state mac failed")
+    @Test("Header-5: the error names the wrap or the state mac")
     func whichFailed() throws {
         var bytes = try sealedHeader()
         bytes[20] ^= 1
@@ -145,7 +145,7 @@ import VaultFormat
         _ = formatError { _ = try header.openKeys(classCipher: try vault.classCipher(), vault: other.id) }
     }
 
-    @Test("Header-6: ids and secrets are drawn anew")
+    @Test("Header-6: ids and secrets are drawn at random for each header")
     func fresh() throws {
         let cipher = try vault.classCipher()
         let made = try (0..<50).map { _ in try FileHeader.make(.complete, classCipher: cipher, vault: vault.id) }

@@ -47,7 +47,7 @@ import VaultCrypto
             kind { _ = try DirectoryRecord.parse(bytes).openKeys(classCipher: cipher, vault: vault) } == .keyForgotten)
     }
 
-    /// What `body` fails with.
+    /// The error of `body`.
     private func kind(_ body: () throws -> Void) -> FormatError.Kind? {
         do { try body() } catch { return (error as? FormatError)?.kind }
         return nil

@@ -23,7 +23,7 @@ import VaultFormat
         #expect(Set(keys).count == 9)
     }
 
-    @Test("Keys-1: classes have the names that people give them")
+    @Test("Keys-1: classes have their user-visible names")
     func names() {
         #expect(ProtectionClass.allCases.map(\.rawValue) == [1, 2, 3, 4])
         #expect(ProtectionClass.allCases.map(\.name) == ["complete", "unless-open", "until-first-unlock", "none"])

@@ -33,7 +33,7 @@ import VaultCrypto
         return try VaultConfiguration.parse(ascii(changed))
     }
 
-    @Test("Epochs-5: a rekey begins with a new master key, the old one sealed, and the one slot sealed anew")
+    @Test("Epochs-5: a rekey begins with a new master key, and encrypts the old one and the one slot anew")
     func beginning() throws {
         #expect(begun.features == ["epochs"] && begun.epochs == KeyEpochs(current: 1, previous: 0) && begun.isRekeying)
         #expect(begun.generation == made.configuration.generation + 1)
@@ -52,7 +52,9 @@ import VaultCrypto
         #expect(throws: FormatError.self) { try ended.finishingEpoch(masterKey: newMaster) }
     }
 
-    @Test("Epochs-5: a change of slots while a rekey is unfinished keeps both members, and a window comes and goes")
+    @Test(
+        "Epochs-5: a change of slots during an unfinished rekey keeps both members, and a window can be added and removed"
+    )
     func slotsMeanwhile() throws {
         let request = try SlotRequest(secret: made.keyfile, window: PlayWindow(seconds: 60))
         let added = try begun.adding(request, created: "2026-03-02T00:00:00Z", masterKey: newMaster).configuration
@@ -84,21 +86,21 @@ import VaultCrypto
         #expect(formatError { _ = try parse(begun, "\"epochs\"", "\"epochz\"") }?.kind == .newerVersion)
     }
 
-    @Test("Epochs-1, Mac-2: the epoch and the previous key are under the MAC, and the feature is under the slots too")
+    @Test("Epochs-1, Mac-2: the MAC covers the epoch and the previous key, and the slots cover the feature too")
     func authenticated() throws {
         let previous = KdfParameters.text(try #require(begun.epoch?.previous))
         for (old, new) in [("\"epoch\": 1", "\"epoch\": 2"), ("\"\(previous)\"", "null")] {
             let changed = try parse(begun, old, new)
             #expect(throws: FormatError.self) { try changed.openMasterKey(with: made.passphrase) }
         }
-        // A reader of version 1 does not know the feature; one that left it out would not open the slot.
+        // A reader of version 1 does not know the feature. If someone removed it, the slot would not open.
         let slot = try #require(begun.slots.first)
         let bare = VaultConfiguration.headLines(vault: begun.vault, chunkSize: 4096, features: [])
         #expect(try slot.open(with: made.passphrase, head: bare) == nil)
         #expect(try slot.open(with: made.passphrase, head: begun.headLines) != nil)
     }
 
-    @Test("a vault is rekeyed 255 times, and not once more")
+    @Test("a vault can be rekeyed 255 times, and no more")
     func lastEpoch() throws {
         var (configuration, master) = (made.configuration, made.masterKey)
         for number in 1...255 {
@@ -119,7 +121,7 @@ import VaultCrypto
         }
     }
 
-    @Test("Epochs-2: a header or record is of an epoch that the vault has, and the wrap authenticates which")
+    @Test("Epochs-2: the epoch of a header or record must exist in the vault, and the wrap authenticates it")
     func objects() throws {
         let vault = try TestVault()
         let cipher = try vault.classCipher()
@@ -171,7 +173,7 @@ import VaultCrypto
             classCipher: try vault.classCipher(.none), vault: vault.id)
     }
 
-    /// Epochs-4 is the key ring's: see the tests of rekeying.
+    /// Epochs-4 concerns the key ring: see the tests of rekeying.
     @Test("Keys-1, Epochs-4: a link of one epoch does not open under the key of another")
     func links() throws {
         let (old, new) = (try TestVault(), try TestVault())

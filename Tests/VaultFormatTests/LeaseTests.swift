@@ -4,7 +4,7 @@ import VaultCrypto
 
 @testable import VaultFormat
 
-/// What a slot's expiry and its window say at a moment.
+/// The effect of a slot's expiry and window at a moment.
 @Suite struct LeaseTests {
     private static let created = "2026-11-01T00:00:00Z"
 
@@ -16,7 +16,7 @@ import VaultCrypto
         secret = try SlotSecret.keyfile(try SecureRandom.bytes(count: 40))
     }
 
-    /// What holds at `now` of a slot 4 beside those of `test`, made later than they were.
+    /// The state at `now` of a slot 4 that was made later than the other slots of `test`.
     private func lease(
         expires: String? = nil, window: PlayWindow? = nil, at now: String
     ) throws -> Lease {
@@ -48,7 +48,7 @@ import VaultCrypto
         }
     }
 
-    @Test("Leases-1: with a clock before what it has seen, a slot that ends does not open")
+    @Test("Leases-1: with a clock before the last time seen, a slot that ends does not open")
     func setBack() throws {
         let end = "2026-12-01T00:00:00Z"
         let seen = try seconds(Self.created)
@@ -60,7 +60,7 @@ import VaultCrypto
         #expect(try lease(window: started, at: "2026-11-02T00:29:59Z") == expected)
     }
 
-    @Test("Leases-1: a slot that was made under a clock far ahead bars no other")
+    @Test("Leases-1: a slot that was made under a clock far in the future blocks no other slot")
     func clockAhead() throws {
         let request = SlotRequest(secret: secret, expires: "2999-01-01T00:00:00Z")
         let configuration = try test.configuration.adding(request, created: Self.created, masterKey: test.masterKey)
@@ -86,7 +86,7 @@ import VaultCrypto
         #expect(try lease(expires: now, window: unstarted, at: now) == .expired(at: seconds(now)))
     }
 
-    @Test("Leases-2: what was seen only goes forward")
+    @Test("Leases-2: the last time seen never decreases")
     func seen() throws {
         let started = try #require(try PlayWindow(seconds: 60).seeing("2026-11-01T10:00:00Z"))
         #expect(started.started == "2026-11-01T10:00:00Z" && started.seen == "2026-11-01T10:00:00Z")

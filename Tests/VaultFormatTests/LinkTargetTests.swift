@@ -13,7 +13,7 @@ import VaultFormat
     }
 
     @Test(
-        "Links-1, Links-3: targets come back, and their size needs no key",
+        "Links-1, Links-3: targets decode again, and their size needs no key",
         arguments: [1, 2, 3, 15, 16, 17, 28, 255, 2999, 3000])
     func roundTrip(length: Int) throws {
         let target = (0..<length).map { UInt8(1 + $0 % 255) }
@@ -39,7 +39,7 @@ import VaultFormat
         _ = formatError { _ = try LinkTarget.encode(withNul, class: .complete, linkCipher: cipher) }
     }
 
-    @Test("Links-1: a target that none can be is refused in reading, under a valid SIV")
+    @Test("Links-1: an impossible target is refused in reading, under a valid SIV")
     func invalidSealed() throws {
         let nonce = try SecureRandom.bytes(count: 16)
         for target in [[0x61, 0, 0x62], [UInt8](repeating: 0x61, count: 3001)] {
@@ -50,7 +50,7 @@ import VaultFormat
         }
     }
 
-    @Test("Links-2: one target is stored differently every time, as the specification says")
+    @Test("Links-2: one target is stored differently every time, as the specification defines")
     func fresh() throws {
         let stored = try (0..<20).map { _ in try LinkTarget.encode(ascii("a/b"), class: .none, linkCipher: cipher) }
         #expect(Set(stored).count == 20)
@@ -75,7 +75,7 @@ import VaultFormat
         _ = formatError { _ = try LinkTarget.decode(stored + ascii("="), linkCipher: cipher) }
     }
 
-    @Test("Links-3, Conventions-5: sizes of what is no stored target")
+    @Test("Links-3, Conventions-5: sizes of data that is not a stored target")
     func hostileSizes() {
         for count in [Int.min, -1, 0, 1, 2, 43, 44] { #expect(LinkTarget.length(ofStoredLength: count) == 0) }
         #expect(LinkTarget.length(ofStoredLength: 45) == 1)

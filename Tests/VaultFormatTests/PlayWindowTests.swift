@@ -27,7 +27,7 @@ import VaultCrypto
         return ascii(text.replacing(old, with: new))
     }
 
-    @Test("Leases-3: a window comes and goes, and with it the feature; every slot opens on")
+    @Test("Leases-3: a window can be added and removed, and the feature with it; every slot still opens")
     func feature() throws {
         #expect(test.configuration.features == [])
         let unstarted = try setting(try PlayWindow(seconds: 60), in: test.configuration)
@@ -60,7 +60,7 @@ import VaultCrypto
         #expect(try configuration.openMasterKey(with: secrets[1])?.slot.id == 5)
     }
 
-    @Test("Leases-3: null and no window at all are the same beside a slot that has one")
+    @Test("Leases-3: null is the same as no window, beside a slot that has one")
     func spelling() throws {
         let bytes = try text(replacing: "\"id\": 1,", with: "\"id\": 1, \"window\": null,")
         let parsed = try VaultConfiguration.parse(bytes)
@@ -68,7 +68,7 @@ import VaultCrypto
     }
 
     @Test(
-        "Leases-3: windows and feature are refused where they do not go together or are not as they are written",
+        "Leases-3: windows and feature are refused if they do not fit together or have another form",
         arguments: [
             ("\"features\": [\"leases\"]", "\"features\": []"),
             ("\"features\": [\"leases\"]", "\"features\": [\"leases\", \"leases\"]"),

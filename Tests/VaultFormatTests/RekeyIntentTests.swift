@@ -30,7 +30,7 @@ import VaultCrypto
         try RekeyIntent.parse(bytes, epoch: epoch, cipher: cipher)
     }
 
-    /// What is sealed right, but says `fields`.
+    /// A correctly encrypted intent with these `fields`.
     private func sealed(kind: UInt8, _ fields: [[UInt8]]) throws -> [UInt8] {
         let head = ascii("VFSK") + [1, kind, 0, 1]
         var body: [UInt8] = []
@@ -38,7 +38,7 @@ import VaultCrypto
         return head + (try cipher.encrypt(body, associatedData: [head]))
     }
 
-    @Test("Rekeying-1: what is written is read, and any bit changed is an error", arguments: intents)
+    @Test("Rekeying-1: an intent decodes again, and any changed bit is an error", arguments: intents)
     func roundTrip(intent: RekeyIntent) throws {
         let bytes = try intent.serialized(epoch: 1, cipher: cipher)
         #expect(try parse(bytes) == intent)
@@ -56,7 +56,7 @@ import VaultCrypto
         }
     }
 
-    @Test("Rekeying-1: a path leads nowhere but down, and what is not laid out so is refused")
+    @Test("Rekeying-1: a path leads only downwards, and another layout is refused")
     func paths() throws {
         let (record, times) = ([UInt8](repeating: 0, count: 64), [UInt8](repeating: 0, count: 32))
         #expect(try parse(sealed(kind: 1, [record, record, times, ascii("a/b")])) != Self.intents[0])

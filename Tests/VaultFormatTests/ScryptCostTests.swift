@@ -6,7 +6,7 @@ import VaultFormat
         try ScryptCost(logN: logN, r: r, p: p)
     }
 
-    @Test("a slot that is changed costs no less to guess, unless that is allowed")
+    @Test("a changed slot costs no less to guess, unless that is allowed")
     func replacing() throws {
         let (weak, strong) = (try Self.cost(12), try Self.cost(19))
         for (old, asked, allowingWeaker, expected) in [
@@ -14,7 +14,7 @@ import VaultFormat
             (strong, weak, true, weak), (weak, strong, false, strong), (strong, nil, true, strong),
             (nil, nil, false, .standard), (nil, weak, false, weak),
         ] as [(ScryptCost?, ScryptCost?, Bool, ScryptCost)] {
-            // What the others cost makes no difference to a passphrase that takes the place of one.
+            // For a passphrase that replaces a passphrase, the cost of the other slots does not matter.
             for others in old == nil ? [[]] : [[], [strong]] {
                 let cost = ScryptCost.replacing(old, beside: others, asked: asked, allowingWeaker: allowingWeaker)
                 #expect(cost == expected, "\(String(describing: (old, asked, allowingWeaker)))")
@@ -22,7 +22,7 @@ import VaultFormat
         }
     }
 
-    @Test("one that takes the place of a keyfile costs no less than the passphrases beside it, unless that is allowed")
+    @Test("a passphrase that replaces a keyfile costs no less than the passphrases beside it, unless that is allowed")
     func replacingKeyfile() throws {
         let (weak, strong, stronger) = (try Self.cost(12), try Self.cost(18), try Self.cost(19))
         for (others, asked, allowingWeaker, expected) in [
@@ -35,7 +35,7 @@ import VaultFormat
         }
     }
 
-    @Test("more memory does not make up for less work, nor the other way round")
+    @Test("more memory does not compensate for less work, nor more work for less memory")
     func parameters() throws {
         let (parallel, large) = (try Self.cost(14, p: 16), try Self.cost(16))
         #expect(!large.isAtLeast(parallel) && !parallel.isAtLeast(large))
@@ -45,7 +45,7 @@ import VaultFormat
     }
 
     @Test(
-        "--kdf-time takes the largest cost that is quick enough",
+        "--kdf-time chooses the largest cost that is fast enough",
         arguments: [(1, 10), (2, 11), (7, 12), (8, 13), (1000, 19), (1024, 20), (100_000, 20)])
     func largest(limit: Int, logN: Int) throws {
         var spent = Duration.zero
@@ -58,7 +58,7 @@ import VaultFormat
         #expect(spent < .milliseconds(2 * limit))
     }
 
-    @Test("a derivation that never gets quick enough, or slower at once")
+    @Test("a derivation that never gets fast enough, or becomes slower at once")
     func slowness() throws {
         #expect(try ScryptCost.largest(within: .milliseconds(1)) { _ in .milliseconds(2) } == nil)
         let uneven = try ScryptCost.largest(within: .milliseconds(10)) { .milliseconds($0.logN == 10 ? 1 : 11) }

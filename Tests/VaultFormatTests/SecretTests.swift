@@ -6,7 +6,7 @@ import VaultFormat
     private static let zeroKey = Array(repeating: "00000000", count: 8).joined(separator: "-") + "-66687aad"
 
     @Test(
-        "Secrets-1: a passphrase is its bytes less one trailing LF",
+        "Secrets-1: a passphrase is its bytes without one trailing LF",
         arguments: [
             ("abc", "abc"), ("abc\n", "abc"), ("abc\n\n", "abc\n"), ("abc\r\n", "abc\r"), (" a ", " a "),
             ("e\u{301}", "e\u{301}"),
@@ -31,7 +31,7 @@ import VaultFormat
         for kind in [SlotKind.keyfile, .recovery] { _ = formatError { _ = try SlotSecret(kind: kind, bytes: short) } }
     }
 
-    @Test("Secrets-3: a recovery key is shown with its check digits and comes back")
+    @Test("Secrets-3: a recovery key is shown with its check digits and parses again")
     func recoveryText() throws {
         #expect(RecoveryKey.text(.copy([UInt8](repeating: 0, count: 32))) == Self.zeroKey)
         for _ in 0..<20 {

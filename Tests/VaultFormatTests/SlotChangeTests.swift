@@ -13,7 +13,7 @@ import VaultFormat
         keyfile = try SlotSecret.keyfile(try SecureRandom.bytes(count: 40))
     }
 
-    /// What a reader makes of the bytes to be written.
+    /// The configuration that a reader parses from the bytes to be written.
     private func reread(_ change: ConfigurationChange) throws -> VaultConfiguration {
         try VaultConfiguration.parse(change.checkedBytes(masterKey: test.masterKey))
     }
@@ -49,7 +49,7 @@ import VaultFormat
         #expect(configuration.slot(1)?.label == "other")
     }
 
-    @Test("Slots-3: a slot that is sealed anew draws its salt anew, even for the same secret")
+    @Test("Slots-3: a slot that is encrypted again gets a new salt, even for the same secret")
     func salt() throws {
         let change = try test.configuration.replacingSlot(
             2, by: SlotRequest(secret: test.keyfile), created: Self.created, masterKey: test.masterKey)
@@ -66,7 +66,7 @@ import VaultFormat
         #expect(try configuration.openMasterKey(with: test.keyfile) != nil)
     }
 
-    @Test("Values-3: no change leaves a vault without slots, or makes over 64")
+    @Test("Values-3: no change leaves a vault without slots, or creates more than 64")
     func slotCount() throws {
         let none = formatError { _ = try test.configuration.removingSlots([1, 2, 3], masterKey: test.masterKey) }
         #expect(none?.kind == .invalidValue)
@@ -107,7 +107,7 @@ import VaultFormat
         #expect(formatError { _ = try change.checkedBytes(masterKey: test.masterKey) }?.kind == .invalidValue)
     }
 
-    @Test("Syntax-5: a time that is none is refused", arguments: ["2026-02-29T00:00:00Z", "tomorrow", ""])
+    @Test("Syntax-5: an invalid time is refused", arguments: ["2026-02-29T00:00:00Z", "tomorrow", ""])
     func times(time: String) throws {
         let request = SlotRequest(secret: keyfile, expires: time)
         #expect(formatError { _ = try add(request, to: test.configuration) }?.kind == .invalidValue)
@@ -127,7 +127,7 @@ import VaultFormat
         let before = try #require(configuration.slot(2)?.expires)
         #expect(try configuration.openMasterKey(with: test.keyfile, at: seconds("2030-01-31T23:59:58Z"))?.slot.id == 2)
         #expect(try configuration.openMasterKey(with: test.keyfile, at: seconds(before))?.slot.id == 4)
-        // Where there is no other, the caller has to see that it has expired.
+        // Without another slot, the caller must detect the expiry.
         #expect(try test.configuration.openMasterKey(with: test.keyfile, at: seconds(before))?.slot.id == 2)
     }
 }

@@ -3,7 +3,7 @@ import VaultCrypto
 
 @testable import VaultFormat
 
-/// The order of slots, and the bound on the work that a hostile configuration can demand. No key is derived here.
+/// The order of slots, and the limit on the work that a hostile configuration can demand. No key is derived here.
 @Suite struct SlotChoiceTests {
     /// A passphrase slot that costs N = 2^logN, r = 8.
     private func slot(_ id: Int, logN: Int, p: Int = 1) -> KeySlot {
@@ -17,7 +17,7 @@ import VaultCrypto
         choice.order(slots, kind: .passphrase) { _ in true }.tried.map(\.id)
     }
 
-    @Test("the cheapest slots are tried first, and those that may not be used last")
+    @Test("the cheapest slots are tried first, and slots that may not be used last")
     func order() {
         let slots = [slot(1, logN: 17), slot(2, logN: 12), slot(3, logN: 17), slot(4, logN: 10, p: 16)]
         #expect(tried(slots) == [2, 4, 1, 3])
@@ -25,7 +25,7 @@ import VaultCrypto
         #expect(tried(slots, SlotChoice(known: 3)) == [3, 2, 4, 1])
     }
 
-    @Test("honest vaults never meet the bound")
+    @Test("honest vaults never reach the limit")
     func honest() {
         #expect(tried((1...64).map { slot($0, logN: 17) }).count == 64)
         #expect(tried((1...8).map { slot($0, logN: 20) }).count == 8)

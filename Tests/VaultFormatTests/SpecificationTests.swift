@@ -4,12 +4,12 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
-/// The specification and the tests keep each other honest.
+/// Checks that the specification and the tests agree.
 @Suite struct SpecificationTests {
     private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
 
-    @Test("Every requirement of the specification is named by a test")
+    @Test("Every requirement of the specification has a test that names it")
     func coverage() throws {
         let specification = try String(
             contentsOf: Self.root.appending(path: "Sources/VaultFormat/VaultFormat.docc/FileFormat.md"), encoding: .utf8
@@ -29,7 +29,7 @@ import VaultFormat
         for label in labels { #expect(named.contains(label), "\(label)") }
     }
 
-    @Test("Conventions-4: nothing that can be empty is given to SIV alone")
+    @Test("Conventions-4: no value that can be empty is passed to SIV alone")
     func emptyPlaintext() throws {
         let codec = try AttributeCodec(key: try SecretBytes.random(count: 64))
         let stored = try codec.encrypt(value: [], name: ascii("user.a"))

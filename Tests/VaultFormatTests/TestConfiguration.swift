@@ -9,7 +9,7 @@ struct TestConfiguration {
     let recovery: SlotSecret
     let configuration: VaultConfiguration
 
-    /// `label` is the keyfile slot's.
+    /// The label of the keyfile slot is `label`.
     init(label: String = "usb stick", chunkSize: Int = 4096) throws {
         masterKey = try SecretBytes.random(count: 32)
         passphrase = try SlotSecret.passphrase(ascii("correct horse\n"))
@@ -24,7 +24,7 @@ struct TestConfiguration {
             chunkSize: chunkSize, masterKey: masterKey, slots: requests, created: "2026-02-28T00:00:00Z")
     }
 
-    /// The text of the configuration, with the first `old` replaced by `new`; nil without any `old`.
+    /// The text of the configuration, with the first `old` replaced by `new`. Nil if there is no `old`.
     func text(replacing old: String, with new: String) -> [UInt8]? {
         let bytes = configuration.serialized()
         let pattern = ascii(old)

@@ -3,7 +3,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
-/// The keys of a vault without the vault: what the parsers and encoders need.
+/// The keys of a vault without the vault: the inputs of the parsers and encoders.
 struct TestVault {
     let id: VaultID
     let masterKey: SecretBytes
@@ -41,12 +41,12 @@ extension SecretBytes {
 
 func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
 
-/// Of a time `YYYY-MM-DDThh:mm:ssZ`, since 1970.
+/// The seconds since 1970 of a time `YYYY-MM-DDThh:mm:ssZ`.
 func seconds(_ time: String) throws -> Int64 { try #require(UtcTime.seconds(time.utf8)) }
 
 func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
 
-/// The error that `body` throws; nil, and a failed expectation, if it throws none.
+/// The error that `body` throws. Nil, and a failed expectation, if it throws none.
 func formatError(
     _ comment: Comment? = nil, sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void
 ) -> FormatError? {

@@ -2,13 +2,13 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
-/// Changes that are well-formed, or may be: each must fail in parsing, at the slot, or at the MAC.
+/// Changes that are well-formed, or can be. Each must fail in parsing, at the slot, or at the MAC.
 @Suite struct VaultConfigurationDamageTests {
     let test: TestConfiguration
 
     init() throws { test = try TestConfiguration() }
 
-    /// Whether `bytes` still open with the keyfile.
+    /// Returns true if `bytes` still open with the keyfile.
     private func opens(_ bytes: [UInt8]) -> Bool {
         guard let parsed = try? VaultConfiguration.parse(bytes) else { return false }
         return ((try? parsed.openMasterKey(with: test.keyfile)) ?? nil) != nil
@@ -25,7 +25,7 @@ import VaultFormat
         }
     }
 
-    @Test("Mac-2: every truncation but that of the last LF is an error")
+    @Test("Mac-2: every truncation except that of the last LF is an error")
     func truncations() {
         let bytes = test.configuration.serialized()
         for count in 0..<bytes.count - 1 { #expect(!opens(Array(bytes[..<count])), "\(count)") }
@@ -33,7 +33,7 @@ import VaultFormat
     }
 
     @Test(
-        "Mac-1: a changed value that no slot's seal covers fails at the MAC, which the error names",
+        "Mac-1: a changed value that no slot authenticates fails at the MAC, which the error names",
         arguments: [
             ("\"generation\": 1", "\"generation\": 2"), ("\"label\": \"\"", "\"label\": \"-\""),
             ("usb stick", "usb  stick"),
@@ -79,7 +79,7 @@ import VaultFormat
         #expect(!opens(ascii(grafted)))
     }
 
-    @Test("Mac-2: order of slots and white space carry no meaning")
+    @Test("Mac-2: order of slots and white space have no meaning")
     func meaningless() throws {
         let serialized = text(test.configuration.serialized())
         let start = try #require(serialized.firstRange(of: "\"slots\": [\n")).upperBound

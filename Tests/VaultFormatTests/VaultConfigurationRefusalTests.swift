@@ -2,7 +2,7 @@ import LinuxSystem
 import Testing
 import VaultFormat
 
-/// One change of the text at a time, each refused in parsing.
+/// One change of the text at a time. Parsing refuses each.
 @Suite struct VaultConfigurationRefusalTests {
     let test: TestConfiguration
 
@@ -18,7 +18,7 @@ import VaultFormat
     }
 
     @Test(
-        "Syntax-1: what is not one JSON object in UTF-8 is refused",
+        "Syntax-1: anything but one JSON object in UTF-8 is refused",
         arguments: [
             "", " ", "\u{FEFF}{}", "[]", "1", "null", "\"a\"", "{", "}", "{]", "{} {}", "{},", "{\"a\"}", "{\"a\":}",
             "{\"a\":1,}",
@@ -79,7 +79,7 @@ import VaultFormat
     }
 
     @Test(
-        "Syntax-3: every key must be there, spelt exactly",
+        "Syntax-3: every key must exist, with exactly this spelling",
         arguments: [
             "format", "version", "vault", "chunkSize", "features", "generation", "slots", "mac", "id", "kind", "label",
             "created",
@@ -143,7 +143,7 @@ import VaultFormat
         #expect(try parsing("usb stick", spelling)?.kind == .malformed)
     }
 
-    @Test("Values-1, Conventions-3: what a newer version may have written is said to be that")
+    @Test("Values-1, Conventions-3: the error for values of a newer version says so")
     func newer() throws {
         for (old, new) in [
             ("\"version\": 1", "\"version\": 2"), ("\"version\": 1", "\"version\": 2, \"unheard\": [true]"),

@@ -8,7 +8,7 @@ import VaultFormat
 
     init() throws { test = try TestConfiguration() }
 
-    @Test("Slots-2: each kind of secret opens its slot, and no other does")
+    @Test("Slots-2: each kind of secret opens its slot, and no other slot")
     func slots() throws {
         for (secret, id) in [(test.passphrase, 1), (test.keyfile, 2), (test.recovery, 3)] {
             let opened = try #require(try test.configuration.openMasterKey(with: secret))
@@ -33,7 +33,7 @@ import VaultFormat
         }
     }
 
-    @Test("Slots-2, Mac-1: the slot and the MAC are over the text that the specification gives")
+    @Test("Slots-2, Mac-1: the slot and the MAC cover the text that the specification defines")
     func specification() throws {
         let slot = test.configuration.slots[1]
         guard case .hkdfSha256(let salt) = slot.kdf else {
@@ -63,7 +63,7 @@ import VaultFormat
     }
 
     @Test(
-        "Syntax-6: what is written is read back, whatever the label",
+        "Syntax-6: written text is read back unchanged, whatever the label",
         arguments: [
             "", "-", "été 写真", "\"\\/\u{8}\u{C}\n\r\t\0\u{1F}\u{7F}\u{9B}", "𝄞 \u{10FFFF}", "\u{212A} e\u{301} \u{E9}",
             "null",
@@ -114,7 +114,7 @@ import VaultFormat
         #expect(!test.configuration.authenticates(masterKey: try SecretBytes.random(count: 32)))
     }
 
-    @Test("Values-2, Values-3, Syntax-5: make refuses what the format cannot hold")
+    @Test("Values-2, Values-3, Syntax-5: make refuses values that the format cannot represent")
     func makeRefuses() throws {
         let request = SlotRequest(secret: test.keyfile)
         let make = { (chunkSize: Int, key: SecretBytes, slots: [SlotRequest], created: String) in

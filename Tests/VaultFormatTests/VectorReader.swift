@@ -2,8 +2,8 @@ import Foundation
 import VaultCrypto
 import VaultFormat
 
-/// Reads a vault of test vectors completely, with nothing but this target's parsers: an entry for each object, written as in
-/// the expected lists (kind, class, size, SHA-256 or target, path; tabs between).
+/// Reads a vault of test vectors completely, with only this target's parsers: an entry for each object, written as in
+/// the expected lists (kind, class, size, SHA-256 or target, path, with tabs between).
 struct VectorReader {
     struct Damaged: Error {
         let what: String
