@@ -9,8 +9,8 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A vault of an ordinary user, with directories and files that are closed to him, to be rekeyed. Seen by root, who changes
-/// no mode for it.
+/// A vault of an ordinary user, with directories and files that deny access to that user, for rekey tests. root
+/// inspects it without changing a mode.
 final class ClosedVault {
     private static let times = [
         timespec(tv_sec: 1_000_000_000, tv_nsec: 5), timespec(tv_sec: 1_100_000_000, tv_nsec: 7),
@@ -18,10 +18,10 @@ final class ClosedVault {
 
     let vault: RekeyVault
     var path: String { vault.path }
-    /// Where what has these plaintext paths lies, before the rekey.
+    /// The backing paths of the objects with these plaintext paths, before the rekey.
     let backing: [String: String]
 
-    /// - Parameter modes: of what `fill` makes, by plaintext path.
+    /// - Parameter modes: the modes of the objects that `fill` makes, by plaintext path.
     init(modes: [String: mode_t], _ fill: (VerifierVaultWriter) throws -> Void) throws {
         vault = try OrdinaryUser.act { try RekeyVault(fill) }
         let inner = vault.vault
@@ -33,12 +33,12 @@ final class ClosedVault {
         #expect(utimensat(AT_FDCWD, path, Self.times, 0) == 0)
     }
 
-    /// All that must stay, times and modes of the root too.
+    /// Everything that must stay, including times and modes of the root.
     static func tree(_ path: String) throws -> [String: RekeyVault.Shown] {
         try RekeyVault.tree(at: path, isReadOnly: true)
     }
 
-    /// As a mount of its owner's for writing does, and one for reading.
+    /// Opens the vault as the owner's mount for writing does, and one for reading.
     static func open(_ path: String, isReadOnly: Bool = false) throws {
         try OrdinaryUser.act {
             let (directory, masterKey, _) = try RekeyVault.open(path)
@@ -49,7 +49,7 @@ final class ClosedVault {
         }
     }
 
-    /// To the end or as far as it gets, by its owner.
+    /// Rekeys as the owner, to the end or as far as possible.
     /// - Returns: the problems too, each with its path.
     static func rekey(
         _ path: String, threads: Int = 2, before: @escaping RekeyHook = { _ in }
@@ -71,7 +71,7 @@ final class ClosedVault {
     }
 }
 
-/// What a rekey cannot do, from whatever thread.
+/// Steps that a rekey could not do, from any thread.
 private final class Problems: Sendable {
     private let state = Mutex<[String]>([])
     var all: [String] { state.withLock { $0.sorted() } }

@@ -2,7 +2,7 @@ import LinuxSystem
 import Testing
 import VaultStore
 
-/// Runs all the bodies at once and returns when all have ended; an error of one is an issue.
+/// Runs all the bodies at once and returns when all have ended. An error of one is recorded as an issue.
 func concurrently(_ bodies: [@Sendable () throws -> Void]) throws {
     let threads = try bodies.map { body in
         try BackgroundThread {

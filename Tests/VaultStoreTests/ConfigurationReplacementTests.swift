@@ -22,7 +22,7 @@ import VaultFormat
         newSecret = try SlotVault.keyfile(2)
     }
 
-    /// Gives the one slot the new secret.
+    /// Changes the secret of the one slot to the new one.
     private func change(
         onReady: () throws(VaultError) -> Void = {}, before: @escaping (Step) throws(StoreError) -> Void
     ) throws {
@@ -225,7 +225,7 @@ import VaultFormat
         var left = ""
         try change { [vault] step in
             guard step == .rename else { return }
-            // As SIGKILL at this moment leaves it.
+            // The state that SIGKILL leaves at this moment.
             do {
                 left = try #require(vault.entries.first { $0.hasPrefix("vaultfs.tmp.") })
                 try FileManager.default.copyItem(
@@ -233,7 +233,7 @@ import VaultFormat
                 try Data("half".utf8).write(to: URL(filePath: vault.path.appending(left + "1").string))
             } catch { Issue.record(error) }
         }
-        // Of a mount at work, and of nobody.
+        // Temporary files of a mount at work, and of nobody.
         for name in ["vaultfs.tmp.0123456789abcdef", "vaultfs.tmp", "vaultfs.jsonx"] {
             try Data().write(to: URL(filePath: vault.path.appending(name).string))
         }
@@ -248,7 +248,7 @@ import VaultFormat
             ])
     }
 
-    @Test("the owner stays, where root changes another's vault", .enabled(if: geteuid() == 0))
+    @Test("the owner stays if root changes another user's vault", .enabled(if: geteuid() == 0))
     func owner() throws {
         let json = vault.path.appending("vaultfs.json").string
         #expect(chown(json, 12345, 54321) == 0)

@@ -11,7 +11,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A change of a directory's class, and what is made in it (FileFormat: Directory record).
+/// A change of a directory's class, and the class of objects made in it (FileFormat: Directory record).
 @Suite struct DirectoryClassTests {
     private let fixture: TestStore
     private let store: Store
@@ -33,7 +33,7 @@ import VaultFormat
         String(decoding: try (directory ?? root).encode(ascii(name)).entry, as: UTF8.self)
     }
 
-    /// The class on disk, of a record that authenticates.
+    /// The class on disk, from a record that authenticates.
     private func recordClass(of path: String = "vaultfs.dir") throws -> ProtectionClass {
         let record = try DirectoryRecord.parse(try fixture.bytes(path))
         _ = try record.openKeys(
@@ -48,7 +48,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-12, Directory-3: another record takes the place of the old one, with its owner and mode, and names stay")
+        "Store-12, Directory-3: another record replaces the old one, with its owner and mode, and names stay")
     func change() throws {
         try root.makeDirectory(ascii("d"), mode: 0o755, owner: nil)
         let directory = try open("d")
@@ -80,7 +80,7 @@ import VaultFormat
         #expect(try fixture.openRoot(in: try fixture.open()).protectionClass == .none)
     }
 
-    @Test("Store-12: the directory's times stay; to the class it has, nothing is written")
+    @Test("Store-12: the directory's times stay; setting the current class writes nothing")
     func times() throws {
         let past = [timespec(tv_sec: 1000, tv_nsec: 5), timespec(tv_sec: 2000, tv_nsec: 7)]
         #expect(futimens(fixture.root.fd, past) == 0)
@@ -95,7 +95,7 @@ import VaultFormat
         #expect(try fixture.root.status().st_ctim.tv_nsec == after.st_ctim.tv_nsec)
     }
 
-    @Test("Store-20: what is made after a change is of the new class, by whichever opening; what was there is not")
+    @Test("Store-20: objects made after a change are of the new class, through any opening; existing ones are not")
     func inheritance() throws {
         try root.makeDirectory(ascii("d"), mode: 0o755, owner: nil)
         let shared = DirectoryClass()
@@ -119,7 +119,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-20: who opens a directory while its class changes does not bring the old one back",
+        "Store-20: an opening of a directory during a change of its class does not restore the old one",
         .timeLimit(.minutes(20)))
     func openedMeanwhile() throws {
         try root.makeDirectory(ascii("d"), mode: 0o755, owner: nil)
@@ -141,12 +141,12 @@ import VaultFormat
         ])
     }
 
-    @Test("Store-12: killed after any step, the old record or the new is there, and nothing that stays")
+    @Test("Store-12: killed after any step, the old record or the new one exists, and nothing else remains")
     func killed() throws {
         let old = try fixture.bytes("vaultfs.dir")
         try root.changeClass(to: .none)
         let new = try fixture.bytes("vaultfs.dir")
-        // The temporary file made, written in part, written; renamed.
+        // The temporary file made, written in part, written, then renamed.
         for (record, temporary) in [(old, []), (old, Array(new[..<40])), (old, new), (new, nil)]
             as [([UInt8], [UInt8]?)]
         {
@@ -161,7 +161,7 @@ import VaultFormat
         }
     }
 
-    @Test("Store-12, ENOSPC: on a full disk the class stays, and nothing else", .enabled(if: geteuid() == 0))
+    @Test("Store-12, ENOSPC: on a full disk the class stays, and no file remains", .enabled(if: geteuid() == 0))
     func fullDisk() throws {
         let disk = try SmallDisk(size: 1 << 20)
         let fixture = try TestStore(in: disk.path)

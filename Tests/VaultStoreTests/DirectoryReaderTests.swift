@@ -8,7 +8,7 @@ import Testing
 /// getdents64(2) with the store's own offsets.
 @Suite struct DirectoryReaderTests {
     private let fixture: TestStore
-    /// More than fit one buffer of 32 KiB.
+    /// More entries than fit one buffer of 32 KiB.
     private let count = 1500
 
     init() throws {
@@ -25,7 +25,7 @@ import Testing
         DirectoryReader(try Descriptor(at: fixture.root.fd, ascii("d"), flags: O_RDONLY | O_DIRECTORY))
     }
 
-    @Test("Every entry comes once, without the dots")
+    @Test("Every entry is listed once, without the dots")
     func all() throws {
         var reader = try open()
         var names: [[UInt8]] = []
@@ -35,7 +35,7 @@ import Testing
         #expect(try reader.next() == nil)
     }
 
-    @Test("An entry that is put back comes again, wherever in the buffer it lies")
+    @Test("An entry that is put back is returned again, at any position of the buffer")
     func putBack() throws {
         var reader = try open()
         var names: [[UInt8]] = []
@@ -49,7 +49,7 @@ import Testing
         #expect(names.count == count + 2)
     }
 
-    @Test("Reading goes on at any entry's offset, also from another descriptor, and from the beginning")
+    @Test("Reading continues at any entry's offset, also from another descriptor, and from the beginning")
     func offsets() throws {
         var reader = try open()
         var entries: [DirectoryReader.Entry] = []
@@ -65,7 +65,7 @@ import Testing
         #expect(try reader.nextWithDots()?.name == entries[0].name)
     }
 
-    @Test("Going back to the beginning reads the directory anew")
+    @Test("A rewind reads the directory again")
     func fresh() throws {
         var reader = try open()
         while try reader.next() != nil {}

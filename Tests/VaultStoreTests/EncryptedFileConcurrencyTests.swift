@@ -7,17 +7,17 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Readers without a lock beside writers (the class comment of `EncryptedFile`; FileFormat: Journal).
+/// Readers without a lock beside writers (see the comment on `EncryptedFile`; FileFormat: Journal).
 @Suite struct EncryptedFileConcurrencyTests {
     private static let c = 4096
 
-    /// A chunk that tells its index and version all over.
+    /// A chunk that repeats its index and version in all of its bytes.
     private static func chunk(_ index: Int, version: UInt64) -> [UInt8] {
         var word = UInt64(index) << 40 | version
         return withUnsafeBytes(of: &word) { word in (0..<(c / 8)).flatMap { _ in Array(word) } }
     }
 
-    /// The version of a chunk if it is wholly one.
+    /// The version of a chunk if the whole chunk has it.
     private static func version(of chunk: ArraySlice<UInt8>, index: Int) -> UInt64? {
         let word = Array(chunk.prefix(8)).withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
         let isWhole = word >> 40 == UInt64(index) && Array(chunk) == Self.chunk(index, version: word & ((1 << 40) - 1))
@@ -25,7 +25,7 @@ import VaultFormat
     }
 
     @Test(
-        "Chunks-1, Store-9: a reader beside a writer reads each chunk wholly old or new, and the cache ends up new",
+        "Chunks-1, Store-9: a reader beside a writer reads each chunk wholly old or new, and the cache is new in the end",
         .timeLimit(.minutes(20)), arguments: [1, 5, 24])
     func readersBesideWriter(chunksAtOnce: Int) throws {
         let fixture = try TestStore()
@@ -42,7 +42,7 @@ import VaultFormat
             while !isOver.load(ordering: .acquiring) {
                 let first = Int.random(in: 0..<count, using: &generator)
                 let run = min(count - first, Int.random(in: 1...20, using: &generator))
-                // What had been written before the read began is the least that it sees.
+                // The reader must see at least the version that was written before its read began.
                 let least = finished.load(ordering: .acquiring)
                 let bytes = try file.get(run * Self.c, at: first * Self.c, workspace)
                 for index in first..<(first + run) {
@@ -59,7 +59,8 @@ import VaultFormat
                 for first in stride(from: 0, to: count, by: chunksAtOnce) {
                     let run = min(chunksAtOnce, count - first)
                     let data = (first..<(first + run)).flatMap { Self.chunk($0, version: version) }
-                    // Not on the grid, what is written goes to the cache: here with the end of the chunk before, as it is.
+                    // Off the chunk grid, the written data goes to the cache: here with the unchanged end of the
+                    // previous chunk.
                     let before = version % 2 == 0 || first == 0 ? [] : Self.chunk(first - 1, version: version).suffix(8)
                     try file.put(before + data, at: first * Self.c - before.count, workspace)
                 }
@@ -76,7 +77,7 @@ import VaultFormat
         #expect(try fixture.reopen(in: try fixture.open()).contents() == last)
     }
 
-    @Test("A reader beside truncations reads what is there, and is told of no damage", .timeLimit(.minutes(20)))
+    @Test("A reader beside truncations reads existing data, and gets no damage error", .timeLimit(.minutes(20)))
     func readersBesideTruncation() throws {
         let fixture = try TestStore()
         let store = try fixture.open(cacheSize: 1 << 20)
@@ -92,7 +93,7 @@ import VaultFormat
             while !isOver.load(ordering: .acquiring) {
                 defer { reads.add(1, ordering: .acquiringAndReleasing) }
                 let bytes = try file.get(content.count, at: 0, workspace)
-                // Never shorter than the file has been, and never anything but its bytes.
+                // Never shorter than the file has been, and only with its bytes.
                 #expect(bytes.count >= 2 * Self.c)
                 #expect(bytes == Array(content[..<bytes.count]))
                 let end = try file.get(Self.c, at: 10 * Self.c, workspace)
@@ -130,7 +131,7 @@ import VaultFormat
             files.enumerated().map { number, file in
                 {
                     let workspace = try Workspace(layout: store.layout)
-                    // Batches of 32 chunks: two writers take all the slots there are.
+                    // Batches of 32 chunks: two writers use all the slots that exist.
                     for round in 0..<8 as Range<UInt64> {
                         try file.put(pattern(64 * Self.c, seed: UInt64(number) << 8 | round), at: 0, workspace)
                     }
@@ -143,7 +144,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-2: a file is sealed while it is written, and in the end vouches for what there is",
+        "Store-2: a file is sealed while it is written, and in the end the seal covers all of it",
         .timeLimit(.minutes(20)))
     func sealingBesideWriting() throws {
         let fixture = try TestStore()

@@ -7,7 +7,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// What somebody without a key does to a backing file (FileFormat: What the format promises).
+/// Changes of a backing file by an attacker without a key (FileFormat: What the format promises).
 @Suite struct EncryptedFileDamageTests {
     private static let c = 4096
     private static let size = 4 * c + 777
@@ -53,7 +53,7 @@ import VaultFormat
             let reason = damage(sourceLocation: sourceLocation) { _ = try file.contents() }
             #expect(reason?.hasPrefix("chunk \(first):") == true, sourceLocation: sourceLocation)
             #expect(store.counters.damagedReads.total > 0, sourceLocation: sourceLocation)
-            // What covers it mends it.
+            // A write that covers the chunk repairs it.
             let end = min(Self.size, (first + 1) * Self.c)
             try file.put(Array(content[(first * Self.c)..<end]), at: first * Self.c)
             #expect(try file.get(100, at: first * Self.c) == Array(content[(first * Self.c)..<(first * Self.c + 100)]))
@@ -119,7 +119,7 @@ import VaultFormat
         try expectEmptied(fixture, store)
     }
 
-    /// Truncates to 0, and the file works as a new one.
+    /// Truncates to 0, and expects that the file works as a new one.
     private func expectEmptied(_ fixture: TestStore, _ store: Store) throws {
         let descriptor = try Descriptor(at: fixture.root.fd, ascii("file"), flags: O_RDWR)
         let file = try EncryptedFile.openTruncated(descriptor, class: .complete, in: store)
@@ -131,11 +131,11 @@ import VaultFormat
         #expect(try fixture.reopen(in: store).contents() == pattern(5000, seed: 9))
     }
 
-    /// What an attacker may put behind a sealed file.
+    /// Data that an attacker can append to a sealed file.
     enum Tail: CaseIterable { case bytes, wholeRecords, zeros, ownRecord }
 
     @Test(
-        "Store-3: past the length that a sealed header vouches for, reading is an error; a writer cuts back",
+        "Store-3: past the length in a sealed header, reading is an error; a writer cuts the file back",
         arguments: [0, 1, c - 1, c, c + 777, 3 * c], Tail.allCases)
     func unsealedTail(length: Int, tail: Tail) throws {
         let fixture = try TestStore()
@@ -177,9 +177,9 @@ import VaultFormat
         #expect(try writable.contents() == content + [1, 2, 3])
     }
 
-    @Test("Store-3: a file that grew after its header was sealed keeps the part that is vouched for")
+    @Test("Store-3: a file that grew after its header was sealed keeps the part that the header covers")
     func lostUnseal() throws {
-        // As after a power cut that lost the unsealing, and not the growth: the last record is a longer one.
+        // As after a power cut that lost the unsealing but not the growth: the last record is longer.
         let fixture = try TestStore()
         let content = pattern(Self.c + 100)
         try fixture.make(content)
@@ -196,7 +196,7 @@ import VaultFormat
         #expect(try fixture.reopen(in: try fixture.open()).contents() == content)
     }
 
-    @Test("A sealed header is not put over another file")
+    @Test("A sealed header is not written over another file")
     func headerOfAnotherFile() throws {
         let fixture = try TestStore()
         try fixture.make(pattern(Self.size))
@@ -207,7 +207,7 @@ import VaultFormat
         #expect(damage { _ = try file.contents() } == "chunk 0: tag does not verify")
     }
 
-    @Test("A file that is cut while it is open is an error for what is gone, and nothing else")
+    @Test("A file that is cut while it is open is an error for the missing data, and for nothing else")
     func cutWhileOpen() throws {
         let fixture = try TestStore()
         let content = pattern(Self.size)

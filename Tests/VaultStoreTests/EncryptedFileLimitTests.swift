@@ -9,7 +9,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Where the store, or the offsets, end.
+/// The limits of the store, and of offsets.
 @Suite struct EncryptedFileLimitTests {
     private static let c = 4096
 
@@ -43,7 +43,7 @@ import VaultFormat
         #expect(try file.contents() == [1, 2, 3])
     }
 
-    @Test("A file as long as its store allows is written, read and cut")
+    @Test("A file of the store's maximum size is written, read and cut")
     func sparseGiant() throws {
         let fixture = try TestStore()
         let file = try fixture.create(in: try fixture.open())
@@ -58,7 +58,7 @@ import VaultFormat
         #expect(try file.contents() == [0, 0, 0, 0, 0])
     }
 
-    /// A write that does not fit: refused, with everything before it as it was.
+    /// A write that does not fit is refused, and everything before it is unchanged.
     private func expectFull(
         _ file: EncryptedFile, _ content: [UInt8], at offset: Int,
         sourceLocation: SourceLocation = #_sourceLocation
@@ -83,7 +83,7 @@ import VaultFormat
     }
 
     @Test(
-        "ENOSPC: where a write ends early, what was there is there, also of the chunk being grown",
+        "ENOSPC: if a write ends early, the existing data stays, also in the chunk being grown",
         .enabled(if: geteuid() == 0), arguments: [0, 100, c, c + 100, 3 * c + 4000], [0, 1, 2, 7, 36])
     func full(length: Int, freePages: Int) throws {
         let disk = try SmallDisk(size: 1 << 20)
@@ -100,7 +100,7 @@ import VaultFormat
     }
 
     @Test(
-        "ENOSPC: what was there is there, also of the chunk being grown and of a hole being filled",
+        "ENOSPC: existing data stays, also in the chunk being grown and in a hole being filled",
         .enabled(if: geteuid() == 0))
     func diskFull() throws {
         let disk = try SmallDisk(size: 1 << 20)
@@ -118,7 +118,7 @@ import VaultFormat
         try file.truncate(to: content.count)
 
         try filler.extend()
-        // Nothing is left: no byte more, and every byte that is there can be replaced.
+        // The disk is full: no byte can be added, but every existing byte can be replaced.
         #expect(throws: StoreError.system(.noSpace)) { try file.put(pattern(9000), at: 2 << 20) }
         try file.put(pattern(2 * Self.c, seed: 4), at: 10)
         let changed = content[..<10] + pattern(2 * Self.c, seed: 4) + content[(10 + 2 * Self.c)...]

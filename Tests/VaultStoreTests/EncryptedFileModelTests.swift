@@ -11,7 +11,7 @@ import VaultFormat
 /// Random operations against an array of bytes (FileFormat: Sizes, Holes, Sealed and unsealed files).
 @Suite struct EncryptedFileModelTests {
     @Test(
-        "Sizes-1, Holes-1, Store-1, Store-2, Store-8: a file is an array of bytes, whatever is done to it",
+        "Sizes-1, Holes-1, Store-1, Store-2, Store-8: a file behaves as an array of bytes under all operations",
         .timeLimit(.minutes(20)), arguments: [4096, 16384], [UInt64(1), 2])
     func randomOperations(chunkSize: Int, seed: UInt64) throws {
         var model = try Model(chunkSize: chunkSize, seed: seed)
@@ -29,7 +29,7 @@ import VaultFormat
     }
 }
 
-/// What to do next.
+/// The next operation.
 private enum Operation {
     case write(Int, Int)
     case read(Int, Int)
@@ -42,7 +42,7 @@ private enum Operation {
     case seal
 }
 
-/// The file, and what it should be.
+/// The file, and its expected state.
 private struct Model {
     private let fixture: TestStore
     private var store: Store
@@ -50,7 +50,7 @@ private struct Model {
     private var workspace: Workspace
     private var bytes: [UInt8] = []
     private var generator: SeededGenerator
-    /// By the rules of the format: what the header is to say.
+    /// The header's expected state, by the rules of the format.
     private var isSealed = false
     private var isSparse = false
     private(set) var problem: String?
@@ -63,7 +63,7 @@ private struct Model {
         generator = SeededGenerator(seed: seed)
     }
 
-    /// A place on or near the grid of chunks, or anywhere.
+    /// A position on or near the grid of chunks, or anywhere.
     private mutating func place() -> Int {
         let c = fixture.layout.chunkSize
         let grid = [0, 1, c - 1, c, c + 1, 2 * c, 2 * c + 500, 3 * c, 5 * c - 1, bytes.count, max(0, bytes.count - 1)]
@@ -150,7 +150,7 @@ private struct Model {
         case .seal:
             store.sealer.add(file)
             store.sealer.sealAll()
-            // Nobody has opened it for writing since it was opened: there is nothing to seal with.
+            // Nobody has opened the file for writing since it was opened, so there is no descriptor to seal with.
             if file.writing.withLock({ $0.writer != nil }) { isSealed = true }
         }
         if bytes.count > 3 << 20 { try apply(.truncate(0)) }
@@ -162,7 +162,7 @@ private struct Model {
 
     private func unsigned(_ range: Range<Int>) -> Range<UInt64> { UInt64(range.lowerBound)..<UInt64(range.upperBound) }
 
-    /// Everything that can be seen of the file.
+    /// Everything that can be observed of the file.
     mutating func check() throws {
         if file.length != UInt64(bytes.count) { problem = "length \(file.length) is to be \(bytes.count)" }
         if try file.contents(workspace) != bytes { problem = "contents differ" }

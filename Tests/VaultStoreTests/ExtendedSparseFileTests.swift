@@ -71,10 +71,10 @@ import VaultFormat
     }
 
     @Test(
-        "A search for data ends, also where bytes lie behind a last record that is a hole",
+        "A search for data ends, even if bytes follow a last record that is a hole",
         arguments: [true, false], [1, 32, 5000])
     func behindHole(isSealed: Bool, count: Int) throws {
-        // The last record ends on the page before the one that is written.
+        // The last record ends on the page before the written one.
         let length = 300 * Self.c + 4096 - (128 + 300 * (Self.c + 32)) % 4096 - 32
         let file = try fixture.create(in: try fixture.open())
         try file.truncate(to: length)
@@ -88,7 +88,7 @@ import VaultFormat
         if reader.length == length { #expect(data == nil) } else { #expect(try #require(data) <= length) }
     }
 
-    /// As the manual says under "Not detected", and no more.
+    /// The changes under "Not detected" in the manual, and no others.
     @Test(
         "Store-6: an unsealed file with holes can be extended by zeros or cut between chunks without an error")
     func unsealed() throws {

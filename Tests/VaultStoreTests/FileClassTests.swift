@@ -43,7 +43,7 @@ import VaultFormat
         }
     }
 
-    @Test("Store-19: to the class it has, nothing is written")
+    @Test("Store-19: setting the current class writes nothing")
     func sameClass() throws {
         try fixture.make(content)
         let (before, ctime) = (try fixture.bytes(), status().st_ctim)
@@ -53,7 +53,7 @@ import VaultFormat
         #expect(status().st_ctim.tv_sec == ctime.tv_sec && status().st_ctim.tv_nsec == ctime.tv_nsec)
     }
 
-    @Test("Store-8: times, set-id bits and file capabilities stay, and who shows ctime is told")
+    @Test("Store-8: times, set-id bits and file capabilities stay, and the code that shows ctime is notified")
     func metadata() throws {
         try fixture.make(content)
         let path = fixture.path + "/file"
@@ -79,7 +79,7 @@ import VaultFormat
         #expect(moved.after.st_ctim.tv_nsec == after.st_ctim.tv_nsec)
     }
 
-    @Test("A file that is being written changes its class in between, and seals and grows on")
+    @Test("A file that is being written changes its class in between, and is sealed and grows afterwards")
     func whileWritten() throws {
         let store = try fixture.open()
         let file = try fixture.create(in: store)
@@ -98,7 +98,7 @@ import VaultFormat
         #expect(try fixture.reopen(in: try fixture.open()).contents().count == 2 << 20)
     }
 
-    @Test("What is longer than sealed is neither cut back nor made good by a change of class")
+    @Test("Data beyond the sealed length is neither cut back nor made valid by a change of class")
     func unsealedTail() throws {
         try fixture.make(content)
         try fixture.change { $0 += $0[128..<(128 + 4128)] }
@@ -111,7 +111,7 @@ import VaultFormat
         damage { _ = try again.get(10, at: 9000) }
     }
 
-    @Test("A read-only store refuses; a file that cannot be written stays what it was, in memory too")
+    @Test("A read-only store refuses; a file that cannot be written keeps its class, in memory too")
     func refused() throws {
         try fixture.make(content)
         let before = try fixture.bytes()
@@ -119,7 +119,7 @@ import VaultFormat
         #expect(throws: StoreError.system(.readOnlyFileSystem)) { try readOnly.changeClass(to: .none) }
         #expect(readOnly.protectionClass == .complete)
         let file = try fixture.reopen(in: try fixture.open())
-        // As if the store had failed: a descriptor that takes no writes.
+        // Simulates a failure of the store: a descriptor that refuses writes.
         file.writing.withLock { $0.writer = file.reader }
         #expect(throws: StoreError.system(.badFileDescriptor)) { try file.changeClass(to: .none) }
         #expect(file.protectionClass == .complete)
@@ -161,9 +161,9 @@ import VaultFormat
     }
 }
 
-/// What `onSealing` was told.
+/// The notifications of `onSealing`.
 private final class Told: @unchecked Sendable {
-    // @unchecked: one thread, before anybody reads.
+    // @unchecked: one thread writes it, before anything reads it.
     private(set) var moved: (before: stat, after: stat)?
     private(set) var isUnmovedAtFirst = false
     private let current: () -> stat

@@ -7,10 +7,11 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Sealing late and many at once (FileFormat: Sealed and unsealed files).
+/// Late sealing, and sealing of many files at once (FileFormat: Sealed and unsealed files).
 @Suite struct HeaderSealerTests {
     @Test(
-        "Store-8: one round seals all that wait, one by one or together, and keeps the times", arguments: [1, 16, 40])
+        "Store-8: one round seals all waiting files, one by one or together, and keeps the times",
+        arguments: [1, 16, 40])
     func round(count: Int) throws {
         let fixture = try TestStore()
         let store = try fixture.open()
@@ -54,7 +55,7 @@ import VaultFormat
         #expect(!file.needsSeal)
     }
 
-    @Test("Store-2: what grew after its bytes were synced is not sealed")
+    @Test("Store-2: a file that grew after its bytes were synced is not sealed")
     func grownMeanwhile() throws {
         let fixture = try TestStore()
         let file = try fixture.create(in: try fixture.open())
@@ -63,7 +64,7 @@ import VaultFormat
         try file.put([1], at: 100)
         #expect(try !file.seal(ifStill: mark, isDurable: true))
         #expect(try !fixture.header().isSealed)
-        // Shrunk and grown to the same length is not the same either.
+        // A file that shrank and grew to the same length is not the same either.
         let second = file.lengthMark
         try file.truncate(to: 50)
         try file.put(pattern(51), at: 50)
@@ -103,7 +104,7 @@ import VaultFormat
         #expect(try fixture.header().isSealed)
     }
 
-    @Test("An overwrite that keeps the length leaves the seal")
+    @Test("An overwrite that keeps the length keeps the seal")
     func overwrite() throws {
         let fixture = try TestStore()
         try fixture.make(pattern(9000))
@@ -115,7 +116,7 @@ import VaultFormat
         #expect(try fixture.reopen(in: try fixture.open()).contents() == file.contents())
     }
 
-    @Test("Store-1: the sparse flag comes with a hole and goes with the content", arguments: [true, false])
+    @Test("Store-1: the sparse flag is set with a hole and cleared with the content", arguments: [true, false])
     func sparseFlag(punches: Bool) throws {
         let fixture = try TestStore()
         let store = try fixture.open()
@@ -137,7 +138,7 @@ import VaultFormat
         #expect(try !fixture.header().isSparse)
     }
 
-    @Test("The thread ends when it is told to, and leaves what waits to the last round", .timeLimit(.minutes(20)))
+    @Test("The thread ends on request, and leaves the waiting files to the last round", .timeLimit(.minutes(20)))
     func stopping() throws {
         let fixture = try TestStore()
         let store = try fixture.open()
@@ -151,7 +152,7 @@ import VaultFormat
         #expect(try fixture.header().isSealed)
     }
 
-    @Test("A file without a name is let go unsealed")
+    @Test("A file without a name is released unsealed")
     func unlinked() throws {
         let fixture = try TestStore()
         let store = try fixture.open()

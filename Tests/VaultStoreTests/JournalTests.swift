@@ -6,7 +6,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// What a daemon that died leaves, and what the next mount makes of it (FileFormat: Journal). The torn states are made
+/// The journal that a dead daemon leaves, and its use by the next mount (FileFormat: Journal). The torn states are made
 /// by hand, from backing files copied before and after a write.
 @Suite struct JournalTests {
     private static let c = 4096
@@ -41,7 +41,7 @@ import VaultFormat
             newBytes[fixture.recordRange(chunk, length: new.count)]
         }
 
-        /// What a mount reads, first one that may not write, and it must not; then one that may, then the next.
+        /// The content that mounts read: first a read-only one, which must not write, then two that may.
         func outcome() throws -> [UInt8] {
             let before = (try fixture.bytes(), try? fixture.bytes("vaultfs.journal"))
             let readOnly = try fixture.open(isReadOnly: true)

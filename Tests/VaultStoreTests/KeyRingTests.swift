@@ -6,7 +6,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Keys that a lock takes away and an unlock brings back.
+/// Keys that a lock wipes and an unlock restores.
 @Suite struct KeyRingTests {
     private let masterKey: SecretBytes
     private let ring: KeyRing
@@ -25,7 +25,8 @@ import VaultFormat
             + ring.linkCipher(protectionClass).encrypt([1, 2, 3], associatedData: [])
     }
 
-    @Test("Forgotten keys are refused from the announcement on, the others are not; restored ones are those of before")
+    @Test(
+        "Forgotten keys are refused from the announcement on, the others are not; restored keys are the same as before")
     func forgetAndRestore() throws {
         let before = try ProtectionClass.allCases.map { try seal($0) }
         let held = try ring.classCipher(.complete)
@@ -38,13 +39,13 @@ import VaultFormat
             #expect(try [seal(.untilFirstUnlock), seal(.none)] == Array(before[2...]))
             ring.forget()
         }
-        // Who got a cipher before has none now.
+        // A cipher that was obtained before has no keys now.
         #expect(throws: CryptoError.keyForgotten) { _ = try held.encrypt([1], associatedData: []) }
         try ring.restore(masterKey: masterKey)
         #expect(try ProtectionClass.allCases.map { try seal($0) } == before)
     }
 
-    @Test("All keys are forgotten where that is asked for, and come back")
+    @Test("All keys are forgotten on request, and are restored")
     func forgetEverything() throws {
         let before = try ProtectionClass.allCases.map { try seal($0) }
         let held = try ring.classCipher(.none)

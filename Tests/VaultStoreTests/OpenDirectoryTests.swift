@@ -44,7 +44,7 @@ import VaultFormat
         return try open(ascii(name), in: parent)
     }
 
-    @Test("Store-18: a file appears with its header in place, once")
+    @Test("Store-18: a file appears once, with its header")
     func createFile() throws {
         let file = try root.createFile(ascii("f"), mode: 0o640, owner: nil)
         #expect(try entries() == [entry(ascii("f"))])
@@ -75,7 +75,7 @@ import VaultFormat
         #expect(try entries().isEmpty)
     }
 
-    @Test("Store-11: the root's record elsewhere, and another's in the root, are refused")
+    @Test("Store-11: the root's record in another directory, and another record in the root, are refused")
     func rootFlag() throws {
         _ = try make("d")
         let path = try entry(ascii("d")) + "/vaultfs.dir"
@@ -86,7 +86,7 @@ import VaultFormat
         damage { _ = try fixture.openRoot(in: store) }
     }
 
-    @Test("Store-14: a long name's sidecar is there with its entry and gone after it")
+    @Test("Store-14: a long name's sidecar exists together with its entry, and is removed after it")
     func longNames() throws {
         let (name, sidecar) = (try entry(long), try entry(long) + ".name")
         #expect(name.hasPrefix("vaultfs.long."))
@@ -94,7 +94,7 @@ import VaultFormat
         #expect(try entries() == [name, sidecar])
         let blob = root.sidecarBlob(of: ascii(name))
         #expect(EntryName.decode(ascii(name), sidecarBlob: blob, keys: root.keys) == long)
-        // What fails leaves the sidecar of what is there.
+        // A failure leaves the sidecar of the existing entry.
         #expect(throws: StoreError.system(.fileExists)) { _ = try root.createFile(long, mode: 0o600, owner: nil) }
         #expect(throws: StoreError.system(.fileExists)) { try root.makeDirectory(long, mode: 0o700, owner: nil) }
         #expect(try entries() == [name, sidecar])
@@ -104,7 +104,7 @@ import VaultFormat
         #expect(try entries() == [name, sidecar])
         try root.unlink(root.encode(long))
         #expect(try entries().isEmpty)
-        // And where the name cannot appear at all, no sidecar stays.
+        // If the name cannot be created at all, no sidecar stays.
         let other = try make("d")
         #expect(throws: StoreError.self) {
             try root.rename(root.encode(ascii("none")), to: other, as: other.encode(long), flags: 0)
@@ -131,7 +131,7 @@ import VaultFormat
         #expect(try entries() == [entry(ascii("other"))])
     }
 
-    @Test("Store-17: a directory renamed onto an empty one replaces it, onto another not")
+    @Test("Store-17: a directory renamed onto an empty one replaces it, onto another one it does not")
     func renameOntoDirectory() throws {
         let (a, b, full) = (try make("a"), try make("b"), try make("full"))
         _ = try a.createFile(ascii("in a"), mode: 0o600, owner: nil)
@@ -147,7 +147,7 @@ import VaultFormat
         #expect(try entries() == [entry(ascii("b")), entry(ascii("full"))])
         #expect(try open(ascii("b")).status(of: a.encode(ascii("in a")).entry).st_size == 128)
         #expect(try b.descriptor.status().st_nlink == 0)
-        // Into another directory.
+        // The same into another directory.
         _ = try make("b", in: full)
         #expect(throws: StoreError.system(.directoryNotEmpty)) {
             try full.rename(full.encode(ascii("b")), to: root, as: root.encode(ascii("b")), flags: 0)
@@ -156,7 +156,7 @@ import VaultFormat
         #expect(try open(ascii("b"), in: full).status(of: a.encode(ascii("in a")).entry).st_size == 128)
     }
 
-    @Test("Store-13: what does not authenticate keeps a directory from being removed, and stays")
+    @Test("Store-13: entries that do not authenticate prevent the removal of a directory, and stay")
     func unauthenticatedEntries() throws {
         let path = fixture.path + "/" + (try entry(ascii("d")))
         for name in ["note.txt", "vaultfs.long.AAAA", "vaultfs.unknown"] {
@@ -184,7 +184,7 @@ import VaultFormat
         }
     }
 
-    @Test("Store-13: another mount's leftovers are swept, our own and everything else stay")
+    @Test("Store-13: leftovers of another mount are swept, our own and everything else stay")
     func sweep() throws {
         _ = try root.createFile(long, mode: 0o600, owner: nil)
         let kept = try entries()
@@ -205,7 +205,7 @@ import VaultFormat
     }
 
     @Test(
-        "A directory swapped for a link, a record that is a link or a fifo: nothing is followed, nothing hangs",
+        "A directory swapped for a link, a record that is a link or a fifo: not followed, no hang",
         .timeLimit(.minutes(20)))
     func swapped() throws {
         _ = try make("d")

@@ -7,8 +7,8 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// What is on disk before what: a copy of a live directory (the replays) never lacks what a power cut takes. Each is looked at
-/// also with some fsync(2) taken for not made, which has to be noticed.
+/// The order in which changes become durable: a copy of a live directory (the replays) never lacks what a power cut
+/// takes. Each is looked at also with some fsync(2) taken for not made, which has to be noticed.
 @Suite(.timeLimit(.minutes(20))) struct PowerCutTests {
     typealias Ignored = @Sendable (WatchedCall) -> Bool
 
@@ -65,7 +65,7 @@ import VaultFormat
         let ends = log.changes.filter { isIntent($0.call) && $0.call.kind == .remove }
         #expect(configurations.count == 2)
         #expect(ends.count == log.renames(to: "vaultfs.rekey").count && ends.count > 5)
-        // What other objects lost by then is theirs: each was replaced by one rename.
+        // Data that other objects lost by then is theirs: each was replaced by one rename.
         let unfinished = zip(log.renames(to: "vaultfs.rekey"), ends).flatMap { begin, end in
             losses(end).filter { loss in !begin.unsynchronized.contains { loss.hasSuffix(": " + $0) } }
         }
@@ -118,7 +118,7 @@ import VaultFormat
         let log = try CallLog(of: vault.path, ignoring: isIgnored) { () throws in #expect(try vault.repair() == []) }
         let gone = log.changes.filter { $0.call.kind == .remove && kind($0.call.path) != .temporary }
         #expect(gone.count > 3)
-        // What is moved is in one of the two directories, whatever of it is on disk.
+        // A moved object is in one of the two directories, whatever part of the move is on disk.
         let problems = log.unsafeRenames + gone.flatMap(losses).filter { !$0.hasSuffix("/") }
         return problems + log.unsynchronized.filter { !$0.hasSuffix("/vaultfs.journal") }
     }

@@ -11,7 +11,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A rekey by an ordinary user of objects that they have closed to themselves.
+/// A rekey by an ordinary user of objects that deny access to that user.
 @Suite(.timeLimit(.minutes(20))) struct RekeyClosedTests {
     private func vault(_ fill: (VerifierVaultWriter) throws -> Void) throws -> RekeyVault {
         try OrdinaryUser.act { try RekeyVault(fill) }
@@ -22,7 +22,7 @@ import VaultFormat
         return lstat(path, &status) == 0 ? status.st_mode & 0o7777 : 0
     }
 
-    @Test("a slot of the journal stays that is of a file which is closed to its owner", arguments: [mode_t(0o200), 0])
+    @Test("a journal slot of a file that denies access to its owner stays", arguments: [mode_t(0o200), 0])
     func journalSlot(mode: mode_t) throws {
         let vault = try vault { writer in try writer.file("file", count: 5000) }
         try OrdinaryUser.act {
@@ -37,7 +37,9 @@ import VaultFormat
         try RekeyVault.expectRetained(vault.path)
     }
 
-    @Test("a closed directory that has lost its name keeps the rekey unfinished", arguments: [mode_t(0), 0o300, 0o600])
+    @Test(
+        "a directory that denies access and has lost its name keeps the rekey unfinished",
+        arguments: [mode_t(0), 0o300, 0o600])
     func nameless(mode: mode_t) throws {
         let long = RekeyVault.long
         let vault = try vault { writer in try writer.file("file", count: 10, in: try writer.directory(long)) }
@@ -57,7 +59,9 @@ import VaultFormat
         }
     }
 
-    @Test("what a file system keeps for root at its own root is no object of a vault", .enabled(if: geteuid() == 0))
+    @Test(
+        "a file that the file system keeps for root at its own root is not an object of a vault",
+        .enabled(if: geteuid() == 0))
     func lostAndFound() throws {
         let vault = try vault { writer in try writer.file("file", count: 10) }
         #expect(mkdir(vault.path + "/lost+found", 0o700) == 0)
@@ -65,7 +69,7 @@ import VaultFormat
         #expect(outcome.isFinished && outcome.totals.problems == 0)
     }
 
-    @Test("another's directory that cannot be looked at may be the vault's", .enabled(if: geteuid() == 0))
+    @Test("another user's directory that cannot be examined may be the vault's", .enabled(if: geteuid() == 0))
     func others() throws {
         let vault = try vault { writer in try writer.file("file", count: 10) }
         #expect(mkdir(vault.path + "/somebody's", 0o700) == 0)
@@ -76,7 +80,7 @@ import VaultFormat
         #expect(next.isFinished)
     }
 
-    @Test("a file that is closed to its owner is reported, and stays as it is", arguments: [mode_t(0o200), 0])
+    @Test("a file that denies access to its owner is reported, and is unchanged", arguments: [mode_t(0o200), 0])
     func closedFile(mode: mode_t) throws {
         let vault = try vault { writer in
             let file = try writer.file("file", count: 5000)

@@ -11,10 +11,10 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A rekey that is ended at every step: the vault opens with the secret, nothing is lost, and a next run ends it
-/// (FileFormat: Store-26, Store-27, Store-28).
+/// A rekey that is stopped at every step: the vault opens with the secret, nothing is lost, and the next run completes
+/// it (FileFormat: Store-26, Store-27, Store-28).
 @Suite(.timeLimit(.minutes(20))) struct RekeyCrashTests {
-    /// But for the times of directories, in which entries were replaced.
+    /// Everything except the times of directories, in which entries were replaced.
     private func withoutDirectoryTimes(_ tree: [String: RekeyVault.Shown]) -> [String: RekeyVault.Shown] {
         tree.mapValues { shown in
             var shown = shown
@@ -23,7 +23,7 @@ import VaultFormat
         }
     }
 
-    @Test("Store-27: whatever the moment a copy is made, it shows the whole tree, and is rekeyed to the end")
+    @Test("Store-27: at whatever moment a copy is made, it shows the whole tree, and can be rekeyed to the end")
     func copies() throws {
         let vault = try RekeyVault()
         let copies = vault.path + ".copies"
@@ -50,7 +50,8 @@ import VaultFormat
                 #expect(throws: StoreError.self) { try RekeyVault.tree(at: copy, isReadOnly: true) }
                 #expect(throws: VaultError.halfRekeyed(FilePath(copy))) { try RekeyVault.notes(copy) }
             }
-            // A rekey syncs much: a third of them go on to the end, the first at each point among them.
+            // A rekey syncs often, so only a third of the copies are rekeyed to the end, the first at each point among
+            // them.
             let isFirst = points.firstIndex(of: point) == number
             if number % 3 > 0 || isFirst && number % 2 == 0 {
                 let found = withoutDirectoryTimes(try RekeyVault.tree(at: copy, isReadOnly: !isHalfDone))
@@ -67,9 +68,9 @@ import VaultFormat
         }
     }
 
-    /// The copies above are made where a step says that it is; these before calls, whoever makes them.
+    /// The copies above are made at the announced steps, these before calls, whichever code makes them.
     @Test(
-        "Store-26, Store-27: before one call in thirteen that changes anything: nothing is lost, and it is rekeyed to the end"
+        "Store-26, Store-27: before one changing call in thirteen: nothing is lost, and it can be rekeyed to the end"
     )
     func replay() throws {
         let vault = try RekeyVault()
@@ -88,7 +89,7 @@ import VaultFormat
     }
 
     @Test(
-        "a step that fails for want of space ends the rekey; the vault is whole, and the next goes on",
+        "a step that fails for lack of space ends the rekey; the vault is whole, and the next rekey continues",
         arguments: RekeyPoint.allCases)
     func fullDisk(at point: RekeyPoint) throws {
         let vault = try RekeyVault()
@@ -109,10 +110,10 @@ import VaultFormat
             } catch let error as VaultError {
                 failure = error
             }
-            // The second time there may be fewer of it left.
+            // The second time there may be fewer steps left.
             let isExpected = failure?.description.contains("No space left on device")
             #expect(isExpected == true || (isExpected == nil && skipped > 0))
-            // What takes no space to undo is undone: the vault can be read at once.
+            // A step that needs no space to undo is undone, so the vault can be read at once.
             if [.linkName, .renameLink, .writeSidecar, .writeRecord, .renameRecord].contains(point), skipped == 0 {
                 #expect(throws: Never.self) { try RekeyVault.tree(at: vault.path, isReadOnly: true) }
             }
@@ -125,7 +126,7 @@ import VaultFormat
     }
 
     @Test(
-        "ENOSPC: on a disk that is full it ends with one error, and goes on when there is room",
+        "ENOSPC: on a full disk a rekey ends with one error, and continues when there is space",
         .enabled(if: geteuid() == 0))
     func smallDisk() throws {
         let disk = try SmallDisk(size: 4 << 20)
@@ -145,7 +146,7 @@ import VaultFormat
             #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
             #expect(try RekeyVault.notes(path).isEmpty)
         }
-        // Full in the middle of a step: what was set aside for it is enough.
+        // The disk fills up in the middle of a step: the space reserved for it is enough.
         nonisolated(unsafe) let inner = disk
         let filled = Mutex<SmallDisk.Filler?>(nil)
         let outcome = try RekeyVault.rekey(
@@ -158,7 +159,7 @@ import VaultFormat
         #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
     }
 
-    @Test("a vaultfs.rekey that is damaged or forged is refused, and never followed")
+    @Test("a damaged or forged vaultfs.rekey is refused, and never followed")
     func forged() throws {
         let vault = try RekeyVault()
         let before = withoutDirectoryTimes(try RekeyVault.tree(at: vault.path))
@@ -194,7 +195,7 @@ import VaultFormat
         try FileManager.default.removeItem(at: file)
         try Data(intent).write(to: file)
         #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
-        // Put there once more, with nothing left to do, or for a directory that has another record since.
+        // Put back once more, with nothing left to do, or for a directory that has another record since.
         try Data(intent).write(to: file)
         #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
         #expect(try RekeyVault.rekey(path).isFinished)
@@ -202,7 +203,7 @@ import VaultFormat
         #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
     }
 
-    @Test("the journal's one good copy of a record gets into the new file, and its slot is freed")
+    @Test("the journal's only good copy of a record is written to the new file, and its slot is freed")
     func journal() throws {
         let vault = try RekeyVault()
         let backing = try vault.vault.backing("chunk")

@@ -11,13 +11,13 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// What cannot be read while a vault is rekeyed is neither gone, nor somebody else's, nor done (FileFormat: Store-28).
+/// An object that cannot be read during a rekey is not treated as removed, foreign, or done (FileFormat: Store-28).
 @Suite(.timeLimit(.minutes(20))) struct RekeyDoubtTests {
     /// Fails the first calls of a kind for each path.
     private final class Faults: Sendable {
         private let seen = Mutex<[String: Int]>([:])
 
-        /// - Parameter number: from 1: which of the calls for a path fails.
+        /// - Parameter number: the number, from 1, of the call for a path that fails.
         func once(_ path: String, number: Int = 1) -> Int32 {
             let count = seen.withLock { seen in
                 seen[path, default: 0] += 1
@@ -33,11 +33,11 @@ import VaultFormat
         try VaultDirectory.open(FilePath(vault.path)).configuration.isRekeying
     }
 
-    @Test("a slot of the journal stays where the file that it may be of cannot be read")
+    @Test("a journal slot stays if the file that it may belong to cannot be read")
     func journalSlot() throws {
         let vault = try RekeyVault { writer in try writer.file("file", count: 5000) }
         try RekeyVault.beginWithJournaledFile(vault.path)
-        // The file is of the new epoch: only its id, in its header, is needed.
+        // The file is of the new epoch, so only its id, in its header, is needed.
         let journaled = try RekeyVault.backing("made meanwhile", in: vault.path)
         var made = stat()
         #expect(stat(journaled, &made) == 0)
@@ -72,7 +72,7 @@ import VaultFormat
         #expect(try RekeyVault.rekey(vault.path).isFinished)
     }
 
-    @Test("what has lost its name and cannot be read may be the vault's", arguments: [true, false])
+    @Test("an object that has lost its name and cannot be read may be the vault's", arguments: [true, false])
     func nameless(isDirectory: Bool) throws {
         let long = RekeyVault.long
         let vault = try RekeyVault { writer in
@@ -113,7 +113,7 @@ import VaultFormat
         }
     }
 
-    @Test("a file stays one where some of its names could not be read at first", arguments: [1, 2, 3])
+    @Test("a file stays one file if some of its names could not be read at first", arguments: [1, 2, 3])
     func names(unread: Int) throws {
         let vault = try Self.several(isLink: false)
         let before = try RekeyVault.tree(at: vault.path)
@@ -133,7 +133,7 @@ import VaultFormat
     }
 
     @Test(
-        "a file or link stays one where a directory with one of its names could not be listed at first",
+        "a file or link stays one object if a directory with one of its names could not be listed at first",
         arguments: [true, false])
     func namesInDirectory(isLink: Bool) throws {
         let vault = try Self.several(isLink: isLink)
@@ -151,7 +151,7 @@ import VaultFormat
         #expect(try RekeyVault.tree(at: vault.path) == before)
     }
 
-    @Test("of a file that has a name outside of the vault those in it are rekeyed, and it is said")
+    @Test("for a file that also has a name outside the vault, the names inside are rekeyed, and this is reported")
     func nameOutside() throws {
         let vault = try RekeyVault { writer in
             for name in ["one", "two"] { try writer.file(name, count: 5000) }
@@ -169,7 +169,7 @@ import VaultFormat
         #expect(try outside.map { try VerifierVault.contents($0) } == contents)
     }
 
-    @Test("a sidecar whose entry cannot be looked at does not stay under the old key")
+    @Test("a sidecar whose entry cannot be examined does not stay under the old key")
     func sidecar() throws {
         let vault = try RekeyVault { writer in try writer.file(RekeyVault.long, count: 10) }
         let before = try RekeyVault.tree(at: vault.path)
@@ -178,7 +178,7 @@ import VaultFormat
         let outcome = try ReadFault.during(
             in: vault.path,
             { kind, path in
-                // After one look in each of three walks.
+                // After one check in each of three walks.
                 if case .status = kind, path == entry { faults.once(path, number: 4) } else { 0 }
             }, { try RekeyVault.rekey(vault.path) })
         #expect(!outcome.isFinished && outcome.totals.problems > 0)
@@ -187,7 +187,7 @@ import VaultFormat
         #expect(try !FileManager.default.contentsOfDirectory(atPath: vault.path).contains(file(entry) + ".name"))
     }
 
-    @Test("a sidecar without an entry goes, or keeps the rekey unfinished", arguments: [true, false])
+    @Test("a sidecar without an entry is removed, or keeps the rekey unfinished", arguments: [true, false])
     func orphanedSidecar(canBeRead: Bool) throws {
         let vault = try RekeyVault { writer in
             try writer.file(RekeyVault.long, count: 10)
@@ -199,7 +199,7 @@ import VaultFormat
             before: { (point) throws(StoreError) in
                 if point == .finish { throw .system(.canceled) }
             })
-        // As an error has left it; everything else is of the new epoch.
+        // The state that an error leaves. Everything else is of the new epoch.
         let orphan = try RekeyVault.backing("directory", in: vault.path) + "/" + file(entry)
         try Data([UInt8](repeating: 1, count: 272)).write(to: URL(filePath: orphan + ".name"))
         let outcome = try ReadFault.during(
@@ -212,7 +212,7 @@ import VaultFormat
         if !canBeRead { #expect(try RekeyVault.rekey(vault.path).isFinished) }
     }
 
-    @Test("a step of a file's names that cannot be undone wholly is not taken for undone")
+    @Test("a step of a file's names that cannot be undone completely does not count as undone")
     func undoneNames() throws {
         let vault = try RekeyVault { writer in
             try writer.file("0", count: 10)
@@ -223,7 +223,8 @@ import VaultFormat
         let entries = try (0..<5).map { try vault.vault.backing("\($0)") }
         let faults = Faults()
         let renamed = Mutex(0)
-        // Done for one name, not for the second. Undoing, the second look at the first fails: one was in the survey.
+        // Done for one name, not for the second. During the undo, the second check of the first name fails. One check
+        // was in the survey.
         #expect(throws: VaultError.self) {
             try ReadFault.during(
                 in: vault.path,

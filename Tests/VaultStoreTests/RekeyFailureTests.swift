@@ -10,14 +10,14 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A step of a rekey that cannot be done: it is undone, and the vault is read and written as before (FileFormat: Store-27).
+/// A step of a rekey that fails: it is undone, and the vault is read and written as before (FileFormat: Store-27).
 @Suite(.timeLimit(.minutes(20))) struct RekeyFailureTests {
     private static let steps: [RekeyPoint] = [
         .linkName, .renameLink, .writeSidecar, .renameName, .removeSidecar, .removeAttribute, .setAttribute,
         .writeRecord, .renameRecord,
     ]
 
-    /// But for the times of directories, in which entries were replaced.
+    /// Everything except the times of directories, in which entries were replaced.
     private func tree(_ path: String, isReadOnly: Bool = false) throws -> [String: RekeyVault.Shown] {
         try RekeyVault.tree(at: path, isReadOnly: isReadOnly).mapValues { shown in
             var shown = shown
@@ -56,7 +56,7 @@ import VaultFormat
     }
 
     @Test(
-        "a step that fails is undone and named, the others are done, and the next rekey ends it",
+        "a step that fails is undone and named, the others are done, and the next rekey completes it",
         arguments: Self.steps, [Errno.notPermitted, .ioError])
     func undone(at point: RekeyPoint, errno: Errno) throws {
         let vault = try RekeyVault()
@@ -75,7 +75,7 @@ import VaultFormat
     }
 
     @Test(
-        "a kill while a step is being undone: the vault opens with the whole tree, and is rekeyed to the end",
+        "a kill while a step is being undone: the vault opens with the whole tree, and can be rekeyed to the end",
         arguments: [RekeyPoint.renameName, .setAttribute, .renameRecord, .renameLink])
     func killedWhileUndoing(from point: RekeyPoint) throws {
         let vault = try RekeyVault()
@@ -106,10 +106,10 @@ import VaultFormat
     }
 
     @Test(
-        "a step that can neither be done nor undone ends the rekey with where and why; the next opening ends the step",
+        "a step that can be neither done nor undone ends the rekey with an error; the next opening ends the step",
         arguments: [RekeyPoint.renameName, .renameLink])
     func stuck(at point: RekeyPoint) throws {
-        // One directory, and one file with several names: what fails is not the first of a step.
+        // One directory, and one file with several names. The failure is not at the first operation of a step.
         let vault = try RekeyVault { writer in
             for number in 0..<8 { try writer.file("\(number)", count: 10) }
             let entry = try writer.root.encode(ascii("0")).entry
@@ -129,7 +129,7 @@ import VaultFormat
         #expect(try tree(vault.path) == before)
     }
 
-    @Test("an opening for writing undoes a step that it cannot go on with")
+    @Test("an opening for writing undoes a step that it cannot continue")
     func undoneByOpening() throws {
         let vault = try RekeyVault { writer in
             for number in 0..<8 { try writer.file("\(number)" + RekeyVault.long, count: 10) }
@@ -160,7 +160,7 @@ import VaultFormat
     }
 
     @Test(
-        "an entry whose sidecar cannot be read, or has rotted, keeps its directory under the old key",
+        "an entry whose sidecar cannot be read, or is damaged, keeps its directory under the old key",
         arguments: [true, false])
     func sidecar(isUnreadable: Bool) throws {
         let vault = try RekeyVault()
@@ -188,7 +188,7 @@ import VaultFormat
         #expect(try tree(vault.path) == before)
     }
 
-    @Test("an entry of the vault whose name does not authenticate where it is keeps the rekey unfinished")
+    @Test("an entry of the vault whose name does not authenticate in its directory keeps the rekey unfinished")
     func namelessEntry() throws {
         let vault = try RekeyVault()
         let moved = try vault.vault.backing("chunk")
@@ -197,7 +197,7 @@ import VaultFormat
         #expect(try !RekeyVault.rekey(vault.path).isFinished)
     }
 
-    @Test("a change of mode follows no link that was put in the place of an entry")
+    @Test("a change of mode does not follow a link that replaced an entry")
     func modeOfLink() throws {
         let vault = try RekeyVault()
         let outside = vault.path + ".outside"

@@ -10,7 +10,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// What a rekey refuses, because somebody else has changed the vault before it or under it.
+/// A rekey refuses to continue if somebody else has changed the vault before or during it.
 @Suite(.timeLimit(.minutes(20))) struct RekeyGuardTests {
     private static func fill(_ writer: VerifierVaultWriter) throws {
         try writer.file("file", count: 5000)
@@ -103,7 +103,7 @@ import VaultFormat
         #expect(try RekeyVault.rekey(vault.path).isFinished)
     }
 
-    @Test("Epochs-5: a rekey does not begin where a slot was added after its beginning was announced")
+    @Test("Epochs-5: a rekey does not begin if a slot was added after its start was announced")
     func slotAdded() throws {
         let (announced, masterKey, slot) = try RekeyVault.open(vault.path)
         let secret = try SlotVault.keyfile(2)

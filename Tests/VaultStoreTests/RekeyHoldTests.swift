@@ -10,7 +10,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A rekey, and the machine beside it that wants the vault too (FileFormat: Store-30, Store-35).
+/// A rekey, and another machine that wants to write the vault too (FileFormat: Store-30, Store-35).
 @Suite(.timeLimit(.minutes(20))) struct RekeyHoldTests {
     private let vault: RekeyVault
     private let directory: VaultDirectory
@@ -27,7 +27,7 @@ import VaultFormat
         hold = try #require(directory.writerLock)
     }
 
-    /// As another machine would that has got the lock.
+    /// Takes the lock as another machine does.
     private static func takeOver(_ noteFile: String, _ hold: WriterLock) {
         let note = WriterRecord.elsewhere
         #expect(throws: Never.self) { try Data(note.bytes).write(to: URL(fileURLWithPath: noteFile), options: []) }
@@ -47,7 +47,7 @@ import VaultFormat
         return try rekeyer.run(workspaces: [try Workspace(layout: layout)])
     }
 
-    @Test("Store-30: the note is there before the rekey begins, and goes when it is finished")
+    @Test("Store-30: the writer record exists before the rekey begins, and is removed when it is finished")
     func note() throws {
         #expect(WriterLock.record(in: directory.descriptor) == nil)
         let masterKey = try begin()
@@ -56,7 +56,7 @@ import VaultFormat
         #expect(WriterLock.record(in: directory.descriptor) == nil)
     }
 
-    @Test("Store-35: where another has the lock by now, a rekey does not begin")
+    @Test("Store-35: if another machine has the lock by now, a rekey does not begin")
     func lostBeforeBegin() throws {
         let before = try VerifierVault.contents(vault.path + "/vaultfs.json")
         hold.state.withLock { $0.file = Descriptor(owning: open(noteFile, O_RDWR)) }
@@ -67,7 +67,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-35: a rekey changes nothing more once another machine has the vault, and leaves the other's note",
+        "Store-35: a rekey changes nothing more once another machine has the vault, and leaves the other's record",
         arguments: [RekeyPoint.makeObject, .replaceEntry, .writeIntent, .renameName, .renameRecord, .finish])
     func takenOver(at point: RekeyPoint) throws {
         let masterKey = try begin()
@@ -82,14 +82,14 @@ import VaultFormat
         }
         let expected = try #require(after.withLock { $0 })
         #expect(!expected.isEmpty)
-        // Its own temporary files may go.
+        // Its own temporary files may be removed.
         #expect(Set(Self.entries(path)).isSubset(of: expected))
         #expect(Set(expected).subtracting(Self.entries(path)).allSatisfy { $0.contains("vaultfs.tmp.") })
         #expect(WriterLock.record(in: directory.descriptor)?.host == "elsewhere")
         #expect(try VaultDirectory.open(FilePath(path)).configuration.isRekeying)
     }
 
-    /// Every entry with the inode it leads to.
+    /// Every entry with the inode that it leads to.
     private static func entries(_ path: String) -> [String] {
         let found: [String]
         do { found = try FileManager.default.subpathsOfDirectory(atPath: path) } catch {
@@ -103,7 +103,7 @@ import VaultFormat
         }
     }
 
-    @Test("Store-30: a repair says that it writes before anything steps aside")
+    @Test("Store-30: a repair records that it writes before it moves anything aside")
     func repairing() throws {
         hold.state.withLock { $0.file = Descriptor(owning: open(noteFile, O_RDWR)) }
         let other = try WriterLock.take(root: directory.descriptor, .exclusive, wait: .seconds(60), isRemote: true)

@@ -8,7 +8,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// What of the old epoch a finished rekey has left outside of the tree: nothing (FileFormat, Store-28).
+/// Data of the old epoch that a finished rekey leaves outside the tree: none (FileFormat, Store-28).
 @Suite(.timeLimit(.minutes(20))) struct RekeyRemainsTests {
     private let vault: RekeyVault
     private var journal: String { vault.path + "/vaultfs.journal" }
@@ -16,12 +16,12 @@ import VaultFormat
     init() throws {
         vault = try RekeyVault { writer in
             let file = try writer.file("file", count: 5000)
-            // In place: through the journal.
+            // In place, so through the journal.
             try writer.write(100, to: file, at: 0)
         }
     }
 
-    @Test("the journal's freed slots hold nothing of before, nor do those of files that are gone")
+    @Test("the journal's freed slots contain no old data, and neither do the slots of removed files")
     func journalSlots() throws {
         try vault.vault.write { try $0.retain(4711) }
         #expect(try VerifierVault.contents(journal).contains { $0 != 0 })
@@ -36,7 +36,7 @@ import VaultFormat
         try RekeyVault.expectRetained(vault.path)
     }
 
-    @Test("a leftover that cannot be swept keeps the rekey unfinished, and is named, until it is gone")
+    @Test("a leftover that cannot be swept keeps the rekey unfinished, and is named, until it is removed")
     func leftover() throws {
         let leftover = vault.path + "/vaultfs.tmp.77"
         #expect(mkdir(leftover, 0o755) == 0)

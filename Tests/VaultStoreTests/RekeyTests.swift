@@ -10,9 +10,9 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A whole rekey: everything is there afterwards, and nothing under the old key (FileFormat, Rekeying).
+/// A whole rekey: everything exists afterwards, and nothing is under the old key (FileFormat, Rekeying).
 @Suite(.timeLimit(.minutes(20))) struct RekeyTests {
-    @Test("a tree of every kind is the same afterwards, and is under the next epoch alone", arguments: [1, 3])
+    @Test("a tree of every kind is the same afterwards, and is only under the next epoch", arguments: [1, 3])
     func whole(threads: Int) throws {
         let vault = try RekeyVault()
         try vault.addForeign()
@@ -33,7 +33,7 @@ import VaultFormat
         #expect(try VaultDirectory.open(FilePath(vault.path)).configuration.epochs.current == 2)
     }
 
-    @Test("Store-28: nothing is left that the old keys open: no secret, name, link, attribute or record")
+    @Test("Store-28: the old keys open nothing any more: no secret, name, link, attribute or record")
     func nothingOld() throws {
         let vault = try RekeyVault()
         let copy = vault.path + ".old"
@@ -61,13 +61,13 @@ import VaultFormat
                 }
             }
         }
-        // Whoever kept the old vaultfs.json has a master key that this vault has forgotten.
+        // A copy of the old vaultfs.json gives a master key that this vault has dropped.
         let kept = try RekeyVault.open(copy).masterKey
         let configuration = try VaultDirectory.open(FilePath(vault.path)).configuration
         #expect(!configuration.authenticates(masterKey: kept))
     }
 
-    /// What every object is known by on disk: names, targets, wrapped secrets, the first record, attributes.
+    /// The data that identifies every object on disk: names, targets, wrapped secrets, the first record, attributes.
     private func pieces(_ path: String) throws -> [[UInt8]] {
         var pieces: [[UInt8]] = []
         for entry in try FileManager.default.subpathsOfDirectory(atPath: path) {
@@ -92,11 +92,11 @@ import VaultFormat
         return pieces.filter { !$0.allSatisfy { $0 == 0 } }
     }
 
-    @Test("what is given to it stays: owners, times, modes, access lists, attributes that are not ours")
+    @Test("attributes set by users stay: owners, times, modes, access lists, foreign extended attributes")
     func metadata() throws {
         let vault = try RekeyVault()
         let backing = try vault.vault.backing("outer/inner/attributed")
-        // Version 2, of the owner, a user, the group, the mask and others (acl_xattr in linux/posix_acl_xattr.h).
+        // Version 2, for the owner, a user, the group, the mask and others (acl_xattr in linux/posix_acl_xattr.h).
         let entries: [(UInt16, UInt16, UInt32)] = [
             (1, 7, .max), (2, 6, 1234), (4, 5, .max), (0x10, 7, .max), (0x20, 1, .max),
         ]
@@ -146,7 +146,7 @@ import VaultFormat
         #expect(written["chunk"]?.contents.count == 100_003 && written["made meanwhile"]?.contents.count == 5000)
         #expect(try RekeyVault.rekey(vault.path).isFinished)
         #expect(try RekeyVault.tree(at: vault.path) == written)
-        // A lock forgets the keys of both, and they come back.
+        // A lock forgets the keys of both epochs, and an unlock restores them.
         #expect(keyRing.epochs.current == 1 && keyRing.epochs.previous == 0)
         keyRing.beginForgetting()
         keyRing.forget()
@@ -158,7 +158,7 @@ import VaultFormat
         #expect(throws: StoreError.self) { _ = try keyRing.classCipher(.complete, epoch: 2) }
     }
 
-    @Test("a damaged file stays under the old key, is named, and keeps the rekey unfinished until it is gone")
+    @Test("a damaged file stays under the old key, is named, and keeps the rekey unfinished until it is removed")
     func damaged() throws {
         let vault = try RekeyVault()
         let backing = try vault.vault.backing("more")
@@ -182,7 +182,7 @@ import VaultFormat
         #expect(try RekeyVault.rekey(vault.path).isFinished)
     }
 
-    @Test("asked to stop it stops, and goes on")
+    @Test("a rekey stops on request, and continues later")
     func stopping() throws {
         let vault = try RekeyVault()
         let before = try RekeyVault.tree(at: vault.path)

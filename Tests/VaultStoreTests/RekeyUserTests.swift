@@ -10,7 +10,8 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A rekey by an ordinary user, of a vault with objects that they have closed to themselves, or cannot change at all.
+/// A rekey by an ordinary user, of a vault with objects that deny access to that user, or that they cannot change at
+/// all.
 @Suite(.timeLimit(.minutes(20)), .enabled(if: geteuid() == 0)) struct RekeyUserTests {
     private static let long = RekeyVault.long
 
@@ -40,7 +41,9 @@ import VaultFormat
         }
     }
 
-    @Test("what is closed to its owner is reported and stays as it is; opened, it is rekeyed: modes and times stay")
+    @Test(
+        "a file that denies access to its owner is reported and unchanged; once opened, it is rekeyed: modes and times stay"
+    )
     func closedToOwner() throws {
         let vault = try Self.closed()
         let before = try ClosedVault.tree(vault.path)
@@ -57,7 +60,7 @@ import VaultFormat
         #expect(try ClosedVault.isClean(vault.path) && RekeyVault.notes(vault.path).isEmpty)
     }
 
-    @Test("another's directory: all else is rekeyed, what cannot be is named, and the vault is read and written")
+    @Test("another user's directory: everything else is rekeyed, the rest is named, and the vault is read and written")
     func anothersDirectory() throws {
         let vault = try ClosedVault(modes: ["other": 0o755, "private": 0o700, "mine/file": 0o444, "mine": 0o755]) {
             for name in ["other", "private", "mine"] { try $0.file("file", count: 10, in: try $0.directory(name)) }
@@ -74,7 +77,7 @@ import VaultFormat
         for isReadOnly in [true, false] { try ClosedVault.open(vault.path, isReadOnly: isReadOnly) }
         expectSame(try ClosedVault.tree(vault.path), before)
         #expect(try RekeyVault.open(vault.path).directory.configuration.isRekeying)
-        // The root's names were changed since, those in others' directories not.
+        // The root's names have changed since, those in other users' directories have not.
         let now = try others(in: vault.path)
         for path in now { try chown(path, to: OrdinaryUser.id) }
         #expect(now.count == 2)
@@ -84,7 +87,7 @@ import VaultFormat
         #expect(try ClosedVault.isClean(vault.path))
     }
 
-    /// A directory, and what is in it.
+    /// A directory, and its content.
     private func chown(_ path: String, to user: uid_t) throws {
         try Command(["chown", "-R", "\(user)", path]).run().succeeded()
     }
@@ -100,7 +103,7 @@ import VaultFormat
         }
     }
 
-    /// The backing directories that are not the vault's owner's.
+    /// The backing directories that do not belong to the vault's owner.
     private func others(in path: String) throws -> [String] {
         try directories(in: path).filter { path in
             var status = stat()
@@ -109,7 +112,7 @@ import VaultFormat
     }
 
     @Test(
-        "an immutable file: its directory keeps its names, all else is rekeyed; the next goes on when it is not any more"
+        "an immutable file: its directory keeps its names, all else is rekeyed; the next rekey continues once it is mutable"
     )
     func immutableFile() throws {
         let vault = try ClosedVault(modes: ["closed": 0o700, "closed/fixed": 0o400]) { writer in
@@ -119,7 +122,7 @@ import VaultFormat
         let before = try ClosedVault.tree(vault.path)
         let fixed = try #require(vault.backing["closed/fixed"])
         try Command(["chattr", "+i", fixed]).run().succeeded()
-        // Whatever name the directory has by then.
+        // Under the directory's current name.
         defer { _ = try? Command(["chattr", "-R", "-i", vault.path]).run() }
         let (outcome, problems) = try ClosedVault.rekey(vault.path)
         #expect(!outcome.isFinished && outcome.totals.files == 2 && outcome.totals.directories == 1)
@@ -133,7 +136,7 @@ import VaultFormat
         #expect(try ClosedVault.isClean(vault.path))
     }
 
-    @Test("a root that is closed to writing: refused before anything is changed")
+    @Test("a root that denies writing: refused before anything is changed")
     func closedRoot() throws {
         let vault = try ClosedVault(modes: [:]) { try $0.file("file", count: 10) }
         let before = try ClosedVault.tree(vault.path)
@@ -164,7 +167,7 @@ import VaultFormat
         }
     }
 
-    @Test("ENOSPC: the disk full from any call on: nothing is lost, and with room the rekey comes to its end")
+    @Test("ENOSPC: the disk full from any call on: nothing is lost, and with space the rekey is completed")
     func fullDisk() throws {
         let vault = try Self.small()
         let before = try ClosedVault.tree(vault.path)

@@ -9,7 +9,7 @@ import VaultFormat
 @testable import VaultStore
 
 extension RekeyVault {
-    /// Where the object with this plaintext path lies, of whatever epoch it is by now.
+    /// The backing path of the object with this plaintext path, of any epoch.
     static func backing(_ plaintextPath: String, in vault: String) throws -> String {
         let (directory, masterKey, _) = try open(vault)
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
@@ -21,7 +21,7 @@ extension RekeyVault {
         }
     }
 
-    /// Begins a rekey, and makes a file of the new epoch with a record of its own in the journal, which has to stay there.
+    /// Begins a rekey, and makes a file of the new epoch with its own record in the journal, which must stay there.
     static func beginWithJournaledFile(_ path: String, mode: mode_t = 0o600) throws {
         try begin(path)
         let (directory, masterKey, _) = try open(path)
@@ -42,7 +42,7 @@ extension RekeyVault {
 }
 
 extension VerifierVaultWriter {
-    /// What the record consists of that `retain` puts into the journal.
+    /// The byte that fills the record that `retain` puts into the journal.
     static let retained: UInt8 = 0xAA
 
     func retain(_ fileID: UInt64) throws {

@@ -11,9 +11,9 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A vault with an object of every kind, to be rekeyed; copies of it as a kill would leave it.
+/// A vault with an object of every kind, for rekey tests. Copies of it are as a kill would leave it.
 final class RekeyVault {
-    /// What a mount would show of an object, and what it keeps of the backing one.
+    /// The data that a mount would show of an object, and the preserved data of the backing one.
     struct Shown: Equatable {
         var kind: UInt32 = 0
         var mode: UInt32 = 0
@@ -35,12 +35,12 @@ final class RekeyVault {
         vault = try VerifierVault(fill)
     }
 
-    /// The rest of what a writer does not make: entries that are not the vault's, and damage that is none.
+    /// Objects that no writer makes: entries that are not the vault's, and damage that is harmless.
     func addForeign() throws {
         try Data([1, 2, 3]).write(to: URL(filePath: path + "/foreign.txt"))
         try FileManager.default.createDirectory(atPath: path + "/lost+found", withIntermediateDirectories: false)
         try Data([UInt8](repeating: 9, count: 500)).write(to: URL(filePath: path + "/lost+found/inside"))
-        // Of another vault, which lies in this one.
+        // A file of another vault, which is inside this one.
         try Data([4]).write(to: URL(filePath: path + "/lost+found/vaultfs.tmp.1"))
         #expect(truncate(try vault.backing("stump"), 100) == 0)
     }
@@ -92,7 +92,7 @@ final class RekeyVault {
         #expect(futimens(attributed.anyDescriptor.fd, times) == 0)
     }
 
-    // MARK: What is there
+    // MARK: Contents
 
     static func open(_ path: String) throws -> (directory: VaultDirectory, masterKey: SecretBytes, slot: KeySlot) {
         let directory = try VaultDirectory.open(FilePath(path))
@@ -100,7 +100,7 @@ final class RekeyVault {
         return (directory, opened.masterKey, opened.slot)
     }
 
-    /// The tree as it is after `path` has been opened for writing, or for reading.
+    /// The tree after `path` has been opened for writing, or for reading.
     static func tree(at path: String, isReadOnly: Bool = false) throws -> [String: Shown] {
         let (directory, masterKey, _) = try open(path)
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
@@ -180,7 +180,7 @@ final class RekeyVault {
 
     // MARK: Rekeying
 
-    /// Begins, where no rekey is unfinished.
+    /// Begins a rekey, if none is unfinished.
     static func begin(_ path: String) throws {
         let (directory, masterKey, slot) = try open(path)
         guard !directory.configuration.isRekeying else { return }
@@ -188,7 +188,7 @@ final class RekeyVault {
             directory, keeping: slot, secret: .passphrase(passphrase), masterKey: masterKey)
     }
 
-    /// Begins, or goes on, to the end or to what `before` throws.
+    /// Begins or continues a rekey, to the end or until `before` throws.
     @discardableResult
     static func rekey(
         _ path: String, threads: Int = 2, before: @escaping RekeyHook = { _ in },
@@ -204,7 +204,7 @@ final class RekeyVault {
         return try rekeyer.run(workspaces: (0..<threads).map { _ in try Workspace(layout: layout) })
     }
 
-    /// `cp -a`: links between names, holes, attributes and times stay.
+    /// `cp -a` keeps links between names, holes, attributes and times.
     static func copy(_ path: String, to other: String) throws {
         try Command(["cp", "-a", path, other]).run().succeeded()
     }

@@ -7,7 +7,8 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Files that are damaged on disk, repaired in place (FileFormat, Store-23): afterwards a verifier finds nothing but what cannot be repaired.
+/// Files that are damaged on disk, repaired in place (FileFormat, Store-23). Afterwards a verifier finds only damage
+/// that cannot be repaired.
 @Suite struct RepairFileTests {
     private static let count = 10_000
     private static let content = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ 7) }
@@ -72,7 +73,7 @@ import VaultFormat
         #expect(try vault.tree() == ["f": Array(Self.content[..<4096])])
     }
 
-    /// No kill leaves this: it stays, and nothing vouches for it.
+    /// No kill leaves this state. The data stays, and nothing authenticates it.
     @Test func aTailThatWasNotTorn() throws {
         let (vault, path, _) = try makeVault(isSealed: false)
         try vault.edit(path) { $0[$0.count - 1] ^= 1 }
@@ -95,7 +96,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-33: an older header put back, sealed when the file was shorter: what is behind that length is kept",
+        "Store-33: an older header put back, sealed when the file was shorter: data behind that length is kept",
         arguments: [(10_000, 30_000), (8192, 20_000), (0, 5000), (10_000, 10_001), (4095, 4097), (5000, 8192)])
     func anOlderHeader(_ sealed: Int, _ count: Int) throws {
         let (vault, path, content) = try makeOlderHeader(sealed, count)
@@ -122,7 +123,8 @@ import VaultFormat
         #expect(try vault.tree()["lost+found/\(id).tail"] == Array(tail[10_000...]))
     }
 
-    @Test("Store-33: the record of a chunk behind the length is in the journal only") func anOlderHeaderAndTheJournal()
+    @Test("Store-33: the record of a chunk behind the length exists only in the journal")
+    func anOlderHeaderAndTheJournal()
         throws
     {
         let (vault, path, content) = try makeOlderHeader(10_000, 30_000)
@@ -135,7 +137,7 @@ import VaultFormat
         #expect(try vault.tree()["lost+found/\(id).tail"] == Array(content[10_000...]))
     }
 
-    /// What somebody has put behind a file is nothing, however much of it there is.
+    /// Data that somebody has appended to a file is ignored, however much it is.
     @Test func anEndlessHoleBehindAFile() throws {
         let (vault, path, bytes) = try makeVault()
         try #require(truncate(path, 1 << 42) == 0)
@@ -159,7 +161,7 @@ import VaultFormat
         return (vault, path, content)
     }
 
-    @Test("Store-23: a sealed file that is shorter than its header says is sealed at what is left")
+    @Test("Store-23: a sealed file that is shorter than in its header is sealed at the remaining length")
     func aFileShorterThanSealed() throws {
         let (vault, path, _) = try makeVault()
         try vault.edit(path) { $0.removeLast(1000) }
@@ -167,7 +169,7 @@ import VaultFormat
         let cut = try VerifierVault.contents(path)
         try age(path)
         #expect(try vault.repair() == [])
-        // The chunk that the cut went through stays, and stays an error.
+        // The chunk that the cut divided stays, and stays an error.
         let left = Self.count - 1000
         #expect(try vault.found() == ["damaged f@8192+\(left - 8192)"])
         #expect(try VerifierVault.contents(path)[128...] == cut[128...])
@@ -190,7 +192,7 @@ import VaultFormat
         #expect(try vault.tree() == ["f": Array(Self.content[..<4096])])
     }
 
-    /// The cut went through the one record that the journal has: nothing is lost.
+    /// The cut divided the one record that is in the journal, so nothing is lost.
     @Test func aCutThatTheJournalMends() throws {
         let (vault, path, bytes) = try makeVault()
         try vault.fillSlot(3, file: bytes, chunk: 2, record: Array(bytes[vault.record(2, in: bytes)]))
@@ -200,7 +202,7 @@ import VaultFormat
         #expect(try vault.tree() == ["f": Self.content])
     }
 
-    /// A later record in the journal is no reason to make the ones before it a gap.
+    /// A later record in the journal is no reason to replace the earlier ones with a hole.
     @Test func aCutBeforeWhatTheJournalHas() throws {
         let (vault, path, bytes) = try makeVault()
         try vault.fillSlot(3, file: bytes, chunk: 2, record: Array(bytes[vault.record(2, in: bytes)]))
@@ -210,7 +212,7 @@ import VaultFormat
         #expect(try vault.found() == ["leftover vaultfs.journal"])
     }
 
-    /// The record that the cut went through is put in place, though there is a later one, which is not.
+    /// The record that the cut divided is restored, although there is a later one, which is not.
     @Test func aCutThroughOneOfTwoThatTheJournalHas() throws {
         let (vault, path, bytes) = try makeVault()
         for chunk in [1, 2] {

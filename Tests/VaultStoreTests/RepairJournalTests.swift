@@ -128,7 +128,7 @@ import VaultFormat
         #expect(try VerifierVault.contents(other) == journal)
     }
 
-    /// What is in it stays, and is still found; but the vault can be used.
+    /// Its content stays, and is still found. But the vault can be used.
     @Test func aJournalThatIsADirectoryWithSomethingInIt() throws {
         let (vault, _, _) = try makeVault()
         let journal = vault.path + "/vaultfs.journal"

@@ -6,17 +6,17 @@ import Testing
 
 @testable import VaultStore
 
-/// Repairs stopped before each call that changes anything: repaired from there, nothing is lost.
+/// Repairs stopped before each call that changes anything: the next repair completes them, and nothing is lost.
 @Suite(.timeLimit(.minutes(20))) struct RepairReplayTests {
     private let manager = FileManager.default
 
-    /// All that the vault holds but what a repair notes, once each: a copy in `lost+found` may be made twice.
+    /// Everything in the vault except the notes of a repair, once each. A copy in `lost+found` may be made twice.
     private func contents(_ vault: VerifierVault) throws -> Set<[UInt8]> {
         let notes = ["directory-record-", ".name", "damaged", ".entries", "journal-slot-"]
         return Set(try vault.tree().filter { file in !notes.contains { file.key.contains($0) } }.values)
     }
 
-    /// Damages of every kind, what is left of which after a repair is only what no repair mends.
+    /// Damage of every kind. After a repair, only damage that no repair fixes is left.
     private func damage(_ vault: VerifierVault, isRoot: Bool) throws {
         try manager.removeItem(atPath: vault.backing("Documents/notes") + "/vaultfs.dir")
         try vault.edit(vault.backing("Documents") + "/vaultfs.dir") { $0[30] ^= 1 }
@@ -55,7 +55,7 @@ import Testing
         try replay(vault, leaving: before, atLeast: 40)
     }
 
-    /// The disk full from any call on, which is told; with space again the repair comes to its end, and nothing is lost.
+    /// The disk full from any call on, which is reported. With space again the repair completes, and nothing is lost.
     @Test func aFullDisk() throws {
         let vault = try VerifierVault(copying: "vault-4096")
         let before = try contents(vault)

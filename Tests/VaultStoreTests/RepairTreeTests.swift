@@ -6,7 +6,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Directories and names that are lost: what they named is in `lost+found`, and nothing is gone (Store-24, Store-25).
+/// Directories and names that are lost: their objects are in `lost+found`, and no data is lost (Store-24, Store-25).
 @Suite struct RepairTreeTests {
     private let manager = FileManager.default
 
@@ -22,7 +22,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-24: all that was in a directory whose record is lost is in lost+found",
+        "Store-24: all objects of a directory whose record is lost are in lost+found",
         arguments: VerifierVault.vectors, [true, false])
     func aDirectoryRecordLost(_ name: String, _ isMissing: Bool) throws {
         let vault = try VerifierVault(copying: name)
@@ -120,7 +120,7 @@ import VaultFormat
         #expect(after.filter { $0.key.hasSuffix(".name") }.map(\.value) == [damaged])
     }
 
-    /// A file that has two names, one of which is hidden, or both: it stays one file.
+    /// A file with two names, one or both of which are hidden, stays one file.
     @Test func severalNamesOfOneFile() throws {
         let vault = try VerifierVault { writer in
             let directory = try writer.directory("d")
@@ -147,7 +147,7 @@ import VaultFormat
         #expect(try vault.tree() == before)
     }
 
-    /// What does not authenticate stays, and so does the directory around it.
+    /// Entries that do not authenticate stay, and so does the directory around them.
     @Test(arguments: VerifierVault.vectors)
     func whatIsNotOursStays(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
@@ -168,7 +168,7 @@ import VaultFormat
         #expect(try manager.contentsOfDirectory(atPath: documents).count == 2)
     }
 
-    /// Somebody has put a file, or a directory without a record, where lost+found is to be.
+    /// Somebody has put a file, or a directory without a record, at the path of lost+found.
     @Test func theNameIsTaken() throws {
         let vault = try VerifierVault { writer in
             try writer.file("lost+found", count: 10)
@@ -181,8 +181,8 @@ import VaultFormat
         #expect(try Set(withoutKept(vault.tree()).keys) == ["lost+found", "lost+found-2/\(id)"])
     }
 
-    /// A directory that is nobody's stays, empty or not; one of the vault's goes when it is, though nothing of it but what
-    /// it held tells that it was.
+    /// A directory that is not the vault's stays, empty or not. A directory of the vault is removed when it is empty,
+    /// although only its former content showed that it was the vault's.
     @Test(arguments: VerifierVault.vectors)
     func aDirectoryThatIsNotOursStays(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
@@ -202,7 +202,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-32: a record that turns up in a backup gives the names back by the list of entries",
+        "Store-32: a record that is found in a backup restores the names through the list of entries",
         arguments: VerifierVault.vectors)
     func aRecordThatIsFoundLater(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
@@ -227,7 +227,7 @@ import VaultFormat
         #expect(named == before.filter { $0.key.hasPrefix("Documents/") })
     }
 
-    /// A directory under a temporary name that holds something is not swept, and keeps its record.
+    /// A directory under a temporary name that is not empty is not swept, and keeps its record.
     @Test(arguments: VerifierVault.vectors)
     func whatATemporaryDirectoryHolds(_ name: String) throws {
         let vault = try VerifierVault(copying: name)

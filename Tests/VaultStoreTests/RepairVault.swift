@@ -9,9 +9,9 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// What a mount would show of a vault, and repairs of it.
+/// The content of a vault as a mount would show it, and repairs of it.
 extension VerifierVault {
-    /// Carries out every remedy that a verifier names; what could not be, each as `path: reason`.
+    /// Carries out every remedy that a verifier names. Returns those that failed, each as `path: reason`.
     @discardableResult
     func repair(onStep: @escaping (Int) -> Void = { _ in }) throws -> [String] {
         let findings = try findings().findings
@@ -21,14 +21,14 @@ extension VerifierVault {
         }
     }
 
-    /// The remedies of what a verifier finds, each as `remedy path`, sorted.
+    /// The remedies for a verifier's findings, each as `remedy path`, sorted.
     func remedies() throws -> [String] {
         try findings().findings.map {
             "\($0.remedy.map(\.rawValue) ?? "-") \(String(decoding: $0.path, as: UTF8.self))"
         }.sorted()
     }
 
-    /// Every file by its plaintext path, with what it holds; links with their targets.
+    /// Every file by its plaintext path, with its content. Links with their targets.
     func tree() throws -> [String: [UInt8]] {
         let directory = try VaultDirectory.open(FilePath(path))
         let store = try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: true)
@@ -57,7 +57,7 @@ extension VerifierVault {
                 found[shown] = try store.keyRing.linkTarget(ofStored: directory.linkTarget(of: entry.name)).target
             case S_IFREG:
                 let file = try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY)
-                // Of a damaged one nothing.
+                // Nothing for a damaged file.
                 found[shown] = (try? EncryptedFile.open(file, in: store).contents()) ?? []
             default: break
             }

@@ -7,13 +7,13 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A vault with one keyfile slot, which is quick to open, and what is done to its slots.
+/// A vault with one keyfile slot, which is quick to open, and changes of its slots.
 struct SlotVault {
     let directory: VaultTestDirectory
     let path: FilePath
     let secret: SlotSecret
 
-    /// - Parameter parent: where the vault is made instead of in a directory of its own.
+    /// - Parameter parent: the directory in which the vault is made, instead of a new one.
     init(in parent: FilePath? = nil, expires: String? = nil) throws {
         directory = try VaultTestDirectory()
         path = (parent ?? directory.path).appending("vault")
@@ -85,7 +85,7 @@ struct SlotVault {
         #expect(try vault.open().configuration.slots == [slot])
         let forced = try editor.change(slot, to: request, isForced: true)
         #expect(forced.expires == request.expires)
-        // It is renewed without: nothing gets worse.
+        // The slot is renewed without it: nothing gets weaker.
         let renewal = SlotRequest(secret: vault.secret, expires: "2091-01-01T00:00:00Z")
         #expect(try editor.change(forced, to: renewal, isForced: false).expires == renewal.expires)
     }

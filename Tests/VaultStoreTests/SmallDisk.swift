@@ -5,7 +5,8 @@ import Testing
 
 @testable import VaultStore
 
-/// A tmpfs of a few pages, for root alone; detached as soon as it is there, so that it goes with its last descriptor.
+/// A tmpfs of a few pages, for root only. It is detached as soon as it is mounted, so that it is removed with its last
+/// descriptor.
 final class SmallDisk {
     let path: String
     private let root: Descriptor
@@ -20,7 +21,7 @@ final class SmallDisk {
         path = "/proc/self/fd/\(root.fd)"
     }
 
-    /// A file that takes the rest.
+    /// Makes a file that fills the remaining space.
     struct Filler {
         let descriptor: Descriptor
 

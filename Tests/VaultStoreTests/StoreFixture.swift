@@ -10,15 +10,15 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A vault's directory and its keys, without a mount: `open` is what a mount begins with, and may be called again for
-/// what the next mount would find. The directory goes with the object.
+/// A vault's directory and its keys, without a mount. `open` does the first steps of a mount, and can be called again
+/// for the state that the next mount would find. The directory is removed with the object.
 final class TestStore: Sendable {
     let path: String
     let keyRing: KeyRing
     let root: Descriptor
     var layout: ChunkLayout { keyRing.layout }
 
-    /// - Parameter parent: where the directory is made; the temporary directory unless given.
+    /// - Parameter parent: the directory in which it is made. The temporary directory unless given.
     init(chunkSize: Int = 4096, in parent: String? = nil) throws {
         let masterKey = try SecretBytes.random(count: 32)
         let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
@@ -38,7 +38,7 @@ final class TestStore: Sendable {
         try? FileManager.default.removeItem(atPath: path)
     }
 
-    /// The store as a new mount has it.
+    /// Opens the store like a new mount.
     func open(cacheSize: Int = 1 << 20, isReadOnly: Bool = false) throws -> Store {
         try Store(
             root: FileDescriptor(rawValue: root.fd), keyRing: keyRing, cacheSize: cacheSize, isReadOnly: isReadOnly)
@@ -61,7 +61,7 @@ final class TestStore: Sendable {
         try EncryptedFile.open(try Descriptor(at: root.fd, ascii(entry), flags: O_RDONLY | O_NONBLOCK), in: store)
     }
 
-    /// A file with this content, made and, unless told otherwise, sealed by a mount that is over.
+    /// Makes a file with this content. It is sealed, by a mount that has ended, unless the caller asks otherwise.
     func make(_ content: [UInt8], entry: String = "file", isSealed: Bool = true) throws {
         let store = try open()
         let file = try create(entry, in: store)
@@ -117,7 +117,7 @@ final class TestStore: Sendable {
         try write(journal, to: "vaultfs.journal")
     }
 
-    /// Which journal slots have a file id.
+    /// The journal slots that have a file id.
     func slotsInUse() throws -> [Int] {
         let journal = try bytes("vaultfs.journal")
         let size = JournalSlot.size(chunkSize: layout.chunkSize)
@@ -150,7 +150,7 @@ extension EncryptedFile {
         return Array(bytes[..<had])
     }
 
-    /// All there is.
+    /// All of the content.
     func contents(_ workspace: Workspace? = nil) throws -> [UInt8] {
         try get(Int(length) + 10, at: 0, workspace)
     }
@@ -162,7 +162,7 @@ extension EncryptedFile {
 
 func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
 
-/// The reason of the damage that `body` reports; nil, and a failed expectation, if it reports none.
+/// The reason of the damage that `body` reports. Nil, and a failed expectation, if it reports none.
 @discardableResult
 func damage(sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void) -> String? {
     do {
@@ -181,5 +181,5 @@ func makeFifo(_ path: String) { #expect(mkfifo(path, 0o600) == 0) }
 
 func makeDirectory(_ path: String) { #expect(mkdir(path, 0o700) == 0) }
 
-/// A link to a directory that is there.
+/// A link to an existing directory.
 func makeLink(_ path: String) { #expect(symlink("/tmp", path) == 0) }

@@ -7,7 +7,7 @@ import Testing
 
 @testable import VaultStore
 
-/// An `init` that was killed before there was a vault, and the next one.
+/// An `init` that was killed before there was a vault, and the next `init`.
 @Suite(.timeLimit(.minutes(20))) struct VaultCreationReplayTests {
     private static let files = ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"]
 
@@ -33,7 +33,7 @@ import Testing
         vault.releaseLock()
     }
 
-    /// Of an `init`, before each of its calls that change anything.
+    /// Copies of an `init`, before each of its calls that change anything.
     private func killed(_ path: FilePath? = nil) throws -> DirectoryCopies {
         let copies = DirectoryCopies(of: (path ?? self.path).string)
         try copies.takeBeforeEachChange { () throws in try create(path) }
@@ -74,7 +74,7 @@ import Testing
         #expect(tried >= 12)
     }
 
-    /// With the last of what a killed `init` leaves.
+    /// With the last remains of a killed `init`.
     @Test(arguments: [
         "echo mine >file", "echo >vaultfs.lock", "rm vaultfs.lock", "touch vaultfs.journal",
         "truncate -s 63 vaultfs.dir",

@@ -91,7 +91,7 @@ import VaultFormat
 
     @Test func `a failed replacement leaves the old contents and no temporary file`() throws {
         let directory = try VaultTestDirectory()
-        // rename(2) of a file over a directory fails after all has been written.
+        // rename(2) of a file over a directory fails after everything has been written.
         #expect(mkdir(directory.path.appending("vaultfs.json").string, 0o700) == 0)
         let root = try VaultDirectory.openDirectory(directory.path)
         #expect(throws: StoreError.system(.isDirectory)) {

@@ -6,7 +6,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// An empty directory of one test's own, removed with it.
+/// An empty directory for one test, removed with the object.
 final class VaultTestDirectory {
     let path: FilePath
 

@@ -8,7 +8,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A lock that was given back is waited for: a child that another test starts has it, too, until it runs its program.
+/// Waits for a released lock, because a child that another test starts also has it, until it runs its program.
 @Suite struct VaultLockTests {
     private let directory: VaultTestDirectory
     private let path: FilePath
@@ -72,8 +72,8 @@ import VaultFormat
         let first = try VaultDirectory.open(path)
         try first.lock(wait: .seconds(60))
         let second = try VaultDirectory.open(path)
-        // Released by another thread: when, does not matter to the outcome. Not by a task: this test may hold the last
-        // thread that tasks have.
+        // Another thread releases it. The time does not matter to the outcome. Not a task, because this test may use
+        // the last thread that tasks have.
         let releasing = try BackgroundThread { first.releaseLock() }
         try second.lock(wait: .seconds(60))
         releasing.join()

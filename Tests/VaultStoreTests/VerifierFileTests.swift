@@ -4,7 +4,7 @@ import Testing
 import VaultFormat
 import VaultStore
 
-/// Damage to files of the test vectors: each is found at its place, and nothing else is.
+/// Damage to files of the test vectors: each is found at its position, and nothing else is.
 struct VerifierFileTests {
     @Test(arguments: VerifierVault.vectors)
     func undamagedVectorsGiveNothing(_ name: String) throws {
@@ -114,7 +114,7 @@ struct VerifierFileTests {
         #expect(try vault.found() == ["damaged sparse-file@\(hole * vault.chunkSize)+\(vault.chunkSize)"])
     }
 
-    /// Cut by as many bytes, to the end of a record and inside one.
+    /// Cut by this many bytes, to the end of a record and inside one.
     @Test(arguments: VerifierVault.vectors, [1, 100, 369 + 32, 4465 + 32, 20_000])
     func aSealedFileCut(_ name: String, _ bytes: Int) throws {
         let vault = try VerifierVault(copying: name)
@@ -134,7 +134,7 @@ struct VerifierFileTests {
         #expect(try vault.found() == ["damaged Documents/notes/hello.txt"])
     }
 
-    /// Extended inside the last record, and by more records: what was sealed verifies still.
+    /// Extended inside the last record, and by more records. The sealed part still verifies.
     @Test(arguments: VerifierVault.vectors, [1, 500, 50_000])
     func aSealedFileExtended(_ name: String, _ bytes: Int) throws {
         let vault = try VerifierVault(copying: name)
@@ -150,7 +150,7 @@ struct VerifierFileTests {
         #expect(try vault.found() == ["leftover size-8192"])
     }
 
-    /// Whatever byte of a vector is changed, something is found.
+    /// Every changed byte of a vector gives a finding.
     @Test(arguments: VerifierVault.vectors)
     func anyBitAnywhere(_ name: String) throws {
         let vault = try VerifierVault(copying: name)

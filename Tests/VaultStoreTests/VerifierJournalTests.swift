@@ -5,7 +5,7 @@ import Testing
 import VaultFormat
 import VaultStore
 
-/// What the journal holds after a daemon's death.
+/// Contents of the journal after a daemon's death.
 struct VerifierJournalTests {
     private static let chunkSize = 4096
 

@@ -4,9 +4,9 @@ import Testing
 
 @testable import VaultStore
 
-/// To keys that are not the vault's everything looks damaged: nothing may be repaired by them.
+/// Under keys of another vault everything looks damaged. A repair must not use such keys.
 @Suite struct VerifierKeysTests {
-    /// What a verifier says of the keys.
+    /// The verifier's statement about the keys.
     private func misfit(_ path: String) throws -> String? {
         let (directory, masterKey, _) = try RekeyVault.open(path)
         let verifier = try Verifier(directory: directory, masterKey: masterKey)
@@ -14,7 +14,7 @@ import Testing
         return verifier.keys.misfit
     }
 
-    @Test("Store-32: a vaultfs.json of before a rekey, at its end or in its middle", arguments: [true, false])
+    @Test("Store-32: a vaultfs.json from before a rekey, which is finished or halfway", arguments: [true, false])
     func older(_ isFinished: Bool) throws {
         let vault = try RekeyVault()
         let json = URL(filePath: vault.path + "/vaultfs.json")
@@ -38,7 +38,7 @@ import Testing
         #expect(try misfit(vault.path) == nil)
     }
 
-    @Test("another vault's vaultfs.json; one record that is damaged is damage")
+    @Test("another vault's vaultfs.json; a single damaged record is damage")
     func another() throws {
         let vault = try RekeyVault()
         let other = try RekeyVault()

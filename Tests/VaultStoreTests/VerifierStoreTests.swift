@@ -5,7 +5,7 @@ import Testing
 import VaultFormat
 import VaultStore
 
-/// Vaults made by the store: what it writes verifies, and damage to it is found.
+/// Vaults made by the store: everything that it writes verifies, and damage to it is found.
 struct VerifierStoreTests {
     @Test(arguments: [4096, 65536])
     func whatTheStoreWritesVerifies(_ chunkSize: Int) throws {
@@ -44,7 +44,7 @@ struct VerifierStoreTests {
         #expect(totals.bytes == 1 << 42)
     }
 
-    /// A hole punched into the backing file of a file that has none.
+    /// A hole punched into the backing file of a file without holes.
     @Test func aHoleThatIsNone() throws {
         let vault = try VerifierVault { try $0.file("f", count: 1 << 20) }
         let file = try vault.backing("f")
@@ -81,7 +81,8 @@ struct VerifierStoreTests {
         #expect(try vault.found() == ["damaged f@4096+4096", "unsealed f"])
     }
 
-    /// A tree deeper than the verifier keeps directories open, with files before and behind each way down.
+    /// A tree deeper than the number of directories that the verifier keeps open, with files before and behind each
+    /// subdirectory.
     @Test func aDeepTree() throws {
         let depth = 70
         let vault = try VerifierVault { writer in

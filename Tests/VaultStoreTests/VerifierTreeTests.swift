@@ -5,7 +5,7 @@ import Testing
 import VaultFormat
 import VaultStore
 
-/// Damage to directories, names and links of the test vectors: each is found at its place, and nothing else is.
+/// Damage to directories, names and links of the test vectors: each is found at its position, and nothing else is.
 struct VerifierTreeTests {
     private let manager = FileManager.default
 
@@ -20,7 +20,7 @@ struct VerifierTreeTests {
         }
     }
 
-    /// Of the names only their entries can be shown; what they hold verifies.
+    /// Of the names only their entries can be shown. Their objects verify.
     @Test(arguments: VerifierVault.vectors)
     func filesBelowADamagedRecord(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
@@ -149,7 +149,7 @@ struct VerifierTreeTests {
         #expect(try vault.found() == ["hiddenName empty/\(entry)"])
     }
 
-    /// Class digit, nonce, SIV, and what no base64url has.
+    /// The class digit, nonce, SIV, and characters outside base64url.
     @Test(arguments: VerifierVault.vectors, [(0, "2"), (0, "5"), (3, "A"), (70, "A"), (40, "="), (80, "")])
     func aLinkTargetChanged(_ name: String, _ change: (position: Int, character: String)) throws {
         let vault = try VerifierVault(copying: name)
@@ -164,7 +164,7 @@ struct VerifierTreeTests {
         #expect(try vault.found() == ["damaged Photos/link"])
     }
 
-    /// A hostile link in place of a directory leads nowhere.
+    /// A hostile link that replaces a directory is not followed.
     @Test(arguments: VerifierVault.vectors)
     func aDirectorySwappedForALink(_ name: String) throws {
         let vault = try VerifierVault(copying: name)

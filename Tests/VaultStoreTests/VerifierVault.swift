@@ -9,7 +9,7 @@ import VaultCrypto
 import VaultFormat
 import VaultStore
 
-/// A vault of its own to be damaged on disk, removed when released: a copy of a vault of test vectors, or a new one.
+/// A separate vault to be damaged on disk, removed with the object: a copy of a vault of test vectors, or a new one.
 final class VerifierVault {
     static let vectors = ["vault-4096", "vault-16384"]
     private static let passphrase = Array("correct horse".utf8)
@@ -54,7 +54,7 @@ final class VerifierVault {
         writer.store.sealer.sealAll()
     }
 
-    /// What a verifier finds.
+    /// A verifier's findings and totals.
     func findings() throws -> (findings: [VerifierFinding], totals: VerifierTotals) {
         var findings: [VerifierFinding] = []
         let verifier = try Verifier(directory: VaultDirectory.open(FilePath(path)), masterKey: masterKey)
@@ -62,7 +62,7 @@ final class VerifierVault {
         return (findings, totals)
     }
 
-    /// What a verifier finds, each as `kind path@offset+count`, sorted.
+    /// A verifier's findings, each as `kind path@offset+count`, sorted.
     func found() throws -> [String] {
         try findings().findings.map(Self.text).sorted()
     }
@@ -74,7 +74,7 @@ final class VerifierVault {
         return "\(finding.kind) \(String(decoding: finding.path, as: UTF8.self))\(attribute)\(place)\(count)"
     }
 
-    /// Where the object with this plaintext path lies; the root for "".
+    /// The backing path of the object with this plaintext path. The root for "".
     func backing(_ plaintextPath: String) throws -> String {
         try plaintextPath.split(separator: "/").reduce(path) { directory, name in
             let encoded = try EntryName.encode(Array(name.utf8), keys: keys(ofDirectory: directory))
@@ -102,7 +102,7 @@ final class VerifierVault {
         try Data(bytes).write(to: URL(filePath: backingPath))
     }
 
-    /// Where record `chunk` of a file with these bytes lies.
+    /// The range of record `chunk` in a file with these bytes.
     func record(_ chunk: UInt64, in bytes: [UInt8]) -> Range<Int> {
         let start = Int(layout.recordOffset(ofChunk: chunk))
         return start..<min(bytes.count, start + layout.recordSize)
@@ -119,7 +119,7 @@ final class VerifierVault {
         return url
     }
 
-    /// The vectors' links are regular files with the stored target in them.
+    /// The vectors' links are regular files that contain the stored target.
     private static func restoreLinks(below path: String) throws {
         for entry in try FileManager.default.subpathsOfDirectory(atPath: path).map({ path + "/" + $0 }) {
             let type = try FileManager.default.attributesOfItem(atPath: entry)[.type] as? FileAttributeType
@@ -164,7 +164,7 @@ final class VerifierVaultWriter {
         return try OpenDirectory.open(descriptor, isRoot: false, in: store)
     }
 
-    /// Makes a file of `count` bytes; it is sealed when the writer is done, unless told otherwise.
+    /// Makes a file of `count` bytes. It is sealed when the writer is done, unless the caller asks otherwise.
     @discardableResult
     func file(
         _ name: String, count: Int, in parent: OpenDirectory? = nil, isSealed: Bool = true

@@ -11,14 +11,15 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// The lock that other machines see (FileFormat, "The lock file"): whom it keeps out, and how its loss is found out.
+/// The lock that other machines see (FileFormat, "The lock file"): the processes that it excludes, and the detection of
+/// its loss.
 @Suite(.timeLimit(.minutes(20))) struct WriterLockTests {
     private let vault: TestStore
     private var noteFile: String { vault.path + "/vaultfs.lock" }
 
     init() throws { vault = try TestStore() }
 
-    /// Waits for a lock that was given back: a child that another test starts has it, too, until it runs its program.
+    /// Waits for a released lock, because a child that another test starts also has it, until it runs its program.
     private func take(
         _ sharing: VaultDirectory.Sharing = .exclusive, isRemote: Bool = true, wait: Duration = .seconds(60)
     ) throws -> WriterLock? {
@@ -34,16 +35,16 @@ import VaultFormat
         }
     }
 
-    /// As another machine would that has got the lock.
+    /// Takes the lock as another machine does.
     private func takeOver() throws {
         try Data(WriterRecord.elsewhere.bytes)
             .write(to: URL(fileURLWithPath: noteFile), options: [])
     }
 
-    /// Makes the last look too old to be believed.
+    /// Makes the last check too old to be trusted.
     private func age(_ hold: WriterLock) { hold.lastCheck.store(0, ordering: .releasing) }
 
-    @Test("Store-29: one writer at a time, and none beside readers: also where the flock on the directory is not seen")
+    @Test("Store-29: one writer at a time, and none beside readers: also if the flock on the directory is not visible")
     func exclusion() throws {
         var writer = try take()
         expectRefusal()
@@ -56,7 +57,7 @@ import VaultFormat
         withExtendedLifetime(readers) {}
     }
 
-    @Test("A lock that was released is gone, though a child that was just forked has its descriptor, too")
+    @Test("A released lock is free, although a child that was just forked has its descriptor, too")
     func inherited() throws {
         let hold = try #require(try take())
         try hold.claim()
@@ -66,13 +67,13 @@ import VaultFormat
         #expect(try take(wait: .zero) != nil)
     }
 
-    @Test("A reader locks nothing where no writer was, and makes no file")
+    @Test("A reader locks nothing if no writer existed, and makes no file")
     func reader() throws {
         #expect(try take(.shared) == nil)
         #expect(!FileManager.default.fileExists(atPath: noteFile))
     }
 
-    @Test("The note is there from the claim to the release")
+    @Test("The writer record exists from the claim to the release")
     func note() throws {
         let hold = try #require(try take())
         #expect(WriterLock.record(in: vault.root) == nil)
@@ -85,7 +86,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-30: the file shows how the last writer ended, and an unclean end stays until all is completed",
+        "Store-30: the file shows how the last writer ended, and an unclean end stays until all objects are completed",
         arguments: [
             (nil, false), ("", false), ("\n", false), ("incomplete\n", true), ("1 boot 7 host\n", true),
             ("1 boot 7 host 1 1\n", true), ("\0\0\0", true),
@@ -105,7 +106,7 @@ import VaultFormat
         }
     }
 
-    @Test("A disk that is full lets in who wants to remove something", .enabled(if: geteuid() == 0))
+    @Test("On a full disk, a process that wants to remove something still gets the lock", .enabled(if: geteuid() == 0))
     func fullDisk() throws {
         let disk = try SmallDisk(size: 1 << 20)
         let root = Descriptor(owning: open(disk.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
@@ -120,7 +121,8 @@ import VaultFormat
     }
 
     @Test(
-        "Another's note: nothing is changed any more, told once; not before the look is old", arguments: [true, false])
+        "Another machine's record: nothing is changed any more, reported once; not before the check is old",
+        arguments: [true, false])
     func loss(isRemote: Bool) throws {
         let hold = try #require(try take(isRemote: isRemote))
         try hold.claim()
@@ -131,7 +133,7 @@ import VaultFormat
         try hold.verify()
         #expect(hold.lastCheck.load(ordering: .acquiring) > 0)
         try takeOver()
-        // A look that is not old, however long this thread is held up.
+        // A check that is not old, however long this thread is delayed.
         hold.lastCheck.store(.max, ordering: .releasing)
         try hold.verify()
         for _ in 0..<2 {
@@ -139,7 +141,7 @@ import VaultFormat
             expect(.ioError) { try hold.verify() }
         }
         #expect(losses.access { $0 } == 1)
-        // The other's note stays.
+        // The other machine's record stays.
         hold.release()
         #expect(WriterLock.record(in: vault.root)?.host == "elsewhere")
         expect(.ioError) { try hold.verify() }
@@ -163,7 +165,7 @@ import VaultFormat
         }
     }
 
-    @Test("A lock file that is restored from a copy is locked anew")
+    @Test("A lock file that is restored from a copy is locked again")
     func restored() throws {
         let first = try #require(try take())
         try first.claim()
@@ -176,7 +178,7 @@ import VaultFormat
         withExtendedLifetime(first) {}
     }
 
-    @Test("Store-36: a process of this machine that lives keeps others out by its note, where its lock is not seen")
+    @Test("Store-36: a live process of this machine excludes others by its record, if its lock is not visible")
     func livingProcess() throws {
         let holder = try Command(["sleep", "300"]).start()
         defer { holder.kill(SIGKILL) }
@@ -185,7 +187,7 @@ import VaultFormat
             expectRefusal(sharing)
             expectRefusal(sharing, isRemote: false)
         }
-        // Another that has got its number.
+        // Another process that has got its number.
         try writeNote(of: holder.pid, startedLater: 1)
         let hold = try #require(try take())
         try writeNote(of: holder.pid)
@@ -199,7 +201,7 @@ import VaultFormat
         try hold.verify()
     }
 
-    @Test("A process of this machine in another container is waited for as another machine is")
+    @Test("A process of this machine in another container is waited for like another machine")
     func container() throws {
         let own = try WriterRecord.own()
         let process = ProcessIdentity(
@@ -212,7 +214,7 @@ import VaultFormat
         #expect(ContinuousClock.now - started >= .milliseconds(60))
     }
 
-    /// As a mount of this machine has it.
+    /// Writes the record as a mount of this machine does.
     private func writeNote(of processID: Int32, startedLater ticks: UInt64 = 0) throws {
         let text = try String(contentsOfFile: "/proc/\(processID)/stat", encoding: .utf8)
         let start = try #require(text.split(separator: ")").last?.split(separator: " ").dropFirst(19).first)
@@ -232,7 +234,7 @@ import VaultFormat
         #expect(throws: StoreError.self) { _ = try take(.shared) }
     }
 
-    @Test("The journal's slots are another's once the hold is lost, and after its release")
+    @Test("The journal's slots belong to another once the writer lock is lost, and after its release")
     func slots() throws {
         for isReleased in [false, true] {
             let file = "file \(isReleased)"
@@ -257,7 +259,7 @@ import VaultFormat
         }
     }
 
-    @Test("Another's lock is a loss, too; a store that gives the lock again to who had it is none")
+    @Test("Another process's lock is a loss, too; a store that returns the lock to its former owner causes none")
     func lockAndDescriptor() throws {
         var hold = try take()
         try hold?.claim()
@@ -273,7 +275,7 @@ import VaultFormat
         hold = nil
     }
 
-    @Test("What is given back is not another's note, also where nobody has looked since")
+    @Test("A release keeps another machine's record, even if nobody has checked since")
     func releaseAfterLoss() throws {
         let hold = try #require(try take())
         try hold.claim()
@@ -282,7 +284,7 @@ import VaultFormat
         #expect(WriterLock.record(in: vault.root)?.host == "elsewhere")
     }
 
-    @Test("Store-36: a writer waits out the machine that did not give the vault back")
+    @Test("Store-36: a writer waits for the timeout of a machine that did not release the vault")
     func waiting() throws {
         let hold = try #require(try take())
         try takeOver()
@@ -291,7 +293,7 @@ import VaultFormat
         #expect(ContinuousClock.now - started >= .milliseconds(60))
     }
 
-    @Test("What changes a vault fails once it has another holder; what reads goes on")
+    @Test("Changes of a vault fail once another process has its lock; reads continue")
     func store() throws {
         let hold = try #require(try take())
         let store = try Store(
@@ -312,7 +314,7 @@ import VaultFormat
     }
 
     @Test(
-        "What is no note is none",
+        "An invalid record does not count",
         arguments: [
             "", "\n", "a b 1 c", "a b 1\n", "a b 0 c\n", "a b -1 c\n", "a b x c\n", "a  1 c\n", "a b 1 c d\n",
             "a b 1 c -1 2\n", "a b 1 c 1 2 3\n",
@@ -322,7 +324,7 @@ import VaultFormat
         #expect(WriterRecord(parsing: Array(text.utf8)) == nil)
     }
 
-    @Test("A note is read as it was written")
+    @Test("A writer record is read as it was written")
     func parsing() throws {
         let note = try WriterRecord.own()
         #expect(WriterRecord(parsing: note.bytes) == note)
@@ -330,16 +332,16 @@ import VaultFormat
         #expect(note.process.isAlive == true && note.isOfLivingOther == false)
         let others = WriterRecord.elsewhere
         #expect(LockOwner(others)?.description == "process 4711 on elsewhere")
-        // Who asks does not have it.
+        // The process that reads it does not have the lock.
         #expect(LockOwner(note) == nil)
     }
 }
 
 extension WriterLock {
-    /// As a store does that has given the descriptor up: it serves no more, and the lock has gone with it.
+    /// Acts like a store that has dropped the descriptor: it serves no more requests, and the lock is lost with it.
     fileprivate func loseDescriptor(reopening: Bool = true) {
         state.withLock {
-            // Closing gives it back only when no child of another test has a copy.
+            // Closing releases it only if no child of another test has a copy.
             if let file = $0.file { linux_lock_whole(file.fd, F_UNLCK) }
             $0.file = reopening ? Descriptor(owning: Glibc.open("/dev/full", O_WRONLY)) : nil
         }
@@ -351,7 +353,7 @@ private func expect(_ errno: Errno, sourceLocation: SourceLocation = #_sourceLoc
 }
 
 extension WriterRecord {
-    /// Another machine's.
+    /// A record of another machine.
     static var elsewhere: WriterRecord {
         WriterRecord(
             id: "5e", boot: "another-boot", process: ProcessIdentity(processID: 4711, start: 0, namespace: 0),
