@@ -32,14 +32,14 @@ import VaultStore
             of: place.source(of: bytes), vector: isInFile ? nil : test.vector, padding: padding, key: test.key)
     }
 
-    @Test("cbc-chunks: the length comes from the last chunk", arguments: [1, 16, 20, 100, 4096])
+    @Test("cbc-chunks: the length follows from the last chunk", arguments: [1, 16, 20, 100, 4096])
     func chunkLengths(chunkSize: Int) throws {
         for count in [1, 15, 16, 17, chunkSize - 1, chunkSize, chunkSize + 1, 3 * chunkSize, 3 * chunkSize + 5] {
             let map = try chunks(test.encrypt(pattern(count), chunkSize: chunkSize), UInt64(chunkSize))
             #expect(map.length == UInt64(count))
         }
         #expect(try chunks([], UInt64(chunkSize)).length == 0)
-        // A writer that ends a file of whole chunks with an empty one.
+        // A writer that ends a file of whole chunks with an empty chunk.
         let closed = try test.encrypt(pattern(2 * chunkSize), chunkSize: chunkSize) + test.encrypt([])
         #expect(try chunks(closed, UInt64(chunkSize)).length == UInt64(2 * chunkSize))
     }
@@ -74,7 +74,7 @@ import VaultStore
         }
     }
 
-    @Test("cbc-chunks: sizes of chunks that no file has", arguments: [0, 1 << 62 + 1, .max] as [UInt64])
+    @Test("cbc-chunks: chunk sizes that no file has", arguments: [0, 1 << 62 + 1, .max] as [UInt64])
     func impossibleChunks(size: UInt64) {
         #expect(malformed { _ = try chunks([1], size) } == "chunks of \(size) bytes are not possible with this padding")
     }
@@ -86,7 +86,7 @@ import VaultStore
             malformed { _ = try chunks(bytes.dropLast(), 100) }
                 == "the last chunk has 63 bytes of ciphertext, not a multiple of 16: cut, or not AES-CBC")
         #expect(malformed { _ = try chunks(bytes.dropLast(16), 100) } == "the last chunk \(Self.badPadding)")
-        // The last chunk's 16 bytes more than a chunk may have: it is 112 bytes of ciphertext with a padding of 1.
+        // The last chunk exceeds the limit by 16 bytes: it is 112 bytes of ciphertext with a padding of 1.
         let long = try test.encrypt(pattern(111))
         #expect(
             malformed { _ = try chunks(long, 100) } == "the last chunk holds 111 bytes: the chunk size is not 100")
@@ -109,7 +109,7 @@ import VaultStore
         #expect(try stream(test.vector.bytes + whole, isInFile: true, .none).length == UInt64(whole.count))
     }
 
-    @Test("cbc: what is wrong with a file is said")
+    @Test("cbc: the error names the fault of a file")
     func wrongStreams() throws {
         let bytes = try test.encrypt(pattern(100))
         #expect(malformed { _ = try stream([]) } == "the file has no ciphertext: padding alone takes 16 bytes")
@@ -149,7 +149,7 @@ import VaultStore
         }
     }
 
-    @Test("openssl: a file without the header, or with nothing behind it")
+    @Test("openssl: a file without the header, or with no data after it")
     func salted() throws {
         let salt = Array("Salted__12345678".utf8)
         let bytes = try test.encrypt(pattern(10))
@@ -175,7 +175,7 @@ import VaultStore
             keys: [test.key])
     }
 
-    @Test("byte ranges: each its own padding, the gaps plain")
+    @Test("byte ranges: each with its own padding, the gaps plain")
     func byteRanges() throws {
         let bytes = [1, 2, 3] + (try test.encrypt(pattern(20))) + (try test.encrypt([])) + [4] + [5]
         let map = try ranges([3..<35, 35..<51], bytes)
@@ -195,7 +195,7 @@ import VaultStore
                 == "the byte range 3-3 has no ciphertext: padding alone takes 16 bytes")
     }
 
-    @Test("A forgotten key is a lock, not a malformed file")
+    @Test("A forgotten key gives the error of a lock, not of a malformed file")
     func locked() throws {
         let source = try place.source(of: test.encrypt(pattern(20)))
         test.key.forget()

@@ -9,7 +9,7 @@ import Testing
             encryption: vector.map { CipherChain.Encryption(key: 1, vector: $0, padding: .pkcs7) })
     }
 
-    @Test("Every offset is in the chain that has it, empty ones before, between and behind")
+    @Test("Every offset is in the chain that contains it, with empty chains before, between and behind")
     func stored() {
         let lengths: [UInt64] = [0, 0, 5, 0, 16, 1, 0, 0, 0, 31, 0]
         var start: UInt64 = 0
@@ -33,7 +33,7 @@ import Testing
         #expect(empty.length == 0 && empty.piece(at: 0) == nil)
     }
 
-    @Test("Computed chunks of any size are the ones that were cut", arguments: [1, 15, 16, 17, 4096] as [UInt64])
+    @Test("Computed chunks of any size equal the chunks that were cut", arguments: [1, 15, 16, 17, 4096] as [UInt64])
     func computed(chunkSize: UInt64) {
         let encryption = CipherChain.Encryption(key: 0, vector: .bytes(.zero), padding: .pkcs7)
         let stride = chunkSize / 16 * 16 + 16

@@ -37,7 +37,7 @@ import VaultStore
         try place.expect(source, map, [test.key], reads: plaintext)
     }
 
-    @Test("One chain, its vector given and in the file", arguments: [16, 24, 32], [1, 16, 4096, 300_005])
+    @Test("One chain, with its vector given or in the file", arguments: [16, 24, 32], [1, 16, 4096, 300_005])
     func stream(keySize: Int, count: Int) throws {
         let test = try TestKey(size: keySize)
         let plaintext = pattern(count)
@@ -52,7 +52,7 @@ import VaultStore
             reads: plaintext)
     }
 
-    @Test("Ranges under several keys and vectors, plain bytes between them, empty ones too")
+    @Test("Ranges under several keys and vectors, with plain bytes between them, and empty ranges")
     func ranges() throws {
         let other = try TestKey(size: 32, seed: 9)
         var bytes: [UInt8] = []
@@ -80,7 +80,7 @@ import VaultStore
         try place.expect(source, try ChainFormat.ranges(ranges, of: source, keys: keys), keys, reads: plaintext)
     }
 
-    @Test("A vector that is elsewhere in the file")
+    @Test("A vector elsewhere in the file")
     func distantVector() throws {
         let plaintext = pattern(10_000)
         let bytes = try test.encrypt(plaintext) + test.vector.bytes
@@ -93,7 +93,7 @@ import VaultStore
             reads: plaintext + test.vector.bytes)
     }
 
-    @Test("Chains that are not in the order of the source file, the vector of one the last block of another")
+    @Test("Chains in another order than in the source file, one with another's last block as its vector")
     func disordered() throws {
         let plaintext = pattern(9600)
         let source = try place.source(of: test.encrypt(plaintext, isPadded: false))
@@ -105,7 +105,7 @@ import VaultStore
         try place.expect(source, map, [test.key], reads: Array(plaintext[4800...] + plaintext[..<4800]))
     }
 
-    @Test("A file that is cut while it is open is malformed where it is cut, and read where it is not")
+    @Test("A file that is cut while it is open is malformed at the cut, and readable elsewhere")
     func truncated() throws {
         let plaintext = pattern(100_000)
         let source = try place.source(of: test.encrypt(plaintext))
@@ -123,7 +123,7 @@ import VaultStore
         #expect(try place.read(file, 4096, at: 4096) == Array(plaintext[4096..<8192]))
     }
 
-    @Test("A forgotten key: what is not cached is locked; with the key put back, all is there again")
+    @Test("A forgotten key: uncached data is locked; with the key restored, everything is readable again")
     func locked() throws {
         let plaintext = pattern(20_000)
         let source = try place.source(of: test.encrypt(plaintext))
@@ -138,7 +138,7 @@ import VaultStore
         #expect(try place.read(file, 20_000, at: 0) == plaintext)
     }
 
-    @Test("Wiping leaves nothing in a thread's buffers")
+    @Test("Wiping leaves no plaintext in a thread's buffers")
     func wipe() throws {
         let source = try place.source(of: test.encrypt(pattern(20_005)))
         let map = try ChainFormat.stream(of: source, vector: test.vector, padding: .pkcs7, key: test.key)
@@ -157,7 +157,7 @@ import VaultStore
         #expect(workspace.reply.count == 1 << 20)
     }
 
-    @Test("Many threads read one file, each with a workspace of its own")
+    @Test("Many threads read one file, each with its own workspace")
     func concurrent() async throws {
         let plaintext = pattern(500_000)
         let source = try place.source(of: test.encrypt(plaintext, chunkSize: 10_000))

@@ -15,7 +15,7 @@ struct TestKey {
         key = try CbcKey(bytes.withUnsafeBytes { SecretBytes(copying: $0) })
     }
 
-    /// One CBC chain, PKCS#7-padded unless told otherwise.
+    /// One CBC chain, with PKCS#7 padding by default.
     func encrypt(_ plaintext: some Sequence<UInt8>, _ vector: InitialVector? = nil, isPadded: Bool = true) throws
         -> [UInt8]
     {
@@ -32,7 +32,7 @@ struct TestKey {
         return output
     }
 
-    /// Chunks of `size` bytes, each a chain.
+    /// Chunks of `size` bytes, each of them a chain.
     func encrypt(_ plaintext: [UInt8], chunkSize size: Int, isPadded: Bool = true) throws -> [UInt8] {
         try stride(from: 0, to: plaintext.count, by: size).flatMap {
             try encrypt(plaintext[$0...].prefix(size), isPadded: isPadded)
@@ -53,7 +53,7 @@ func hex(_ bytes: [UInt8]) -> String {
     return String(bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] })
 }
 
-/// Bytes that tell where they are from.
+/// Bytes that identify their position.
 func pattern(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
     var generator = SeededGenerator(seed: seed)
     var bytes = [UInt8](repeating: 0, count: count)
@@ -71,7 +71,7 @@ func pattern(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
     return bytes
 }
 
-/// Whether two byte strings are equal, in a time that a debug build has for long ones (memcmp(3)).
+/// Compares two byte strings, fast enough for long ones in a debug build (memcmp(3)).
 func same(_ a: some ContiguousBytes, _ b: some ContiguousBytes) -> Bool {
     a.withUnsafeBytes { a in
         b.withUnsafeBytes { b in
@@ -83,7 +83,7 @@ func same(_ a: some ContiguousBytes, _ b: some ContiguousBytes) -> Bool {
     }
 }
 
-/// A small generator with a seed, so that a failing case can be found again.
+/// A small generator with a seed, so that a failing case can be repeated.
 struct SeededGenerator: RandomNumberGenerator {
     private var state: UInt64
 

@@ -5,7 +5,7 @@ import VaultCrypto
 
 @testable import ViewFormats
 
-/// Files that `openssl enc` and Python's `cryptography` made.
+/// Files made by `openssl enc` and Python's `cryptography`.
 @Suite struct ForeignToolTests {
     static let counts = [0, 1, 16, 4096, 100_003]
     static let passphrase = "correct horse battery staple"
@@ -55,7 +55,7 @@ import VaultCrypto
         try place.expect(source, map, [key], reads: plaintext)
     }
 
-    /// Cuts standard input's file in chunks, each encrypted by itself: plain, out, chunk size, key, vector, padding.
+    /// Cuts standard input's file into chunks, each encrypted separately: plain, out, chunk size, key, vector, padding.
     private static let chunker = """
         import sys
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes

@@ -7,13 +7,13 @@ import Testing
 
 @testable import ViewFormats
 
-/// What is changed in a tree is seen by whoever asks next.
+/// The next lookup sees every change in a tree.
 @Suite struct HlsChangeTests {
     private static func key(_ name: String, _ vector: String = ",IV=0x1") -> String {
         "#EXT-X-KEY:METHOD=AES-128,URI=\"\(name)\"\(vector)"
     }
 
-    @Test("A changed playlist's old claims go; one that is removed takes all with it; a new one is found")
+    @Test("A changed playlist's old claims are dropped; a removed one takes all its claims with it; a new one is found")
     func refresh() throws {
         let source = try HlsSource()
         try source.write(["1.ts", "2.ts"])
@@ -34,7 +34,7 @@ import Testing
         #expect(throws: ViewError.store(.system(.noSuchFileOrDirectory))) { try source.index.open(path) }
     }
 
-    @Test("A segment that comes after its playlist, or replaces another, is known by its name")
+    @Test("A segment that comes after its playlist, or replaces another, is recognized by its name")
     func lateSegments() throws {
         let source = try HlsSource()
         try source.write("sub/l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "../x/./1.ts"))
@@ -43,12 +43,12 @@ import Testing
         try source.write(["x/1.ts"])
         #expect(try source.content("x/1.ts") == "sub:k 1")
         #expect(source.problems() == [])
-        // Beside the first, so that it is another inode.
+        // Written beside the first, so that it has another inode.
         try source.run("cp x/1.ts x/new; mv x/new x/1.ts")
         #expect(try source.content("x/1.ts") == "sub:k 1")
     }
 
-    @Test("A file that only has a segment's inode is none, and what is moved out of its place")
+    @Test("A file that only has a segment's inode is no segment, nor is a file moved out of its place")
     func inodeReused() throws {
         let source = try HlsSource()
         try source.write(["1.ts", "2.ts"])
@@ -61,7 +61,7 @@ import Testing
         #expect(try source.content("l.m3u8").hasPrefix("playlist"))
     }
 
-    @Test("A playlist that is written in place is read again; one that has two names stays one with the other")
+    @Test("A playlist that is written in place is read again; one that has two names still counts under the other name")
     func inPlace() throws {
         let source = try HlsSource()
         try source.write(["1.ts"])
@@ -77,7 +77,7 @@ import Testing
         #expect(try source.content("1.ts") == ":j 1")
     }
 
-    @Test("A directory that is renamed, moved in or made: its playlists are found by whatever in it is asked for first")
+    @Test("A directory that is renamed, moved in or made: its playlists are found by the first file opened in it")
     func renamedDirectory() throws {
         let source = try HlsSource()
         try source.write(["a/1.ts", "a/2.ts", "b/other.ts"])
@@ -86,7 +86,7 @@ import Testing
         try source.run("mv a b/c")
         #expect(try source.content("b/c/1.ts") == "b/c/lists:k 1")
         #expect(try source.content("b/c/2.ts") == "b/c/lists:k 1")
-        // The playlist first: that of before contradicts it, and is not there.
+        // The playlist first: the old one contradicts it, and is missing.
         try source.run("mv b/c d")
         source.index.refresh(Array("d/lists/l.m3u8".utf8))
         #expect(try source.content("d/1.ts") == "d/lists:k 1")
@@ -95,7 +95,7 @@ import Testing
         try source.write("new/l.m3u8", playlist(Self.key("n"), "#EXTINF:1,", "1.ts"))
         #expect(try source.content("new/1.ts") == "new:n 1")
         #expect(try source.content("new/2.ts") == "plain")
-        // One that is new in a directory that is known, and one in the directory above.
+        // A new playlist in a known directory, and one in the directory above.
         try source.write("new/more.m3u8", playlist(Self.key("m"), "#EXTINF:1,", "2.ts"))
         #expect(try source.content("new/2.ts") == "new:m 1")
         try source.write("above.m3u8", playlist(Self.key("o"), "#EXTINF:1,", "new/3.ts"))

@@ -32,12 +32,12 @@ import Testing
         for (number, text) in texts.enumerated() { try source.write("\(number).m3u8", text) }
         try source.index.scan()
         let content = try source.content("f")
-        // A conflict is a problem, and nothing else is.
+        // Only a conflict is a problem.
         #expect(source.problems().isEmpty != content.hasPrefix("malformed"))
         return content
     }
 
-    @Test("Equal claims are one")
+    @Test("Equal claims count as one")
     func equal() throws {
         #expect(try content(Self.whole, Self.whole) == ":k 1")
         #expect(try content(Self.whole, Self.allAsRange) == ":k 1")
@@ -47,7 +47,7 @@ import Testing
         #expect(try content(Self.secondHalf) == "32..<64 :k 2")
     }
 
-    @Test("An I-frame playlist knows the key, not the vector")
+    @Test("An I-frame playlist determines the key, not the vector")
     func frames() throws {
         #expect(try content(Self.frames) == ":k 3")
         #expect(try content(Self.whole, Self.frames) == ":k 1")
@@ -82,7 +82,7 @@ import Testing
         #expect(try source.content("f").hasPrefix("malformed"))
     }
 
-    @Test("A playlist's text waits for keys where a file of it has encrypted byte ranges, by whatever playlist")
+    @Test("A playlist's text waits for keys if one of its files has encrypted byte ranges in any playlist")
     func needed() throws {
         let source = try HlsSource()
         try source.write("f", [UInt8](repeating: 0, count: 64))

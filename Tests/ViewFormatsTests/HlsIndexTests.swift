@@ -12,7 +12,7 @@ import Testing
         "#EXT-X-KEY:METHOD=AES-128,URI=\"\(name)\"\(vector)"
     }
 
-    @Test("Segments of playlists in several directories; what none mentions is plain")
+    @Test("Segments of playlists in several directories; files that no playlist mentions are plain")
     func tree() throws {
         let source = try HlsSource()
         try source.write(["a/1.ts", "a/b c.ts", "shared/2.ts", "other.ts"])
@@ -31,7 +31,7 @@ import Testing
         #expect(rendered.count == text.count - Self.key("k").utf8.count - 1)
     }
 
-    @Test("Names as a downloader may have kept them: with the query, with a percent sign")
+    @Test("Names as a downloader may have saved them: with the query, with a percent sign")
     func literalNames() throws {
         let source = try HlsSource()
         try source.write(["a.ts?x=1", "b%20c.ts", "100%.ts", "d e.ts", "d%20e.ts"])
@@ -57,7 +57,7 @@ import Testing
         #expect(source.problems() == [])
     }
 
-    @Test("What leads out of the tree is a problem of its line; the rest works")
+    @Test("A path that leads out of the tree is a problem of its line; the rest works")
     func outside() throws {
         let source = try HlsSource()
         try source.write(["sub/1.ts"])
@@ -106,7 +106,7 @@ import Testing
         #expect(source.problems() == [String(expected.dropFirst(11))])
     }
 
-    @Test("A master that names itself, and two that name each other, are told, and end")
+    @Test("A master that names itself, and two that name each other, are reported, and parsing ends")
     func loops() throws {
         let source = try HlsSource()
         try source.write(["1.ts"])
@@ -126,7 +126,7 @@ import Testing
         #expect(try source.content("c.m3u8").hasPrefix("playlist"))
     }
 
-    @Test("A file that is no playlist, whatever its name, is shown as it is")
+    @Test("A file that is no playlist, whatever its name, is shown unchanged")
     func noPlaylist() throws {
         let source = try HlsSource()
         try source.write("a.m3u8", Array("text\n".utf8))
@@ -157,7 +157,7 @@ import Testing
         #expect(source.problems() == ["\(directory.prefix(256))…: cannot be read: more than 128 directories deep"])
     }
 
-    @Test("A playlist with more segments than are kept is an error, until there is room")
+    @Test("A playlist with more segments than the index keeps is an error, until there is room")
     func tooManySegments() throws {
         let source = try HlsSource(maximumSegments: 3)
         try source.write(["1.ts", "2.ts"])
@@ -177,7 +177,7 @@ import Testing
         #expect(try source.content("2.ts") == ":k 1")
     }
 
-    @Test("A playlist by a link is one by its other name, too")
+    @Test("A playlist reached by a link is also one by its other name")
     func linkedPlaylist() throws {
         let source = try HlsSource()
         try source.write(["1.ts"])
@@ -192,7 +192,7 @@ import Testing
         #expect(source.problems() == [])
     }
 
-    @Test("Any thread may ask, open and refresh", .timeLimit(.minutes(20)))
+    @Test("Any thread can look up, open and refresh", .timeLimit(.minutes(20)))
     func threads() throws {
         let source = try HlsSource()
         try source.write(["1.ts", "2.ts"])

@@ -5,11 +5,11 @@ import Testing
 
 @testable import ViewFormats
 
-/// Playlists and segments that ffmpeg made, decrypted by openssl as the index says.
+/// Playlists and segments made by ffmpeg, decrypted by openssl with the index's keys.
 @Suite struct HlsProgramTests {
     private static let key = "0102030405060708090a0b0c0d0e0f10"
 
-    /// Directories `plain` and `encrypted`, each with `out.m3u8` of ffmpeg.
+    /// The directories `plain` and `encrypted`, each with ffmpeg's `out.m3u8`.
     private func make(_ arguments: String, information: String) throws -> HlsSource {
         let source = try HlsSource()
         try source.run(
@@ -50,7 +50,7 @@ import Testing
     }
 
     @Test(
-        "Segments: a zero vector, one given, one for each segment",
+        "Segments: a zero vector, a given one, one for each segment",
         arguments: [
             ("", "k.key\\nk.key\\n", ["0", "0", "0", "0"]),
             (
@@ -75,7 +75,7 @@ import Testing
         #expect(source.problems() == [])
     }
 
-    @Test("A single file: every byte range is a chain of its own, padded")
+    @Test("A single file: every byte range is its own chain, padded")
     func singleFile() throws {
         let source = try make("-hls_flags single_file", information: "k.key\\nk.key\\n")
         let segment = try segment(source, "encrypted/out.ts")
@@ -98,7 +98,7 @@ import Testing
         #expect(try rendered == bytes(source, "plain/out.m3u8"))
     }
 
-    /// ffmpeg writes no encrypted fMP4, and reads what others write.
+    /// ffmpeg writes no encrypted fMP4, but reads files that others write.
     @Test(
         "fMP4 with its initialization section encrypted is read as ffmpeg reads it",
         arguments: [",IV=0x0000000000000000000000000000002a", ""])

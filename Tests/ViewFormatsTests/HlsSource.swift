@@ -5,9 +5,9 @@ import TestSupport
 
 @testable import ViewFormats
 
-/// A source directory of its own with the index of it.
+/// A source directory with its index.
 final class HlsSource: Sendable {
-    // Held, not touched: it removes the directory in the end.
+    // Only kept alive: it removes the directory at the end.
     nonisolated(unsafe) private let directory: TemporaryDirectory
     let path: String
     let index: HlsIndex
@@ -20,7 +20,7 @@ final class HlsSource: Sendable {
         index = HlsIndex(root: root, maximumSegments: maximumSegments)
     }
 
-    /// Writes a file, making its directories; one that is there is replaced by another.
+    /// Writes a file, making its directories. Replaces an existing one by a new file.
     func write(_ name: String, _ bytes: [UInt8]) throws {
         let file = "\(path)/\(name)"
         if name.contains("/") {
@@ -51,7 +51,7 @@ final class HlsSource: Sendable {
         return status
     }
 
-    /// What a file is, in words.
+    /// The kind and content of a file, as text.
     func content(_ name: String) throws -> String {
         let status = try status(name)
         let content = index.content(of: FileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8))
@@ -73,7 +73,7 @@ final class HlsSource: Sendable {
 }
 
 extension Command {
-    /// Runs it in a directory.
+    /// Runs the command in a directory.
     fileprivate func run(in directory: String) throws {
         var command = self
         command.arguments = ["sh", "-ec", "cd \"$1\"; shift; exec \"$@\"", "sh", directory] + arguments

@@ -3,7 +3,7 @@ import VaultCrypto
 
 @testable import ViewFormats
 
-/// Keys in memory, not more than so many.
+/// Keys in memory, up to a maximum number.
 @Suite struct KeyCacheTests {
     private func material(_ byte: UInt8) -> KeyMaterial {
         KeyMaterial(key: [byte].withUnsafeBytes { SecretBytes(copying: $0) })
@@ -13,7 +13,7 @@ import VaultCrypto
         .path([UInt8("\(number)".utf8.count)] + "\(number)".utf8, cipher: nil)
     }
 
-    @Test("What was used lately stays")
+    @Test("Recently used keys stay")
     func order() {
         var cache = KeyCache(capacity: 4)
         for number in 0..<4 { cache.insert(material(UInt8(number)), for: name(number)) }
@@ -28,7 +28,7 @@ import VaultCrypto
         #expect(cache.find(name(4)) == nil)
     }
 
-    @Test("However many come, it holds a bounded number", arguments: [1, 2, 3, 64])
+    @Test("However many keys come, it keeps a bounded number", arguments: [1, 2, 3, 64])
     func bounded(capacity: Int) {
         var cache = KeyCache(capacity: capacity)
         for number in 0..<500 {

@@ -19,7 +19,7 @@ import VaultCrypto
         try place.command(text, limit: limit).key(for: subject, cipher: .aes128CBC)
     }
 
-    @Test("What it prints is the key, in binary or hexadecimal")
+    @Test("The command's output is the key, in binary or hexadecimal")
     func prints() throws {
         #expect(try run("printf 'sixteen key byte'").key.exposed == KeyPlace.key)
         #expect(try run("printf 'sixteen key byte\\n'").notice != nil)
@@ -29,7 +29,9 @@ import VaultCrypto
                 == "the output of the key command has 3 bytes, which is not a key of 16 bytes or 32 hexadecimal digits")
     }
 
-    @Test("Its environment is ours with the URI's or path's bytes: in a process where no other test reads it meanwhile")
+    @Test(
+        "Its environment is ours with the URI's or path's bytes: in a process in which no other test reads it meanwhile"
+    )
     func environment() async {
         await #expect(processExitsWith: .success) {
             let tests = try KeyCommandTests()
@@ -47,7 +49,7 @@ import VaultCrypto
         }
     }
 
-    @Test("It has a session of its own, nothing to read, and nothing of ours open")
+    @Test("It has its own session, empty input, and none of our open descriptors")
     func isolation() throws {
         // Without close-on-exec, as a library might.
         let leaked = fcntl(place.root.fd, F_DUPFD, 500)
@@ -58,7 +60,7 @@ import VaultCrypto
         #expect(ids.count == 2 && ids[0] == ids[1])
     }
 
-    @Test("A failure is an error with the code, and its complaints are logged, bounded and safely")
+    @Test("A failure is an error with the code, and its error output is logged, bounded and safely")
     func fails() throws {
         let complaint = "printf 'no\\033[1m network\\n\\nline\\n' >&2; printf %0300d 0 >&2; exit 7"
         #expect(noKeyReason { () throws(ViewError) in try run(complaint) } == "the key command failed with exit code 7")
@@ -71,13 +73,13 @@ import VaultCrypto
                 == "the key command failed with exit code 1")
     }
 
-    @Test("What a command that succeeds complains about is not logged: it may be the key")
+    @Test("The error output of a command that succeeds is not logged: it may be the key")
     func silence() throws {
         _ = try run("set -x; printf 'sixteen key byte'")
         #expect(place.log.isEmpty)
     }
 
-    @Test("However much it complains, it is read and little of it kept")
+    @Test("However long its error output is, it is read and only a little of it kept")
     func complains() throws {
         let reason = noKeyReason { () throws(ViewError) in
             try run("yes complaint | head -c 1000000 >&2; exit 2")
@@ -86,24 +88,24 @@ import VaultCrypto
         #expect(place.log.count == 20)
     }
 
-    @Test("Too long: killed with all that it started")
+    @Test("A command that exceeds its time is killed with all that it started")
     func tooLong() throws {
         try place.makeFifo("life")
         var said: [UInt8] = []
-        // On a busy machine one with little time may be ended before it has begun.
+        // On a busy machine a command with a short timeout may be killed before it has begun.
         for limit in [Duration.milliseconds(300), .seconds(3), .seconds(30)] where said.isEmpty {
             let life = try place.openFifo("life")
             let reason = noKeyReason { () throws(ViewError) in
                 try run("(echo alive; exec sleep 1000) >life & wait", limit: limit)
             }
             #expect(reason == "the key command was killed: not done after \(limit)")
-            // The fifo ends when nobody has it any more.
+            // The fifo ends when no process has it open any more.
             said = try place.awaitEnd(of: life)
         }
         #expect(said == [UInt8]("alive\n".utf8))
     }
 
-    @Test("Too much: killed")
+    @Test("A command with too much output is killed")
     func tooMuch() throws {
         #expect(
             noKeyReason { () throws(ViewError) in try run("yes") }
@@ -114,7 +116,7 @@ import VaultCrypto
                 == true)
     }
 
-    @Test("One that closes its output and goes on is waited for, not longer than it may")
+    @Test("A command that closes its output and continues is waited for, up to its timeout")
     func closesOutput() throws {
         let key = try run("printf 'sixteen key byte'; exec >&- 2>&-; echo >done")
         #expect(key.key.exposed == KeyPlace.key)
@@ -129,12 +131,12 @@ import VaultCrypto
     func leavesChild() throws {
         let found = try run("sleep 1000 & echo $! >pid; printf 'sixteen key byte'")
         #expect(found.key.exposed == KeyPlace.key)
-        // What succeeded is left in peace: an agent that it started is the user's.
+        // A command that succeeded is left alone: an agent that it started belongs to the user.
         let pid = try #require(pid_t(String(decoding: try place.read("pid"), as: UTF8.self).filter(\.isNumber)))
         #expect(kill(pid, SIGKILL) == 0)
     }
 
-    @Test("Cancelling ends those that run and refuses new ones, until resumed")
+    @Test("Cancelling ends running commands and refuses new ones, until resumed")
     func cancelled() throws {
         try place.makeFifo("started")
         let command = place.command(
@@ -157,7 +159,7 @@ import VaultCrypto
         #expect(try command.key(for: .path([0x61]), cipher: nil).key.exposed == KeyPlace.key)
     }
 
-    @Test("No zombies are left, and no descriptors: in a process where no other test opens any")
+    @Test("No zombies and no descriptors are left: in a process in which no other test opens any")
     func leavesNothing() async {
         await #expect(processExitsWith: .success) {
             let tests = try KeyCommandTests()
@@ -167,10 +169,10 @@ import VaultCrypto
                 let limit = Duration.milliseconds(run % 4 == 3 ? 30 : 60_000)
                 _ = try? tests.run("echo $$ >pid; \(text)", limit: limit)
                 let pid = String(decoding: try tests.place.read("pid"), as: UTF8.self).filter(\.isNumber)
-                // On a busy machine one with little time may be ended before it has said who it is.
+                // On a busy machine a command with a short timeout may be killed before it has written its process id.
                 try poll("its end") { pid.isEmpty || access("/proc/\(pid)", F_OK) == -1 }
             }
-            // Some of Dispatch's are opened late.
+            // Dispatch opens some of its descriptors late.
             #expect(try KeyCommandTests.descriptorCount() < before + 10)
         }
     }

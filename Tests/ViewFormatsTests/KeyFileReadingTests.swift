@@ -7,7 +7,7 @@ import VaultCrypto
 
 @testable import ViewFormats
 
-/// Which files are read as keys.
+/// The files that are read as keys.
 @Suite(.timeLimit(.minutes(20))) struct KeyFileReadingTests {
     let place: KeyPlace
 
@@ -27,7 +27,7 @@ import VaultCrypto
         }
     }
 
-    @Test("Nothing outside the source is read, and nothing that would wait")
+    @Test("Nothing outside the source is read, and no file that would block")
     func refused() throws {
         try place.write("key")
         try place.makeDirectory("d")
@@ -58,7 +58,7 @@ import VaultCrypto
                 == "cannot read key file \(fifo): it is not a regular file")
     }
 
-    @Test("At the command line a key may come in pieces, from a pipe")
+    @Test("On the command line a key may come in pieces, from a pipe")
     func pipe() throws {
         try place.makeFifo("fifo")
         let writer = try BackgroundThread { [place] in

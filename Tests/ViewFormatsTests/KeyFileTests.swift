@@ -3,7 +3,7 @@ import VaultCrypto
 
 @testable import ViewFormats
 
-/// Which bytes are which key.
+/// The bytes of a key file, and the key that they give.
 @Suite struct KeyFileTests {
     /// Bytes that are no digits and do not end in a newline.
     static func binary(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(0x80 + $0 % 64) } }
@@ -18,7 +18,7 @@ import VaultCrypto
         try KeyFile.parse(bytes, cipher: cipher, name: "key file k")
     }
 
-    @Test("A file of the cipher's length is binary, whatever is in it", arguments: ViewCipher.allCases)
+    @Test("A file of the cipher's key length is binary, whatever its content", arguments: ViewCipher.allCases)
     func binaryKeys(cipher: ViewCipher) throws {
         let size = cipher.keySize
         for bytes in [Self.binary(size), [UInt8](repeating: 0x0A, count: size), [UInt8](repeating: 0x20, count: size)] {
@@ -28,7 +28,7 @@ import VaultCrypto
         }
     }
 
-    @Test("A binary key with a newline is taken without it, with a notice", arguments: [nil] + ViewCipher.allCases)
+    @Test("A binary key with a newline is used without it, with a notice", arguments: [nil] + ViewCipher.allCases)
     func newline(cipher: ViewCipher?) throws {
         for size in cipher.map({ [$0.keySize] }) ?? [16, 24, 32] {
             for end in ["\n", "\r\n"] {
@@ -53,7 +53,7 @@ import VaultCrypto
         }
     }
 
-    @Test("32 digits are a hexadecimal key of AES-128, where not AES-256 is wanted")
+    @Test("32 digits are a hexadecimal key of AES-128, unless AES-256 is wanted")
     func ambiguous() throws {
         let digits = Self.digits(32)
         #expect(try parse(digits, nil).key.exposed == Self.value(digits))
@@ -67,7 +67,7 @@ import VaultCrypto
     @Test("Any other length is an error that names it")
     func lengths() throws {
         for count in 0...70 where ![16, 17, 18].contains(count) {
-            // Digits, a space and a newline at the end: nothing but a length that fits is a key.
+            // Digits, a space and a newline at the end: only content of a valid length is a key.
             let bytes = Self.binary(count)
             #expect(
                 noKeyReason { () throws(ViewError) in try parse(bytes, .aes128CBC) }

@@ -8,7 +8,7 @@ import VaultCrypto
 
 @testable import ViewFormats
 
-/// A source directory for keys, and what was said about them.
+/// A source directory for keys, and the messages about them.
 final class KeyPlace: Sendable {
     /// 16 bytes in binary.
     static let key = [UInt8]("sixteen key byte".utf8)
@@ -62,7 +62,7 @@ final class KeyPlace: Sendable {
         try Descriptor(at: root.fd, [UInt8](name.utf8), flags: O_RDONLY | O_NONBLOCK)
     }
 
-    /// What is written into the fifo until nobody has it open for writing any more.
+    /// Returns the bytes written into the fifo until no process has it open for writing any more.
     func awaitEnd(of fifo: Descriptor) throws -> [UInt8] {
         guard fcntl(fifo.fd, F_SETFL, 0) == 0 else { throw TestFailure("fcntl: errno \(errno)") }
         var bytes: [UInt8] = []
@@ -74,14 +74,14 @@ final class KeyPlace: Sendable {
         }
     }
 
-    /// Waits for a writer, and until it lets go: an event from a command.
+    /// Waits for a writer, and until it closes the fifo: an event from a command.
     func awaitFifo(_ name: String) throws {
         let fd = open("\(path)/\(name)", O_RDONLY | O_CLOEXEC)
         guard fd >= 0 else { throw TestFailure("open: errno \(errno)") }
         _ = try awaitEnd(of: Descriptor(owning: fd))
     }
 
-    /// Waits for a reader, and gives it the bytes.
+    /// Waits for a reader, and writes the bytes.
     func feedFifo(_ name: String, _ bytes: [UInt8]) throws {
         let fd = open("\(path)/\(name)", O_WRONLY | O_CLOEXEC)
         guard fd >= 0 else { throw TestFailure("open: errno \(errno)") }
@@ -90,7 +90,7 @@ final class KeyPlace: Sendable {
     }
 
     func command(_ text: String, limit: Duration = .seconds(60)) -> KeyCommand {
-        // The directory is the first thing it knows, so that commands can name files simply.
+        // The command first enters the directory, so that commands can use short file names.
         KeyCommand([UInt8]("cd \(path); \(text)".utf8), limit: limit) { [self] in note($0) }
     }
 
@@ -102,11 +102,11 @@ final class KeyPlace: Sendable {
 }
 
 extension SecretBytes {
-    /// A copy, to be compared.
+    /// A copy, for comparison.
     var exposed: [UInt8] { withUnsafeBytes { Array($0) } }
 }
 
-/// The reason of a `noKey` that `body` throws; nil, which no test expects, for anything else.
+/// The reason of a `noKey` that `body` throws. Nil, which no test expects, for anything else.
 func noKeyReason(_ body: () throws(ViewError) -> some Any) -> String? {
     do throws(ViewError) {
         _ = try body()

@@ -5,7 +5,7 @@ import VaultCrypto
 
 @testable import ViewFormats
 
-/// In which order keys are looked for.
+/// The order in which sources of keys are tried.
 @Suite(.timeLimit(.minutes(20))) struct KeySourcesTests {
     let place: KeyPlace
     let uri = [UInt8]("https://host/dir/k%31.bin?token".utf8)
@@ -29,14 +29,14 @@ import VaultCrypto
         #expect(text(try place.sources(map, command: command).load(name)) == "mapped file key.")
         #expect(text(try place.sources(command: command).load(name)) == "of the command..")
         #expect(text(try place.sources().load(name)) == "sixteen key byte")
-        // The URI's bytes count, not what they decode to.
+        // The URI's bytes count, not the bytes that they decode to.
         let other = KeyName.uri([UInt8]("https://host/dir/k1.bin?token".utf8), directory: directory)
         #expect(text(try place.sources(map).load(other)) == "sixteen key byte")
         let root = KeyName.uri([UInt8]("k1.bin".utf8), directory: [])
         #expect(text(try place.sources().load(root)) == "not this one, no")
     }
 
-    @Test("hls: a relative URI is a path from the playlist, then a name beside it; never out of the source")
+    @Test("hls: a relative URI is a path from the playlist, then a name beside it; never outside the source")
     func relative() throws {
         try place.makeDirectory("d/e")
         try place.makeDirectory("keys")
@@ -49,11 +49,11 @@ import VaultCrypto
         #expect(try key("keys/k%2Ebin?x#y", "") == "in keys, k.bin..")
         #expect(try key("./e/../../keys//k.bin", "d") == "in keys, k.bin..")
         #expect(try key("elsewhere/k.bin", "") == "the root's own k")
-        // Out of the source, and through a link: only the name counts.
+        // Outside the source, and through a link: only the name counts.
         #expect(try key("../\(FilePath(place.path).lastComponent?.string ?? "")/keys/k.bin", "") == "the root's own k")
         try place.makeLink("link", to: "keys")
         #expect(try key("link/k.bin", "") == "the root's own k")
-        // What is there and is no key is not passed over.
+        // An existing file that is not a key is an error and not skipped.
         try place.write("d/k.bin")
         try place.write("d/e/k.bin", [1, 2, 3])
         #expect(
@@ -62,7 +62,7 @@ import VaultCrypto
             }?.hasPrefix("no key for e/k.bin: key file d/e/k.bin has 3 bytes") == true)
     }
 
-    @Test("hls: a way that is given and fails is not passed over")
+    @Test("hls: a given source that fails is not skipped")
     func failures() throws {
         try place.write("d/k1.bin")
         let name = KeyName.uri(uri, directory: directory)
@@ -77,7 +77,7 @@ import VaultCrypto
                 == "no key for https://host/dir/k%31.bin?…: the key command failed with exit code 4")
     }
 
-    @Test("hls: what was tried is told")
+    @Test("hls: the error lists the sources tried")
     func tried() throws {
         try place.makeLink("d/k1.bin", to: "../mapped")
         let sources = place.sources()
@@ -107,7 +107,7 @@ import VaultCrypto
         #expect(text(try place.sources(map).load(.uri(data, directory: directory))) == "mapped file key.")
     }
 
-    @Test("hls: a key of another length is none; one with a newline is, with a notice")
+    @Test("hls: a file of another length is no key; a key with a newline is, with a notice")
     func hlsLength() throws {
         try place.write("d/long", KeyPlace.key + KeyPlace.key)
         try place.write("d/line", KeyPlace.key + [0x0A])
@@ -152,7 +152,7 @@ import VaultCrypto
                 == "no key for a?: give --key-file or --key-command, or name one in view.json")
     }
 
-    @Test("A derived key comes with its initial vector")
+    @Test("A derived key is returned with its initial vector")
     func derived() throws {
         let sources = place.sources { (salt, cipher) throws(ViewError) in
             salt.withUnsafeBytes { bytes in

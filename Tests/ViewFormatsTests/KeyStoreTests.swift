@@ -23,7 +23,7 @@ import VaultCrypto
         .derived(salt: [UInt8]("\(number)".utf8), cipher: .aes128CBC)
     }
 
-    /// Runs `body` in a thread; the result comes with `join`.
+    /// Runs `body` in a thread. `join` returns the result.
     private final class Fetch: Sendable {
         private let outcome = Mutex<Result<[UInt8], ViewError>?>(nil)
         private let thread = Mutex<BackgroundThread?>(nil)
@@ -44,7 +44,7 @@ import VaultCrypto
         }
     }
 
-    @Test("Eight threads that want one key run one command and share what comes")
+    @Test("Eight threads that want one key run one command and share its result")
     func shared() throws {
         try place.makeFifo("answer")
         let store = KeyStore(place.sources(command: place.command("echo run >>runs; cat answer")))
@@ -71,7 +71,7 @@ import VaultCrypto
         #expect(try place.read("runs") == [UInt8]("run\nrun\nrun\n".utf8))
     }
 
-    @Test("A key that opens nothing is let go, one that has opened a file stays, and so does one that cannot change")
+    @Test("A key that opens nothing is dropped, one that has opened a file stays, and so does one that cannot change")
     func unproven() throws {
         try place.write("key")
         let shared = KeyMaterial(key: KeyPlace.key.withUnsafeBytes { SecretBytes(copying: $0) })
@@ -86,7 +86,7 @@ import VaultCrypto
         #expect(store.find(name)?.key.exposed == KeyPlace.key)
     }
 
-    @Test("The view's one key is there from the start, and after an unlock again")
+    @Test("The view's one key exists from the start, and again after an unlock")
     func one() throws {
         let material = KeyMaterial(key: KeyPlace.key.withUnsafeBytes { SecretBytes(copying: $0) })
         let store = KeyStore(place.sources(), shared: material, capacity: 1)
@@ -103,7 +103,7 @@ import VaultCrypto
         #expect(try store.fetch(.shared).key === material.key)
     }
 
-    @Test("Forgetting lets go of every key, which wipes it")
+    @Test("Forgetting drops every key, which wipes it")
     func forgotten() throws {
         let store = KeyStore(
             place.sources { (_, _) throws(ViewError) in
@@ -119,7 +119,7 @@ import VaultCrypto
         #expect(try store.fetch(derived(1)).key.exposed == KeyPlace.key)
     }
 
-    @Test("A key that was being asked for does not come back after a lock")
+    @Test("A key requested before a lock is not stored after it")
     func forgetWhileFetching() throws {
         try place.makeFifo("started")
         let store = KeyStore(place.sources(command: place.command("echo >started; sleep 1000")))
@@ -132,13 +132,13 @@ import VaultCrypto
         #expect(store.find(name) == nil)
     }
 
-    @Test("A key that was being derived does not come back after a lock, and is wiped")
+    @Test("A key that was being derived is not stored after a lock, and is wiped")
     func forgetWhileDeriving() throws {
         let phase = Monitor(0)
         let store = KeyStore(
             place.sources { (_, _) throws(ViewError) in
                 phase.update { $0 = max($0, 1) }
-                // The first goes on after the lock and the unlock.
+                // The first derivation continues after the lock and the unlock.
                 phase.wait { $0 == 2 ? () : nil }
                 return KeyMaterial(key: KeyPlace.key.withUnsafeBytes { SecretBytes(copying: $0) })
             })
@@ -160,7 +160,7 @@ import VaultCrypto
         #expect(try store.fetch(derived(1)).key.exposed == KeyPlace.key)
     }
 
-    @Test("Unmounting ends commands and waits, at once")
+    @Test("Unmounting ends commands and waiting threads at once")
     func stopWhileFetching() throws {
         try place.makeFifo("started")
         let store = KeyStore(place.sources(command: place.command("echo >started; sleep 1000")))
@@ -175,7 +175,7 @@ import VaultCrypto
         #expect(store.prefetch(names(1)) { _, _ in } == 0)
     }
 
-    @Test("Keys are fetched ahead by four threads, and each is told of")
+    @Test("Keys are prefetched by four threads, and each result is reported")
     func ahead() throws {
         let counts = Monitor((running: 0, most: 0, done: [KeyName: Bool]()))
         let store = KeyStore(
@@ -184,7 +184,7 @@ import VaultCrypto
                     $0.running += 1
                     $0.most = max($0.most, $0.running)
                 }
-                // Until four are here, or the last ones.
+                // Until four commands have arrived, or the last ones.
                 counts.wait { $0.most == 4 ? () : nil }
                 counts.update { $0.running -= 1 }
                 if salt == [UInt8]("7".utf8) { throw .noKey("not this one") }
@@ -205,7 +205,7 @@ import VaultCrypto
         }
     }
 
-    @Test("What waits to be fetched ahead is bounded, and gone after a lock")
+    @Test("The prefetch queue is bounded, and empty after a lock")
     func bounded() throws {
         let loads = Monitor((count: 0, isHeld: true))
         let store = KeyStore(
@@ -218,7 +218,7 @@ import VaultCrypto
         let names = (0..<(KeyStore.queueLimit + 10)).map(derived)
         #expect(store.prefetch(names) { _, _ in } == KeyStore.queueLimit)
         loads.wait { $0.count == 4 ? () : nil }
-        // Those four hold the queue up until after the unlock.
+        // Those four block the queue until after the unlock.
         store.forget()
         store.reopen(shared: nil)
         loads.update { $0.isHeld = false }
@@ -228,7 +228,7 @@ import VaultCrypto
         #expect(loads.update { $0.count } == 5)
     }
 
-    @Test("Threads that have run out of prefetches wait for more")
+    @Test("Threads that have no more prefetches wait for new ones")
     func idle() throws {
         let store = KeyStore(
             place.sources { (salt, _) throws(ViewError) in
@@ -243,7 +243,7 @@ import VaultCrypto
         }
     }
 
-    @Test("A tree with more salts than keys are kept stays bounded, and works")
+    @Test("A tree with more salts than the number of kept keys stays bounded, and works")
     func many() throws {
         let store = KeyStore(
             place.sources { (salt, _) throws(ViewError) in

@@ -2,7 +2,7 @@ import Testing
 
 @testable import ViewFormats
 
-/// Which file a key's URI names, and what of it is shown.
+/// The file that a key's URI names, and the part of the URI that is shown.
 @Suite struct KeyURITests {
     @Test(
         "The last component of the path, decoded, or nothing",
@@ -19,7 +19,7 @@ import Testing
         #expect(HlsURI.fileName(of: [UInt8](uri.utf8)) == name.map { [UInt8]($0.utf8) })
     }
 
-    @Test("Keys and tokens in URIs are not shown, nor what drives a terminal")
+    @Test("Keys and tokens in URIs are not shown, and neither are terminal control sequences")
     func shown() {
         for (uri, shown) in [
             ("https://host/k?token=secret", "https://host/k?…"), ("data:text/plain;base64,c2VjcmV0", "data:…"),

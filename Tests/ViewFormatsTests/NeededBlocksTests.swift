@@ -5,7 +5,7 @@ import VaultStore
 
 @testable import ViewFormats
 
-/// Only the blocks that a read needs are read and decrypted: the counters tell.
+/// Only the blocks that a read needs are read and decrypted, as the counters show.
 @Suite struct NeededBlocksTests {
     let place: ViewPlace
     let test: TestKey
@@ -15,7 +15,7 @@ import VaultStore
         test = try TestKey()
     }
 
-    /// A file in chunks, opened anew.
+    /// A file in chunks, opened separately.
     private func chunked(_ count: Int, chunkSize: Int) throws -> (ChainedFile, [UInt8]) {
         let plaintext = pattern(count)
         let source = try place.source(of: test.encrypt(plaintext, chunkSize: chunkSize))
@@ -32,7 +32,7 @@ import VaultStore
         #expect(first == Counted(blocks: 256, bytes: 4096 + 16, hits: 0, misses: 1))
         let again = try place.count(file, 1, at: 8_000_004, of: plaintext)
         #expect(again == Counted(blocks: 0, bytes: 0, hits: 1, misses: 0))
-        // The first page: the vector is the chain's own.
+        // The first page, whose vector is the chain's own.
         let start = try place.count(file, 1, at: 5, of: plaintext)
         #expect(start == Counted(blocks: 256, bytes: 4096, hits: 0, misses: 1))
     }
@@ -50,7 +50,7 @@ import VaultStore
         }
     }
 
-    @Test("A read of pages, some of them cached: the others only")
+    @Test("A read of pages, some of them cached: only the others are decrypted")
     func hits() throws {
         let (file, plaintext) = try chunked(100_000, chunkSize: 100_000)
         _ = try place.read(file, 1, at: 2 * 4096)
@@ -75,12 +75,12 @@ import VaultStore
         #expect(again == Counted(blocks: 0, bytes: 0, hits: 1, misses: 0))
     }
 
-    @Test("A read of more than 16 pages streams by the cache, and takes neighbouring chunks together")
+    @Test("A read of more than 16 pages bypasses the cache, and decrypts neighbouring chunks together")
     func streaming() throws {
         let (file, plaintext) = try chunked(300_000, chunkSize: 4096)
         let counted = try place.count(file, 300_000, at: 0, of: plaintext)
         #expect(counted.blocks == 300_000 / 16)
-        // Between two chunks of a batch lies the padding of the one before.
+        // Between two chunks of a batch is the padding of the first.
         #expect(counted.bytes <= 300_000 + 74 * 16)
         #expect(counted.hits == 0 && counted.misses == 0)
         #expect(place.cache.usedSize == 0)
@@ -88,7 +88,7 @@ import VaultStore
         #expect(place.cache.usedSize == 65536)
     }
 
-    @Test("What lies between two chains that a page is in is not read")
+    @Test("Bytes between two chains in one page are not read")
     func distantChains() throws {
         let plaintext = pattern(4096)
         let first = try test.encrypt(plaintext[..<2048])

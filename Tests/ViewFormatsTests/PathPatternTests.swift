@@ -9,7 +9,7 @@ import Testing
     }
 
     @Test(
-        "What matches, and what does not",
+        "Patterns and the paths that they match",
         arguments: [
             ("*.mp4", ["a.mp4", ".mp4"], ["a.mp3", "d/a.mp4", "a.mp4/b"]),
             ("d/*", ["d/a", "d/.a"], ["d", "d/e/a", "e/a"]),

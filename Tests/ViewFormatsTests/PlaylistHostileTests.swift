@@ -35,7 +35,8 @@ import Testing
         #expect(try Playlist.parse(playlist("#EXT-X-MAP:" + String(repeating: ",", count: 250_000))).complaint != nil)
     }
 
-    @Test("No mutation of a playlist traps; what is shown is what was there without whole lines and with other ranges")
+    @Test(
+        "No mutation of a playlist traps; the rendered text is the original without whole lines and with other ranges")
     func mutations() throws {
         let seed = playlist(
             "#EXT-X-VERSION:7", "#EXT-X-MEDIA-SEQUENCE:18446744073709551615",
@@ -61,7 +62,7 @@ import Testing
             guard let parsed = try? Playlist.parse(text) else { continue }
             let rendered = parsed.renderedWithoutKeys
             #expect(rendered.count <= text.count)
-            // What was rendered has no keys left, and says the same of everything else.
+            // The rendered text has no keys left, and is otherwise equivalent.
             let again = try Playlist.parse(rendered)
             #expect(again.keys.isEmpty && again.fault == nil && again.renderedWithoutKeys == rendered)
             _ = parsed.rendered { (number, _) -> Range<UInt64>? in UInt64(number)..<UInt64.max }

@@ -8,7 +8,7 @@ import Testing
     private static let key = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x1"
 
     @Test(
-        "Key lines go with their ends; all else stays byte for byte",
+        "Key lines are removed with their line ends; everything else is unchanged, byte for byte",
         arguments: [
             ("#EXTM3U\n\(key)\n#EXTINF:1,\na\n", "#EXTM3U\n#EXTINF:1,\na\n"),
             ("\u{FEFF}#EXTM3U\r\n\(key)\r\n\r\n#EXTINF:1,\r\na", "\u{FEFF}#EXTM3U\r\n\r\n#EXTINF:1,\r\na"),
@@ -32,7 +32,7 @@ import Testing
         #expect(String(decoding: rendered, as: UTF8.self) == expected)
     }
 
-    @Test("Byte ranges become the plaintext's, in the form they had")
+    @Test("Byte ranges become the plaintext's, in their original form")
     func byteRanges() throws {
         let text = playlist(
             Self.key, "#EXT-X-MAP:X=\"1\",BYTERANGE=\"32@0\",URI=\"a\"", "#EXT-X-BYTERANGE:0048@32 ", Self.key,

@@ -3,7 +3,7 @@ import Testing
 @testable import ViewFormats
 
 @Suite struct PlaylistTests {
-    @Test("Segments, keys, and the number of a segment as its vector")
+    @Test("Segments, keys, and a segment's number as its vector")
     func keys() throws {
         let text = playlist(
             "#EXT-X-MEDIA-SEQUENCE:7", "#EXTINF:2,", "plain.ts",
@@ -34,7 +34,7 @@ import Testing
         #expect(try references(text) == ["4 segment a", "7 segment b k \(expected)"])
     }
 
-    @Test("Only what follows an EXTINF is a segment, and is counted")
+    @Test("Only a line after an EXTINF is a segment, and is counted")
     func counting() throws {
         let text = playlist(
             "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"", "stray.ts", "#EXTINF:1,", "", "# a comment", "a", "b", "#EXTINF:1,",
@@ -42,7 +42,7 @@ import Testing
         #expect(try references(text) == ["7 segment a k 0", "10 segment c k 1"])
     }
 
-    @Test("Byte ranges follow the one before of the same resource")
+    @Test("Byte ranges continue the previous one of the same resource")
     func byteRanges() throws {
         let text = playlist(
             "#EXT-X-MAP:URI=\"a.mp4\",BYTERANGE=\"100@16\"", "#EXT-X-BYTERANGE:32@200", "#EXTINF:1,", "a.mp4",
@@ -54,7 +54,7 @@ import Testing
             ])
     }
 
-    @Test("A byte range without an offset, and none before it of the same resource, is a fault")
+    @Test("A byte range without an offset, and no previous one of the same resource, is a fault")
     func noOffset() throws {
         let key = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\""
         let first = ["#EXTINF:1,\n#EXT-X-BYTERANGE:16@0\na", "#EXTINF:1,\na"]
@@ -64,7 +64,7 @@ import Testing
         #expect(try Playlist.parse(playlist(key, first[1], then, "a")).fault?.line == 7)
     }
 
-    @Test("A map takes the key in force, and without an IV the number of the segment behind it")
+    @Test("A map uses the key in force, and without an IV the number of the segment after it")
     func maps() throws {
         let text = playlist(
             "#EXT-X-MEDIA-SEQUENCE:5", "#EXT-X-MAP:URI=\"plain\"", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"",
@@ -109,7 +109,7 @@ import Testing
     }
 
     @Test(
-        "What cannot be decrypted is a fault that names the line",
+        "Content that cannot be decrypted is a fault that names the line",
         arguments: [
             "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"k\"", "#EXT-X-KEY:METHOD=SAMPLE-AES-CTR,URI=\"k\"",
             "#EXT-X-KEY:METHOD=AES-256,URI=\"k\"", "#EXT-X-KEY:METHOD=aes-128,URI=\"k\"", "#EXT-X-KEY:URI=\"k\"",
@@ -126,7 +126,7 @@ import Testing
     }
 
     @Test(
-        "Numbers that are none, or too large, are faults where there are keys, and complaints where there are none",
+        "Invalid or too large numbers are faults in playlists with keys, and warnings in those without",
         arguments: [
             "#EXT-X-MEDIA-SEQUENCE:-1", "#EXT-X-MEDIA-SEQUENCE:18446744073709551616", "#EXT-X-MEDIA-SEQUENCE:",
             "#EXT-X-BYTERANGE:1", "#EXT-X-BYTERANGE:-1@0", "#EXT-X-BYTERANGE:1@-1", "#EXT-X-BYTERANGE:1@",
@@ -147,7 +147,7 @@ import Testing
     }
 
     @Test(
-        "What does not begin with #EXTM3U is no playlist",
+        "A file that does not begin with #EXTM3U is not a playlist",
         arguments: [
             "", "#EXTM3", "#EXTM3U8\n", " #EXTM3U\n", "\n#EXTM3U\n", "a.ts\n", "\u{0}", "\u{FEFF}", "#EXTM3U#EXTINF",
         ])
@@ -155,7 +155,7 @@ import Testing
         #expect(throws: PlaylistError.self) { try Playlist.parse(Array(text.utf8)) }
     }
 
-    @Test("One that is too large is refused")
+    @Test("A playlist that is too large is refused")
     func tooLarge() throws {
         let text = playlist() + [UInt8](repeating: 10, count: Playlist.maximumSize)
         #expect(throws: PlaylistError(line: 0, text: "a playlist of more than 16 MiB")) { try Playlist.parse(text) }

@@ -5,7 +5,7 @@ func playlist(_ lines: String...) -> [UInt8] {
     Array((["#EXTM3U"] + lines).map { $0 + "\n" }.joined().utf8)
 }
 
-/// What one reference of a playlist says, for a test to compare.
+/// One reference of a playlist as text, for a test to compare.
 func references(_ text: [UInt8]) throws -> [String] {
     let playlist = try Playlist.parse(text)
     return playlist.references.map { reference in
@@ -29,6 +29,6 @@ func hex(_ vector: InitialVector) -> String {
 }
 
 extension Playlist {
-    /// The text where no byte range changes.
+    /// The text if no byte range changes.
     var renderedWithoutKeys: [UInt8] { rendered { (_, _) -> Range<UInt64>? in nil } }
 }

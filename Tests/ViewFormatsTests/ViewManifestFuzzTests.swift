@@ -2,9 +2,9 @@ import Testing
 
 @testable import ViewFormats
 
-/// Nothing that stands in a manifest traps.
+/// No content of a manifest traps.
 @Suite(.timeLimit(.minutes(20))) struct ViewManifestFuzzTests {
-    /// splitmix64 (Steele, Lea, Flood 2014), with a seed, so that a failing case can be found again.
+    /// splitmix64 (Steele, Lea, Flood 2014), with a seed, so that a failing case can be repeated.
     private struct Generator: RandomNumberGenerator {
         var state: UInt64
 
@@ -24,7 +24,7 @@ import Testing
         """#.utf8)
     private static let pieces = ["\"", "{", "}", ":", ",", "[", "\\", "*", "/", "..", "\\u0000", "\u{0}", "9", "null"]
 
-    @Test("A manifest with bytes changed, cut out, repeated and put in at random", arguments: 0..<8)
+    @Test("A manifest with bytes changed, cut out, repeated and inserted at random", arguments: 0..<8)
     func mutations(seed: Int) {
         var generator = Generator(state: UInt64(seed))
         var (taken, refused) = (0, 0)
@@ -50,11 +50,11 @@ import Testing
                 refused += 1
             }
         }
-        // Both happen, or this tests nothing.
+        // Both outcomes occur, or this tests nothing.
         #expect(taken > 0 && refused > 0)
     }
 
-    @Test("Random bytes are a key, a manifest, a URI or a pattern, or are not", arguments: 0..<4)
+    @Test("Random bytes either are a key, a manifest, a URI or a pattern, or are refused", arguments: 0..<4)
     func random(seed: Int) {
         var generator = Generator(state: UInt64(seed))
         for _ in 0..<1000 {

@@ -4,7 +4,7 @@ import Testing
 
 @testable import ViewFormats
 
-/// view.json: what it may say, and which entry is a file's.
+/// view.json: its valid content, and the entry that applies to a file.
 @Suite(.timeLimit(.minutes(20))) struct ViewManifestTests {
     private func parse(_ text: String) throws(ViewError) -> ViewManifest {
         try ViewManifest.parse([UInt8](text.utf8))
@@ -18,7 +18,7 @@ import Testing
         try manifest.entry(for: [UInt8](path.utf8))?.key.map { String(decoding: $0, as: UTF8.self) }
     }
 
-    @Test("All that an entry may say", arguments: ViewFormatName.allCases)
+    @Test("All fields of an entry", arguments: ViewFormatName.allCases)
     func whole(format: ViewFormatName) throws {
         let manifest = try parse(
             """
@@ -34,7 +34,7 @@ import Testing
         #expect(try manifest.entry(for: [UInt8]("a/c".utf8)) == nil)
     }
 
-    @Test("The path itself first, then the longest pattern")
+    @Test("The exact path first, then the longest pattern")
     func order() throws {
         let manifest = try files(
             #"""
@@ -49,7 +49,7 @@ import Testing
         #expect(try key(manifest, "b1.ts") == "itself")
     }
 
-    @Test("Two patterns of one length that match and differ are an error; that say the same are not")
+    @Test("Two patterns of one length that match are an error if they differ, but not if they agree")
     func tie() throws {
         let manifest = try files(#""a*": {"key": "1"}, "*b": {"key": "2"}, "c*": {"key": "3"}, "*d": {"key": "3"}"#)
         #expect(try key(manifest, "ax") == "1")
@@ -61,7 +61,7 @@ import Testing
     }
 
     @Test(
-        "What is wrong is named",
+        "The error names the fault in a manifest",
         arguments: [
             ("", "byte 0: ends too early"), ("[]", "not an object"), ("{}", "no format"),
             (#"{"format": 1, "files": {}}"#, "format is not a string"),
@@ -78,7 +78,7 @@ import Testing
     }
 
     @Test(
-        "What is wrong with an entry is named",
+        "The error names the fault in an entry",
         arguments: [
             (#""key": 1"#, "key is not a string"), (#""key": null"#, "key is not a string"),
             (#""key": "../k""#, "key '../k' leads out of the source or to nothing"),
@@ -119,17 +119,17 @@ import Testing
         #expect(malformedReason { () throws(ViewError) in try files(String(repeating: "[", count: 100)) } != nil)
     }
 
-    @Test("100,000 files of their own are found quickly")
+    @Test("100,000 files with an entry each are found quickly")
     func many() throws {
         let manifest = try files((0..<100_000).map { "\"\($0)\":{\"key\":\"k\($0)\"}" }.joined(separator: ","))
         let start = ContinuousClock.now
         let numbers = stride(from: 0, to: 100_000, by: 10)
         #expect(try numbers.allSatisfy { try key(manifest, "\($0)") == "k\($0)" })
-        // Microseconds each; a walk over all entries would take minutes.
+        // Microseconds each. A search through all entries would take minutes.
         #expect(ContinuousClock.now - start < .seconds(10))
     }
 
-    @Test("It is read from the source's root, if it is there and a file")
+    @Test("It is read from the source's root, if it exists and is a file")
     func read() throws {
         let place = try KeyPlace()
         #expect(try ViewManifest.read(in: place.root) == nil)

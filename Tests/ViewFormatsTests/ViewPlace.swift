@@ -9,7 +9,7 @@ import VaultStore
 
 @testable import ViewFormats
 
-/// Ciphertext files in a directory of their own, and what a mount reads them with.
+/// Ciphertext files in a separate directory, and the objects with which a mount reads them.
 final class ViewPlace {
     let directory: TemporaryDirectory
     let cache: BlockCache
@@ -33,19 +33,19 @@ final class ViewPlace {
         return SourceFile(descriptor, size: UInt64(try descriptor.status().st_size))
     }
 
-    /// The source file with these bytes.
+    /// Writes the source file with these bytes.
     func source(of bytes: [UInt8]) throws -> SourceFile {
         try write(bytes)
         return try source()
     }
 
-    /// An opening of its own, of which nothing is cached.
+    /// Opens the file separately, with nothing cached.
     func file(_ source: SourceFile, _ map: ChainMap, _ keys: [CbcKey]) -> ChainedFile {
         lastToken += 1
         return ChainedFile(source: source, map: map, keys: keys, token: lastToken, cache: cache, counters: counters)
     }
 
-    /// Up to `count` bytes; the buffer's others, and what is behind it, are seen to be left alone.
+    /// Reads up to `count` bytes. Expects that the buffer's other bytes, and those after it, are unchanged.
     func read(_ file: ChainedFile, _ count: Int, at offset: Int) throws -> [UInt8] {
         let fresh = [UInt8](repeating: 0xEE, count: count + 1)
         var bytes = fresh
@@ -58,7 +58,7 @@ final class ViewPlace {
         return Array(bytes[..<had])
     }
 
-    /// Reads bytes that are seen to be those of `plaintext`; returns what that added to the counters.
+    /// Reads bytes and expects that they equal those of `plaintext`. Returns the increase of the counters.
     func count(
         _ file: ChainedFile, _ count: Int, at offset: Int, of plaintext: [UInt8],
         sourceLocation: SourceLocation = #_sourceLocation
@@ -119,7 +119,7 @@ extension Counted {
     }
 }
 
-/// What is malformed, as `body` reports it; nil, and a failed expectation, if it reports nothing.
+/// The fault of a malformed file that `body` reports. Nil, and a failed expectation, if it reports nothing.
 func malformed(sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void) -> String? {
     do {
         try body()
