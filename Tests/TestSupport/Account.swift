@@ -1,23 +1,23 @@
 import Foundation
 
-/// On whose behalf a command runs: this process's user, or an ordinary one. Programs and the Python reader are given to
-/// the ordinary user as copies, since the checkout need not be readable to it.
+/// The user who runs a command: this process's user, or an ordinary one. The ordinary user gets copies of the programs
+/// and of the Python reader, because the checkout may not be readable for that user.
 package final class Account: Sendable {
-    /// Whoever runs the tests.
+    /// The user who runs the tests.
     package static let current = Account(
         name: Products.isRoot ? "root" : "user", prefix: [], binary: Products.binary, tests: Products.tests)
 
-    /// An ordinary user: the current one, or `nobody` where root runs the tests; nil where that cannot be had. Root
-    /// starts its commands in a mount namespace of their own, with a device node open to all bound over /dev/fuse, so
-    /// that nothing on the machine changes.
+    /// An ordinary user: the current one, or `nobody` if root runs the tests. Nil if that is not possible. root starts
+    /// its commands in a mount namespace of their own, with a device node open to all bound over /dev/fuse, so that
+    /// nothing on the machine changes.
     package static let ordinary: Account? = {
         guard Products.isRoot else { return current }
         guard let namespace = try? PrivateNamespace() else { return nil }
         return Account(name: "user", prefix: namespace.entering + namespace.becoming, namespace: namespace)
     }()
 
-    /// The same ordinary user outside that namespace, where it sees root's mounts but cannot make any; nil unless root
-    /// runs the tests.
+    /// The same ordinary user outside that namespace, who sees root's mounts but cannot make any. Nil unless root runs
+    /// the tests.
     package static let visitor: Account? = {
         guard Products.isRoot, let ordinary, let namespace = ordinary.namespace else { return nil }
         return Account(name: "visitor", prefix: namespace.becoming, namespace: namespace)
@@ -39,7 +39,7 @@ package final class Account: Sendable {
         tests = namespace.tests
     }
 
-    /// True where its commands run as root.
+    /// True if its commands run as root.
     package var isRoot: Bool { Products.isRoot && namespace == nil }
 
     /// A command of this account.
@@ -70,7 +70,7 @@ package final class Account: Sendable {
         try run([Products.python, "\(tests)/Programs/\(name)"] + arguments, timeout: timeout)
     }
 
-    /// Gives what root made at `path` to this account.
+    /// Makes this account the owner of `path`, which root made.
     package func own(_ path: String) throws {
         guard namespace != nil else { return }
         try Command(["chown", "-R", "\(PrivateNamespace.uid):\(PrivateNamespace.gid)", path]).run().succeeded()

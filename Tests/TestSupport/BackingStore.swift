@@ -1,12 +1,12 @@
 import Foundation
 
-/// Where a vault lies in a test. Released with what it mounted.
+/// The directory that contains a vault in a test. Its mounts end with the object.
 package final class BackingStore {
     package enum Kind: String, Sendable, CaseIterable {
         case tmpfs, ext4
-        /// The working disk, whatever it holds.
+        /// The working disk, with any file system.
         case disk
-        /// A tmpfs of 24 MiB; root only.
+        /// A tmpfs of 24 MiB. Root only.
         case smallTmpfs
     }
 

@@ -1,15 +1,17 @@
 import Foundation
 internal import Synchronization
 
-/// The calls that change a directory, in their order, each with what a power cut before it could take: contents that are
-/// not synchronized since they were written, and names since they were given. Temporary names may go, and are not counted.
+/// The calls that change a directory, in order. Each has the changes that a power cut before it could lose: contents
+/// that are not synchronized since they were written, and names since they were given. Temporary names may be lost, and
+/// are not counted.
 ///
-/// A model of what POSIX promises: fsync(2) of a file keeps its contents, of a directory the names in it, and no more.
-/// What a new directory holds before it has its name is left to the file system, which keeps a file it was told to keep.
+/// A model of the guarantees of POSIX: fsync(2) of a file keeps its contents, fsync(2) of a directory keeps the names
+/// in it, and no more. The content of a new directory before it has its name is left to the file system, which keeps a
+/// file that was synchronized.
 package final class CallLog: Sendable {
     package struct Entry: Sendable {
         package let call: WatchedCall
-        /// Before it: files by their path; the names in a directory as its path and a slash.
+        /// Unsynchronized before the call: files by their path, the names in a directory as its path and a slash.
         package let unsynchronized: Set<String>
     }
 
@@ -20,10 +22,10 @@ package final class CallLog: Sendable {
 
     private let state = Mutex(State())
 
-    /// Writes down what `body` does in the directory, in whatever thread.
+    /// Records the calls of `body` in the directory, by any thread.
     /// - Parameters:
     ///   - directory: an absolute path without links.
-    ///   - isIgnored: calls that are made, and taken for not made.
+    ///   - isIgnored: calls that are made, but recorded as if they were not.
     package init(
         of directory: String, ignoring isIgnored: @escaping @Sendable (WatchedCall) -> Bool = { _ in false },
         _ body: () throws -> Void
@@ -35,17 +37,17 @@ package final class CallLog: Sendable {
         try CallWatcher.watch(directory, answer, during: body)
     }
 
-    /// Those that change something.
+    /// The calls that change something.
     package var changes: [Entry] { state.withLock { $0.entries.filter(\.call.isChange) } }
-    /// What a power cut could take afterwards.
+    /// Changes that a power cut could lose after the last call.
     package var unsynchronized: Set<String> { state.withLock { $0.unsynchronized } }
 
-    /// Those that give something this name, in whatever directory.
+    /// The calls that give an object this name, in any directory.
     package func renames(to name: String) -> [Entry] {
         changes.filter { $0.call.kind == .rename && $0.call.path.hasSuffix("/" + name) }
     }
 
-    /// Those that give a file that has been written its name, while what was written could be lost.
+    /// The calls that name a file that was written, while the written data could still be lost.
     package var unsafeRenames: [String] {
         changes.compactMap { entry in
             guard entry.call.kind == .rename, let source = entry.call.source, Self.isTemporary(source) else {
@@ -58,7 +60,7 @@ package final class CallLog: Sendable {
         }
     }
 
-    /// The changes made next after one that `isSuch`, of which some could be made durable before it.
+    /// The changes directly after a call that satisfies `isSuch`, if they could become durable before that call.
     package func overtaken(_ isSuch: (WatchedCall) -> Bool) -> [String] {
         let changes = changes
         return zip(changes, changes.dropFirst()).compactMap { first, next in

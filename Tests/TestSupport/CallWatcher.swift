@@ -33,16 +33,16 @@ package struct WatchedCall: Sendable {
     }
 
     package let kind: Kind
-    /// Absolute: of the file or directory, or the new name.
+    /// An absolute path: of the file or directory, or its new name.
     package let path: String
-    /// What is renamed or linked.
+    /// The source of a rename or link.
     package let source: String?
 
     package var isChange: Bool { kind != .synchronize && kind != .synchronizeAll }
-    /// Whether it may fail for want of space.
+    /// True if the call can fail for lack of space.
     fileprivate var needsSpace: Bool { isChange && ![.truncate, .remove, .setAttributes].contains(kind) }
 
-    /// Nil for a descriptor that is closed, or of what has no path.
+    /// Nil for a descriptor that is closed, or whose object has no path.
     fileprivate init?(_ call: watched_call) {
         guard let path = Self.path(call.fd, call.name) else { return nil }
         self.path = path
@@ -57,7 +57,7 @@ package struct WatchedCall: Sendable {
     }
 }
 
-/// Asks before each call, of whatever thread, that changes something in a directory or makes it durable.
+/// Calls `answer` before each call, by any thread, that changes something in a directory or makes it durable.
 package enum CallWatcher {
     private struct Watch {
         let answer: @Sendable (WatchedCall) -> Int32
@@ -69,7 +69,7 @@ package enum CallWatcher {
     /// - Parameters:
     ///   - directory: an absolute path without links.
     ///   - includesAttributes: also before modes, times and extended attributes are set.
-    ///   - answer: 0, or the errno with which the call is to fail.
+    ///   - answer: returns 0, or the errno with which the call fails.
     package static func watch(
         _ directory: String, includesAttributes: Bool = false, _ answer: @escaping @Sendable (WatchedCall) -> Int32,
         during body: () throws -> Void
@@ -81,7 +81,8 @@ package enum CallWatcher {
         try body()
     }
 
-    /// The disk is full from the call with this number on, of those that may need space; false where none comes so far.
+    /// Makes the disk full from the call with this number on, for calls that may need space. Returns false if there was
+    /// no such call.
     package static func fullDisk(
         in directory: String, from call: Int, during body: () throws -> Void
     ) rethrows -> Bool {

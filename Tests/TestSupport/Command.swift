@@ -1,6 +1,6 @@
 import Foundation
 
-/// What a finished process left: its exit code (128 + the signal where one ended it), standard output and error.
+/// The results of a finished process: its exit code (128 + the signal, if one ended it), standard output and error.
 package struct CommandResult: Sendable, CustomStringConvertible {
     package let command: [String]
     package let exitCode: Int32
@@ -11,7 +11,7 @@ package struct CommandResult: Sendable, CustomStringConvertible {
         "\(command.joined(separator: " ")): exit \(exitCode)\noutput: \(output)\nerrors: \(errors)"
     }
 
-    /// The result itself where the exit code is 0; throws the whole story otherwise.
+    /// Returns the result itself if the exit code is 0. Otherwise throws an error with all details.
     @discardableResult
     package func succeeded() throws -> CommandResult {
         guard exitCode == 0 else { throw TestFailure(description) }
@@ -19,8 +19,8 @@ package struct CommandResult: Sendable, CustomStringConvertible {
     }
 }
 
-/// A program to run, with a deadline. posix_spawn(3) rather than Foundation's Process, which waits for a daemon that
-/// inherited one of its descriptors; output goes to files for the same reason.
+/// A program to run, with a timeout. Uses posix_spawn(3) rather than Foundation's Process, which waits for a daemon
+/// that inherited one of its descriptors. Output goes to files for the same reason.
 package struct Command: Sendable {
     package var arguments: [String]
     package var environment: [String: String] = [:]
@@ -37,7 +37,7 @@ package struct Command: Sendable {
         self.timeout = timeout
     }
 
-    /// Runs it to its end. A program that overstays `timeout` is killed, with its process group, and this throws.
+    /// Runs it to its end. If a program exceeds `timeout`, kills it and its process group, and throws.
     package func run() throws -> CommandResult {
         let process = try start()
         guard let exitCode = process.wait(timeout: timeout) else {

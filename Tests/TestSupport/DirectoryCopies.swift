@@ -1,8 +1,8 @@
 import Foundation
 internal import Synchronization
 
-/// Copies of a directory, taken while something is at work on it: what a kill, or a power cut, would leave. They go with
-/// the object.
+/// Copies of a directory, taken while a program changes it: the state that a kill, or a power cut, would leave. Removed
+/// with the object.
 package final class DirectoryCopies: Sendable {
     private let directory: String
     private let taken = Mutex<(paths: [String], failure: (any Error)?)>(([], nil))
@@ -16,7 +16,7 @@ package final class DirectoryCopies: Sendable {
 
     package var paths: [String] { taken.withLock { $0.paths } }
 
-    /// Copies the directory as it is now, beside it.
+    /// Copies the current state of the directory, beside it.
     package func take() throws {
         let path = taken.withLock { taken in
             taken.paths.append("\(directory)-copy-\(taken.paths.count)")
@@ -25,10 +25,10 @@ package final class DirectoryCopies: Sendable {
         try Command(["cp", "-a", directory, path]).run().succeeded()
     }
 
-    /// Takes a copy before each call that `body` makes, in whatever thread, to change something in the directory.
+    /// Takes a copy before each call of `body`, by any thread, that changes something in the directory.
     /// - Parameters:
-    ///   - stride: only before one call in so many, the first among them.
-    ///   - includingAttributes: modes, times and extended attributes, too.
+    ///   - stride: copies only before every stride-th call, beginning with the first.
+    ///   - includingAttributes: also before modes, times and extended attributes are set.
     package func takeBeforeEachChange(
         every stride: Int = 1, includingAttributes: Bool = false, _ body: () throws -> Void
     ) throws {
@@ -49,7 +49,7 @@ package final class DirectoryCopies: Sendable {
         if let failure = taken.withLock({ $0.failure }) { throw failure }
     }
 
-    /// Makes the directory what a copy is.
+    /// Restores the directory from a copy.
     package func putBack(_ path: String) throws {
         try Command(["rm", "-rf", directory]).run().succeeded()
         try Command(["cp", "-a", path, directory]).run().succeeded()

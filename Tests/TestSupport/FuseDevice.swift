@@ -1,8 +1,8 @@
 import Foundation
 
-/// Whether FUSE can be used here.
+/// Availability of FUSE on this machine.
 package enum FuseDevice {
-    /// Asked once: /dev/fuse opens for reading and writing (open(2)).
+    /// Checked once: /dev/fuse can be opened for reading and writing (open(2)).
     package static let isUsable: Bool = {
         let descriptor = open("/dev/fuse", O_RDWR)
         guard descriptor >= 0 else { return false }

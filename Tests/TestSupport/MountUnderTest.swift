@@ -1,7 +1,7 @@
 import Foundation
 
-/// What is mounted through the binary, as a user would. Whatever happens, releasing it leaves no mount, no daemon and no
-/// file behind.
+/// A mount made through the binary, as a user would. Releasing it leaves no mount, no daemon and no file behind,
+/// whatever happened.
 package class MountUnderTest {
     package let account: Account
     package let store: BackingStore
@@ -12,7 +12,7 @@ package class MountUnderTest {
     /// The daemon's process id, while mounted.
     package private(set) var daemon: Int32?
 
-    /// - Parameter names: of directories to be made on the store, beside the mountpoint and the plain one.
+    /// - Parameter names: directories to make on the store, beside the mountpoint and the plain directory.
     init(_ account: Account, on store: BackingStore, directories names: [String]) throws {
         self.account = account
         self.store = store
@@ -38,10 +38,10 @@ package class MountUnderTest {
             [account.binary] + arguments, environment: environment, input: input, timeout: timeout)
     }
 
-    /// The environment of every command of this mount: a run-time directory of its own.
+    /// The environment of every command of this mount, with its own run-time directory.
     package var environment: [String: String] { ["XDG_RUNTIME_DIR": runtime.path] }
 
-    /// Runs a command that mounts, under a limit of open files if given, and remembers the daemon.
+    /// Runs a command that mounts, with a limit of open files if given, and remembers the daemon.
     package func mounting(_ command: [String], openFiles: Int? = nil) throws -> CommandResult {
         var command = command
         if let openFiles { command = ["sh", "-c", "ulimit -n \(openFiles); exec \"$@\"", "sh"] + command }
@@ -50,13 +50,13 @@ package class MountUnderTest {
         return result
     }
 
-    /// After a mount was made: counts it and finds its daemon.
+    /// Counts a mount that was made, and finds its daemon.
     func noteMount() {
         Products.countMount()
         daemon = findDaemon()
     }
 
-    /// Throws where a command that succeeded has left no mount.
+    /// Throws if a command that succeeded has left no mount.
     func checkMount() throws {
         guard try isMounted() else { throw TestFailure("mount returned, and \(mountpoint) is no mount") }
         guard daemon != nil else { throw TestFailure("mounted, and no daemon to be found") }
@@ -71,7 +71,7 @@ package class MountUnderTest {
         return object
     }
 
-    /// `vaultfs unmount`, then waits for the daemon to be gone.
+    /// Runs `vaultfs unmount`, then waits for the daemon's end.
     package func unmount() throws {
         do {
             try vaultfs(["unmount", mountpoint]).succeeded()
@@ -79,13 +79,13 @@ package class MountUnderTest {
         } catch { throw TestFailure("\(error)\nthe daemon's threads:\n\(threads())") }
     }
 
-    /// Where the daemon's threads are in the kernel, for a failure to show.
+    /// The places in the kernel where the daemon's threads wait, for the message of a failure.
     private func threads() -> String {
         let script = "for t in /proc/\(daemon ?? 0)/task/*; do cat $t/comm $t/wchan; echo; cat $t/stack; done"
         return (try? Command(["sh", "-c", script]).run())?.output ?? ""
     }
 
-    /// SIGKILL to the daemon; detaches the dead mount.
+    /// Sends SIGKILL to the daemon and detaches the dead mount.
     package func killDaemon() throws {
         guard let daemon else { throw TestFailure("no daemon to kill") }
         kill(daemon, SIGKILL)
@@ -93,7 +93,7 @@ package class MountUnderTest {
         try account.run(["fusermount3", "-uz", mountpoint]).succeeded()
     }
 
-    /// Throws where the daemon is still there after `timeout`.
+    /// Throws if the daemon is still running after `timeout`.
     package func awaitDaemonsEnd(timeout: Duration = .seconds(20)) throws {
         guard let daemon else { return }
         try poll("the daemon's end", timeout: timeout) { Self.hasEnded(daemon) }
@@ -112,13 +112,13 @@ package class MountUnderTest {
         return line.flatMap { Int($0.split(separator: " ").dropLast().last ?? "") } ?? 0
     }
 
-    /// How many descriptors the daemon has open.
+    /// The number of descriptors that the daemon has open.
     package func descriptors() throws -> Int {
         guard let daemon else { throw TestFailure("no daemon") }
         return try Command(["ls", "/proc/\(daemon)/fd"]).run().succeeded().output.split(separator: "\n").count
     }
 
-    /// The process whose command line names this mountpoint: the newest, since `mount` starts the daemon.
+    /// The newest process whose command line names this mountpoint, because `mount` starts the daemon.
     private func findDaemon() -> pid_t? {
         let processes = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
         return processes.compactMap { pid_t($0) }.sorted(by: >).first { pid in
@@ -129,18 +129,18 @@ package class MountUnderTest {
         }
     }
 
-    /// Whether a process has ended, though perhaps nobody has waited for it.
+    /// Returns true if a process has ended, even if its parent has not waited for it yet.
     package static func hasEnded(_ pid: Int32) -> Bool { kill(pid, 0) != 0 || isZombie(pid) }
 
     private static func isZombie(_ pid: Int32) -> Bool {
         guard let stat = try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8) else { return true }
         guard stat.split(separator: ")").last?.hasPrefix(" Z") ?? true else { return false }
-        // Its first thread may have ended before the others, which have its files until then.
+        // Its first thread may have ended before the others, which keep its files open until they end.
         return (try? FileManager.default.contentsOfDirectory(atPath: "/proc/\(pid)/task").count > 1) != true
     }
 }
 
-/// Asks `condition` every 5 ms until it holds; throws after `timeout`.
+/// Repeats `condition` every 5 ms until it is true. Throws after `timeout`.
 package func poll(_ what: String, timeout: Duration = .seconds(10), _ condition: () throws -> Bool) throws {
     let deadline = ContinuousClock.now + timeout
     while try !condition() {

@@ -1,11 +1,11 @@
 internal import CallWatch
 package import Glibc
 
-/// Has this thread, and those that it starts, act as a user who is not root. Where the tests are not run by root they do so
+/// Makes this thread, and those that it starts, act as a user who is not root. Unless root runs the tests, they do so
 /// anyway.
 package enum OrdinaryUser {
     private static let root: uid_t = 0
-    /// Nobody in particular.
+    /// An arbitrary id.
     package static let id: uid_t = 54321
     private static let isRootsProcess = geteuid() == 0
 
@@ -16,7 +16,7 @@ package enum OrdinaryUser {
         return try body()
     }
 
-    /// Within `act`: as root, where the tests are run by root.
+    /// Within `act`: runs as root, if root runs the tests.
     package static func actAsRoot<Result>(_ body: () throws -> Result) rethrows -> Result {
         guard isRootsProcess, geteuid() == id else { return try body() }
         become(root)

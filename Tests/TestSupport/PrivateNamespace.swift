@@ -1,10 +1,10 @@
 import Foundation
 
-/// A mount namespace in which /dev/fuse is open to everyone, and fusectl mounted as systemd does it, held by a process
-/// that ends with this one.
+/// A mount namespace in which /dev/fuse is open to everyone, and fusectl mounted as systemd does it. A helper process
+/// keeps it, and ends with this process.
 final class PrivateNamespace: @unchecked Sendable {
     // Set in init, never changed.
-    /// `nobody`, whom every Debian has, with a name: fusermount3 asks for it.
+    /// `nobody`, which every Debian has, with a name, because fusermount3 looks it up.
     static let uid = 65534
     static let gid = 65534
 
@@ -14,11 +14,12 @@ final class PrivateNamespace: @unchecked Sendable {
     let tests: String
     let environment: [String: String]
 
-    /// Throws where the machine does not allow it (no CAP_SYS_ADMIN, no mknod).
+    /// Throws if the machine does not allow it (no CAP_SYS_ADMIN, no mknod).
     init() throws {
         directory = try TemporaryDirectory()
         let device = directory.appending("device")
-        // The holder ends when this process does: it sees its parent go. Its own tmpfs allows device nodes.
+        // The helper ends when this process does, because it notices that its parent has exited. Its own tmpfs allows
+        // device nodes.
         let script = """
             set -e
             mkdir \(device) && mount -t tmpfs -o mode=755 none \(device)
@@ -48,13 +49,14 @@ final class PrivateNamespace: @unchecked Sendable {
 
     deinit { holder.kill(SIGKILL) }
 
-    /// The start of a command that is to run inside.
+    /// The start of a command line that runs inside.
     var entering: [String] { ["nsenter", "--mount=/proc/\(holder.pid)/ns/mnt", "--"] }
 
-    /// The start of a command that is to run as the ordinary user.
+    /// The start of a command line that runs as the ordinary user.
     var becoming: [String] { ["setpriv", "--reuid=\(Self.uid)", "--regid=\(Self.gid)", "--clear-groups", "--"] }
 
-    /// The binary, the Swift libraries it is linked to (the tool chain may lie where only root reads), the programs.
+    /// The binary, the Swift libraries that it is linked to (the toolchain may be in a directory that only root can
+    /// read), the programs.
     private func copyWhatItNeeds() throws {
         try Command(["cp", Products.binary, binary]).run().succeeded()
         let library = directory.appending("lib")

@@ -1,8 +1,8 @@
 import Foundation
 
-/// Where the things under test lie.
+/// Paths of the programs and files under test.
 package enum Products {
-    /// The vaultfs binary, beside the test bundle; `VAULTFS_BINARY` names another.
+    /// The vaultfs binary, beside the test bundle. `VAULTFS_BINARY` names another.
     package static let binary: String =
         ProcessInfo.processInfo.environment["VAULTFS_BINARY"] ?? built("vaultfs")
 
@@ -18,7 +18,7 @@ package enum Products {
     package static let tests: String =
         URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent().path
 
-    /// A Python that has the `cryptography` package: Debian's own where it has it.
+    /// A Python that has the `cryptography` package: Debian's own if it has the package.
     package static let python: String = {
         let debian = "/usr/bin/python3"
         let probe = try? Command([debian, "-c", "import cryptography"]).run()
@@ -28,10 +28,10 @@ package enum Products {
     /// A program of `Tests/Programs`.
     package static func program(_ name: String) -> String { "\(tests)/Programs/\(name)" }
 
-    /// Whether this process is root.
+    /// True if this process is root.
     package static var isRoot: Bool { geteuid() == 0 }
 
-    /// Adds one to the mounts made, in the file `VAULTFS_TEST_MOUNT_COUNT` names (a line each).
+    /// Adds one to the number of mounts, in the file that `VAULTFS_TEST_MOUNT_COUNT` names (one line each).
     package static func countMount() {
         guard let file = ProcessInfo.processInfo.environment["VAULTFS_TEST_MOUNT_COUNT"] else { return }
         let descriptor = open(file, O_WRONLY | O_APPEND)

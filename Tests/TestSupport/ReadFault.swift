@@ -2,7 +2,7 @@ internal import CallWatch
 internal import Glibc
 internal import Synchronization
 
-/// Has calls that read fail, of whatever thread, as on a disk that cannot read what is asked for.
+/// Makes read calls fail, by any thread, as on a disk with a read error.
 package enum ReadFault {
     package enum Kind: Sendable {
         /// Some bytes of a file.
@@ -16,8 +16,8 @@ package enum ReadFault {
     private static let asked = Mutex<[String: @Sendable (Kind, String) -> Int32]>([:])
 
     /// - Parameters:
-    ///   - directory: an absolute path without links; what is below it is asked about.
-    ///   - answer: gets what is read, and its path; 0, or the errno with which the call is to fail.
+    ///   - directory: an absolute path without links. Only calls below it are passed to `answer`.
+    ///   - answer: gets the object of the read, and its path. Returns 0, or the errno with which the call fails.
     package static func during<Result>(
         in directory: String, _ answer: @escaping @Sendable (Kind, String) -> Int32, _ body: () throws -> Result
     ) rethrows -> Result {

@@ -2,9 +2,9 @@ internal import CLinux
 import Foundation
 import Synchronization
 
-/// A started program, leader of its own process group. A thread of its own waits for it, so that its end is an event.
+/// A started program, leader of its own process group. Its own thread waits for it, so that its end is an event.
 package final class RunningProcess: @unchecked Sendable {
-    // `ended` orders the write of `exitCode` before every read; all else is set in init and never changes.
+    // `ended` orders the write of `exitCode` before every read. Everything else is set in init and never changes.
     package let pid: Int32
     private let ended = DispatchSemaphore(value: 0)
     private let exitCode = Mutex<Int32?>(nil)
@@ -23,7 +23,8 @@ package final class RunningProcess: @unchecked Sendable {
         posix_spawn_file_actions_addopen(&actions, 0, command.input == nil ? "/dev/null" : inputFile, O_RDONLY, 0)
         posix_spawn_file_actions_addopen(&actions, 1, outputFile, O_WRONLY | O_CREAT | O_TRUNC, 0o644)
         posix_spawn_file_actions_addopen(&actions, 2, errorFile, O_WRONLY | O_CREAT | O_TRUNC, 0o644)
-        // What this process has open just then, another test's file on a mount too, stays out of what may run for long.
+        // The program may run for a long time, so it must not inherit open descriptors of this process, for example of
+        // another test's file on a mount.
         linux_spawn_close_from(&actions, STDERR_FILENO + 1)
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
@@ -41,11 +42,11 @@ package final class RunningProcess: @unchecked Sendable {
         unlink(errorFile)
     }
 
-    /// What it has written so far.
+    /// The output so far.
     package var output: String { Self.text(outputFile) }
     package var errors: String { Self.text(errorFile) }
 
-    /// The exit code (128 + signal), or nil where it still runs after `timeout`.
+    /// The exit code (128 + signal), or nil if it still runs after `timeout`.
     package func wait(timeout: Duration) -> Int32? {
         if let code = exitCode.withLock({ $0 }) { return code }
         let seconds = Double(timeout.components.seconds) + Double(timeout.components.attoseconds) / 1e18

@@ -1,4 +1,4 @@
-/// A small generator with a seed, so that a failing case can be found again.
+/// A small generator with a seed, so that a failing case can be repeated.
 package struct SeededGenerator: RandomNumberGenerator {
     private var state: UInt64
 
@@ -22,7 +22,7 @@ package struct SeededGenerator: RandomNumberGenerator {
     }
 }
 
-/// Bytes that tell where they are from.
+/// Bytes that identify their position.
 package func pattern(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
     var generator = SeededGenerator(seed: seed)
     return generator.bytes(count)

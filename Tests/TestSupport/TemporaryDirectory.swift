@@ -1,7 +1,7 @@
 internal import CLinux
 import Foundation
 
-/// A directory of its own below the system's temporary one (or `base`), removed with its contents when released.
+/// A new directory below the system's temporary one (or `base`), removed with its contents when released.
 package final class TemporaryDirectory {
     /// A directory in memory, for tests that count calls and need no disk: fsync(2) costs nothing there. The system's
     /// temporary directory if there is none, or if it has no extended attributes (tmpfs before Linux 6.6).
@@ -14,7 +14,7 @@ package final class TemporaryDirectory {
     /// The absolute path, without a trailing slash.
     package let path: String
 
-    /// Makes the directory, mode 0755 so that a second user may pass through it (mkdtemp(3), chmod(2)).
+    /// Makes the directory with mode 0755, so that a second user can pass through it (mkdtemp(3), chmod(2)).
     package init(in base: String? = nil) throws {
         let parent = base ?? ProcessInfo.processInfo.environment["TMPDIR"] ?? "/tmp"
         var template = Array("\(parent)/vaultfs-test-XXXXXX".utf8CString)
@@ -24,8 +24,8 @@ package final class TemporaryDirectory {
     }
 
     deinit {
-        // rm rather than FileManager: names on a backing store need not be UTF-8.
-        // An ordinary user has to open its own closed directories first.
+        // rm rather than FileManager, because names on a backing store need not be UTF-8.
+        // An ordinary user must open its own closed directories first.
         _ = try? Command(["sh", "-c", "rm -rf \(path) 2>/dev/null || { chmod -R u+rwx \(path); rm -rf \(path); }"])
             .run()
     }

@@ -1,4 +1,4 @@
-/// Why a test cannot go on, in words.
+/// The reason why a test cannot continue, as text.
 package struct TestFailure: Error, CustomStringConvertible {
     package let description: String
 

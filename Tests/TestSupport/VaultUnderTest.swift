@@ -25,7 +25,8 @@ package final class VaultUnderTest: MountUnderTest {
         }
     }
 
-    /// A vault of the current account with the contents of `archive`: quicker than making and filling it again.
+    /// Makes a vault of the current account with the contents of `archive`. This is quicker than making and filling it
+    /// again.
     package convenience init(from archive: [UInt8]) throws {
         try self.init(initialise: false)
         let file = "\(store.path)/archive"
@@ -42,10 +43,10 @@ package final class VaultUnderTest: MountUnderTest {
         return [UInt8](try Data(contentsOf: URL(fileURLWithPath: file)))
     }
 
-    /// `vaultfs mount` with more arguments, under a limit of open files if given. Returns the command's result.
+    /// Runs `vaultfs mount` with more arguments, under a limit of open files if given. Returns the command's result.
     /// - Parameters:
     ///   - opening: the options that open the vault, if not with the passphrase.
-    ///   - launcher: what runs the command.
+    ///   - launcher: the program that runs the command.
     package func tryMount(
         _ arguments: [String] = [], opening: [String]? = nil, openFiles: Int? = nil, launcher: [String] = []
     ) throws -> CommandResult {
@@ -53,7 +54,7 @@ package final class VaultUnderTest: MountUnderTest {
         return try mounting(launcher + command + arguments, openFiles: openFiles)
     }
 
-    /// Mounts; throws where the command fails, or comes back before the mount is there.
+    /// Mounts. Throws if the command fails, or returns before the mount exists.
     package func mount(_ arguments: [String] = [], openFiles: Int? = nil, launcher: [String] = []) throws {
         try tryMount(arguments, openFiles: openFiles, launcher: launcher).succeeded()
         try checkMount()
@@ -65,8 +66,8 @@ package final class VaultUnderTest: MountUnderTest {
         try mount(arguments)
     }
 
-    /// The independent reader's report on the vault; by root where root runs the tests, since a file in a vault may be
-    /// closed to its own owner.
+    /// The independent reader's report on the vault. If root runs the tests, root runs the reader too, because a file
+    /// in a vault may deny access to its own owner.
     package func read(_ arguments: [String] = []) throws -> CommandResult {
         let reader = "\(Products.tests)/Reader/vault_reader.py"
         return try Command([Products.python, reader, vault, "--passfile", passfile] + arguments).run()

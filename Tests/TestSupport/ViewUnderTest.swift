@@ -1,8 +1,8 @@
 import Foundation
 
-/// A source of other programs' files and its view, mounted through the binary, with a lock file of its own.
+/// A source of files that other programs encrypted, and its view, mounted through the binary, with its own lock file.
 package final class ViewUnderTest: MountUnderTest {
-    /// The encrypted files; what they were before; keys.
+    /// The encrypted files, the same files before encryption, and keys.
     package let source: String
     package let originals: String
     package let keys: String
@@ -26,7 +26,7 @@ package final class ViewUnderTest: MountUnderTest {
         foreground?.kill(SIGKILL)
     }
 
-    /// Runs `view_files.py`: fills the three directories.
+    /// Runs `view_files.py`, which fills the three directories.
     package func make(_ kind: String, _ arguments: [String] = []) throws {
         try account.program("view_files.py", [kind, store.path, passfile] + arguments).succeeded()
     }
@@ -35,17 +35,17 @@ package final class ViewUnderTest: MountUnderTest {
         [account.binary, "view", format, source ?? self.source, mountpoint, "--lock-file", lockFile] + arguments
     }
 
-    /// `vaultfs view` with more arguments. Returns the command's result.
+    /// Runs `vaultfs view` with more arguments. Returns the command's result.
     /// - Parameters:
-    ///   - source: nil: the directory.
-    ///   - launcher: what runs the command.
+    ///   - source: nil means the directory.
+    ///   - launcher: the program that runs the command.
     package func tryMount(
         _ format: String, _ arguments: [String] = [], source: String? = nil, launcher: [String] = []
     ) throws -> CommandResult {
         try mounting(launcher + command(format, arguments, source))
     }
 
-    /// Mounts; throws where the command fails, or comes back before the mount is there.
+    /// Mounts. Throws if the command fails, or returns before the mount exists.
     package func mount(
         _ format: String, _ arguments: [String] = [], source: String? = nil, launcher: [String] = []
     ) throws {
@@ -53,7 +53,7 @@ package final class ViewUnderTest: MountUnderTest {
         try checkMount()
     }
 
-    /// Mounts and stays, so that `log` can be had.
+    /// Mounts in the foreground, so that `log` is available.
     package func mountInForeground(_ format: String, _ arguments: [String] = []) throws {
         let process = try account.command(
             command(format, arguments + ["-f"], nil), environment: environment
@@ -67,7 +67,7 @@ package final class ViewUnderTest: MountUnderTest {
         try checkMount()
     }
 
-    /// What the daemon in the foreground has logged.
+    /// The log of the daemon in the foreground.
     package var log: String { foreground?.errors ?? "" }
 
     /// One of the counters of `status`.
@@ -78,7 +78,7 @@ package final class ViewUnderTest: MountUnderTest {
         return value
     }
 
-    /// What `status` says does not work.
+    /// The problems that `status` lists.
     package func problems() throws -> [String] { try status()["problems"] as? [String] ?? [] }
 
     /// Runs a program of `Tests/Programs` with this run-time directory.
