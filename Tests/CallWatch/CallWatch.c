@@ -1,5 +1,5 @@
-// These definitions take the place of libc's in the program of the tests, which is linked with them; dlsym(3) with
-// RTLD_NEXT finds libc's.
+// These definitions replace libc's in the test program, which is linked with them. dlsym(3) with RTLD_NEXT finds
+// libc's.
 #define _GNU_SOURCE
 #include "CallWatch.h"
 #include <dlfcn.h>
@@ -98,7 +98,7 @@ int symlinkat(const char *target, int directory, const char *name) {
     return NEXT(symlinkat)(target, directory, name);
 }
 
-// Of paths only those that the kernel gives to a descriptor are watched.
+// Calls with a path are watched only if the path is one that the kernel gives to a descriptor.
 static bool refuses_path(const char *path) {
     static const char prefix[] = "/proc/self/fd/";
     if (path == NULL || strncmp(path, prefix, sizeof prefix - 1) != 0) return false;
@@ -151,7 +151,7 @@ int syncfs(int fd) {
 }
 
 bool thread_user_set(unsigned user) {
-    // As root first: only root can become another.
+    // Return to root first: only root can become another user.
     if (syscall(SYS_setresuid, 0, 0, 0) != 0) return false;
     if (syscall(SYS_setresgid, user, user, 0) != 0) return false;
     return user == 0 || syscall(SYS_setresuid, user, user, 0) == 0;

@@ -1,4 +1,4 @@
-// As CallWatch.c, for calls that read.
+// Like CallWatch.c, for calls that read.
 #define _GNU_SOURCE
 #include "ReadWatch.h"
 #include <dirent.h>

@@ -19,7 +19,7 @@ import Testing
         bytes.withUnsafeBytes { cache.update(file: file, chunk: chunk, $0) }
     }
 
-    @Test("A cached chunk comes back, and no more of it than there is")
+    @Test("A cached chunk is returned, no longer than its content")
     func copies() throws {
         let cache = try BlockCache(capacity: 64 << 10, blockSize: blockSize)
         let content = pattern(1000)
@@ -42,7 +42,7 @@ import Testing
         #expect(cache.contains(file: 1, chunk: 2999))
     }
 
-    @Test("What was read before a change is not taken after it, nor during it")
+    @Test("Data read before a change is not inserted after it or during it")
     func insertAfterChange() throws {
         let cache = try BlockCache(capacity: 64 << 10, blockSize: blockSize)
         let changes = ChangeCounter()
@@ -56,7 +56,7 @@ import Testing
         let before = changes.value
         let during = changes.during {
             insert(1, seen: before)
-            // Data that was read while the writer is at work may be old, although the counter has not changed since.
+            // Data that was read while a writer was at work may be old, although the counter has not changed since.
             insert(2, seen: changes.value)
             return changes.value
         }
@@ -67,7 +67,7 @@ import Testing
         #expect(cache.contains(file: 1, chunk: 5))
     }
 
-    @Test("A file's chunks go together, another's stay")
+    @Test("A file's chunks are removed together, another file's chunks stay")
     func removeAll() throws {
         let cache = try BlockCache(capacity: 1 << 20, blockSize: blockSize)
         for chunk in 0..<8 as Range<UInt64> {
@@ -82,12 +82,12 @@ import Testing
         #expect(cache.usedSize == 8 * blockSize)
     }
 
-    @Test("Plaintext does not stay in memory once a chunk is removed")
+    @Test("Plaintext is wiped from memory once a chunk is removed")
     func zeroing() throws {
         let cache = try BlockCache(capacity: blockSize, blockSize: blockSize)
         put(cache, 1, 0, [UInt8](repeating: 0x5A, count: blockSize))
         cache.remove(file: 1, chunk: 0)
-        // The only block is used again, for a chunk whose first byte alone is written.
+        // The only block is reused for a chunk of which only the first byte is written.
         put(cache, 1, 1, [1])
         let memory = UnsafeRawBufferPointer(start: cache.arena, count: blockSize)
         #expect(Array(memory) == [1] + [UInt8](repeating: 0, count: blockSize - 1))

@@ -3,11 +3,11 @@ import Testing
 
 @testable import FileSystem
 
-/// The book-keeping of the block cache.
+/// The index of the block cache.
 @Suite struct CacheIndexTests {
     private func key(_ chunk: UInt64, file: UInt64 = 1) -> CacheIndex.Key { .init(file: file, chunk: chunk) }
 
-    @Test("The block used longest ago goes first, and finding one is using it")
+    @Test("The least recently used block is evicted first, and a lookup counts as use")
     func order() {
         var index = CacheIndex(blockCount: 3)
         for chunk in 0..<3 as Range<UInt64> { _ = index.assign(key(chunk), size: 10) }
@@ -21,7 +21,7 @@ import Testing
         #expect(index.usedBlocks == 3)
     }
 
-    @Test("A chunk has one block")
+    @Test("Each chunk has only one block")
     func placeAgain() {
         var index = CacheIndex(blockCount: 4)
         let block = index.assign(key(7), size: 100)
@@ -33,7 +33,7 @@ import Testing
         #expect(index.usedBlocks == 0)
     }
 
-    @Test("The keys that are meant, and no others")
+    @Test("Only the matching keys are removed")
     func blocksOfFile() {
         var index = CacheIndex(blockCount: 8)
         for chunk in 0..<4 as Range<UInt64> {
@@ -45,7 +45,7 @@ import Testing
         #expect(index.keys { $0.file == 3 }.isEmpty)
     }
 
-    @Test("Against a list of keys, for a few thousand random operations", arguments: [1, 2, 7, 64])
+    @Test("The index agrees with a list of keys over a few thousand random operations", arguments: [1, 2, 7, 64])
     func model(blockCount: Int) {
         var generator = SeededGenerator(seed: UInt64(blockCount))
         var index = CacheIndex(blockCount: blockCount)

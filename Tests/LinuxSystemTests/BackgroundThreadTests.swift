@@ -21,7 +21,7 @@ import Testing
         }
         thread.join()
         #expect(marks.load(ordering: .relaxed) > size / 2)
-        // The stack is mapped still, for the next thread, or not.
+        // The stack may still be mapped, for the next thread.
         #expect(Self.marks(in: memory, at: place.load(ordering: .relaxed)) < 16)
     }
 

@@ -4,7 +4,7 @@ import Testing
 
 @Suite struct Base64Tests {
     @Test(
-        "Conventions-1: base64url as RFC 4648 §10 has it, without padding",
+        "Conventions-1: base64url as in RFC 4648 §10, without padding",
         arguments: [
             ("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("fooba", "Zm9vYmE"),
             ("foobar", "Zm9vYmFy"),
@@ -29,7 +29,7 @@ import Testing
         #expect(Base64.url.decode(ascii(encoded)) == nil)
     }
 
-    @Test("Conventions-1: every size comes back, and only one last digit in each group of spellings is canonical")
+    @Test("Conventions-1: every size decodes again, and only one last digit in each group of spellings is canonical")
     func roundTrip() {
         var generator = SeededGenerator(seed: 1)
         for size in 0..<200 {
@@ -44,7 +44,7 @@ import Testing
     }
 
     @Test(
-        "base64 with padding as RFC 4648 §10 has it", arguments: [("f", "Zg=="), ("fo", "Zm8="), ("fo?o~", "Zm8/b34=")])
+        "base64 with padding as in RFC 4648 §10", arguments: [("f", "Zg=="), ("fo", "Zm8="), ("fo?o~", "Zm8/b34=")])
     func padded(plain: String, encoded: String) {
         #expect(text(Base64.standard.encode(ascii(plain))) == encoded)
         #expect(Base64.standard.decode(ascii(encoded).filter { $0 != UInt8(ascii: "=") }) == ascii(plain))

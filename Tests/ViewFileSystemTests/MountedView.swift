@@ -12,7 +12,7 @@ import ViewFormats
 
 @testable import ViewFileSystem
 
-/// Files of `openssl enc -aes-128-cbc`, and the view of them as a kernel would drive it.
+/// Files of `openssl enc -aes-128-cbc`, and the view of them, driven as by a kernel.
 final class MountedView {
     static let key = [UInt8](0..<16)
     static let vector = [UInt8](16..<32)
@@ -23,8 +23,8 @@ final class MountedView {
     let workspace: ViewWorkspace
 
     /// - Parameters:
-    ///   - keyCommand: asked for each file's key; nil: the view has the one key.
-    ///   - derive: what keys of salts are made with.
+    ///   - keyCommand: the command for each file's key. Nil: the view has one key.
+    ///   - derive: the function that derives keys from salts.
     init(
         keyCommand: String? = nil, derive: KeySources.Derivation? = nil,
         layout: ViewFormat.Layout = .stream(isVectorInFile: false)
@@ -65,7 +65,7 @@ final class MountedView {
 
     func lookUp(_ name: String) throws -> NodeEntry { try system.lookUp(Array(name.utf8), in: .root) }
 
-    /// Opens what needs no fetching.
+    /// Opens a file that needs no fetched key.
     func open(_ id: NodeID) throws -> ViewHandle {
         let opened = try system.open(
             id, flags: O_RDONLY, for: Caller(uid: 0, gid: 0), workspace: workspace,

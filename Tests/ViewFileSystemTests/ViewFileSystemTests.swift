@@ -11,7 +11,7 @@ import ViewFormats
 
 @Suite(.timeLimit(.minutes(20)))
 struct ViewFileSystemTests {
-    @Test("A file is as long as its plaintext before it is opened, where the key is here")
+    @Test("A file is as long as its plaintext before it is opened, if the key is available")
     func lengths() throws {
         let view = try MountedView()
         try view.write(pattern(5000), to: "f")
@@ -22,7 +22,7 @@ struct ViewFileSystemTests {
         #expect(try view.read(handle) == pattern(5000))
     }
 
-    @Test("Another file under the name: the open one keeps content and attributes, the next open is told to look again")
+    @Test("Another file under the name: the open one keeps content and attributes, the next open gets a stale error")
     func replaced() throws {
         let view = try MountedView()
         try view.write(pattern(5000), to: "f")
@@ -38,7 +38,7 @@ struct ViewFileSystemTests {
         #expect(try view.read(view.open(other.id)) == pattern(300, seed: 2))
     }
 
-    @Test("Rewritten in place with the same size and times: the kernel's pages go, and ours")
+    @Test("Rewritten in place with the same size and times: the kernel's pages and ours are dropped")
     func rewritten() throws {
         let view = try MountedView()
         try view.write(pattern(5000), to: "f")
@@ -50,7 +50,7 @@ struct ViewFileSystemTests {
         var times = [entry.attributes.st_atim, entry.attributes.st_mtim]
         try view.write(pattern(5000, seed: 2), to: "f")
         utimensat(AT_FDCWD, view.directory.appending("f"), &times, 0)
-        // Whoever looks at the attributes first must not make the pages pass for the new content's.
+        // A stat that comes first must not make the old pages count for the new content.
         #expect(try view.system.attributes(entry.id).st_size == 5000)
         let second = try view.open(entry.id)
         #expect(second.caching == .drop)
@@ -59,7 +59,7 @@ struct ViewFileSystemTests {
         #expect(try view.open(entry.id).caching == .keep)
     }
 
-    @Test("Keys are forgotten when one that is being derived is gone too")
+    @Test("Keys are forgotten when one that is being derived has ended too")
     func derivedMeanwhile() throws {
         let (isHeld, isDeriving, isForgotten) = (Monitor(true), Monitor(false), Monitor(false))
         let view = try MountedView(derive: { (_, _) throws(ViewError) in
@@ -83,7 +83,7 @@ struct ViewFileSystemTests {
         #expect(isForgotten.access { $0 })
     }
 
-    @Test("Nothing is told while it is locked; keys forgotten come back with the unlock")
+    @Test("Nothing is reported while it is locked; an unlock restores forgotten keys")
     func locked() throws {
         let view = try MountedView()
         try view.write(pattern(100), to: "f")
@@ -100,7 +100,7 @@ struct ViewFileSystemTests {
         #expect(throws: StoreError.locked) { try view.read(handle) }
     }
 
-    @Test("A file that was seen under another name before: its key is asked for by the name it has now")
+    @Test("A file that was seen under another name before: its key is requested by its current name")
     func renamedInSource() throws {
         let place = try TemporaryDirectory()
         let (asked, key) = (place.appending("asked"), place.appending("key"))
@@ -120,7 +120,7 @@ struct ViewFileSystemTests {
         #expect(try String(contentsOfFile: asked, encoding: .utf8) == "f\n")
     }
 
-    @Test("An unlock that fetches keys again waits for those of open files: reading goes on at once")
+    @Test("An unlock that fetches keys again waits for those of open files: reading continues at once")
     func unlocked() throws {
         let place = try TemporaryDirectory()
         let key = place.appending("key")
@@ -139,14 +139,14 @@ struct ViewFileSystemTests {
         try view.system.restoreKeys(nil)
         let waited = ContinuousClock.now - started
         view.gate.enter(.unlocked)
-        // It waits for two seconds at most: on a busy machine the command may take longer.
+        // It waits for at most two seconds. On a busy machine the command may take longer.
         if waited >= .seconds(2) { try poll("the key") { (try? view.read(handle)) != nil } }
         #expect(try view.read(handle) == pattern(300))
     }
 
-    // MARK: Keys that have to be fetched
+    // MARK: Keys that must be fetched
 
-    /// A command that waits until somebody writes the key into a fifo.
+    /// A command that waits until the test writes the key into a fifo.
     private struct SlowView {
         let view: MountedView
         let fifo: String
@@ -160,7 +160,7 @@ struct ViewFileSystemTests {
             try view.write(pattern(5000), to: "f")
         }
 
-        /// The request's answer, once it has come.
+        /// The reply to the request, once it has come.
         func open(_ entry: NodeEntry) throws -> Monitor<Result<ViewHandle, StoreError>?> {
             let answer = Monitor<Result<ViewHandle, StoreError>?>(nil)
             let opened = try view.system.open(
@@ -175,7 +175,7 @@ struct ViewFileSystemTests {
         }
     }
 
-    @Test("An open that waits for a key is answered when it is there; the size is the ciphertext's until then")
+    @Test("An open that waits for a key is answered when the key arrives; the size is the ciphertext's until then")
     func deferredOpen() throws {
         let slow = try SlowView()
         let changed = Monitor<[UInt64]>([])
@@ -208,7 +208,7 @@ struct ViewFileSystemTests {
         #expect(throws: StoreError.locked) { try answer.wait { $0 }.get() }
     }
 
-    @Test("The end of the mount answers whoever waits for a key")
+    @Test("The end of the mount answers all requests that wait for a key")
     func endedWhileWaiting() throws {
         let slow = try SlowView()
         let answer = try slow.open(try slow.view.lookUp("f"))

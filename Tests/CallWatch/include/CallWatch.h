@@ -1,6 +1,6 @@
-// Tells a test of every call by which this process changes a file system or makes it durable, before it is made: what a
-// directory then holds is what a kill would leave there, and what is not synchronized is what a power cut could take.
-// Or the call is not made, and fails as on a full disk.
+// Notifies a test of every call by which this process changes a file system or makes it durable, before the call is
+// made. The directory then holds what a kill at this moment would leave. Unsynchronized changes are those that a power
+// cut could lose. The test can also suppress the call and make it fail, as on a full disk.
 #pragma once
 
 #include "ReadWatch.h"
@@ -14,11 +14,11 @@ enum watched_kind {
 
 typedef struct {
     enum watched_kind kind;
-    /// Of the file, or of the directory in which `name` is.
+    /// The descriptor of the file, or of the directory that contains `name`.
     int fd;
-    /// NULL where it is about the file itself.
+    /// NULL if the call concerns the file itself.
     const char *name;
-    /// What is renamed or linked; NULL else.
+    /// The source of a rename or link, otherwise NULL.
     int source_fd;
     const char *source_name;
 } watched_call;
@@ -26,8 +26,9 @@ typedef struct {
 /// Called by any thread. Returns 0, or the errno with which the call fails.
 typedef int (*call_watch)(const watched_call *call);
 
-/// Sets who is asked; NULL: nobody.
+/// Sets the function to call. NULL: none.
 void call_watch_set(call_watch watch);
 
-/// Has this thread of root's be of a user, and what it starts; 0: of root again. False where that is not allowed.
+/// Makes this thread of root, and the threads and processes that it starts, act as a user. 0: as root again. Returns
+/// false if that is not allowed.
 bool thread_user_set(unsigned user);

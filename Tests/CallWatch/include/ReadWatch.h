@@ -1,4 +1,4 @@
-// Tells a test of calls that read a file system, which it may have fail as on a disk that cannot read what is asked for.
+// Notifies a test of calls that read a file system. The test can make them fail, as on a disk with a read error.
 #pragma once
 
 #include <stddef.h>
@@ -12,9 +12,9 @@ enum read_kind {
     READ_STATUS,
 };
 
-/// Called by any thread with the descriptor of what is read, or of the directory in which name is, NULL where none is given,
-/// and how many bytes are asked for. Returns 0, or the errno with which the call fails.
+/// Called by any thread. Gets the descriptor of the file that is read, or of the directory that contains name (NULL if
+/// there is no name), and the number of bytes requested. Returns 0, or the errno with which the call fails.
 typedef int (*read_watch)(enum read_kind kind, int fd, const char *name, size_t count);
 
-/// Sets who is asked; NULL: nobody.
+/// Sets the function to call. NULL: none.
 void read_watch_set(read_watch watch);
