@@ -1,5 +1,5 @@
-"""Makes asynchronous O_DIRECT writes (io_submit(2)) beside buffered readers. Once a write has returned, a buffered read must
-return the new data, and never the old. Modelled on xfstests' generic/451.
+"""Makes asynchronous O_DIRECT writes (io_submit(2)) beside buffered readers. Once a write has returned, a buffered read
+must return the new data, and never the old. Modelled on xfstests' generic/451.
 
 aio_direct.py DIRECTORY [ROUNDS]"""
 

@@ -1,4 +1,4 @@
-"""Runs a command on a terminal of its own and types an answer when it asks "[y/N]"; its output and exit code are ours.
+"""Runs a command on its own terminal and types an answer to the prompt "[y/N]". Passes on its output and exit code.
 
 answer.py ANSWER COMMAND…"""
 

@@ -1,5 +1,6 @@
 #!/bin/bash
-# archive.sh MOUNT SCRATCH: tar and rsync -aHAX of a tree with all kinds of files; the second rsync has nothing to do
+# archive.sh MOUNT SCRATCH: tar and rsync -aHAX of a tree with all kinds of files. The second rsync must transfer
+# nothing.
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 mount=$1 source=$2/source
@@ -33,7 +34,7 @@ unchanged() {
 }
 rsync -aHAX "$source/" "$mount/rsync/"
 unchanged "$source" "$mount/rsync" -c
-# By time and size alone, as people run it: had sealing moved a time, this would transfer again.
+# By time and size alone, as people run it. If sealing had changed a time, this would transfer files again.
 unchanged "$source" "$mount/rsync"
 [ "$(stat -c %h "$mount/rsync/plain")" = 3 ]
 dd if=/dev/urandom of="$source/dir/file100" bs=1000 seek=7 count=3 conv=notrunc status=none

@@ -1,6 +1,6 @@
-"""automount.py DIRECTORY FILE COMMAND...: an automount point, as systemd makes them (autofs, direct), at DIRECTORY: somebody reads
-FILE below it, and waits until COMMAND, in this process group, has mounted there. Prints what was read. As root, in a mount
-namespace of its own, as the leader of a process group. Ends with 1 where COMMAND fails or takes 20 s."""
+"""automount.py DIRECTORY FILE COMMAND...: makes an automount point, as systemd does (autofs, direct), at DIRECTORY.
+A process reads FILE below it, and waits until COMMAND, in this process group, has mounted there. Prints the content.
+Run it as root, in its own mount namespace, as the leader of a process group. Exits 1 if COMMAND fails or takes 20 s."""
 
 import ctypes
 import fcntl
@@ -35,7 +35,7 @@ if (version, kind) == (5, MISSING_DIRECT):
         code = mount.wait(timeout=20)
     except subprocess.TimeoutExpired:
         print("waits for itself", file=sys.stderr)
-# Whoever waits is told either way.
+# The waiting process gets a reply in either case.
 fcntl.ioctl(root, READY if code == 0 else FAIL, token)
 os.close(root)
 sys.stdout.buffer.write(reader.communicate(timeout=20)[0])

@@ -1,5 +1,5 @@
-"""How long a lock takes, from the lock file's creation: until the first refusal, and until all is refused and purged, seen
-from outside (no page by mincore, every handle refused) with the receipt's steps beside it.
+"""Measures the time of a lock, from the creation of the lock file: until the first refusal, and until all is refused
+and purged, as seen from outside (no page by mincore, every handle refused). The receipt's steps are shown beside it.
 
 bench_lock.py --binary VAULTFS --directory DIR [--rounds N] [--mebibytes N] [--inodes N] [--json] [--only NAME…]
               [--bound MILLISECONDS]"""
@@ -19,7 +19,7 @@ MEBIBYTE = 1 << 20
 
 
 class Case:
-    """What is cached, what is dirty, whether programs read and write meanwhile, and how the vault locks."""
+    """The cached and dirty data, the load during the lock, and the lock's policy."""
 
     def __init__(self, name, pages=False, inodes=False, load=False, dirty=False, forget=False):
         self.name, self.pages, self.inodes, self.load, self.dirty, self.forget = name, pages, inodes, load, dirty, forget
@@ -65,7 +65,7 @@ class Bench:
                 os.close(os.open(f"{directory}/{i}", os.O_CREAT | os.O_WRONLY))
         self.mount.unmount()
 
-    # What is in the caches
+    # Filling the caches
 
     def warm(self, case):
         if case.pages:
@@ -79,7 +79,7 @@ class Bench:
                         entry.stat()
 
     def open(self, name, flags):
-        """A descriptor that is closed before the unmount."""
+        """Opens a descriptor that is closed before the unmount."""
         self.held.append(os.open(self.path(name), flags))
         return self.held[-1]
 
@@ -122,7 +122,7 @@ class Bench:
     # A round
 
     def receipt(self, locks):
-        """The receipt of the lock after `locks` others."""
+        """Returns the receipt of the lock after `locks` others."""
         while True:
             status = json.loads(self.mount.run(self.options.binary, "status", "--json", self.mount.mountpoint))
             if status["lock"]["locks"] > locks and status["lock"]["state"] == "locked":
@@ -141,7 +141,7 @@ class Bench:
 
         probes = {"stat": lambda: os.stat(self.path("big")), "open": lambda: os.close(os.open(self.path("big"), os.O_RDONLY)),
                   "list": lambda: os.listdir(directory), "fstat": lambda: os.fstat(big)}
-        # Inodes are out of the caches once attributes are refused through descriptors that were there before.
+        # Inodes are out of the caches once attributes are refused through descriptors that were open before.
         probes |= {fd: lambda fd=fd: os.fstat(fd) for fd in self.held if fd > directory}
         begin = time.monotonic()
         os.close(os.open(self.lock, os.O_CREAT | os.O_WRONLY))
@@ -151,7 +151,7 @@ class Bench:
                 first["list"] = time.monotonic()
             if time.monotonic() - begin > 30:
                 sys.exit("not purged after 30 s")
-            # Looking is not to take a core from the lock.
+            # The checks must not take a core from the lock.
             time.sleep(0.0005)
         purged = time.monotonic()
         if not self.refused(lambda: os.pread(big, 4096, 0)):
@@ -271,7 +271,7 @@ def main():
         missed = [r["case"] for r in results if r["purged"]["p99"] > GOAL and not r["writtenBackMebibytes"]]
         print(f"\ngoal: p99 of all refused and purged within {GOAL:.0f} ms: " + (f"missed: {', '.join(missed)}" if missed else "held"))
         print(f"load average {load:.1f} on {os.cpu_count()} cores")
-    # One that takes longer than others may have been kept waiting by the machine.
+    # A round that takes longer than others may have been delayed by the machine.
     late = [r["case"] for r in results if options.bound and r["purged"]["min"] > options.bound]
     if late or not all(r["complete"] for r in results):
         sys.exit(f"too late or not complete: {late}")

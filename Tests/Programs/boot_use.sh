@@ -1,6 +1,7 @@
 #!/bin/bash
-# boot_use.sh STAGE: the package in a machine that boots with systemd, as a new user would set it up and find it after each boot
-# (Manual/System.md). Stages: set-up, first-boot, second-boot. As root, in a machine of its own (scripts/test-boot).
+# boot_use.sh STAGE: the package in a machine that boots with systemd, as a new user would set it up and find it after
+# each boot (Manual/System.md). Stages: set-up, first-boot, second-boot. Run it as root, in its own machine
+# (scripts/test-boot).
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 export LC_ALL=C.UTF-8
@@ -9,7 +10,7 @@ doc=/usr/share/doc/vaultfs/examples/systemd
 passphrase='correct horse'
 mounts="/srv/private /srv/plain /srv/auto"
 
-# await COMMAND...: until it succeeds.
+# await COMMAND...: waits until the command succeeds.
 await() {
     local end=$((SECONDS + 60))
     while [ "$SECONDS" -lt "$end" ]; do
@@ -20,10 +21,10 @@ await() {
     return 1
 }
 
-# refused FILE: whether it is, for the want of a key.
+# refused FILE: succeeds if the file is refused because a key is missing.
 refused() { [[ $(cat "$1" 2>&1 || true) == *"Required key not available"* ]]; }
 
-# as_ada COMMAND...: in her session.
+# as_ada COMMAND...: runs the command in ada's session.
 as_ada() {
     local id
     id=$(id -u ada)
@@ -73,7 +74,7 @@ FSTAB
     as_ada systemctl --user enable vaultfs@home
     as_ada systemctl --user start vaultfs@home
     as_ada sh -c 'echo content >Private/file'
-    # Root is not let in: nobody else is.
+    # root is refused. The mount admits only its own user.
     if cat /home/ada/Private/file 2>/dev/null; then return 1; fi
     echo "a user's unit: mounted"
 }
@@ -102,7 +103,7 @@ first_boot() {
     exec 7<&-
     echo "before sleep: all locked; unlocked again by the command"
 
-    # Killed: systemd sees it, takes away the mount that is left, and starts it again.
+    # Killed: systemd notices, unmounts the dead mount, and starts the daemon again.
     kill -KILL "$(systemctl show -P MainPID vaultfs@srv)"
     await systemctl is-failed --quiet vaultfs@srv
     ls /srv/private >/dev/null
@@ -132,7 +133,7 @@ first_boot() {
     as_ada systemctl --user start vaultfs@home
     echo "a user's unit: stopped and started"
 
-    # What is in the kernel's cache and ours when the machine goes down is in the vaults afterwards.
+    # Data that is in the caches of the kernel and of vaultfs when the machine goes down is in the vaults afterwards.
     head -c 60000000 /dev/urandom >/root/data
     for mount in $mounts; do cp /root/data "$mount/data"; done
     as_ada sh -c 'cat >Private/data' </root/data

@@ -1,4 +1,4 @@
-"""What the kernel's page cache holds of a file: mincore(2) over a mapping, cachestat(2) over a descriptor."""
+"""Measures the kernel's page cache of a file: mincore(2) over a mapping, cachestat(2) over a descriptor."""
 
 import ctypes
 import mmap
@@ -24,12 +24,12 @@ def check(result):
 
 
 def syscall(*arguments):
-    """syscall(2) of C's `long` arguments; an int on the stack would leave half of its place as it was."""
+    """syscall(2) with C's `long` arguments. An int on the stack would leave half of its slot unset."""
     return check(libc.syscall(*(ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)))
 
 
 class Mapping:
-    """A mapping of a descriptor by its bare address: touched, or looked at without touching."""
+    """A mapping of a descriptor by its bare address. Its pages can be touched, or examined without touching them."""
 
     def __init__(self, fd, size, private=False, writable=False):
         self.size = size
@@ -39,7 +39,7 @@ class Mapping:
             check(-1)
 
     def read(self, offset, count):
-        """Touches the pages: SIGBUS ends the process where they are not to be had."""
+        """Touches the pages. SIGBUS ends the process if they cannot be read."""
         return ctypes.string_at(self.address + offset, count)
 
     def write(self, offset, data):
@@ -57,7 +57,7 @@ class Mapping:
 
 
 def resident(fd, size):
-    """Pages of the file in the page cache, by a mapping made for the purpose and never touched."""
+    """Counts the file's pages in the page cache, with a new mapping that is never touched."""
     mapping = Mapping(fd, size, private=True)
     try:
         return mapping.resident()
@@ -66,7 +66,7 @@ def resident(fd, size):
 
 
 def cachestat(fd):
-    """Pages in the page cache: (all, dirty, under write-back). Those that wait for their content count too."""
+    """Pages in the page cache: (all, dirty, under write-back). Pages that are still being read count too."""
     everything = struct.pack("<QQ", 0, 0)
     result = ctypes.create_string_buffer(5 * 8)
     syscall(CACHESTAT, fd, everything, result, 0)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# compiler.sh MOUNT SCRATCH: gcc builds on the mount, a shared library and what uses it, and runs it from there
+# compiler.sh MOUNT SCRATCH: gcc builds a shared library and its user on the mount, and runs the program from there
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 cd "$1"

@@ -1,7 +1,8 @@
 """core_dump.py [--mount MOUNTPOINT SIGNAL] COMMAND...
 
-Runs a command where core dumps are allowed, in the working directory, and prints how it ended: "exit N core False" or
-"signal N core True". With --mount it is a mount in the foreground, which gets the signal once it is there.
+Runs a command in the working directory with core dumps allowed, and prints how it ended: "exit N core False" or
+"signal N core True". With --mount the command is a mount in the foreground, which gets the signal once it has
+mounted.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""Kills the daemon at random moments while two writers work, mounts again, and checks that every acknowledged byte, name
-and length is there: the operation in flight at the kill may have happened or not, each chunk of it by itself.
+"""Kills the daemon at random moments while two writers work, mounts again, and checks every acknowledged byte, name and
+length. The operation in flight at the kill may or may not have happened, and so may each of its chunks.
 
 crash.py --binary VAULTFS --directory DIR [--kills N] [--seed N] [--reader-every N]"""
 
@@ -15,7 +15,7 @@ import time
 from crash_model import Model, check_tree
 from mounting import Mount
 
-# What a system call on a mount says once its daemon has died.
+# Errors of system calls on a mount whose daemon has died.
 GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.EINTR)
 
 
@@ -24,7 +24,7 @@ def choose(rng, sizes, names):
     path = "f%d" % rng.randrange(3)
     size = sizes.get(path, 0)
     kind = rng.randrange(20)
-    # Long overwrites most of all: it takes a kill between two pages of one pwrite to tear a record.
+    # Mostly long overwrites: only a kill between two pages of one pwrite tears a record.
     if kind < 8:
         length = rng.choice([1, 100, 4096, 30000, 262_144, 1 << 20, 1 << 20])
         return "write", [path, rng.randrange(max(1, size - length)), length, rng.randrange(1 << 30)]
@@ -53,7 +53,7 @@ def choose(rng, sizes, names):
 
 
 def data(seed, size):
-    """`size` bytes in which no two chunks are alike: a block of an odd length again and again."""
+    """`size` bytes in which no two chunks are equal: a block of an odd length, repeated."""
     block = random.Random(seed).randbytes(min(size, 4099))
     return (block * (size // len(block) + 1))[:size] if block else b""
 
@@ -85,7 +85,7 @@ def perform(base, operation, arguments):
 
 
 def writer(base, log, seed, model):
-    """Works until the mount is gone. `log` gets a line before each operation and a dot after it. Never returns."""
+    """Works until the mount ends. `log` gets a line before each operation and a dot after it. Never returns."""
     rng = random.Random(seed)
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
     status = 0
@@ -104,7 +104,7 @@ def writer(base, log, seed, model):
 
 
 def replay(model, log):
-    """Applies what `log` acknowledges; returns the operation in flight, or None."""
+    """Applies the operations that `log` acknowledges. Returns the operation in flight, or None."""
     pending = None
     with open(log) as lines:
         for line in lines:
@@ -152,7 +152,7 @@ def main():
 
 
 def round_(mount, models, rng, kill, options):
-    """Two writers, a kill at a random moment, and what their logs say."""
+    """Runs two writers, kills at a random moment, and checks against their logs."""
     logs = [os.path.join(mount.directory, "log%d" % n) for n in range(len(models))]
     kids = []
     for number, model in enumerate(models):

@@ -1,4 +1,5 @@
-"""What a writer's directory holds by the operations acknowledged, and whether a directory found after a crash may be so."""
+"""Models the content of a writer's directory after the acknowledged operations, and decides if a directory found
+after a crash is possible."""
 
 import copy
 import errno
@@ -9,7 +10,8 @@ CHUNK = 4096
 
 
 class Model:
-    """Files (name → bytearray) and directories (name → None) of one directory. `in_flight`: begun, not acknowledged."""
+    """Files (name → bytearray) and directories (name → None) of one directory. `in_flight`: an operation that has
+    begun but is not acknowledged."""
 
     def __init__(self):
         self.entries = {}
@@ -72,8 +74,8 @@ def read_found(path, model):
 
 
 def acceptable(old, new, found):
-    """None, or what is wrong: each chunk is the old or the new one, the length between both, the end of what grew a
-    prefix of what it was to become."""
+    """None, or the error. Each chunk must be the old or the new one, the length must be between both, and the end of
+    a file that grew must be a prefix of the new content."""
     if not min(len(old), len(new)) <= len(found) <= max(len(old), len(new)):
         return f"length {len(found)}, acknowledged {len(old)}, in flight {len(new)}"
     for at in range(0, len(found), CHUNK):
@@ -87,7 +89,7 @@ def acceptable(old, new, found):
 
 
 def check_tree(base, model):
-    """Compares, takes what was found as the new state, returns the number of torn tails."""
+    """Compares, takes the found state as the new one, and returns the number of torn tails."""
     from crash import data
     before, after = model, copy.deepcopy(model)
     if model.in_flight:
@@ -110,7 +112,7 @@ def check_tree(base, model):
         found[name], tail = read_found(path, model)
         old, new = candidates[0].entries[name], candidates[-1].entries[name]
         if model.in_flight and model.in_flight[0] in ("write", "truncate") and name not in before.entries:
-            # Made by what was in flight, before its first byte.
+            # Created by the operation in flight, before its first byte.
             old = bytearray()
         if tail is not None:
             torn += 1

@@ -1,8 +1,8 @@
 #!/bin/bash
-# A vault that forgets its keys, after the screen was unlocked: a window asks for its passphrase where one is set up.
+# A vault that forgets its keys, after the screen was unlocked: a window asks for its passphrase if one is set up.
 . "$(dirname "$0")/desktop_lib.sh"
 install -m 755 "$examples/vaultfs-screen-lock" "$bin"
-# A lock file that goes before anybody has seen it makes nobody forget.
+# A lock file that is removed before the daemon notices it does not forget the keys.
 stand_in locker <<'STAND_IN'
 #!/bin/sh
 until vaultfs status | grep -Eq '^state +locked'; do sleep 0.01; done

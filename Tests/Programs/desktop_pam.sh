@@ -1,12 +1,13 @@
 #!/bin/bash
-# The password given to PAM opens the vault that has forgotten its keys, when the lock file has gone, and not before.
+# The password given to PAM opens the vault that has forgotten its keys, once the lock file is removed, and not before.
 . "$(dirname "$0")/desktop_lib.sh"
-# Its PATH leads to where vaultfs is installed.
+# Its PATH contains the directory of vaultfs.
 sed "s|^PATH=|PATH=$bin:|" "$examples/vaultfs-pam-unlock" >"$bin/pam"
 chmod +x "$bin/pam"
 mkfifo "$scratch/done"
 
-# pam TYPE: as pam_exec(8) runs it, the password on standard input; descriptor 8 is open until what it leaves behind has ended.
+# pam TYPE: runs the script as pam_exec(8) does, with the password on standard input. Descriptor 8 is open until its
+# background process has ended.
 pam() { env PAM_SERVICE=swaylock PAM_TYPE="$1" PAM_USER="$(id -un)" "$bin/pam" 8>"$scratch/done"; }
 start() { cat "$scratch/done" & }
 password() { tr -d '\n' <"$passfile"; }
@@ -15,20 +16,20 @@ touch "$lock_file"
 is_locked
 start
 { password; printf '\0'; } | pam auth
-# It is back, and the lock file still there.
+# The script has returned, and the lock file still exists.
 is_locked
 rm "$lock_file"
 wait
 is_unlocked
 
-# Without the NUL; by another trigger.
+# Without the NUL, after another trigger.
 vaultfs lock >/dev/null
 start
 password | pam auth
 wait
 is_unlocked
 
-# Not in another phase; not with another password.
+# Not in another phase, and not with another password.
 vaultfs lock >/dev/null
 start
 password | pam account

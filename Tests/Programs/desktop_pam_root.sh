@@ -1,6 +1,6 @@
 #!/bin/bash
-# desktop_pam_root.sh EXAMPLES SCRATCH USER: run by root, the PAM script has become the user before it runs vaultfs, and has
-# nothing of root's environment.
+# desktop_pam_root.sh EXAMPLES SCRATCH USER: run by root, the PAM script becomes the user before it runs vaultfs, and
+# keeps nothing of root's environment.
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 examples=$1 scratch=$2 user=$3
@@ -21,7 +21,7 @@ printf '%s\n' "$(id -u "$user")" "$(id -g "$user")" "$(id -g "$user")" secret "u
 grep -qx "XDG_RUNTIME_DIR=/run/user/$(id -u "$user")" "$scratch/seen"
 if grep -q SECRET_OF_ROOT "$scratch/seen"; then exit 1; fi
 
-# Root's own logins unlock nothing.
+# root's own logins unlock nothing.
 rm "$scratch/seen"
 cat "$scratch/done" &
 printf 'secret\0' | PAM_TYPE=auth PAM_USER=root "$scratch/bin/pam" 8>"$scratch/done"

@@ -1,10 +1,10 @@
 #!/bin/bash
-# The vaults are locked as long as a screen locker runs, whoever starts it.
+# The vaults are locked as long as a screen locker runs, by whichever program it was started.
 . "$(dirname "$0")/desktop_lib.sh"
 install -m 755 "$examples/vaultfs-screen-lock" "$bin"
 mkfifo "$scratch/started" "$scratch/end"
 
-# A screen locker that says when it has begun, and ends with the exit code it is told.
+# A screen locker that reports when it has started, and exits with the code given to it.
 stand_in swaylock <<'STAND_IN'
 #!/bin/sh
 echo "$*" >"$scratch/started"
@@ -15,7 +15,7 @@ cp "$bin/swaylock" "$bin/i3lock"
 begun() { read -r arguments <"$scratch/started"; }
 end() { echo "$1" >"$scratch/end"; }
 
-# One locker, a second one beside it, the unlock.
+# One locker, a second one beside it, then the unlock.
 vaultfs-screen-lock swaylock --color 000000 &
 begun
 [ "$arguments" = "--color 000000" ]
@@ -26,7 +26,7 @@ end 0
 wait %%
 is_unlocked
 
-# One that crashes leaves the vault locked, until one ends well.
+# A locker that crashes leaves the vault locked until another one succeeds.
 vaultfs-screen-lock swaylock &
 begun
 end 139
@@ -37,7 +37,7 @@ is_locked
 vaultfs-screen-lock true
 is_unlocked
 
-# A vault that was locked otherwise meanwhile.
+# A vault that was locked by other means meanwhile.
 vaultfs-screen-lock swaylock &
 begun
 vaultfs lock "$mount" >/dev/null

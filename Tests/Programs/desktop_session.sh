@@ -1,5 +1,5 @@
 #!/bin/bash
-# The vaults follow what systemd-logind says of the session, in the lines that gdbus prints.
+# The vaults follow the session's state in systemd-logind, in the lines that gdbus prints.
 . "$(dirname "$0")/desktop_lib.sh"
 mkfifo "$scratch/signals"
 stand_in gdbus <<'STAND_IN'
@@ -26,7 +26,7 @@ is_locked
 signal "login1.Session.Unlock ()"
 await is_unlocked
 
-# Deaf, it locks.
+# At the end of gdbus's output, it locks.
 exec 8>&-
 code=0
 wait %% || code=$?
@@ -36,7 +36,7 @@ grep -q 'your vaults are locked' "$scratch/errors"
 rm "$lock_file"
 await is_unlocked
 
-# Ended, too; and where there is no logind.
+# It also locks if it is killed, or without logind.
 XDG_SESSION_ID=4 sh "$examples/vaultfs-follow-session" 8>&- &
 exec 8>"$scratch/signals"
 kill $!

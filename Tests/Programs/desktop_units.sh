@@ -1,6 +1,6 @@
 #!/bin/bash
-# desktop_units.sh MOUNT EXAMPLES VAULTFS SCRATCH PASSFILE VAULT: systemd's opinion of the units, and their commands, run as
-# they are. VAULT is not mounted.
+# desktop_units.sh MOUNT EXAMPLES VAULTFS SCRATCH PASSFILE VAULT: verifies the units with systemd, and runs their
+# commands unchanged. VAULT is not mounted.
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 mount=$1 examples=$2 vaultfs=$3 scratch=$4 passfile=$5 vault=$6
@@ -10,20 +10,20 @@ for unit in "$examples"/systemd/*.service "$examples"/systemd/system/*.service; 
     sed "s|=/usr/local/bin/vaultfs |=$vaultfs |" "$unit" >"$units/${unit#"$examples"/systemd/}"
 done
 
-# Warnings are no failure to it, but are to us.
+# systemd does not treat warnings as failures, but this test does.
 for unit in "$units"/*.service "$units"/system/*.service; do
     case $unit in */system/* | *sleep.service) manager=--system ;; *) manager=--user ;; esac
     complaints=$(systemd-analyze $manager --man=no verify "$unit" 2>&1) || complaints="systemd-analyze: exit $? $complaints"
     [ -z "$complaints" ] || { echo "$complaints" >&2; exit 1; }
 done
 
-# settings EXAMPLE: with this vault's paths.
+# settings EXAMPLE: the settings with this vault's paths.
 settings() { sed -e "s|^VAULT=.*|VAULT=$vault|" -e "s|^MOUNTPOINT=.*|MOUNTPOINT=$mount|" "$examples/systemd/$1"; }
 settings vault.conf | sed "s|^PASSPHRASE_COMMAND=.*|PASSPHRASE_COMMAND=\"cat '$passfile'\"|" >"$scratch/a.conf"
 grep -q "^PASSPHRASE_COMMAND=\"cat" "$scratch/a.conf"
 
-# setting NAME: its value, unquoted as systemd.exec(5) does. run UNIT KEY [RUNNER]: a command of a unit. What systemd puts in for
-# "${NAME}" and $NAME is what a shell does.
+# setting NAME: its value, unquoted as in systemd.exec(5). run UNIT KEY [RUNNER]: runs a command of a unit. systemd
+# replaces "${NAME}" and $NAME in the same way as a shell.
 setting() {
     local value
     value=$(sed -n "s/^$1=//p" "$scratch/a.conf")
@@ -31,7 +31,7 @@ setting() {
     printf '%s' "${value%\"}"
 }
 run() {
-    # What runs the command, if anything.
+    # The program that runs the command, if any.
     local runner=${3:-}
     local VAULT MOUNTPOINT PASSPHRASE_COMMAND OPTIONS command
     VAULT=$(setting VAULT) MOUNTPOINT=$(setting MOUNTPOINT) OPTIONS=$(setting OPTIONS)
@@ -42,18 +42,20 @@ run() {
     (cd / && eval "$runner $command")
 }
 
-# Type=forking: ready when the command is back.
+# Type=forking: ready when the command returns.
 run vaultfs@.service ExecStart
 mountpoint -q "$mount"
 "$vaultfs" status "$mount" | grep -Eq '^idle seconds +3600$'
 echo content >"$mount/file"
 exec 7<"$mount/file"
-# It asks all vaults of this user: one that another test has mounted beside, its socket elsewhere, does not answer (exit code 1).
+# The command queries all vaults of this user. A vault of another test, whose socket is elsewhere, does not reply (exit
+# code 1).
 code=0
 run vaultfs-lock-on-sleep.service ExecStart || code=$?
 [ $code = 0 ] || [ $code = 1 ]
 [[ $(cat "$mount/file" 2>&1) == *"Required key not available"* ]]
-# Awake again, nothing unlocks by itself; the lock file that comes and goes with the screen locker does not either.
+# After waking up, nothing unlocks by itself. The lock file that the screen locker makes and removes does not unlock
+# either.
 touch "$XDG_RUNTIME_DIR/vaultfs/device.lock"
 rm "$XDG_RUNTIME_DIR/vaultfs/device.lock"
 [[ $(cat <&7 2>&1) == *"Required key not available"* ]]
@@ -63,10 +65,11 @@ exec 7<&-
 run vaultfs@.service ExecStop
 if mountpoint -q "$mount"; then exit 1; fi
 
-# Type=notify: the machine's own unit, with the credential where systemd puts it. allow_other is for root, or for fuse.conf.
+# Type=notify: the machine's own unit, with the credential in systemd's directory. allow_other is allowed to root, or by
+# fuse.conf.
 settings system/vault-at-boot.conf | sed 's|-o allow_other||' >"$scratch/a.conf"
 mkdir "$scratch/credentials"
 cp "$passfile" "$scratch/credentials/passphrase"
 CREDENTIALS_DIRECTORY=$scratch/credentials run system/vaultfs@.service ExecStart "python3 ${0%/*}/notify.py $mount"
-# As the example says it.
+# As in the example.
 [[ $(stat -c %A "$mount") != *w* ]]

@@ -1,6 +1,7 @@
 #!/bin/bash
-# fstab.sh VAULTFS VAULT MOUNT PASSFILE SCRATCH: mount(8) and fstab(5), as root in a mount namespace of its own, where VAULTFS is
-# found as an installed program is: mount.fuse3(8) looks in the system's directories, whatever PATH is.
+# fstab.sh VAULTFS VAULT MOUNT PASSFILE SCRATCH: mount(8) and fstab(5), as root in a mount namespace of its own. VAULTFS
+# is at the path of an installed program there, because mount.fuse3(8) searches the system's directories and ignores
+# PATH.
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 vaultfs=$1 vault=$2 mount=$3 passfile=$4 scratch=$5
@@ -9,14 +10,15 @@ mkdir "$scratch/bin" "$scratch/locks"
 ln -s "$vaultfs" "$scratch/bin/vaultfs"
 mount --bind "$scratch/bin" /usr/local/sbin
 
-# ends: unmounted as root does it; the vault is free again when the daemon has ended, for which the next mount waits.
+# ends: unmounts as root would. The vault is free again when the daemon has ended, and the next mount waits for that.
 ends() {
     umount "$mount"
     if mountpoint -q "$mount"; then exit 1; fi
 }
 shows() { findmnt -n -o "$1" "$mount" | grep -qE "$2"; }
 
-# mount -t, with all that fstab says to others, and a comma and a backslash in a value: for mount(8) and for vaultfs.
+# mount -t, with all of fstab's options for other programs, and a comma and a backslash in a value: for mount(8) and for
+# vaultfs.
 cp "$passfile" "$scratch/pa,ss\\"
 special="$scratch/pa\\,ss\\\\"
 others=defaults,auto,nofail,_netdev,owner,group,x-systemd.automount,x-systemd.requires=/srv,x-gvfs-show,X-mount.mkdir
@@ -26,7 +28,7 @@ shows FSTYPE '^fuse\.vaultfs$'
 shows SOURCE "^$vault\$"
 if shows OPTIONS nosuid; then exit 1; fi
 echo content >"$mount/file"
-# What is set for a mount cannot be changed; and nothing happens to it.
+# The settings of a mount cannot be changed, and the attempt changes nothing.
 if mount -o remount,ro "$mount" 2>"$scratch/errors"; then exit 1; fi
 echo more >>"$mount/file"
 ends
@@ -36,12 +38,14 @@ shows OPTIONS '^ro,nosuid,nodev,noexec,.*allow_other'
 [ "$(cat "$mount/file")" = $'content\nmore' ]
 ends
 
-# A descriptor goes through mount(8) and the shell of mount.fuse3(8); the last word on reading and writing holds.
+# A descriptor is passed through mount(8) and the shell of mount.fuse3(8). The last option about reading and writing
+# wins.
 mount -t fuse.vaultfs "$vault" "$mount" -o "ro,rw,user,passphrase_fd=9,cache_size=1M,$lock" 9<"$passfile"
 shows OPTIONS '^rw,nosuid,nodev,noexec'
 ends
 
-# fstab, all of it. What cannot be mounted is told in one line, and keeps nothing from being mounted, before or behind.
+# fstab, all of it. An entry that cannot be mounted gives a one-line error, and does not affect the entries before and
+# after it.
 cat >"$scratch/fstab" <<END
 $vault $scratch/nowhere fuse.vaultfs passfile=$passfile,nofail,$lock 0 0
 $vault $mount fuse.vaultfs passfile=$special,nofail,_netdev,x-systemd.device-timeout=5s,$lock 0 0
@@ -51,19 +55,19 @@ mount -a -T "$scratch/fstab" 2>"$scratch/errors" || true
 grep -q "^vaultfs: mountpoint does not exist: $scratch/nowhere$" "$scratch/errors"
 mountpoint -q "$mount"
 [ "$(cat "$mount/file")" = $'content\nmore' ]
-# Again: what is mounted is left alone.
+# Again: existing mounts are left alone.
 mount -a -T "$scratch/fstab" 2>/dev/null || true
 [ "$(grep -c " $mount fuse.vaultfs " /proc/self/mounts)" = 1 ]
 ends
 
-# What is for other file systems, or for a later vaultfs, keeps nothing from being mounted, and is told.
+# Options for other file systems, or for a later vaultfs, do not prevent a mount, and are logged.
 mount -t fuse.vaultfs "$vault" "$mount" -o "bogus,uid=1000,passfile=$passfile,$lock" 2>"$scratch/errors"
 grep -qx "vaultfs: unknown mount option 'bogus' is left out: 'man vaultfs' lists the options" "$scratch/errors"
 [ "$(wc -l <"$scratch/errors")" = 2 ]
 [ "$(cat "$mount/file")" = $'content\nmore' ]
 ends
 
-# refused CODE WORDS MESSAGE: mount(8) passes on what vaultfs says, and its exit code.
+# refused CODE WORDS MESSAGE: mount(8) passes on the message of vaultfs, and its exit code.
 refused() {
     local code=0
     mount -t fuse.vaultfs "$vault" "$mount" -o "$2" 2>"$scratch/errors" </dev/null || code=$?
@@ -71,10 +75,10 @@ refused() {
     grep -qxF "vaultfs: $3" "$scratch/errors" || { cat "$scratch/errors" >&2; return 1; }
 }
 refused 2 "onlock=forget,passfile=$passfile,$lock" "unknown mount option 'onlock': 'man vaultfs' lists the options"
-# A secret is no option, and is not repeated.
+# A secret is not an option, and is not repeated in the error.
 refused 2 "passphrase=tell-nobody,$lock" "unknown mount option 'passphrase': 'man vaultfs' lists the options"
 refused 2 "passphrase_fd=x,$lock" "mount option passphrase_fd='x' is not a number"
 refused 1 "passfile=$scratch/none,$lock" "cannot open $scratch/none: No such file or directory"
-# Others' mounts, made beside this test, are here, too.
+# Mounts made by others beside this test are visible here too.
 if grep -q " $mount fuse.vaultfs " /proc/self/mounts; then exit 1; fi
 umount /usr/local/sbin

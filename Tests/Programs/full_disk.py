@@ -1,5 +1,5 @@
-"""A vault on a disk that fills up: a write that does not fit says ENOSPC, and every acknowledged byte stays readable, of
-the chunk being overwritten too. The directory is a small file system of its own.
+"""A vault on a disk that fills up. A write that does not fit returns ENOSPC, and every acknowledged byte stays
+readable, also in the chunk being overwritten. The directory is a small file system of its own.
 
 full_disk.py --binary VAULTFS --directory DIR"""
 
@@ -14,14 +14,15 @@ from mounting import Mount
 
 
 class File:
-    """A file on the mount and what it has to hold."""
+    """A file on the mount and its expected content."""
 
     def __init__(self, path):
         self.path, self.content = path, bytearray()
         self.fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
 
     def write(self, at, block):
-        """True where all of it went in. What a failed call may have left past the acknowledged end is cut off."""
+        """Returns true if all of it was written. Cuts off any bytes that a failed call left after the acknowledged
+        end."""
         while block:
             try:
                 n = os.pwrite(self.fd, block, at)
@@ -48,8 +49,8 @@ class File:
 
 
 def overwrite_while_full(files, rng):
-    """Overwrites inside, grows last chunks, extends: counts what did not fit. A block that did not fit may stand there in
-    part, whole chunks old or new, so it repeats what is there."""
+    """Overwrites inside, grows last chunks, extends, and counts the writes that did not fit. A block that did not
+    fit may be written in part, with whole chunks old or new, so each write repeats the existing content."""
     refused = 0
     for _ in range(400):
         file = rng.choice(files)
@@ -67,7 +68,7 @@ def overwrite_while_full(files, rng):
 
 
 def settle(file, before, at, block):
-    """After a refused overwrite each chunk is the old or the new one: takes the one that is there."""
+    """After a refused overwrite each chunk is the old or the new one. Takes the one that is found."""
     new = bytearray(file.content)
     new[at:at + len(block)] = block
     for start in range(at // 4096 * 4096, at + len(block), 4096):
@@ -117,7 +118,8 @@ def main():
             file.check("after mounting again")
         os.close(files[2].fd)
         os.unlink(files[2].path)
-        # The kernel tells the daemon of the close after close(2) has returned: the space is free soon, not at once.
+        # The kernel notifies the daemon of the close after close(2) has returned, so the space becomes free soon, but
+        # not at once.
         deadline = time.monotonic() + 30
         while not files[0].write(len(files[0].content), rng.randbytes(1 << 20)):
             if time.monotonic() > deadline:

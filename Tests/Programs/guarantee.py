@@ -1,6 +1,6 @@
-"""The guarantee: a vault with a big file in the page cache, a mapping touched, directories listed, four readers and a
-writer at full speed is locked; from then on no system call gets anything but ENOKEY, and no page of the file is left.
-After the unlock every descriptor, mapping and working directory goes on. Prints what does not hold.
+"""Tests the guarantee. A vault is locked with a big file in the page cache, a touched mapping, listed directories, four
+readers and a writer at full speed. From then on every system call returns ENOKEY, and no page of the file is left.
+After the unlock every descriptor, mapping and working directory works again. Prints violations.
 
 guarantee.py --binary VAULTFS --mountpoint DIR [--mebibytes N] [--tries N] [--passfile FILE] [--no-kernel-cache]"""
 
@@ -30,7 +30,7 @@ def complain(what):
 
 
 class Shared:
-    """Numbers that all processes see."""
+    """Numbers that all processes share."""
 
     def __init__(self):
         self.numbers = (ctypes.c_uint64 * 64).from_buffer(mmap.mmap(-1, 4096))
@@ -47,7 +47,7 @@ READ, REFUSED = 8, 16
 
 
 def load(shared, body):
-    """A process that does `body` at full speed; refused, it tries again soon. Returns its pid."""
+    """Starts a process that does `body` at full speed, and retries soon after a refusal. Returns its pid."""
     pid = os.fork()
     if pid:
         return pid
@@ -55,7 +55,7 @@ def load(shared, body):
         locked = shared[LOCKED]
         try:
             body()
-            # Odd numbers are locks: it began and ended within one.
+            # Odd numbers are locks, so the call began and ended within one lock.
             if locked % 2 and shared[LOCKED] == locked:
                 shared[LEAKED] += 1
         except OSError as error:
@@ -84,7 +84,7 @@ def reader(shared, index):
 
 
 def writer(shared):
-    """Numbers in a ring; the last that was acknowledged is told, so that none may be lost."""
+    """Writes numbers into a ring. The last acknowledged number is reported, so that none may be lost."""
     fd = os.open("written", os.O_RDWR | os.O_TRUNC)
 
     def body():
@@ -96,14 +96,14 @@ def writer(shared):
 
 
 def dirty_pages():
-    """A mapping into which something is written just before the lock."""
+    """A mapping that is written just before the lock."""
     fd = os.open("dir/mapped", os.O_RDWR)
     os.ftruncate(fd, 64 * 4096)
     return cached_pages.Mapping(fd, 64 * 4096, writable=True)
 
 
 class Dweller:
-    """A process that works in a directory of the mount, and has the big file open; it looks when it is told to."""
+    """A process that works in a directory of the mount, and has the big file open. It checks them on request."""
 
     def __init__(self, path, size):
         self.path = os.path.join(options.mountpoint, path)
@@ -147,7 +147,7 @@ def vaultfs(*arguments):
 
 
 def expect_locked(held, dwellers, shared):
-    """All is refused, and no page is there: before the tries, and after them."""
+    """Expects that all is refused, and that no page is cached, both before the tries and after them."""
     table = probes.all_probes(held)
     order = list(table)
     for dweller in dwellers:
@@ -174,7 +174,7 @@ def expect_locked(held, dwellers, shared):
 
 
 def expect_unlocked(held, dwellers, dirty, number, small):
-    """Every descriptor, mapping and working directory goes on."""
+    """Expects that every descriptor, mapping and working directory works again."""
     for dweller in dwellers:
         found = dweller.ask(b"w")
         wanted = {"getcwd": repr(dweller.path), ".": "'stat'", "..": "'stat'", "chdir": repr(os.path.dirname(dweller.path))}
@@ -213,12 +213,12 @@ def numbers(shared):
 
 
 def expect_written(shared):
-    """Each number that was acknowledged stands where it was written, whole."""
+    """Expects each acknowledged number at its position, whole."""
     fd = os.open("written", os.O_RDONLY)
     for number in range(max(1, shared[WRITTEN] - 511), shared[WRITTEN] + 1):
         data = os.pread(fd, 8192, number % 512 * 8192)
         found = int.from_bytes(data[:8], "little")
-        # Of a write that was refused nothing may stand, of one that was not told yet all.
+        # A refused write must have left nothing. A write without a reply yet may have left all of its data.
         if found not in (number, number + 512) or data != data[:8] * 1024:
             complain("an acknowledged write is lost or torn")
 

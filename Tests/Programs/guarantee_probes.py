@@ -1,5 +1,6 @@
-"""Everything a program may try on a locked mount: by path, by descriptors, mappings, links and working directories that it
-held before. Each probe returns what it got; a locked vault lets it get ENOKEY (or the signal that stands for it)."""
+"""Every operation that a program can try on a locked mount: by path, and by descriptors, mappings, links and working
+directories that it already has. Each probe returns its result. On a locked vault that must be ENOKEY (or the
+corresponding signal)."""
 
 import ctypes
 import errno
@@ -23,7 +24,7 @@ SMALL = b"content of a small file\n" * 400
 
 
 def block(index):
-    """The big file's content, by the 4 KiB."""
+    """The big file's content, in blocks of 4 KiB."""
     return struct.pack("<Q", index * 2654435761 + 1) * 512
 
 
@@ -48,14 +49,14 @@ def make(mountpoint, mebibytes):
         file.write(source.read())
     os.chmod("program", 0o755)
     os.setxattr("dir/file", "user.color", b"green")
-    # An access ACL with a named user: the kernel keeps those.
+    # An access ACL with a named user, because the kernel caches those.
     entries = [(1, 6, -1), (2, 4, 1), (4, 4, -1), (16, 4, -1), (32, 0, -1)]
     acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
     os.setxattr("dir/file", "system.posix_acl_access", acl)
 
 
 class Held:
-    """What a program holds of the tree before the lock."""
+    """Objects of the tree that a program has open before the lock."""
 
     def __init__(self, mountpoint, shared):
         self.mountpoint = mountpoint
@@ -86,7 +87,7 @@ class Held:
         self.handle = name_to_handle(self.file) if os.geteuid() == 0 else None
         self.ring = ctypes.c_ulong(0)
         syscall(IO_SETUP, 4, ctypes.byref(self.ring))
-        # Attributes, names, names that are not there, targets and ACLs: all in the kernel's caches.
+        # Attributes, names, missing names, link targets and ACLs, all in the kernel's caches.
         for path in ("dir/file", "dir/link", "dir/none", "none", "dir/sub/deep", "program"):
             if os.path.lexists(path):
                 os.lstat(path)
@@ -117,7 +118,7 @@ def name_to_handle(fd):
 
 
 def signalled(action):
-    """Runs `action` in a child: the OSError of the signal that ended it (SIGBUS: ENOKEY)."""
+    """Runs `action` in a child. Returns the OSError for the signal that ended it (SIGBUS: ENOKEY)."""
     pid = os.fork()
     if pid == 0:
         action()
@@ -129,7 +130,7 @@ def signalled(action):
 
 
 def faulting(action, *arguments):
-    """A system call that meets a page of the mapping: EFAULT is what it says instead of SIGBUS."""
+    """A system call that touches a page of the mapping. It returns EFAULT instead of a SIGBUS."""
     try:
         return action(*arguments)
     except OSError as error:
@@ -137,7 +138,7 @@ def faulting(action, *arguments):
 
 
 def drained(fd, count):
-    """Takes what has gone into a pipe or socket out again, lest it fill up."""
+    """Empties a pipe or socket, so that it does not fill up."""
     os.read(fd, 4096)
     return count
 
@@ -172,7 +173,7 @@ def run(path):
 
 
 def run_descriptor(held):
-    """execveat(2) of a descriptor, in a child that tells the error."""
+    """execveat(2) of a descriptor, in a child that reports the error."""
     pid = os.fork()
     if pid == 0:
         arguments = (ctypes.c_char_p * 2)(b"program", None)
@@ -228,8 +229,8 @@ def reads(held):
 
 
 def attributes(held):
-    """Not here: AT_STATX_DONT_SYNC, an empty mask and FIONREAD on a descriptor. The kernel answers them from its inode (size,
-    mode, owner, times) without asking anybody, and has no way to be told to forget those."""
+    """Not included: AT_STATX_DONT_SYNC, an empty mask and FIONREAD on a descriptor. The kernel answers them from its
+    inode (size, mode, owner, times) without a request, and a daemon cannot make it forget those."""
     h = held
     probes = {
         "stat": lambda: os.stat("dir/file"),
@@ -325,7 +326,7 @@ def all_probes(held):
 
 
 def outcome(probe):
-    """`ENOKEY`, another error's name, or what it returned (begun)."""
+    """Returns `ENOKEY`, another error's name, or the start of the result."""
     try:
         result = probe()
     except OSError as error:

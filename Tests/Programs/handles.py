@@ -1,5 +1,6 @@
-"""Takes a file handle (name_to_handle_at(2)) of everything below TREE and prints "ready". When the file GO exists, opens each
-handle (open_by_handle_at(2) with O_PATH) and prints its path and size without asking the daemon, or the error. Needs root.
+"""Takes a file handle (name_to_handle_at(2)) of everything below TREE and prints "ready". When the file GO exists,
+opens each handle (open_by_handle_at(2) with O_PATH) and prints its path and size without a request to the daemon, or
+the error. Needs root.
 
 handles.py TREE GO"""
 

@@ -1,4 +1,5 @@
-"""Whether a mounted HLS download is what ffmpeg wrote without a key, and plays as the encrypted one does.
+"""Checks that a mounted HLS download equals the files that ffmpeg wrote without a key, and plays like the encrypted
+one.
 
 hls_compare.py MOUNT ORIGINALS SOURCE: each with out.m3u8; prints what differs."""
 
@@ -30,7 +31,7 @@ def read(*path):
 def output(command, directory):
     result = subprocess.run(
         command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
-    # ffmpeg complains of its own fragments after a seek.
+    # ffmpeg reports errors in its own fragments after a seek.
     if result.returncode:
         stop(" ".join(command), "in", directory, result.stderr.decode())
     return result.stdout
@@ -51,7 +52,7 @@ def compare_files():
 
 
 def seen(directory, url, options=()):
-    """All that ffprobe and ffmpeg see, played from the beginning and from other places."""
+    """The complete output of ffprobe and ffmpeg, played from the beginning and from other positions."""
     packets = ["ffprobe", "-v", "error", *options, "-show_data_hash", "md5", "-show_entries", f"{FORMAT}:{PACKETS}", url]
     frames = ["-i", url, "-f", "framemd5", "-"]
     return [output(packets, directory), output(["ffmpeg", "-v", "error", *options, *frames], directory)] + [
@@ -59,13 +60,13 @@ def seen(directory, url, options=()):
         for seek in SEEKS]
 
 
-# Before it is played: nothing is in any cache, and sizes are wrong until the first open.
+# Before it is played: no cache has any data, and sizes are wrong until the first open.
 compare_files()
 expected = seen(originals, PLAYLIST)
 if len(re.findall(rb"\n0, ", expected[1])) != FRAMES:
     stop("the original has", expected[1].decode())
 encrypted = ["-allowed_extensions", "ALL"]
-# By a web server: of a local file ffmpeg takes another vector than a byte range has.
+# By a web server, because for a local file ffmpeg uses another vector than a byte range has.
 encrypted_url, url = (f"http://127.0.0.1:{serve(directory)}/{PLAYLIST}" for directory in (source, mountpoint))
 for name, found in (
     ("the mount", seen(mountpoint, PLAYLIST)),

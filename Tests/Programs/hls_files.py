@@ -56,7 +56,7 @@ def key_of(number):
 
 
 def write_information(directory, number, vector="", uri=""):
-    """Key `number`, and the file that tells ffmpeg of it; replaced in one step."""
+    """Writes key `number`, and the file that names it for ffmpeg, in one step."""
     name = f"key{number}.bin"
     write(os.path.join(directory, name), key_of(number))
     path = os.path.join(directory, "information")
@@ -71,7 +71,7 @@ def make_encrypted(media, directory, arguments, vector="", uri=""):
 
 
 def await_drained(pipe, process):
-    """Until ffmpeg has read all it was given: what it makes of it comes soon after."""
+    """Waits until ffmpeg has read all of its input. Its output follows soon."""
     deadline = time.monotonic() + 20
     while int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder):
         if time.monotonic() > deadline or process.poll() is not None:
@@ -80,10 +80,10 @@ def await_drained(pipe, process):
 
 
 def make_rekeyed(media, directory):
-    """Another key whenever ffmpeg, which is given the media bit by bit, has begun two more segments."""
+    """Changes the key whenever ffmpeg, which gets the media in small pieces, has begun two more segments."""
     write_information(directory, 0)
     arguments = ["-hls_key_info_file", "information", "-hls_flags", "periodic_rekey"]
-    # Small probes, so that it begins to write before it has read all.
+    # Small probes, so that ffmpeg begins to write before it has read everything.
     probing = ["-probesize", "50000", "-analyzeduration", "100000", "-f", "mpegts"]
     process = subprocess.Popen(
         ["ffmpeg", "-v", "error", "-y", *probing, *muxing("pipe:0", arguments)], cwd=directory, stdin=subprocess.PIPE)
@@ -114,7 +114,8 @@ def encrypt(data, key, vector):
 
 
 class Rewriting:
-    """A plain fMP4 playlist made an encrypted one, line by line: a vector for the map, their numbers for the rest."""
+    """Turns a plain fMP4 playlist into an encrypted one, line by line: a vector for the map, segment numbers for the
+    rest."""
 
     def __init__(self, plain, encrypted):
         self.plain, self.encrypted = plain, encrypted

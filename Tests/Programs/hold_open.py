@@ -14,7 +14,7 @@ for path, _, names in os.walk(sys.argv[1]):
             try:
                 held.append(os.open(os.path.join(path, name), os.O_RDONLY))
             except OSError:
-                # The daemon may be out of descriptors: an error, and the mount lives on.
+                # The daemon may run out of descriptors. That is an error, and the mount continues.
                 refused += 1
 for fd in held:
     if not os.pread(fd, 1, 0):

@@ -1,5 +1,5 @@
-"""The table of classes × states × operations (Manual/Locking.md), on a real mount: what works while the vault is locked, what is
-refused, what is left of a file that was closed.
+"""Tests the table of classes × states × operations (Manual/Locking.md) on a real mount: the operations that work and
+are refused while the vault is locked, and the remains of a closed file.
 
 lock_classes.py --binary VAULTFS --directory DIR [--policy refuse|forget]"""
 
@@ -20,7 +20,7 @@ def expect(what, found, wanted):
 
 
 def look(pages, at):
-    """A byte of a mapping, by a copy of the kernel's."""
+    """Reads a byte of a mapping, with a copy by the kernel."""
     fds = os.pipe()
     try:
         os.write(fds[1], memoryview(pages)[at:at + 1])
@@ -42,7 +42,7 @@ def get(path):
 
 
 def try_put(pages, at, data):
-    """A store into a mapping, by a copy of the kernel's."""
+    """Stores into a mapping, with a copy by the kernel."""
     source = os.memfd_create("data")
     try:
         os.write(source, data)
@@ -52,7 +52,7 @@ def try_put(pages, at, data):
 
 
 class Held:
-    """A file of a class in the root of the mount, open for reading and writing, mapped, and read in part."""
+    """A file of a class in the root of the mount. It is open for reading and writing, mapped, and read in part."""
 
     def __init__(self, mount, name, protection):
         self.path, self.protection, self.data = mount.path(name), protection, bytearray(noise(len(name), SIZE))
@@ -63,7 +63,7 @@ class Held:
         os.pread(self.fd, 1000, 0)
 
     def use(self, goes_on):
-        """Each way to go on with what is open: works, or is refused."""
+        """Tries each operation on open files and expects that it works, or is refused."""
         for at in (0, 5000, 300_000, SIZE - 10):
             expect(f"{self.path}: pread at {at}", refused(os.pread, self.fd, 10, at),
                    bytes(self.data[at:at + 10]) if goes_on else "ENOKEY")
@@ -83,18 +83,19 @@ class Held:
         os.close(self.fd)
 
     def check(self):
-        """Unlocked, by path: everything that was written."""
+        """While unlocked, by path: expects everything that was written."""
         expect(self.path, get(self.path), bytes(self.data))
 
 
 def cached(path):
-    """How much of a file is in the page cache, as another process sees it; no answer where it cannot be opened."""
+    """The part of a file that is in the page cache, as another process sees it. None if the file cannot be opened."""
     code, said = run(["fincore", "-b", "-n", "-o", "PAGES", path])
     return said.strip() if code == 0 else "refused"
 
 
 def files(mount):
-    """Files in the root, whose class is complete: no path leads to them while the vault is locked, descriptors do."""
+    """Files in the root, whose class is complete: no path leads to them while the vault is locked, but descriptors
+    do."""
     held = {name: Held(mount, name, name) for name in CLASSES}
     closed_while_locked = Held(mount, "closed-while-locked", "unless-open")
     for _ in range(3):
@@ -122,14 +123,14 @@ def files(mount):
 
 
 def directories(mount):
-    """Directories of each class with a file of each class: a directory's class governs its names."""
+    """Directories of each class with a file of each class. A directory's class governs its names."""
     for directory in CLASSES:
         os.mkdir(mount.path(directory + ".d"))
         for name in CLASSES:
             put(mount.path(directory + ".d", name), b"inside")
             mount.run(mount.binary, "protect", name, mount.path(directory + ".d", name))
         mount.run(mount.binary, "protect", directory, mount.path(directory + ".d"))
-    # Names lead from the root on, so it lets them pass.
+    # Names are looked up from the root on, so the root must allow lookups.
     mount.run(mount.binary, "protect", "none", mount.mountpoint)
     allowed = ("until-first-unlock", "none")
     mount.lock()
@@ -169,7 +170,7 @@ def directories(mount):
 
 
 def first_unlock(mount):
-    """Mounted under a lock file: until-first-unlock is refused, none works; from the first unlock on both do."""
+    """Mounted under a lock file: until-first-unlock is refused, and none works. From the first unlock on both work."""
     paths = [mount.path(name + ".d", name) for name in ("until-first-unlock", "none")]
     content = [get(path) for path in paths]
     mount.unmount()
@@ -188,7 +189,8 @@ def first_unlock(mount):
 
 
 def playing(mount):
-    """A player of an unless-open video: it reads on through its descriptor over locks, while nobody else can open it."""
+    """A player of an unless-open video. It continues to read through its descriptor during locks, while no other
+    program can open the video."""
     path, data = mount.path("video"), noise(9, 24 << 20)
     put_all(path, data)
     mount.run(mount.binary, "protect", "unless-open", path)

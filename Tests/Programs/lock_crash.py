@@ -1,4 +1,5 @@
-"""Kills the daemon while it is locking, locked or unlocking, and writers work on: what was acknowledged is there.
+"""Kills the daemon while it is locking, locked or unlocking, with writers at work, and checks that acknowledged data
+exists.
 
 lock_crash.py --binary VAULTFS --directory DIR [--policy refuse|forget] [--rounds N] [--seed N]"""
 
@@ -25,7 +26,7 @@ def writer(mount, number, board, seed):
 
 
 def names(mount, log, seed):
-    """Makes and moves directories, and writes down what it was told: `+` before each, `.` after it."""
+    """Makes and moves directories, and logs the results: `+` before each, `.` after it."""
     rng, base = random.Random(seed), mount.path("names")
     with open(log, "w", buffering=1) as lines:
         for count in range(1 << 30):
@@ -44,7 +45,7 @@ def names(mount, log, seed):
 
 
 def kill(mount, rng, moment):
-    """Locks, unlocks, and kills the daemon at a random moment of what is wanted."""
+    """Locks, unlocks, and kills the daemon at a random moment of the chosen phase."""
     for _ in range(rng.randrange(3)):
         mount.lock()
         mount.unlock()
@@ -66,13 +67,13 @@ def kill(mount, rng, moment):
 
 
 def check_file(mount, number, words):
-    """Records that were acknowledged are there; the one in flight may be old, new or a mixture, or missing."""
+    """Expects the acknowledged records. The one in flight may be old, new, a mixture, or missing."""
     in_flight, count = words[0] % 2 == 1, words[1]
     path = mount.path(f"file{number}")
-    # To open it for writing cuts a torn tail off.
+    # An open for writing cuts off a torn tail.
     fd = os.open(path, os.O_RDWR)
     size = os.fstat(fd).st_size
-    # What was being cut off may be there or not; no record before it is touched.
+    # The record that was being cut off may exist or not. No record before it is changed.
     surely = min(count, words[2]) if in_flight and WAYS[number] != "pwrite" else count
     for record in range(surely):
         if in_flight and WAYS[number] == "pwrite" and record == words[2]:

@@ -1,5 +1,5 @@
-"""The daemon's end while pages of shared mappings are dirty: asked to end it loses none of them; killed it goes, and
-whoever waits for it is told.
+"""Tests the end of a daemon while pages of shared mappings are dirty. SIGTERM loses none of them. SIGKILL ends the
+daemon, and every process that waits for it gets an error.
 
 lock_end.py --binary VAULTFS --directory DIR [--policy refuse|forget] [--seed N] CASE…"""
 
@@ -14,11 +14,12 @@ from lock_pages import check_stored, dirty_for_ever, touch
 from locking import GONE, SECRET, ended, fork, main, mounted, noise, refused, run, stop, until, wait
 
 MIB = 1 << 20
-# As much as stays dirty where the kernel keeps a FUSE mount within bounds (balance_dirty_pages), about, and quick to make.
+# About as much as stays dirty if the kernel limits the dirty pages of a FUSE mount (balance_dirty_pages), and quick to
+# make.
 DIRTY = 32 * MIB
 CLEAN = MIB
 DIRECTORIES = 50
-# How long the end of a daemon, and of those who wait for it, may take.
+# Time limit for the end of a daemon, and of the processes that wait for it.
 SECONDS = 10
 DEAD = [errno.errorcode[number] for number in GONE]
 cases = {}
@@ -29,15 +30,17 @@ def case(function):
     return function
 
 
-# Programs that use the mount. Each says by `begun` that it is at work, and ends when it is told that the daemon is dead.
+# Programs that use the mount. Each reports through `begun` that it is at work, and ends when it learns that the daemon
+# is dead.
 
 
 def make_dirty(mount, seed, begun):
-    """Makes a whole file dirty by a mapping and keeps that: the kernel writes back when one ends."""
+    """Makes a whole file dirty through a mapping and keeps the mapping, because the kernel writes back when one
+    ends."""
     source = os.memfd_create("pages")
     os.pwrite(source, noise(seed, DIRTY), 0)
     with open(mount.path("big"), "r+b") as file, mmap.mmap(file.fileno(), DIRTY) as pages:
-        # What is read ahead is quicker than a page fault for each.
+        # Read-ahead is quicker than a page fault for each.
         while file.read(MIB):
             pass
         os.preadv(source, [memoryview(pages)], 0)
@@ -46,8 +49,8 @@ def make_dirty(mount, seed, begun):
 
 
 def read(mount, begun):
-    """Pages that are being written back, and pages that the daemon has to give."""
-    # Never closed: that tells of what could not be written back.
+    """Makes pages that are being written back, and pages that the daemon must supply."""
+    # Never closed, because close reports pages that could not be written back.
     big, clean = (os.open(mount.path(name), os.O_RDONLY) for name in ("big", "clean"))
     while True:
         os.posix_fadvise(clean, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -59,7 +62,7 @@ def read(mount, begun):
 
 
 def touch_pages(mount, begun, dead):
-    """The same by mappings, in which a page that the kernel still has is no error."""
+    """The same by mappings. A page that the kernel still has is no error there."""
     big, clean = (os.open(mount.path(name), os.O_RDONLY) for name in ("big", "touched"))
     kept = mmap.mmap(big, DIRTY, prot=mmap.PROT_READ)
     while True:
@@ -83,7 +86,7 @@ def look_up(mount, begun):
 
 
 def execute(*command):
-    """Becomes another program, which says nothing."""
+    """Becomes another program, without output."""
     quiet = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(quiet, fd)
@@ -91,7 +94,7 @@ def execute(*command):
 
 
 def start(*function):
-    """A child that has begun; where it says so is its last argument."""
+    """Starts a child and waits until it has begun. Its last argument is the object through which it reports that."""
     begun = memoryview(mmap.mmap(-1, 8)).cast("Q")
     pid = fork(function[0], *function[1:], begun)
     until(f"{function[0].__name__} to begin", lambda: begun[0])
@@ -103,7 +106,7 @@ def start(*function):
 
 @contextlib.contextmanager
 def nothing_left(mount):
-    """Whatever hangs in the body is freed by an abort of the connection, after it has been told where it hangs."""
+    """Aborts the connection if the body hangs, after printing where it hangs."""
     with open("/proc/self/mountinfo") as mounts:
         device = next(line.split()[2] for line in mounts if line.split()[4] == mount.mountpoint)
     try:
@@ -113,7 +116,7 @@ def nothing_left(mount):
             with open(f"/sys/fs/fuse/connections/{device.split(':')[1]}/abort", "w") as abort:
                 abort.write("1")
         except OSError:
-            # Nobody has mounted fusectl: root has another way.
+            # fusectl is not mounted. root can use umount -f instead.
             run(["umount", "-f", mount.mountpoint])
         raise
 
@@ -123,7 +126,7 @@ def await_end(mount):
 
 
 def remount(mount):
-    """After the daemon's end, and without the lock file."""
+    """Checks after the daemon's end, and without the lock file."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(mount.lock_file)
     if mounted(mount):
@@ -140,7 +143,7 @@ def put_away(pid, what):
 
 @case
 def terminated_in_grace(mount, seed, pages=2000):
-    """SIGTERM while a grace waits for a program that stores into a mapping and never stops."""
+    """Sends SIGTERM during a grace period that waits for a program that never stops storing into a mapping."""
     mount.unmount()
     mount.mount("--grace", "60s")
     path = mount.path("endless")
@@ -180,7 +183,7 @@ def terminated_with_dirty_pages(mount, seed):
 
 
 def kill(mount, seed, prepare, delay):
-    """SIGKILL `delay` seconds after what `prepare` does last, with programs at work on the mount."""
+    """Sends SIGKILL `delay` seconds after the last action of `prepare`, with programs at work on the mount."""
     dead = memoryview(mmap.mmap(-1, 8)).cast("Q")
     with nothing_left(mount):
         users = {
@@ -191,7 +194,7 @@ def kill(mount, seed, prepare, delay):
         prepare()
         time.sleep(delay)
         os.kill(mount.daemon, signal.SIGKILL)
-        # Each asks the daemon, whatever the kernel remembers.
+        # Each sends a request to the daemon, whatever the kernel has cached.
         lookers = [fork(execute, *words, mount.mountpoint) for words in (["stat", "--cached=never"], ["stat", "-f"], ["ls"])]
         await_end(mount)
         dead[0] = 1

@@ -1,4 +1,5 @@
-"""A lock meets whatever may be going on, and whatever people do meets every state of a lock: nothing hangs, nothing is lost.
+"""Locks during every kind of operation, and tries every kind of operation in each state of a lock: nothing hangs,
+nothing is lost.
 
 lock_hangs.py --binary VAULTFS --directory DIR [--policy refuse|forget] [--seed N] [CASE…]"""
 
@@ -19,20 +20,21 @@ cases = []
 
 
 def case(function):
-    """Registers a case. It gets a mount of its own, unlocked, with a file `big`, and leaves it mounted and unlocked."""
+    """Registers a case. It gets its own mount, unlocked, with a file `big`, and leaves it mounted and unlocked."""
     cases.append(function)
     return function
 
 
 @contextlib.contextmanager
 def at_work(function, *arguments, processes=1):
-    """Processes that do something again and again while the body runs; a refusal is no end."""
+    """Runs processes that repeat an operation while the body runs. They continue after a refusal."""
     def again():
         while True:
             try:
                 function(*arguments)
             except OSError:
-                # What is refused, or not there since another was refused, may be there the next time.
+                # An operation that was refused, or whose file is missing because another was refused, may work the next
+                # time.
                 time.sleep(0.0005)
 
     pids = [fork(again) for _ in range(processes)]
@@ -55,12 +57,12 @@ def lock_often(mount, rounds=6):
         time.sleep(0.02)
 
 
-# What goes on while a lock comes
+# Operations in progress when a lock comes
 
 
 @case
 def msync(mount):
-    """Dirty mapped pages, and msync(2) of them at work."""
+    """Dirty mapped pages, with msync(2) of them in progress."""
     def work():
         with open(mount.path("synced"), "w+b") as file:
             file.truncate(8 * MIB)
@@ -77,8 +79,8 @@ def msync(mount):
 
 @case
 def memory_pressure(mount):
-    """The kernel writes back and reclaims while pages are made dirty: a cgroup is not to be had everywhere, so by
-    syncfs(2) and by dropping pages as fast as they come."""
+    """Makes pages dirty while the kernel writes back and reclaims. A cgroup is not available everywhere, so this
+    uses syncfs(2) and drops pages as fast as they come."""
     def drop():
         with open(mount.path("pressed"), "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -98,7 +100,7 @@ def memory_pressure(mount):
 
 @case
 def names_change(mount):
-    """Directories that are changed: their locks are held in the kernel while a request is on its way."""
+    """Changes directories, because the kernel holds their locks while a request is in progress."""
     base = mount.path("names")
     os.mkdir(base)
 
@@ -126,14 +128,14 @@ def fsync(mount):
 
 @case
 def copy(mount):
-    """cp of a big file, by copy_file_range(2) too."""
+    """cp of a big file, also by copy_file_range(2)."""
     with at_work(lambda: shutil.copy(mount.path("big"), mount.path(f"copy{os.getpid()}")), processes=2):
         lock_often(mount)
 
 
 @case
 def exit_with_dirty_pages(mount):
-    """munmap(2) and exit of processes that have made pages dirty: both write back."""
+    """munmap(2) and exit of processes that have made pages dirty. Both write back."""
     def dirty_and_end():
         with open(mount.path(f"mapped{os.getpid() % 4}"), "w+b") as file:
             file.truncate(4 * MIB)
@@ -162,7 +164,7 @@ def exit_with_dirty_pages(mount):
 
 @case
 def readahead(mount):
-    """Pages that are being read ahead are locked in the kernel until the daemon has answered."""
+    """Pages that are being read ahead. The kernel keeps them locked until the daemon has replied."""
     def read():
         with open(mount.path("big"), "rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -176,7 +178,7 @@ def readahead(mount):
 
 @case
 def few_threads(mount):
-    """More requests at once than the daemon has threads, from descriptors of one file and by page faults of it."""
+    """More simultaneous requests than the daemon has threads, from descriptors of one file and by page faults in it."""
     def read(at):
         with open(mount.path("big"), "rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -194,7 +196,7 @@ def few_threads(mount):
 
 @case
 def unmount_in_the_middle(mount):
-    """The daemon ends while its lock is at work; whoever waits for that lock is answered or hung up on."""
+    """Ends the daemon during its lock. A client that waits for that lock gets a reply, or the connection is closed."""
     enders = {
         "vaultfs unmount": lambda: mount.run(mount.binary, "unmount", mount.mountpoint),
         "fusermount3": lambda: mount.run("fusermount3", "-u", mount.mountpoint),
@@ -205,7 +207,7 @@ def unmount_in_the_middle(mount):
             file.truncate(24 * MIB)
             pages = mmap.mmap(file.fileno(), 24 * MIB)
             pages[:] = noise(4, 24 * MIB)
-        # The mapping goes in a thread, so that its write-back, the lock and the unmount meet.
+        # A thread unmaps, so that its write-back, the lock and the unmount happen at the same time.
         closing = threading.Thread(target=pages.close, daemon=True)
         waiting = mount.send("lock")
         closing.start()
@@ -228,16 +230,16 @@ def ended(mount):
     until("the mount's end", lambda: not os.path.ismount(mount.mountpoint))
 
 
-# What people do in each state
+# Operations in each state
 
 
 @contextlib.contextmanager
 def state(mount, name, holding=()):
-    """`grace`: will-lock has been said, and a file that is open for writing holds it up; `locked`; `unlocked` again.
-    Gives descriptors of what is to be held open."""
+    """`grace`: will-lock has been published, and a file that is open for writing delays the lock. `locked`.
+    `unlocked` again. Yields descriptors that must stay open."""
     if name == "grace":
         mount.unmount()
-        # Longer than all that is done in it, sync(2) of a busy machine among it.
+        # Longer than all operations in this state, including sync(2) of a busy machine.
         mount.mount("--grace", "600s")
     fds = [os.open(mount.path(path), os.O_RDONLY) for path in holding]
     held = open(mount.path("held"), "wb")
@@ -275,13 +277,13 @@ def looking(mount):
         with state(mount, name, holding=["big", "."]) as held:
             for command in (["ls", "-la"], ["df"], ["stat"], ["stat", "-f"], ["mountpoint"], ["sync"], ["sync", "-f"], ["du"]):
                 code, said = run(command + [mount.mountpoint])
-                # What opens the directory is refused.
+                # Commands that open the directory are refused.
                 may_fail = name == "locked" and command in (["ls", "-la"], ["sync"], ["sync", "-f"], ["du"])
                 if code and not may_fail:
                     stop(f"{name}: {command}: {code} {said}")
                 if may_fail and "Required key not available" not in said:
                     stop(f"{name}: {command}: {code} {said}")
-            # Of all that is mounted on this machine.
+            # sync(1) concerns all mounts of this machine.
             if run(["sync"], seconds=300)[0]:
                 stop(f"{name}: sync")
             for fd in held:
@@ -292,7 +294,7 @@ def looking(mount):
 
 @case
 def unmounting(mount):
-    """Each way to unmount in each state; with a file open it is refused, but not SIGTERM."""
+    """Each way to unmount in each state. With an open file the unmount is refused, but SIGTERM is not."""
     enders = {
         "umount": ["umount", mount.mountpoint] if os.geteuid() == 0 else ["fusermount3", "-u", mount.mountpoint],
         "fusermount3": ["fusermount3", "-u", mount.mountpoint],
@@ -304,7 +306,7 @@ def unmounting(mount):
             with state(mount, name):
                 if command is None:
                     os.kill(mount.daemon, signal.SIGTERM)
-                    # With what is open: nobody is asked to unlock any more.
+                    # The mount ends with files open, and no unlock follows.
                     ended(mount)
                 else:
                     code, said = run(command)
@@ -321,7 +323,7 @@ def unmounting(mount):
 
 @case
 def killing(mount):
-    """A process that waits for an answer, in read(2) or in a page fault, can be killed in every state."""
+    """A process that waits for a reply, in read(2) or in a page fault, can be killed in every state."""
     def read(fd):
         os.pread(fd, 4096, 40 * MIB)
 
@@ -339,7 +341,7 @@ def killing(mount):
                     until("a request", lambda: asleep(child))
                     os.kill(child, signal.SIGKILL)
                 finally:
-                    # A process that ends closes its files, and the kernel waits for the answer to that (fuse_flush).
+                    # A process that ends closes its files, and the kernel waits for the reply to that (fuse_flush).
                     os.kill(mount.daemon, signal.SIGCONT)
                 code = wait(child, f"a process killed in {action.__name__}, {name}")
                 if code != -signal.SIGKILL:
@@ -356,7 +358,7 @@ def stopped(pid):
 
 def asleep(pid):
     with open(f"/proc/{pid}/wchan") as wchan:
-        # For its own request, or for a page that another one is to bring.
+        # It waits for its own request, or for a page that another process requested.
         return wchan.read() in ("request_wait_answer", "folio_wait_bit_common", "fuse_readahead")
 
 

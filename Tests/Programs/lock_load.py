@@ -1,4 +1,5 @@
-"""Locks and unlocks a mount again and again while programs use it in every way, and checks what they got and what is left.
+"""Locks and unlocks a mount again and again while programs use it in every way, and checks their results and the files
+afterwards.
 
 lock_load.py --binary VAULTFS --directory DIR [--policy refuse|forget] [--rounds N] [--seed N]"""
 
@@ -35,7 +36,7 @@ def reader(mount, number, board, flags, seed):
 
 
 def churner(mount, number, flags, seed):
-    """Makes, moves, lists and removes names; what is acknowledged has happened, what is refused has not."""
+    """Makes, moves, lists and removes names. An acknowledged operation has happened, a refused one has not."""
     rng, there, done, refused, last = random.Random(seed), {}, 0, 0, None
     base = mount.path("churn")
     os.mkdir(base)
@@ -88,7 +89,7 @@ def churner(mount, number, flags, seed):
 
 
 def database(mount, number, flags):
-    """Commits until the end; a database that was refused is opened anew. What was committed is there."""
+    """Commits until the end, and reopens a database that was refused. Everything committed must be there."""
     committed, failed = 0, 0
     flags[1 + number] = 1
     while not flags[0] or committed == 0:
@@ -111,7 +112,7 @@ def database(mount, number, flags):
 
 
 def lock_rounds(mount, rng, rounds, begin):
-    """Returns what the daemon had in use after the first `begin` rounds and after all."""
+    """Returns the daemon's resource use after the first `begin` rounds and after all."""
     use = []
     for number in range(rounds):
         trigger = rng.choice(TRIGGERS)
@@ -127,7 +128,7 @@ def lock_rounds(mount, rng, rounds, begin):
 def load(mount, options):
     rng = random.Random(options.seed)
     mount.initialise()
-    # A small block cache, so that it is full before we measure.
+    # A small block cache, so that it is full before the first measurement.
     mount.mount("--cache-size", "8M")
     board, flags = Board(FILES), memoryview(mmap.mmap(-1, 4096))
     kids = [fork(writer, mount, n, board, flags, options.seed + n) for n in range(FILES)]
@@ -142,7 +143,7 @@ def load(mount, options):
     print(f"{locks} locks; KiB, descriptors, threads: {first} then {last}")
     if locks != options.rounds:
         stop(f"{options.rounds} rounds were {locks} locks")
-    # Descriptors and threads come and go with what is in flight.
+    # The numbers of descriptors and threads vary with the requests in flight.
     if last[0] > first[0] + 8192 or last[1] > first[1] + 16 or last[2] > first[2] + 4:
         stop(f"the daemon has grown: {first} then {last}")
     mount.verify()

@@ -1,4 +1,4 @@
-"""Dirty pages of shared mappings when a lock comes: nothing that was stored before it is lost.
+"""Dirty pages of shared mappings when a lock comes: nothing stored before it is lost.
 
 lock_mapped.py --binary VAULTFS --directory DIR [--policy refuse|forget] [--rounds N] [--seed N]"""
 
@@ -30,7 +30,7 @@ def read_all(fd, size):
 
 
 def store(path, at, data):
-    """What another process does: it has the pages mapped until it ends."""
+    """The other process: it keeps the pages mapped until it ends."""
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
         pages[at:at + len(data)] = data
 
@@ -41,7 +41,8 @@ def several_mappings(mount, seed, size=120 * MIB):
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     os.ftruncate(fd, size)
     first, second = mmap.mmap(fd, size), mmap.mmap(fd, size)
-    # First the other process: the kernel writes all back when a mapping ends (fuse_vma_close in fs/fuse/file.c).
+    # The other process first, because the kernel writes everything back when a mapping ends (fuse_vma_close in
+    # fs/fuse/file.c).
     half = size // 2
     finish([fork(store, path, half - MIB, bytes(expected[half - MIB:half]))], "another process that maps")
     first[:half - MIB] = expected[:half - MIB]
@@ -52,7 +53,7 @@ def several_mappings(mount, seed, size=120 * MIB):
     mount.unlock()
     compare("by the first mapping", first[:], expected)
     compare("by the second mapping", second[:], expected)
-    # Stores work on, and the next lock takes them too.
+    # Stores work again, and the next lock takes them too.
     first[7:12] = b"later"
     expected[7:12] = b"later"
     mount.lock()
@@ -69,7 +70,7 @@ def several_mappings(mount, seed, size=120 * MIB):
 
 
 def continuous(mount, rng, pages=2000):
-    """A process never stops storing: it gets SIGBUS, and every store of before is there."""
+    """A process that never stops storing gets SIGBUS, and every earlier store is kept."""
     path = mount.path("endless")
     with open(path, "wb") as file:
         file.truncate(pages * PAGE)
@@ -87,7 +88,7 @@ def continuous(mount, rng, pages=2000):
     with open(path, "rb") as file:
         for number in range(pages):
             found = file.read(PAGE)
-            # The last version of this page that was stored wholly; the page that was being stored may be a mixture.
+            # The last version of this page that was stored completely. The page in progress may be a mixture.
             version = stored(number, pages, stores)
             if number != stores % pages and found != (page(number, version) if version else bytes(PAGE)):
                 stop(f"page {number} of version {version} after {stores} stores: {struct.unpack('<QQ', found[:16])}")

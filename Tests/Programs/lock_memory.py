@@ -1,9 +1,9 @@
-"""What a daemon's memory holds of a vault's keys and plaintext: before a lock, after a lock with forget, and again after an
-unlock with a secret and another lock. As root, the daemon run without memfd_secret(2).
+"""Searches a daemon's memory for a vault's keys and plaintext: before a lock, after a lock with forget, and again after
+an unlock with a secret and another lock. Run it as root, with the daemon run without memfd_secret(2).
 
 lock_memory.py VAULTFS VAULT MOUNTPOINT PASSFILE
 
-Prints a line for each state and each kind of secret: how many of its pieces were found, of how many."""
+Prints a line for each state and each kind of secret: the number of its pieces that were found, and their total."""
 
 import os
 import subprocess
@@ -26,7 +26,8 @@ def siv(key):
 
 
 class Secrets:
-    """The vault's keys and what was written, masked: this process's own memory is no concern, but its pipes are."""
+    """The vault's keys and the written data, masked. The test must not find this process's own memory, but its pipes
+    count."""
 
     def __init__(self):
         with open(os.path.join(vault, "vaultfs.json"), "rb") as file:

@@ -1,4 +1,4 @@
-"""Pages of shared mappings that say what was stored into them last."""
+"""Pages of shared mappings that identify the last store into them."""
 
 import itertools
 import mmap
@@ -11,7 +11,7 @@ PAGE = 4096
 
 
 def touch(pages, at):
-    """Looks at a mapping by a copy of the kernel's: where a program would get SIGBUS, this is EFAULT."""
+    """Reads a mapping with a copy by the kernel: it returns EFAULT in cases where a program would get SIGBUS."""
     fds = os.pipe()
     try:
         return os.write(fds[1], memoryview(pages)[at:at + 1])
@@ -25,7 +25,7 @@ def page(number, version):
 
 
 def dirty_for_ever(path, pages, progress):
-    """Stores pages one after the other, in ever newer versions; ends by SIGBUS."""
+    """Stores pages one after the other, in ever newer versions. Ends with SIGBUS."""
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), pages * PAGE) as mapping:
         for count in itertools.count():
             number, version = count % pages, count // pages + 1
@@ -34,12 +34,12 @@ def dirty_for_ever(path, pages, progress):
 
 
 def stored(number, pages, stores):
-    """The last version of a page that was stored wholly, 0 for none; `stores` of all `pages` pages have been made."""
+    """The last version of a page that was stored completely, 0 for none, after `stores` stores into `pages` pages."""
     return (stores - number + pages - 1) // pages
 
 
 def check_stored(path, pages, stores):
-    """Ends the program unless each page holds what the first `stores` stores left there, or what came after."""
+    """Ends the program unless each page has the content that the first `stores` stores left, or a later one."""
     with open(path, "rb") as file:
         for number in range(pages):
             version = stored(number, pages, stores)

@@ -1,5 +1,5 @@
-"""Files of records, each written whole in one version after the other by one process, and what a lock in the middle may
-leave: a write that was refused changed nothing, one that was cut short changed what it says."""
+"""Files of records. One process writes each file, each record whole and in one version after another. A lock may
+interrupt it: a refused write changed nothing, and a shortened write changed only the bytes that it reports."""
 
 import errno
 import mmap
@@ -11,13 +11,13 @@ import time
 RECORD = 3 * 4096 + 1000
 RECORDS = 60
 PAGE = 4096
-# For each file: a sequence number, odd while it is being changed; how many records it has; from which on, or which one
-# of them, is being changed; the version of each.
+# For each file: a sequence number, odd during a change. The number of records. The index from which records change, or
+# of the one that changes. The version of each record.
 WORDS = 3 + RECORDS
 
 
 class Board:
-    """What the writers have done, in memory that all processes share."""
+    """The writers' progress, in memory that all processes share."""
 
     def __init__(self, files):
         self.memory = memoryview(mmap.mmap(-1, files * WORDS * 8)).cast("Q")
@@ -35,11 +35,11 @@ def content(file, record, version):
 
 
 class Cut(Exception):
-    """What is found is neither what was there nor what was written."""
+    """The content found is neither the old nor the written one."""
 
 
 class Writer:
-    """Writes one file by one of four ways until `stopping`; where the vault refuses it waits and goes on."""
+    """Writes one file in one of four ways until `stopping`. If the vault refuses, it waits and continues."""
 
     WAYS = ("pwrite", "append", "mapped", "truncate")
 
@@ -48,7 +48,7 @@ class Writer:
         self.rng = random.Random(seed)
         flags = os.O_RDWR | os.O_CREAT | (os.O_APPEND if way == "append" else 0)
         self.refusals = self.short = self.written = 0
-        # On a busy machine the first lock is there before this process has begun.
+        # On a busy machine the first lock may come before this process has begun.
         self.fd = self.insist(lambda: os.open(path, flags, 0o644))
         if way in Reader.MAPPED:
             self.begin(0)
@@ -112,13 +112,13 @@ class Writer:
 
     def write(self, at, data):
         if self.way == "mapped":
-            # A copy by the kernel: a page that cannot be had is EFAULT, where a store of our own would be SIGBUS.
+            # A copy by the kernel: a page that cannot be read gives EFAULT, but our own store would get SIGBUS.
             os.pwrite(self.source, data, 0)
             return os.preadv(self.source, [self.map[at:at + len(data)]], 0)
         return os.write(self.fd, data) if self.way == "append" else os.pwrite(self.fd, data, at)
 
     def check(self, record, new, old, done):
-        """What a write that did not do all has left: the new up to where it says, then the old, or the end."""
+        """The result of an incomplete write: new bytes up to the reported length, then the old ones, or the end."""
         found = b""
         while part := os.pread(self.fd, RECORD - len(found), record * RECORD + len(found)):
             found += part
@@ -126,7 +126,7 @@ class Writer:
             if found != new[:done]:
                 raise Cut(f"{self.way} of record {record}: {len(found)} bytes after {done} were written")
             return
-        # The page in which a copy to a mapping ended may have got more than was told.
+        # The page in which a copy to a mapping ended may have received more bytes than reported.
         unsure = done - (record * RECORD + done) % PAGE + PAGE if self.way == "mapped" and done else done
         for end, expected in ((done, new), (RECORD, old)):
             start = 0 if expected is new else unsure
@@ -136,7 +136,7 @@ class Writer:
                 raise Cut(f"{self.way} of record {record}, {done} written, {len(found)} found: {', '.join(runs)}")
 
     def insist(self, action):
-        """Does what the vault may refuse until it does not."""
+        """Repeats an operation that the vault may refuse until it succeeds."""
         while True:
             try:
                 return action()
@@ -148,7 +148,7 @@ class Writer:
 
 
 class Reader:
-    """Reads records, several at once, or one by a mapping; what it gets has to be what was written, or ENOKEY."""
+    """Reads records, several at once, or one through a mapping. The result must be the written data, or ENOKEY."""
 
     # Files that always have all their records.
     MAPPED = ("pwrite", "mapped")

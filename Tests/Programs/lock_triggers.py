@@ -1,4 +1,5 @@
-"""Every way to lock a mount and to unlock it, the cells of the table "What unlocks" (Manual/Locking.md), on real mounts.
+"""Every way to lock a mount and to unlock it, the cells of the table "What unlocks" (Manual/Locking.md), on real
+mounts.
 
 lock_triggers.py --binary VAULTFS --directory DIR [--policy refuse|forget] [CASE…]"""
 
@@ -15,7 +16,7 @@ from locking import SECRET, fork, main, refused, run, stop, until, wait
 cases = []
 LOCK_FILE_EXISTS = 10
 WRONG_SECRET = 4
-# As the daemon's clock has it, a coarse one that is a few milliseconds behind.
+# The time on the daemon's clock, a coarse one that is a few milliseconds behind.
 ONE_SECOND = 0.98
 
 
@@ -30,7 +31,7 @@ def expect(what, found, *wanted):
 
 
 def content(mount):
-    """The name of the error where the vault is locked."""
+    """The name of the error while the vault is locked."""
     def read():
         with open(mount.path("file")) as file:
             return file.read()
@@ -49,7 +50,7 @@ def expect_unlocked(mount, what):
 
 
 def command(mount, name, secret=None, *more):
-    """`vaultfs lock` or `unlock`: (exit code, what it said)."""
+    """`vaultfs lock` or `unlock`: (exit code, output)."""
     passfile = []
     if secret:
         path = os.path.join(mount.directory, "secret")
@@ -63,7 +64,8 @@ RIGHT = "correct horse"
 
 
 class Events:
-    """What a mount announces from now on: what is awaited is found however long it takes, and however short it lasts."""
+    """A mount's events from now on. An awaited event is found however late it comes, and however short the state
+    lasts."""
 
     def __init__(self, mount):
         self.connection = mount.send("events")
@@ -88,13 +90,13 @@ class Events:
 
 
 def unlock_all(mount, what):
-    """By the command; after `forget` with the secret."""
+    """Unlocks by the command, after `forget` with the secret."""
     code, said = command(mount, "unlock", RIGHT if mount.policy == "forget" else None)
     expect(f"{what}: unlock {said}", code, 0)
     expect_unlocked(mount, what)
 
 
-# Lock files: everything that may lie at the path
+# Lock files: everything that can exist at the path
 
 
 def make_file(path):
@@ -128,7 +130,8 @@ def remove(path):
 
 @case
 def lock_file(mount):
-    """Removed, it unlocks with refuse; with forget it takes the secret, once it is gone."""
+    """Removal of the lock file unlocks with refuse. With forget the vault needs the secret, once the file is
+    removed."""
     for kind, make in KINDS.items():
         make(mount.lock_file)
         expect_locked(mount, kind)
@@ -162,7 +165,7 @@ def moved_away(mount):
 
 @case
 def short(mount):
-    """Gone before the next look by the clock, where inotify(7) does not tell of it: the vault does not stay locked."""
+    """Removed before the next periodic check, with no event from inotify(7): the vault does not stay locked."""
     behind, shown = (os.path.join(mount.directory, name) for name in ("behind", "shown"))
     for directory in (behind, shown):
         os.mkdir(directory, 0o700)
@@ -186,7 +189,7 @@ def short(mount):
 
 @case
 def several(mount):
-    """Locked until all are gone; unlock names those that are there."""
+    """Locked until all files are removed. unlock names those that exist."""
     other = os.path.join(mount.directory, "other")
     os.mkdir(other, 0o700)
     second = os.path.join(other, "second")
@@ -211,14 +214,14 @@ def several(mount):
 
 @case
 def command_idle_signal(mount):
-    """What is no lock file: `unlock` and SIGUSR2 unlock, with forget only the secret does."""
+    """Objects that are no lock file: `unlock` and SIGUSR2 unlock, with forget only the secret does."""
 
     def lock_by_command():
         code, said = command(mount, "lock")
         expect(f"lock: {said}", code, 0)
         expect("again", command(mount, "lock")[0], 0)
 
-    # Idle alone: on a busy machine it would come before the others do.
+    # The idle time alone, because on a busy machine it would come before the other triggers.
     triggers = {
         "command": (lock_by_command, []),
         "signal": (lambda: os.kill(mount.daemon, signal.SIGUSR1), []),
@@ -252,7 +255,7 @@ def command_idle_signal(mount):
 
 @case
 def idle(mount):
-    """Idle is no request, whatever is open or mapped; requests put it off, statfs and status do not."""
+    """Idleness means no requests, whatever is open or mapped. Requests postpone it, statfs and status do not."""
     mount.unmount()
     mount.mount("--idle-lock", "1s")
     with open(mount.path("file")) as held, mmap.mmap(held.fileno(), 0, prot=mmap.PROT_READ) as pages:
@@ -265,7 +268,7 @@ def idle(mount):
             if isinstance(descriptor, int):
                 os.close(descriptor)
             time.sleep(0.05)
-            # Where this program was kept waiting meanwhile, the lock is right.
+            # If this program had to wait meanwhile, the lock is correct.
             state = mount.state()
             if state != "unlocked" and time.monotonic() - used < ONE_SECOND:
                 stop(f"{state} while it is used")
@@ -283,12 +286,12 @@ def idle(mount):
         expect("read", refused(os.pread, held.fileno(), 4, 0), "ENOKEY")
 
         def read_after_unlock():
-            """On a busy machine the next idle lock may be first."""
+            """On a busy machine the next idle lock may come first."""
             mount.unlock()
             return refused(os.pread, held.fileno(), 4, 0) == b"text"
 
         def mapped_after_unlock():
-            """Who meets it in a page fault gets a signal."""
+            """A process that meets the lock in a page fault gets a signal."""
             mount.unlock()
             code = wait(fork(lambda: pages[:] != b"text"), "a program with a mapping")
             expect("the same mapping", code, 0, -signal.SIGBUS)
@@ -300,12 +303,12 @@ def idle(mount):
 
 @case
 def grace(mount):
-    """Ends when no handle is open for writing, or at its deadline; a lock file that is removed meanwhile cancels it."""
+    """Ends when no handle is open for writing, or at its deadline. Removing the lock file meanwhile cancels it."""
     mount.unmount()
-    # Longer than any step of this.
+    # Longer than any step of this test.
     mount.mount("--grace", "120s")
     writer = os.open(mount.path("written"), os.O_RDWR | os.O_CREAT)
-    # The writer goes on, and closes: that ends it.
+    # The writer continues, then closes the file, which ends the grace period.
     make_file(mount.lock_file)
     until("the will-lock", lambda: mount.ask("status")["lock"]["seen"])
     for _ in range(10):
@@ -327,7 +330,7 @@ def grace(mount):
     stream.close()
     expect_unlocked(mount, "a lock file that came and went")
     os.close(writer)
-    # At its deadline, for a writer that stays.
+    # At its deadline, because a writer stays.
     mount.unmount()
     mount.mount("--grace", "500ms")
     writer = os.open(mount.path("written"), os.O_RDWR)
@@ -344,7 +347,7 @@ def grace(mount):
 @case
 def no_writer_no_grace(mount):
     mount.unmount()
-    # Longer than a lock is waited for.
+    # Longer than the timeout for a lock.
     mount.mount("--grace", "120s")
     with open(mount.path("file")):
         mount.lock()
@@ -353,7 +356,7 @@ def no_writer_no_grace(mount):
 
 @case
 def secret(mount):
-    """After forget: none, wrong ones, too many, the right one; the same descriptors work on."""
+    """After forget: no secret, wrong ones, too many, the right one. The same descriptors work again."""
     if mount.policy != "forget":
         return
     with open(mount.path("file"), "rb") as held:
@@ -363,7 +366,7 @@ def secret(mount):
         expect("no secret", mount.ask("unlock")["code"], "secret-needed")
 
         def right_after_wrong():
-            """On a busy machine the second that the daemon wants between them may have passed."""
+            """On a busy machine the second that the daemon requires between attempts may have passed."""
             begin = time.monotonic()
             code, said = command(mount, "unlock", "wrong")
             expect(f"a wrong secret: {said}", code, WRONG_SECRET)
@@ -418,7 +421,7 @@ ROOT_ONLY = {
 
 @case
 def directory(mount):
-    """Vanished or replaced: locked, until an unlock takes what is there now for it, and watches that."""
+    """Vanished or replaced: the vault is locked until an unlock accepts the current directory, and watches it."""
     ways = VANISHING | (ROOT_ONLY if os.geteuid() == 0 else {})
     mount.unmount()
     for name, vanish in ways.items():
@@ -431,7 +434,7 @@ def directory(mount):
         vanish(base)
         expect_locked(mount, name)
         until(f"the reason, {name}", lambda: mount.ask("status")["lock"]["reasons"] == ["lock-directory"])
-        # Put right by hand or not, it stays locked.
+        # The vault stays locked, even if the directory is restored by hand.
         os.makedirs(f"{base}/inner", 0o700, exist_ok=True)
         time.sleep(0.06)
         expect_locked(mount, f"{name}, put right")
@@ -454,7 +457,7 @@ def directory(mount):
 
 @case
 def unreadable(mount):
-    """A directory that this user may not look into: locked, whatever is in it."""
+    """A directory that this user may not read: locked, whatever is in it."""
     if os.geteuid() == 0:
         return
     os.chmod(mount.lock_directory, 0)
@@ -487,7 +490,7 @@ def there_at_mount(mount):
 
 @case
 def events(mount):
-    """`vaultfs events --json`: each lock is announced, done and told with its receipt, each unlock too."""
+    """`vaultfs events --json`: each lock is announced, completed and reported with its receipt, each unlock too."""
     stream = subprocess.Popen(
         [mount.binary, "events", "--json", mount.mountpoint], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     lines = (json.loads(line) for line in stream.stdout)

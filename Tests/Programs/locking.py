@@ -1,4 +1,4 @@
-"""A mount that locks, for the programs that test it: its control socket, its lock file, waits with a deadline."""
+"""A mount that locks, for the programs that test it: its control socket, its lock file, and waits with a timeout."""
 
 import base64
 import ctypes
@@ -17,9 +17,9 @@ from mounting import Mount
 
 libc = ctypes.CDLL(None, use_errno=True)
 SECRET = {"kind": "passphrase", "bytes": base64.b64encode(b"correct horse").decode()}
-# No step of a test takes so long on any machine; what does, hangs.
+# No step of a test takes this long on any machine. A longer step hangs.
 PATIENCE = 30
-# What a system call on a mount says once its daemon has died.
+# Errors of system calls on a mount whose daemon has died.
 GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.EINTR, errno.ENODEV)
 children = set()
 
@@ -30,7 +30,8 @@ def stop(*what):
 
 
 def hangs(what):
-    """Ends the program, with where its children, and whoever cannot be killed, are in the kernel (root is told)."""
+    """Ends the program, and prints where its children, and any process that cannot be killed, are in the kernel
+    (only root can read that)."""
     for stat in glob.glob("/proc/[0-9]*/task/*/stat"):
         try:
             with open(stat) as file, open(stat[:-4] + "stack") as stack:
@@ -43,7 +44,7 @@ def hangs(what):
 
 
 def until(what, condition, seconds=PATIENCE):
-    """Asks `condition` until it gives something true; returns that."""
+    """Repeats `condition` until its result is true, and returns the result."""
     deadline = time.monotonic() + seconds
     while not (result := condition()):
         if time.monotonic() > deadline:
@@ -53,7 +54,7 @@ def until(what, condition, seconds=PATIENCE):
 
 
 def refused(action, *arguments):
-    """What an action that meets a locked vault ends with: its result, or the name of its error."""
+    """The outcome of an action on a locked vault: its result, or the name of its error."""
     try:
         return action(*arguments)
     except OSError as error:
@@ -61,7 +62,7 @@ def refused(action, *arguments):
 
 
 class Locking(Mount):
-    """A mount with one lock file, in a directory of its own, and one of the two policies."""
+    """A mount with one lock file in its own directory, and one of the two policies."""
 
     def __init__(self, binary, directory, policy="refuse"):
         super().__init__(binary, directory)
@@ -80,7 +81,7 @@ class Locking(Mount):
     # The control socket
 
     def find_socket(self):
-        """Where Control's RuntimeDirectory puts it: FNV-1a of the mountpoint."""
+        """The path as Control's RuntimeDirectory builds it: FNV-1a of the mountpoint."""
         digest = 0xCBF29CE484222325
         for byte in os.fsencode(os.path.realpath(self.mountpoint)):
             digest = (digest ^ byte) * 0x100000001B3 % (1 << 64)
@@ -97,14 +98,14 @@ class Locking(Mount):
         return connection
 
     def send(self, request, **fields):
-        """Sends without waiting; `receive` gives the answer."""
+        """Sends without waiting. `receive` returns the reply."""
         connection = self.connect()
         connection.sendall(json.dumps({"request": request, **fields}).encode() + b"\n")
         return connection
 
     @staticmethod
     def receive(connection):
-        """One line; None where the daemon hung up."""
+        """One line. None if the daemon has closed the connection."""
         try:
             with connection, connection.makefile("rb") as lines:
                 line = lines.readline()
@@ -126,7 +127,7 @@ class Locking(Mount):
     # Locks and unlocks
 
     def lock(self):
-        """Returns the receipt, which has to be complete."""
+        """Locks and returns the receipt, which must be complete."""
         answer = self.ask("lock")
         if not answer.get("receipt", {}).get("complete"):
             stop("lock:", answer)
@@ -161,18 +162,20 @@ class Locking(Mount):
     # The daemon
 
     def memory(self, field="VmRSS"):
-        """KiB, or what else /proc/PID/status counts."""
+        """A value in KiB, or another field of /proc/PID/status."""
         with open(f"/proc/{self.daemon}/status") as status:
             return next(int(line.split()[1]) for line in status if line.startswith(field + ":"))
 
     def descriptors(self):
-        """How many the daemon has; 0 for all but root, since a process that cannot be dumped shows them to nobody else."""
+        """The number of the daemon's open descriptors. 0 unless run by root, because only root can see those of a
+        process that is not dumpable."""
         if os.geteuid() != 0:
             return 0
         return len(os.listdir(f"/proc/{self.daemon}/fd"))
 
     def verify(self, with_reader=True):
-        """Unmounts; the vault has to be clean by `vaultfs verify`, and by the independent reader, which takes its time."""
+        """Unmounts. The vault must be undamaged according to `vaultfs verify` and to the independent reader, which
+        is slow."""
         self.unmount()
         self.run(self.binary, "verify", self.vault, "--passfile", self.passfile, timeout=300)
         if with_reader:
@@ -180,7 +183,7 @@ class Locking(Mount):
 
 
 def fork(function, *arguments):
-    """Runs `function` in a child; its result is the exit code, 0 for None. Returns the process id."""
+    """Runs `function` in a child. Its result is the exit code, 0 for None. Returns the process id."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -197,7 +200,8 @@ def fork(function, *arguments):
 
 
 def wait(pid, what, seconds=PATIENCE):
-    """The wait status of a child, as Popen.returncode says it: -N for a signal. One that does not end is a failure."""
+    """The wait status of a child, in the form of Popen.returncode: -N for a signal. A child that does not end is a
+    failure."""
     code = until(f"the end of {what} ({pid})", lambda: _ended(pid), seconds)[0]
     children.discard(pid)
     return code
@@ -216,7 +220,7 @@ def finish(pids, what):
 
 
 def run(arguments, seconds=PATIENCE, **keywords):
-    """A command that may not hang. Returns (exit code, what it said)."""
+    """Runs a command that must not hang. Returns (exit code, output)."""
     process = subprocess.Popen(
         arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **keywords)
     try:
@@ -227,7 +231,7 @@ def run(arguments, seconds=PATIENCE, **keywords):
 
 
 def zombie(pid):
-    """Whether a process has ended, for all that it did."""
+    """Returns true if a process has ended, even if it is still a zombie."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
@@ -236,7 +240,7 @@ def zombie(pid):
 
 
 def ended(pid):
-    """Whether all its threads are gone: a main thread that has ended waits, as a zombie, for the others."""
+    """Returns true if all its threads have ended. A main thread that has ended stays a zombie until the others end."""
     try:
         return len(os.listdir(f"/proc/{pid}/task")) <= 1 and zombie(pid)
     except FileNotFoundError:
@@ -244,7 +248,7 @@ def ended(pid):
 
 
 def mounted(mount):
-    """Also one whose daemon is dead, which os.path.ismount cannot tell from nothing."""
+    """Also true for a mount whose daemon is dead, which os.path.ismount does not recognize."""
     with open("/proc/self/mounts") as mounts:
         return f" {mount.mountpoint} " in mounts.read()
 
@@ -266,7 +270,7 @@ def noise(seed, size):
 
 
 def main(function):
-    """The command line all these programs have; nothing is left mounted whatever happens."""
+    """The common command line of these programs. Leaves nothing mounted in any case."""
     import argparse
     parser = argparse.ArgumentParser()
     parser.add_argument("--binary", required=True)

@@ -1,4 +1,5 @@
-"""Prints what a tree holds and where reading it fails: one line per entry, tab-separated, sorted by path.
+"""Prints the content of a tree and the places where reading it fails: one line per entry, tab-separated, sorted by
+path.
 
 look.py DIRECTORY [--xattrs] [--no-content]
 `file`, size, SHA-256 or `EIO FIRST-LAST …` (byte ranges of 4096) or `open: EIO`, path. Links show their target; what cannot
@@ -23,7 +24,8 @@ def name_of(error):
 
 
 def content(path, size):
-    """The SHA-256 of a file, or which bytes of it fail. One big read first: it has to stop where the small ones do."""
+    """The SHA-256 of a file, or the bytes of it that cannot be read. One big read first: it must stop at the same
+    byte as the small ones."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError as error:
@@ -49,7 +51,7 @@ def read(fd, size):
             digest.update(part)
             if not bad and at < 1 << 20 and big[at:at + len(part)] != part[:len(big[at:at + len(part)])]:
                 return b"the big read differs at %d" % at
-            # A read that ends early ends before what fails.
+            # A read that ends early stops before the bytes that fail.
             at += len(part)
         except OSError as error:
             end = min(at - at % STEP + STEP, size)

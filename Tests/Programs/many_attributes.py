@@ -1,5 +1,5 @@
-"""Sets and reads a hundred small extended attributes of a file and a directory in DIRECTORY, by path, bytes and descriptor.
-Prints a line for each step. The lines are the same on any file system that has room for the attributes."""
+"""Sets and reads a hundred small extended attributes of a file and a directory in DIRECTORY, by path, bytes and
+descriptor. Prints a line for each step. The lines are the same on any file system that has room for the attributes."""
 
 import errno
 import os

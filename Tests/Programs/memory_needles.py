@@ -1,4 +1,4 @@
-"""What to look for in a daemon's memory, and where: for the programs that see what a lock leaves there."""
+"""Byte strings to search for in a daemon's memory, for programs that test the effect of a lock on it."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 
 def last_round_keys(key):
-    """Round keys 13 and 14 of AES-256 (FIPS 197, 5.2): what a schedule has that the key has not."""
+    """Round keys 13 and 14 of AES-256 (FIPS 197, 5.2): the part of a schedule that is not in the key."""
     box, p, q = [0] * 256, 1, 1
     while True:
         p = p ^ (p << 1 & 0xFF) ^ (0x1B if p & 0x80 else 0)
@@ -64,7 +64,7 @@ def is_daemon(pid, mountpoint):
         with open(f"/proc/{pid}/cmdline", "rb") as words, open(f"/proc/{pid}/comm") as name:
             return os.fsencode(mountpoint) in words.read().split(b"\0") and name.read() == "vaultfs\n"
     except (FileNotFoundError, ProcessLookupError):
-        # Another process that has just ended.
+        # Another process, which has just ended.
         return False
 
 

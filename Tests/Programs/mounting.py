@@ -20,7 +20,7 @@ class Mount:
         self.daemon = None
 
     def run(self, *arguments, timeout=60):
-        # Output to files: a daemon that inherited a pipe would keep us waiting for its end.
+        # Output goes to files. A daemon that inherited a pipe would make us wait for its end.
         with tempfile.TemporaryFile() as output:
             code = subprocess.run(arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=timeout).returncode
             output.seek(0)
@@ -57,7 +57,7 @@ class Mount:
         sys.exit("mounted, and no daemon to be found")
 
     def detach(self):
-        """Takes a dead daemon's mount away."""
+        """Unmounts the mount of a dead daemon."""
         self.run("fusermount3", "-uz", self.mountpoint)
         self.daemon = None
 
@@ -66,12 +66,12 @@ class Mount:
         self.daemon = None
 
     def read(self, *arguments):
-        """The independent reader over the vault: any damage ends the program. Returns its lines."""
+        """Runs the independent reader over the vault. Any damage ends the program. Returns its lines."""
         reader = os.path.join(HERE, "..", "Reader", "vault_reader.py")
         return self.run(sys.executable, reader, self.vault, "--passfile", self.passfile, *arguments, timeout=300)
 
     def abandon(self):
-        """Whatever happened, no mount and no daemon is left."""
+        """Leaves no mount and no daemon, whatever happened."""
         if self.daemon:
             try:
                 os.kill(self.daemon, signal.SIGKILL)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a tree of what is hard to copy, in a directory that does not exist: nasty-tree.py DIRECTORY [FILES]
+"""Makes a tree of objects that are hard to copy, in a directory that does not exist: nasty-tree.py DIRECTORY [FILES]
 
 FILES more small files are spread over directories. As root also owners, devices and trusted attributes."""
 import os
@@ -92,7 +92,7 @@ for number in range(count):
 os.mkdir(path(b"modes"))
 for mode in (0o400, 0o444, 0o600, 0o755, 0o1777, 0o2755):
     write(b"modes/%o" % mode, b"mode", mode)
-# What is in a directory without x nobody but root can look at.
+# Only root can examine the entries of a directory without x.
 directory_modes = (0o000, 0o400, 0o444, 0o555, 0o755, 0o1777, 0o2755) if is_root else (0o500, 0o555, 0o1777, 0o2755)
 for mode in directory_modes:
     os.mkdir(path(b"modes", b"d%o" % mode))

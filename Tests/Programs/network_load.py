@@ -1,5 +1,6 @@
-"""What scripts/test-network does with a mounted vault: writes with fsync and says what was acknowledged, checks that it is
-there, publishes changes and follows them from another machine. `network_load.py MODE MOUNTPOINT [ARGUMENT]`."""
+"""The programs that scripts/test-network runs on a mounted vault. They write with fsync and report the acknowledged
+data, check that it exists, and publish changes and follow them from another machine. `network_load.py MODE
+MOUNTPOINT [ARGUMENT]`."""
 import errno
 import fcntl
 import mmap
@@ -17,7 +18,7 @@ def record(number):
 
 
 def block(number):
-    """Fills more than a chunk; its number is in every part of it."""
+    """Fills more than a chunk. Each part of it contains its number."""
     return (b"%08d," % number) * (BLOCK // 9)
 
 
@@ -49,7 +50,7 @@ def write(mount, seconds):
 
 
 def check(mount, last):
-    """All up to `last` is there, and the block is one that was written."""
+    """Expects all records up to `last`, and a block that was written."""
     last = int(last)
     with open(mount + "/log", "rb") as log:
         content = log.read()
@@ -58,7 +59,7 @@ def check(mount, last):
             return say("record %d of %d is not as it was written" % (number, last))
     with open(mount + "/table", "rb") as table:
         found = table.read()
-    # Of an overwrite that was not acknowledged a part may be there.
+    # A part of an unacknowledged overwrite may be there.
     number = int(found[:8])
     for older in (number - 1, number):
         if older >= last and is_mixture(found, block(older), block(older + 1)):
@@ -71,7 +72,7 @@ def is_mixture(found, older, newer):
 
 
 def publish(mount, again=None):
-    """Changes of every kind, fsynced; the second time those of what is there."""
+    """Makes changes of every kind, with fsync. The second time it changes the existing objects."""
     def put(name, content):
         fd = os.open(mount + "/" + name, os.O_RDWR | os.O_CREAT, 0o644)
         os.ftruncate(fd, len(content))
@@ -92,8 +93,8 @@ def publish(mount, again=None):
 
 
 def follow(mount, which):
-    """Waits until all of it is seen: by new openings and, the second time, by a handle and a mapping that were there before
-    (left by the first, as a process)."""
+    """Waits until all of it is visible: to new openings and, the second time, to a handle and a mapping that a
+    background process from the first call holds."""
     begun = time.monotonic()
     expected = {"big": block(int(which)) * 50, "grows": b"x" * (30000 if which == "2" else 10000),
                 "replaced": b"second" if which == "2" else b"first"}
@@ -120,7 +121,7 @@ def follow(mount, which):
 
 
 def stay(mount):
-    """Keeps a handle and a mapping until both show the second publication."""
+    """Keeps a handle and a mapping open until both show the second publication."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -140,7 +141,7 @@ def stay(mount):
 
 
 def watch(mount, seconds):
-    """Reads what another machine writes meanwhile: each record is as it was written, each block whole."""
+    """Reads the other machine's writes meanwhile. Each record must be as written, each block whole."""
     end = time.monotonic() + int(seconds)
     looks = wrong = errors = 0
     kinds = set()
@@ -163,9 +164,9 @@ def watch(mount, seconds):
 
 
 def lock(mount, hold, patience=0):
-    """Takes a lock as WriterLock does, tried again for `patience` seconds; another descriptor is then to be refused."""
+    """Takes a lock as WriterLock does, and retries for `patience` seconds. Another descriptor must then be refused."""
     def take(kind):
-        # A descriptor each time: one that was open while its server was away may be of no more use.
+        # A new descriptor each time. A descriptor that was open during the server's absence may be useless.
         fd = os.open(mount + "/probe", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
@@ -188,7 +189,7 @@ def lock(mount, hold, patience=0):
 
 
 if __name__ == "__main__":
-    # Or a mount that failed would look like one that holds all.
+    # Otherwise a failed mount would look like one that contains everything.
     if not os.path.ismount(sys.argv[2]):
         sys.exit("%s is no mount point" % sys.argv[2])
     {"write": write, "check": check, "publish": publish, "follow": follow, "watch": watch, "lock": lock}[sys.argv[1]](*sys.argv[2:])

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""notify.py MOUNTPOINT COMMAND...: runs a command as systemd runs a service of Type=notify, with a socket that is a file and
-with one that is none; when the command says that it is ready, something must be mounted; then it is asked to end.
+"""notify.py MOUNTPOINT COMMAND...: runs a command as systemd runs a service of Type=notify, once with a socket that
+is a file and once with an abstract one. When the command reports that it is ready, something must be mounted. Then
+SIGTERM ends it.
 """
 
 import os

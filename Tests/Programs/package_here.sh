@@ -1,7 +1,7 @@
 #!/bin/bash
-# package_here.sh PACKAGE SCRATCH: installs the package in this machine's own system, laid under a file system of its own
-# (overlayfs), so that nothing of it changes; uses it there as a new user would, and purges it. As root, in mount and process
-# namespaces of its own, with which all ends. SCRATCH is an empty directory.
+# package_here.sh PACKAGE SCRATCH: installs the package in this machine's own system, under an overlay of its own
+# (overlayfs), so that nothing of it changes. Uses it there as a new user would, and purges it. Run it as root, in its
+# own mount and process namespaces, which end everything with them. SCRATCH is an empty directory.
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 package=$1 scratch=$2
@@ -11,10 +11,10 @@ mkdir "$scratch/upper" "$scratch/work" "$scratch/system"
 system=$scratch/system
 mount -t overlay -o "lowerdir=/,upperdir=$scratch/upper,workdir=$scratch/work" none "$system"
 mount -t proc proc "$system/proc"
-# The machine's lock files and sockets are not this system's.
+# The machine's lock files and sockets must not be visible in this system.
 for place in run tmp root; do mount -t tmpfs -o mode=755 none "$system/$place"; done
 chmod 1777 "$system/tmp"
-# Nodes of its own, open to all as udev makes them.
+# New device nodes, open to all as udev makes them.
 mount -t tmpfs -o mode=755 none "$system/dev"
 for node in "null 1 3" "zero 1 5" "full 1 7" "random 1 8" "urandom 1 9" "tty 5 0" "fuse 10 229"; do
     read -r name major minor <<<"$node"
@@ -22,13 +22,13 @@ for node in "null 1 3" "zero 1 5" "full 1 7" "random 1 8" "urandom 1 9" "tty 5 0
 done
 ln -s /proc/self/fd "$system/dev/fd"
 
-# inside COMMAND...: in that system, with nothing of this environment.
+# inside COMMAND...: runs the command in that system, without this environment.
 inside() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 chroot "$system" timeout -k 5 100 "$@" </dev/null; }
 
 cp "$package" "$system/root/vaultfs.deb"
 cp "${0%/*}/package_use.sh" "$system/root/"
 inside dpkg --force-unsafe-io --install /root/vaultfs.deb >/dev/null
-# what_is_there: what of the package is, by the time at which it came.
+# what_is_there: lists the package's files, with the time at which each appeared.
 what_is_there() { inside find /usr /etc -xdev -name '*vaultfs*' -cnewer /root/vaultfs.deb -not -type l; }
 [ -n "$(what_is_there)" ]
 inside bash /root/package_use.sh here

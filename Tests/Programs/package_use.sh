@@ -1,6 +1,6 @@
 #!/bin/bash
-# package_use.sh [here]: the installed package, used as a new user would on a Debian that has nothing else. As root, in a Debian
-# of its own; "here", where that has a Swift and the package one that was built with it.
+# package_use.sh [here]: the installed package, used as a new user would on a Debian without anything else. Run it as
+# root, in its own Debian. "here": that Debian has a Swift toolchain, and the package was built with it.
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 
@@ -49,7 +49,8 @@ as_ada vaultfs mount vault private --passfile passphrase --guard-mountpoint
 as_ada vaultfs unmount private
 if as_ada touch private/file 2>/dev/null; then exit 1; fi
 
-# fstab lets her mount hers; what root and others write in the mountpoint's place is refused to all but root.
+# fstab lets her mount her own entry. While nothing is mounted, writes to the mountpoint are refused to
+# everyone except root.
 echo "/home/ada/vault /home/ada/private fuse.vaultfs user,noauto,guard_mountpoint,passfile=/home/ada/passphrase 0 0" >/etc/fstab
 as_ada mount private
 [ "$(as_ada cat private/file)" = content ]

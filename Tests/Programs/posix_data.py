@@ -13,7 +13,7 @@ GRID = [0, 1, 15, 16, 17, C - 1, C, C + 1, 2 * C, 2 * C + 500, 10 * C, 70001]
 
 
 def zero_range(fd, flags, at, n):
-    """ZERO_RANGE, by hand on a store that lacks it (tmpfs): the mount may well offer what the store does not."""
+    """ZERO_RANGE, by hand on a store that lacks it (tmpfs), because the mount may offer more than the store."""
     if err(fallocate, fd, ZERO_RANGE | flags, at, n) in ("ENOTSUP", "EOPNOTSUPP"):
         end = min(at + n, os.fstat(fd).st_size) if flags & KEEP_SIZE else at + n
         os.pwrite(fd, bytes(max(0, end - at)), at)
@@ -79,7 +79,7 @@ def overwrite_grid():
 
 @case
 def random_operations():
-    """As fsx does: any mix of operations leaves what the plain store has; digests are printed for the comparison."""
+    """Like fsx: any mix of operations leaves the same content as the plain store. Prints digests for the comparison."""
     result = []
     for seed in range(6):
         rng = random.Random(seed)

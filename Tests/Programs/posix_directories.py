@@ -13,7 +13,7 @@ class Dirent(ctypes.Structure):
 
 
 class Directory:
-    """opendir(3) and what goes with it."""
+    """opendir(3) and its related functions."""
 
     def __init__(self, path="."):
         self.handle = libc.opendir(os.fsencode(path))
@@ -88,7 +88,7 @@ def offsets():
 
 @case
 def delete_while_iterating():
-    """Every name that stays is seen exactly once, however many around it go."""
+    """Every name that stays is seen exactly once, however many others are removed."""
     names = fill(2000)
     directory = Directory()
     seen, deleted = [], set()
@@ -131,7 +131,7 @@ def remove_tree_in_place():
 
 @case
 def create_while_iterating():
-    """Names that were there before are all seen, those made meanwhile at most once."""
+    """Names that existed before are all seen, names made meanwhile at most once."""
     names = fill(600)
     directory = Directory()
     seen = []
@@ -158,7 +158,7 @@ def rename_while_iterating():
 
 @case
 def fresh_after_change():
-    """A listing by another descriptor sees what has just been done."""
+    """A listing through another descriptor sees the latest changes."""
     r = []
     for i in range(50):
         put("f%d" % i)

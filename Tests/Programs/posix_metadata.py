@@ -1,4 +1,4 @@
-"""Modes, owners, times, link counts, extended attributes, ACLs, statfs: what stat(2) and its family see."""
+"""Modes, owners, times, link counts, extended attributes, ACLs, statfs: the results of stat(2) and its family."""
 
 import os
 import subprocess
@@ -19,14 +19,14 @@ def times(path):
 
 
 class Watch:
-    """Tells which of mtime and ctime of some paths an action moves."""
+    """Returns which of mtime and ctime of some paths an action changes."""
 
     def __init__(self, *paths):
         self.paths = paths
 
     def __call__(self, action, *arguments, **keywords):
         before = {p: times(p) for p in self.paths}
-        # Kernel time stamps advance with the tick: wait for the next one, by watching the clock they come from.
+        # Kernel time stamps advance with the tick, so wait for the next one by reading the clock that they come from.
         start = time.clock_gettime_ns(CLOCK_REALTIME_COARSE)
         while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) - start < 1:
             pass
@@ -97,7 +97,7 @@ def setuid_is_cleared():
 
 @case
 def capability_is_cleared():
-    """security.capability goes when the file is written to, whoever writes."""
+    """security.capability is removed when the file is written, by any user."""
     if os.geteuid():
         return None
     value = bytes.fromhex("0100000200040000000000000000000000000000")
@@ -137,7 +137,7 @@ def times_to_the_nanosecond():
 
 @case
 def times_stay_after_close():
-    """Setting the time and closing afterwards must not move it again (tar and rsync do this)."""
+    """Setting the time and closing afterwards must not change it again (tar and rsync do this)."""
     fd = os.open("f", os.O_CREAT | os.O_RDWR)
     os.write(fd, b"x" * 10000)
     os.utime(fd, ns=(5, 6))
@@ -268,7 +268,7 @@ def file_system():
 
 @case
 def block_counts():
-    """Never less than a small part of what is stored, never much more."""
+    """Never less than a small part of the stored data, never much more."""
     put("f", os.urandom(1 << 20))
     os.sync()
     found = os.stat("f")

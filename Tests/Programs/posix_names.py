@@ -1,4 +1,4 @@
-"""Names, links, directories entries and renames."""
+"""Names, links, directory entries and renames."""
 
 import os
 import socket
@@ -204,7 +204,7 @@ def special_files():
 
 @case
 def inode_numbers():
-    """A number that is used again at once (ext4) must not bring back what the old file was."""
+    """A number that is reused at once (ext4) must not bring back the old file."""
     bad = []
     for i in range(200):
         put("f", b"x" * i)

@@ -1,5 +1,5 @@
-"""Set-id bits and capabilities: who takes them away by changing a file. Run by root it asks for root, a member of the
-file's group and a stranger; by others for themselves. On a mount it takes -o allow_other."""
+"""Set-id bits and capabilities: which users remove them by changing a file. Run by root it tests root, a member of
+the file's group and a stranger. Run by others it tests themselves. On a mount it needs -o allow_other."""
 
 import mmap
 import os
@@ -31,7 +31,7 @@ def opened(action, flags=os.O_RDWR):
     def run():
         fd = os.open("f", flags)
         result = action(fd)
-        # By the descriptor and by the name, right after.
+        # By the descriptor and by the name, immediately afterwards.
         return result, oct(os.fstat(fd).st_mode), oct(os.stat("f").st_mode), os.close(fd)
     return run
 
@@ -43,7 +43,7 @@ def mapped(fd):
 
 
 def twice(fd):
-    """A bit that is set again between two writes goes again."""
+    """A bit that is set again between two writes is removed again."""
     os.pwrite(fd, b"x", 0)
     first = oct(os.fstat(fd).st_mode)
     return first, err(os.fchmod, fd, 0o6777), os.pwrite(fd, b"x", 0)
@@ -64,7 +64,7 @@ ACTIONS = {
     "O_CREAT|O_TRUNC": opened(lambda fd: None, os.O_WRONLY | os.O_TRUNC | os.O_CREAT),
     "fsync": opened(os.fsync),
     "truncate": lambda: os.truncate("f", 1),
-    # Of which a stranger is told EPERM or nothing: but the bits stay.
+    # A stranger gets EPERM for these, or no error, but the bits stay.
     "chown -1": lambda: err(os.chown, "f", -1, -1) and None,
     "chown group": lambda: err(os.chown, "f", -1, GROUP if os.geteuid() == 0 or GROUP in os.getgroups() else os.getegid()),
     "utime": lambda: err(os.utime, "f"),
@@ -98,7 +98,7 @@ def set_id_bits():
         for action, run in ACTIONS.items():
             for bits in BITS:
                 if action == "mmap" and os.geteuid():
-                    # The daemon is no root, and its own write to the store takes them away.
+                    # The daemon is not root, and its own write to the store removes them.
                     continue
                 make(bits)
                 done = as_user(uid, groups, run)
@@ -114,7 +114,7 @@ def capabilities():
     result = []
     for actor, (uid, groups) in ACTORS.items():
         for action, run in ACTIONS.items():
-            # Pages that come back are the daemon's write to the store, which takes it away.
+            # Pages that the kernel writes back are the daemon's write to the store, which removes it.
             if action == "mmap":
                 continue
             make(0o777)

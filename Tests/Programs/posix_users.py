@@ -1,5 +1,5 @@
-"""Two users, groups and root on one file system: who may do what, and whose the results are. Root only; on a mount it
-takes -o allow_other."""
+"""Two users, groups and root on one file system: the operations each may do, and the owners of the results. Root
+only. On a mount it needs -o allow_other."""
 
 import os
 import subprocess
@@ -58,7 +58,7 @@ def private_files():
 
 @case
 def mode_000():
-    """The owner of a file without permissions is refused, may change them, and root is never refused."""
+    """The owner of a file without permissions is refused, but may change them. root is never refused."""
     open_to_all()
     put("f", b"x" * 5000, 0o600)
     os.chown("f", ANN, ANN)
@@ -110,7 +110,7 @@ def supplementary_groups():
     os.mkdir("d")
     os.chown("d", 0, STAFF)
     os.chmod("d", 0o770)
-    # More groups than fit a FUSE reply or a first guess of a buffer.
+    # More groups than fit a FUSE reply or the first size of a buffer.
     many = list(range(40000, 40060)) + [STAFF]
     return [ben(lambda: err(get, "f")), ben(lambda: err(get, "f"), [STAFF]), ben(lambda: err(put, "d/a")),
             ben(lambda: err(put, "d/b"), many), ben(lambda: err(os.open, "f", os.O_WRONLY), many), owner("d/b")]
@@ -130,7 +130,7 @@ def changing_owner_and_group():
 def set_bits_go_when_another_writes():
     open_to_all()
     r = []
-    # Not 02767: a setgid bit without group execution stays, by the kernel's FUSE (fuse_setattr; see Manual/Limits.md).
+    # Not 02767: the kernel's FUSE keeps a setgid bit without group execution (fuse_setattr, see Manual/Limits.md).
     for bits in (0o6777, 0o4766):
         for action in (lambda: os.pwrite(os.open("f", os.O_WRONLY), b"y", 0), lambda: os.truncate("f", 0),
                        lambda: os.close(os.open("f", os.O_WRONLY | os.O_TRUNC))):
@@ -189,7 +189,7 @@ def directory_search():
 
 @case
 def shared_descriptor():
-    """What has been opened stays open, whoever holds it."""
+    """Open files stay open, whichever user has them open."""
     put("f", b"x" * 6000, 0o600)
     fd = os.open("f", os.O_RDWR)
     return ann(lambda: [os.pwrite(fd, b"ann", 4095), os.pread(fd, 3, 4095), err(os.ftruncate, fd, 4100), err(os.fchmod, fd, 0o666),

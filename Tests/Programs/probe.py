@@ -1,6 +1,6 @@
-"""Cases that print what a file system does. The same program is run on a mount and on the plain store below it, and its
-two outputs have to be equal: what the store does is what is right. So a case prints nothing that may differ between two
-directories (times themselves, inode numbers, block counts) but what follows from them."""
+"""Cases that print the behaviour of a file system. The same program runs on a mount and on the plain store below it,
+and both outputs must be equal: the store defines the correct behaviour. So a case prints no value that may differ
+between two directories (times themselves, inode numbers, block counts), only their consequences."""
 
 import ctypes
 import errno
@@ -18,7 +18,8 @@ cases = []
 
 
 def as_user(uid, groups, action):
-    """What `action` returns in a process of user `uid` (group of the same number, and `groups` beside); None: this one's."""
+    """The result of `action` in a process of user `uid` (the group has the same number, with `groups` in addition).
+    None: this process's user."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -39,13 +40,13 @@ def as_user(uid, groups, action):
 
 
 def case(function):
-    """Registers a case. It runs in an empty directory of its own and returns what to print."""
+    """Registers a case. It runs in its own empty directory and returns the text to print."""
     cases.append(function)
     return function
 
 
 def err(action, *arguments, **keywords):
-    """`ok`, or the name of the error an action ends with."""
+    """`ok`, or the name of the error of an action."""
     try:
         action(*arguments, **keywords)
         return "ok"

@@ -1,8 +1,8 @@
 """progress.py SLOWNESS VAULT -- COMMAND...
 
-Runs a command on a terminal of its own, stopped for SLOWNESS seconds once it has a file of the vault open (so that it takes
-long enough for a progress line, on whatever machine). Prints what the terminal showed, a line for each time that a line was
-begun anew, then "exit N"."""
+Runs a command on its own terminal, and stops it for SLOWNESS seconds once it has a file of the vault open (so that
+it takes long enough for a progress line, on any machine). Prints the terminal's output, one line for each time that
+a line was restarted, then "exit N"."""
 
 import os
 import pty
@@ -15,7 +15,7 @@ PATIENCE = 60
 
 
 def has_file_open(pid, vault):
-    """Whether it has a file of the vault open that is no file of vaultfs's own, but for temporary ones."""
+    """Returns true if the process has a file of the vault open, except vaultfs's own files. Temporary files count."""
     try:
         for descriptor in os.listdir(f"/proc/{pid}/fd"):
             path = os.readlink(f"/proc/{pid}/fd/{descriptor}")
@@ -52,7 +52,7 @@ def main():
         while data := os.read(terminal, 65536):
             shown += data
     except OSError:
-        # The command has closed it.
+        # The command has closed the terminal.
         pass
     _, status = os.waitpid(child, 0)
     print(shown.decode().replace("\r", "\n").replace("\x1b[K", ""))

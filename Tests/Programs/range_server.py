@@ -1,4 +1,5 @@
-"""A web server of a directory that knows ranges, which Python's own does not: single ones (RFC 9110, section 14)."""
+"""A web server for a directory that supports ranges, which Python's own does not: single ranges (RFC 9110, section
+14)."""
 
 import http.server
 import os
@@ -27,7 +28,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{end}/{size}")
             self.send_header("Content-Length", str(end - start + 1))
             self.end_headers()
-            # As servers do it: from the page cache to the socket, sendfile(2).
+            # Like other servers: from the page cache to the socket, sendfile(2).
             self.connection.sendfile(file, start, end - start + 1)
 
     def log_message(self, *arguments):
@@ -38,7 +39,7 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, address):
-        """A client that has had enough closes the connection: no word of it."""
+        """A client may close the connection early. This is not logged."""
 
 
 def serve(directory):

@@ -1,9 +1,10 @@
-"""Looks for byte strings in all readable memory of a process. As root, if the process is not dumpable.
+"""Searches all readable memory of a process for byte strings. Run it as root, if the process is not dumpable.
 
 scan_memory.py PID < one byte string a line, in hexadecimal
 
-One line for each: how often it is there, the string, and the mappings that hold it with their counts. Exits 0 whether
-anything is found or not, 1 where the memory cannot be read. Memory of memfd_secret cannot: such mappings are named."""
+One line for each: the number of occurrences, the string, and the mappings that contain it with their counts. Exits 0
+whether anything is found or not, 1 if the memory cannot be read. Memory of memfd_secret cannot be read: such
+mappings are named."""
 
 import os
 import sys
@@ -28,7 +29,7 @@ def read(memory, start, size):
 
 
 def occurrences(block, needle):
-    """How many start within the block proper, which the next block does not count again."""
+    """The number that start within the block proper, which the next block does not count again."""
     count, place = 0, block.find(needle)
     while 0 <= place < READ_SIZE:
         count, place = count + 1, block.find(needle, place + 1)

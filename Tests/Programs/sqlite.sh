@@ -29,7 +29,7 @@ for mode in DELETE TRUNCATE WAL; do
     sound "$database"
 
     : >"$scratch/log"
-    # Rows come in pairs of tables; the writer says when it has committed a few times, and is killed in the middle.
+    # Rows come in pairs of tables. The writer reports when it has committed a few times, and is killed halfway.
     python3 -c '
 import os, sqlite3, sys
 c = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=20)

@@ -1,4 +1,5 @@
-"""What someone who can write the backing directory may do to it. Knows the passphrase only to find the backing files.
+"""Changes that an attacker can make who can write the backing directory. Uses the passphrase only to find the backing
+files.
 
 tamper.py VAULT PASSFILE CHANGE PATH [ARGUMENT…]"""
 

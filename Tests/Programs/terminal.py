@@ -1,9 +1,9 @@
 """terminal.py ERRORS [PROMPT=ANSWER ...] -- COMMAND...
 
-Runs a command on a terminal of its own, standard error in the file ERRORS. Waits for each prompt in turn and answers it:
-with a line, with "^C" or "^D", or with "gone": the terminal goes away, and the command ignores the hangup. Prints what the
-terminal showed, whether it echoes afterwards, and how the command ended: "exit N", 128 + the signal's number where one
-ended it.
+Runs a command on its own terminal, with standard error in the file ERRORS. Waits for each prompt in turn and answers
+it: with a line, with "^C" or "^D", or with "gone". For "gone" the terminal disappears, and the command ignores the
+hangup. Prints the terminal's output, its echo state afterwards, and the command's end: "exit N", or 128 + the number
+of the signal that ended it.
 """
 
 import os
@@ -25,7 +25,7 @@ def until(terminal, prompt, shown):
 
 
 def rest(terminal, shown):
-    """What is shown until the command closes the terminal (EIO)."""
+    """The output until the command closes the terminal (EIO)."""
     try:
         while select.select([terminal], [], [], PATIENCE)[0]:
             data = os.read(terminal, 4096)
@@ -41,7 +41,7 @@ def main():
     errors, answers = arguments[0], arguments[1 : arguments.index("--")]
     command = arguments[arguments.index("--") + 1 :]
     is_gone = any(answer.endswith("=gone") for answer in answers)
-    # Open here too, so that its state can be looked at after the command's end.
+    # Kept open here too, so that its state can be read after the command's end.
     terminal, side = pty.openpty()
     child = os.fork()
     if child == 0:

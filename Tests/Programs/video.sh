@@ -1,5 +1,5 @@
 #!/bin/bash
-# video.sh MOUNT SCRATCH: ffmpeg writes a video on the mount, the same as beside it, and seeks in it to the same frames
+# video.sh MOUNT SCRATCH: ffmpeg writes the same video on the mount and beside it, and seeks in both to the same frames
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 cd "$1"

@@ -1,8 +1,8 @@
-"""Whether a view shows what files were before they were encrypted, by every way to read them.
+"""Checks that a view shows the files as they were before encryption, in every way to read them.
 
 view_compare.py MOUNT ORIGINALS [--sizes-after-open]
 
-Sizes are exact before anything is opened, or, where keys are made at open, after that. Prints what differs."""
+Sizes are exact before anything is opened or, if keys are made at open, after that. Prints differences."""
 
 import mmap
 import os
@@ -43,7 +43,7 @@ def compare(name):
         expected = file.read()
     if not sizes_after_open and os.stat(path).st_size != len(expected):
         stop(name, "stat says", os.stat(path).st_size)
-    # Past the page cache first: nothing is in it yet.
+    # Past the page cache first, because it is still empty.
     for how, flags in (("O_DIRECT", os.O_DIRECT), ("page cache", 0)):
         fd = os.open(path, os.O_RDONLY | flags)
         if os.fstat(fd).st_size != len(expected):

@@ -1,4 +1,4 @@
-"""Makes what other programs would: encrypted files, beside what they were before and their keys.
+"""Makes files as other programs would: encrypted files, the same files before encryption, and their keys.
 
 view_files.py KIND DIRECTORY PASSFILE [ARGUMENT...]
 
@@ -29,7 +29,7 @@ def content(length):
 
 
 def cbc(key, vector, plaintext, padding="pkcs7"):
-    # Not needed by whoever imports this for something else.
+    # Programs that import this for another purpose do not need it.
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.padding import PKCS7
 
@@ -60,7 +60,7 @@ class Place:
             self.write("source", f"file-{length}", encrypt(plaintext))
 
     def add_key(self, cipher):
-        """Binary, and as people write it down."""
+        """Binary, and as people write it."""
         key = key_of(cipher)
         self.write("keys", "binary", key)
         self.write("keys", "hex", key.hex().encode() + b"\n")

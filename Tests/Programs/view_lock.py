@@ -1,4 +1,4 @@
-"""A view that is locked while its files are open, mapped and being read: nothing is given out, and all goes on after
+"""Locks a view while its files are open, mapped and being read: nothing is readable, and everything works again after
 the unlock.
 
 view_lock.py VAULTFS MOUNTPOINT ORIGINALS LOCK_FILE POLICY UNLOCK_ARGUMENT..."""
@@ -16,7 +16,7 @@ from locking import children, fork, refused, stop, until, wait
 
 vaultfs, mountpoint, originals, lock_file, policy, *unlock = sys.argv[1:]
 READERS = 3
-# Shared with the readers: whether they are to end, whether a lock is complete, reads of each, leaks, mixtures.
+# Shared with the readers: a flag that ends them, a flag for a complete lock, reads of each, leaks, mixtures.
 numbers = memoryview(mmap.mmap(-1, 4096)).cast("Q")
 STOP, LOCKED, LEAKED, MIXED, READ = range(5)
 name = max(os.listdir(originals))
@@ -41,7 +41,7 @@ def reader(index):
             if os.pread(fd, 5000, offset) not in (expected[offset : offset + 5000], b""):
                 numbers[MIXED] += 1
             numbers[READ + index] += 1
-            # Even numbers: unlocked. It began and ended within one lock.
+            # An odd number is a lock. The read began and ended within it.
             if locked % 2 and numbers[LOCKED] == locked:
                 numbers[LEAKED] += 1
         except OSError as error:
@@ -71,7 +71,7 @@ def look_while_locked(files, directory, mapping):
     expect_key("a name that is not there", os.stat, os.path.join(mountpoint, "nothing"))
     expect_key("a listing", os.listdir, mountpoint)
     expect_key("a listing that was opened", os.listdir, directory)
-    # As the kernel does it for a mapping: SIGBUS.
+    # The kernel sends SIGBUS for a mapping.
     child = fork(touch, mapping)
     if (code := wait(child, "who touches a mapping")) != -signal.SIGBUS:
         stop("a touched mapping ends with", code)

@@ -1,11 +1,11 @@
-"""What a daemon's memory holds of a view's passphrase, keys and plaintext: before a lock, after a lock that forgets, and the same
-again after an unlock. As root, the daemon run without memfd_secret(2).
+"""Searches a daemon's memory for a view's passphrase, keys and plaintext: before a lock, after a lock that forgets, and
+the same again after an unlock. Run it as root, with the daemon run without memfd_secret(2).
 
 view_memory.py VAULTFS MOUNTPOINT FILE ORIGINAL KEY UNLOCK_ARGUMENT...
 
-FILE is on the mount and stays open; KEY is a file with its AES-256 key in hexadecimal digits, and perhaps the
-passphrase behind them. Prints a line for each state and each kind of secret: how many of its pieces were found, of how
-many."""
+FILE is on the mount and stays open. KEY is a file with its AES-256 key in hexadecimal digits, and perhaps the
+passphrase after them. Prints a line for each state and each kind of secret: the number of its pieces that were
+found, and their total."""
 
 import mmap
 import os

@@ -1,14 +1,14 @@
 """Opens files at the same time, each in a thread, and reads their first bytes.
 
 view_open.py FILE... Prints `waiting` when all threads are about to open, and a line for each file that was opened or
-not. Ends by a signal, or when all is said."""
+not. Ends by a signal, or when all lines are printed."""
 
 import os
 import signal
 import sys
 import threading
 
-# Whoever started this may have had others.
+# The parent process may have set other handlers.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_SETMASK, [])
 

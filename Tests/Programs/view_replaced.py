@@ -1,4 +1,5 @@
-"""Source files that change while a view shows them: noticed at the next open, and the page cache holds no mixture.
+"""Source files that change while a view shows them: the next open notices the change, and the page cache contains no
+mixture.
 
 view_replaced.py DIRECTORY. The view is cbc-chunks of 4096 under keys/binary (view_files.py)."""
 
@@ -38,7 +39,7 @@ def rewrite(name, plaintext):
 
 
 def replace(name, plaintext):
-    """As programs do it that do not want to lose anything."""
+    """Replaces the file as careful programs do."""
     store(".new", plaintext)
     os.rename(os.path.join(source, ".new"), os.path.join(source, name))
 
@@ -58,7 +59,7 @@ def read_now(name):
 
 
 def renamed_over():
-    """Who has it open keeps what it had, by read(2) and by mappings; who opens it gets what is there."""
+    """A descriptor that is open keeps its content, by read(2) and by mappings. A new open gets the current content."""
     store("renamed", version(1))
     old = os.open(path("renamed"), os.O_RDONLY)
     pages = mmap.mmap(old, 0, access=mmap.ACCESS_READ)
@@ -76,7 +77,7 @@ def renamed_over():
 
 
 def written_in_place():
-    """All who have it open share its pages: after the next open none of the old ones is given to anybody."""
+    """All open descriptors share the pages: after the next open, none of them reads an old page."""
     store("rewritten", version(1))
     old = os.open(path("rewritten"), os.O_RDONLY)
     expect("at first", os.pread(old, SIZE, 0), version(1))
@@ -85,7 +86,7 @@ def written_in_place():
         new = os.open(path("rewritten"), os.O_RDONLY)
         if os.fstat(new).st_size != size:
             stop("fstat of version", number, os.fstat(new).st_size)
-        # First by the old descriptor: what it reads is kept for all.
+        # First through the old descriptor. The pages that it reads are shared with the others.
         expect(f"version {number}, old descriptor", os.pread(old, size, 0), version(number, size))
         expect(f"version {number}, new descriptor", os.pread(new, size, 0), version(number, size))
         os.close(new)
@@ -94,7 +95,7 @@ def written_in_place():
 
 
 def looked_at_before():
-    """stat(2) notices first, then the file is opened: its pages are not those of before."""
+    """stat(2) notices the change first, then the file is opened: its pages are not the old ones."""
     store("looked", version(1))
     old = os.open(path("looked"), os.O_RDONLY)
     expect("at first", os.pread(old, SIZE, 0), version(1))
@@ -111,7 +112,7 @@ def looked_at_before():
 
 
 def gone():
-    """A file that is removed is gone for who opens it, and goes on for who has it open."""
+    """A removed file cannot be opened any more, and open descriptors still work."""
     store("removed", version(1))
     old = os.open(path("removed"), os.O_RDONLY)
     os.unlink(os.path.join(source, "removed"))
@@ -122,13 +123,13 @@ def gone():
         stop("a removed file is opened")
     except (FileNotFoundError, OSError) as error:
         print(error)
-    # One in its place of another kind.
+    # A file of another kind in its place.
     store("kind", version(1))
     expect("a file", read_now("kind"), version(1))
     os.unlink(os.path.join(source, "kind"))
     os.mkdir(os.path.join(source, "kind"))
     store("kind/below", version(2))
-    # What a name stands for, the kernel may go on to believe for a second.
+    # The kernel may keep the old meaning of a name for a second.
     deadline = time.monotonic() + 10
     while not os.path.isdir(path("kind")) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A tree with all that may be in a source directory, in a read-only view.
+"""A tree with every kind of object that a source directory can contain, in a read-only view.
 
 view_tree.py BINARY DIRECTORY LOCK_FILE. Mounts by itself, cbc-chunks of 4096 under keys/binary (view_files.py)."""
 
@@ -15,7 +15,7 @@ binary, directory, lock_file = sys.argv[1:]
 mountpoint, source = (os.fsencode(os.path.join(directory, name)) for name in ("mount", "source"))
 with open(os.path.join(directory, "keys", "binary"), "rb") as file:
     KEY = file.read()
-# All bytes a name may have, and the longest.
+# All bytes that a name can contain, and the longest name.
 NAMES = [bytes(range(1, 47)), bytes(range(48, 256)), b"\xff\xfe", b"new\nline", b"x" * 255]
 OPTIONS = ["--chunk-size", "4096", "--iv", VECTOR.hex(), "--key-file", os.path.join(directory, "keys", "binary")]
 
@@ -52,7 +52,7 @@ def make_tree():
         listener.bind("socket")
         os.chdir("/")
     if os.geteuid() == 0:
-        # /dev/null's number, of a device that the mount does not open.
+        # The device number of /dev/null, which the mount does not open.
         os.mknod(os.path.join(source, b"device"), stat.S_IFCHR | 0o666, os.makedev(1, 3))
 
 
@@ -79,9 +79,9 @@ def look():
         if os.stat(os.path.join(mountpoint, path)).st_mode & 0o222:
             stop(path, "looks as if it could be written to")
     if os.path.exists(os.path.join(source, b"device")):
-        # nodev, as fusermount3 and we mount it.
+        # nodev, because fusermount3 and vaultfs mount with it.
         expect("a device", errno.EACCES, read, b"device")
-    # As `ls -lR` and `find` see it: every name, no error.
+    # `ls -lR` and `find` see every name, without an error.
     subprocess.run(["ls", "-lR", mountpoint], check=True, stdout=subprocess.DEVNULL)
 
 

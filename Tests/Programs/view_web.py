@@ -1,4 +1,4 @@
-"""A web server on a view: what it gives for a Range is what the file was before it was encrypted.
+"""A web server on a view: its response to a Range is the same part of the file before encryption.
 
 view_web.py MOUNT ORIGINALS"""
 

@@ -1,6 +1,6 @@
-"""Does every kind of operation once or more, then leaves a tree behind: sizes around the chunk, overwrites, growth,
-truncation, holes, links, long and odd names, attributes, special files. With a second argument, a number of rounds of
-churn first (files made, changed, renamed, removed).
+"""Does every kind of operation at least once, then leaves a tree behind: sizes around the chunk, overwrites, growth,
+truncation, holes, links, long and odd names, attributes, special files. A second argument is a number of rounds of
+churn before that (files made, changed, renamed, removed).
 
 workload.py DIRECTORY [ROUNDS]"""
 
