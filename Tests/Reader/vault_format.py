@@ -21,7 +21,7 @@ CLASSES = {1: "complete", 2: "unless-open", 3: "until-first-unlock", 4: "none"}
 
 
 class Damage(Exception):
-    """What does not verify, in words."""
+    """The reason why something does not verify."""
 
 
 def b64u(data):
@@ -184,7 +184,7 @@ class Configuration:
         return f" window {w['seconds']},{w['started'] or '-'},{w['seen'] or '-'}" if w else ""
 
     def sealing_head(self):
-        """Of what is sealed under a key: without late features."""
+        """The head of the data encrypted under a key: without late features."""
         return self.head([f for f in self.features if f != "leases"])
 
     def head(self, features=()):
