@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The same work on vaultfs, on a FUSE server that does nothing, on the plain directory, and on what of bindfs, gocryptfs,
-securefs and encfs is installed: interleaved, medians over the rounds. scripts/bench builds and calls this.
+"""Runs the same work on vaultfs, on a FUSE server that does nothing, on the plain directory, and on the installed ones
+of bindfs, gocryptfs, securefs and encfs: interleaved, with medians over the rounds. scripts/bench builds and calls
+this.
 
-The backing store's page cache stays warm; the mount's own is cold: it is mounted anew before each test that reads.
-Prints a table; writes results.json, table.md and plot.svg."""
+The backing store's page cache stays warm. The mount's own cache is cold, because it is mounted again before each
+test that reads. Prints a table, and writes results.json, table.md and plot.svg."""
 
 import argparse
 import json
@@ -53,11 +54,11 @@ def say(text):
 
 
 def measure(given, work, compared):
-    """Every test on every system, round by round: {system: {test: [rate or None]}}."""
+    """Runs every test on every system, round by round: {system: {test: [rate or None]}}."""
     rates = {system.name: {test: [] for test in given.tests} for system in compared}
     for number in range(1, given.rounds + 1):
         for test in given.tests:
-            # Back and forth: none is always the first to use memory, or the last.
+            # Alternates the direction, so that no system is always the first to use memory, or the last.
             for system in compared if number % 2 else reversed(compared):
                 try:
                     rate = getattr(work, test)(system)
@@ -70,17 +71,17 @@ def measure(given, work, compared):
 
 
 def touch(path, size):
-    """Has a virtual machine take the memory from its host that files will lie in: for the first time it is slow."""
+    """Makes a virtual machine request the memory for the files from its host, because its first use is slow."""
     with open(path, "wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
     os.unlink(path)
 
 
 def idle(system):
-    """CPU time (ms) that the daemon takes, and how often it runs at all, while nobody uses the mount."""
+    """CPU time (ms) of the daemon, and the number of times that it runs at all, while nobody uses the mount."""
     system.remount()
     os.listdir(system.mountpoint)
-    # The work that the mount itself leaves behind.
+    # The work that the mount itself causes afterwards.
     time.sleep(2)
     before = bench_machine.work_done(system.daemons)
     time.sleep(IDLE_SECONDS)
@@ -145,7 +146,7 @@ def main():
     if given.self_test:
         bench_goals.self_test()
         return
-    # Mounts and directories go on every way out.
+    # Mounts and directories are removed in every case.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     directory = tempfile.mkdtemp(prefix="vaultfs-bench.", dir=given.work)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Whether the cost of a read grows with its length only, not with the file's size or the tree's; and how long a mount takes
-until its first answer, beside that of an empty vault with the same key derivation. scripts/bench-scale builds and calls this.
+"""Measures if the cost of a read grows with its length only, not with the file's size or the tree's. Also measures the
+time of a mount until its first answer, and that of an empty vault with the same key derivation. scripts/bench-scale
+builds and calls this.
 
 Prints two tables; writes scale.json and scale.md."""
 
@@ -17,7 +18,7 @@ import bench_scale_files
 import bench_scale_trees
 from bench_systems import BenchError, prepare, vaultfs
 
-# Small, so that it does not hide what the mount itself takes.
+# Small, so that it does not hide the time of the mount itself.
 KEY_DERIVATION = ("--scrypt-logn", "10")
 ROOM_FOR_A_FILE = 8192
 
@@ -66,7 +67,7 @@ def measure(given, work):
 
 
 def tables(files, trees, machine):
-    """Two Markdown tables, and what they were measured on."""
+    """Two Markdown tables, and a description of the machine."""
     lengths = list(bench_scale_files.LENGTHS)
     lines = [
         "Median microseconds of a read (O_DIRECT) of what is in no cache of vaultfs's:", "",
@@ -89,7 +90,7 @@ def tables(files, trees, machine):
 
 def main():
     given = arguments()
-    # Mounts and directories go on every way out.
+    # Mounts and directories are removed in every case.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     work = tempfile.mkdtemp(prefix="vaultfs-scale.", dir=given.work)

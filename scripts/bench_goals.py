@@ -1,5 +1,6 @@
-"""What is to be reached in each test of the comparison: the least of N times the best encrypted peer, 0.85 of a FUSE server
-that does nothing, and the plain directory, all in the same run. Beside that never less than bindfs, which encrypts nothing."""
+"""The goal of each test of the comparison: the least of N times the best encrypted peer, 0.85 of a FUSE server that
+does nothing, and the plain directory, all in the same run. In addition never less than bindfs, which encrypts
+nothing."""
 
 ENCRYPTED = ("gocryptfs", "securefs", "encfs")
 OF_NULL_SERVER = 0.85
@@ -18,19 +19,19 @@ FACTORS = {
     "readtree": 1.5,
     "rmtree": 1.0,
 }
-# Where files are made the disk has its say.
+# In tests that make files, the disk has an influence.
 FACTORS_ON_DISK = FACTORS | {"untar": 1.0}
 
 
 def best_peer(medians):
-    """The name of the fastest encrypted peer; None where none was measured."""
+    """The name of the fastest encrypted peer. None if none was measured."""
     measured = [name for name in ENCRYPTED if medians.get(name) is not None]
     return max(measured, key=medians.get, default=None)
 
 
 def goal(test, medians, on_disk=False):
-    """What is to be reached, and by which term: {"value", "term", "reached", "above_bindfs"}; `medians` maps systems to
-    rates, None where one could not be measured. A term that was not measured does not count; without any the answer is
+    """The goal, and the term that sets it: {"value", "term", "reached", "above_bindfs"}. `medians` maps systems to
+    rates, None if one could not be measured. A term that was not measured does not count. Without any, the result is
     None."""
     factor = (FACTORS_ON_DISK if on_disk else FACTORS)[test]
     terms = []
@@ -54,7 +55,7 @@ def goal(test, medians, on_disk=False):
 
 
 def self_test():
-    """Raises AssertionError where a goal is not as it should be."""
+    """Raises AssertionError if a goal is not as expected."""
     rates = {"plain": 1000, "null": 100, "gocryptfs": 20, "securefs": 30, "encfs": 10, "bindfs": 50, "vaultfs": 60}
     found = goal("rand4k_direct", rates)
     assert found == {"value": 60, "term": "2 × securefs", "reached": True, "above_bindfs": True}, found

@@ -1,4 +1,4 @@
-"""What the figures were measured on, and what a daemon has done so far."""
+"""Describes the machine of a measurement, and the resources that a daemon has used so far."""
 
 import datetime
 import os
@@ -7,7 +7,7 @@ import re
 
 
 def description(directory):
-    """The machine and the day, for whoever reads the figures later."""
+    """The machine and the day, for later readers of the figures."""
     return {
         "cpu": processor(),
         "cores": len(os.sched_getaffinity(0)),
@@ -27,7 +27,7 @@ def processor():
 
 
 def filesystem(path):
-    """The type of the file system that `path` is on: of the longest mountpoint above it, the last of equals
+    """The type of the file system that contains `path`: that of the longest mountpoint above it, the last of equals
     (proc_pid_mountinfo(5))."""
     path, best = os.path.realpath(path), ("", "?")
     with open("/proc/self/mountinfo") as file:
@@ -41,8 +41,8 @@ def filesystem(path):
 
 
 def work_done(pids):
-    """Nanoseconds of CPU time, and how often a thread gave the CPU up to wait, over all threads of the processes
-    (/proc/PID/task/TID/schedstat, and status)."""
+    """Nanoseconds of CPU time, and the number of times that a thread gave up the CPU to wait, over all threads of
+    the processes (/proc/PID/task/TID/schedstat, and status)."""
     nanoseconds = waits = 0
     for pid in pids:
         for task in os.listdir(f"/proc/{pid}/task"):

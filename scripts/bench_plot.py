@@ -7,7 +7,7 @@ from bench_table import notes, rate, title
 
 LABELS, WIDTH, RIGHT = 250, 560, 150
 BAR, GAP, TOP = 11, 14, 50
-# What is longer is cut, and says so.
+# Longer bars are cut, and labelled so.
 LONGEST = 4.0
 COLOURS = {
     "plain": "#c9c9c9", "null": "#8f8f8f", "bindfs": "#b39b7d", "gocryptfs": "#7fb2d9", "securefs": "#4f86b8",
@@ -40,9 +40,9 @@ def legend(names):
 
 
 def group(parts, y, about, medians, goal):
-    """Adds a test's bars; returns where the next group begins."""
+    """Adds a test's bars. Returns the position of the next group."""
     peer = best_peer(medians)
-    # Without an encrypted peer, relative to ours.
+    # Without an encrypted peer, relative to vaultfs.
     unit = medians[peer] if peer else medians["vaultfs"]
     shown = {name: value for name, value in medians.items() if value is not None and unit}
     middle = y + BAR * len(shown) / 2

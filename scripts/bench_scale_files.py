@@ -1,4 +1,4 @@
-"""What a read costs in files of different sizes: cold in vaultfs's own cache, past the kernel's (O_DIRECT)."""
+"""The cost of a read in files of different sizes: cold in vaultfs's own cache, past the kernel's (O_DIRECT)."""
 
 import mmap
 import os
@@ -9,13 +9,13 @@ import time
 KIBIBYTE, MEBIBYTE, GIBIBYTE = 1 << 10, 1 << 20, 1 << 30
 SIZES = {"1 MiB": MEBIBYTE, "100 MiB": 100 * MEBIBYTE, "10 GiB": 10 * GIBIBYTE, "100 GiB": 100 * GIBIBYTE}
 LENGTHS = {"4 KiB": 4 * KIBIBYTE, "64 KiB": 64 * KIBIBYTE, "1 MiB": MEBIBYTE}
-# Spread evenly over the file; between them are holes.
+# Spread evenly over the file, with holes between them.
 REGIONS, REGION = 16, MEBIBYTE
 READS = 200
 
 
 def starts(size):
-    """Where the regions that are written begin."""
+    """The offsets at which the written regions begin."""
     regions = min(REGIONS, size // REGION)
     return [index * (size // regions // REGION * REGION) for index in range(regions)]
 
@@ -30,9 +30,9 @@ def make(directory):
 
 
 def offsets(size, length, kind, numbers):
-    """Up to READS different places to read from, in written regions or in holes."""
+    """Up to READS different offsets to read from, in written regions or in holes."""
     begin = 0 if kind == "written" else REGION
-    # One read of all there is would be measured with the opening.
+    # With only one possible read, it would be measured together with the opening.
     if size == REGION and (kind == "hole" or length == REGION):
         return []
     places = [start + begin + inside for start in starts(size) for inside in range(0, REGION, length)]
@@ -41,8 +41,8 @@ def offsets(size, length, kind, numbers):
 
 
 def read(reads, length, times):
-    """Adds to `times` the microseconds that each of the (key, descriptor, offset) took."""
-    # O_DIRECT wants whole pages.
+    """Adds to `times` the microseconds of each read of (key, descriptor, offset)."""
+    # O_DIRECT needs whole pages.
     buffer = mmap.mmap(-1, length)
     for key, descriptor, place in reads:
         start = time.perf_counter_ns()
@@ -53,8 +53,8 @@ def read(reads, length, times):
 
 
 def measure(vault, rounds, say):
-    """Median microseconds: {(file, kind): {length: µs}}, each read of a chunk that was not read since the mount; the files
-    in turns, so that what else the machine does falls on all alike."""
+    """Median microseconds: {(file, kind): {length: µs}}, for reads of chunks that were not read since the mount. The
+    files take turns, so that other load of the machine affects all alike."""
     vault.make()
     vault.mount()
     make(vault.mountpoint)

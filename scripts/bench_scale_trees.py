@@ -1,4 +1,4 @@
-"""What one file costs in trees of different sizes, and how long a mount takes until its first answer."""
+"""The cost of one file in trees of different sizes, and the time of a mount until its first answer."""
 
 import os
 import random
@@ -15,14 +15,14 @@ SAMPLE = 100
 
 
 def make(vault, name, count):
-    """Makes the vault and its tree; leaves it unmounted. Returns a directory of files, or the mountpoint."""
+    """Makes the vault and its tree. Leaves it unmounted. Returns a directory of files, or the mountpoint."""
     vault.make()
     vault.mount()
     in_one = count if name in FLAT else IN_ONE_DIRECTORY
     for index in range((count + in_one - 1) // in_one):
         os.mkdir(f"{vault.mountpoint}/directory{index}")
     template = f"{vault.mountpoint}/directory0"
-    # The directory that the others are to equal is the one in the store that is not empty.
+    # The directory to be copied is the one in the store that is not empty.
     for index in range(min(count, in_one)):
         with open(f"{template}/file{index}", "wb") as file:
             file.write(CONTENT)
@@ -33,8 +33,8 @@ def make(vault, name, count):
 
 
 def copy_directory(store):
-    """Fills every directory of the store with what is in the one that has files. The format allows that: a directory's keys
-    are in it, and it may be copied whole. So a million files take seconds."""
+    """Fills every directory of the store with the content of the one that has files. The format allows that: a
+    directory's keys are in it, and it may be copied whole. So a million files take seconds."""
     directories = [entry.path for entry in os.scandir(store) if entry.is_dir()]
     full = max(directories, key=lambda path: len(os.listdir(path)))
     for path in directories:
@@ -43,9 +43,9 @@ def copy_directory(store):
 
 
 def measure(vaults, rounds, say):
-    """Medians in milliseconds of the mount, and in microseconds of stat and of open, read and close of one file that was not
-    looked at since the mount. `vaults` maps names to (vault, directory, count of files). In turns, so that what else the
-    machine does falls on all alike."""
+    """Medians in milliseconds of the mount, and in microseconds of stat and of open, read and close of one file that
+    was not used since the mount. `vaults` maps names to (vault, directory, count of files). The vaults take turns,
+    so that other load of the machine affects all alike."""
     times = {name: {"mount": [], "stat": [], "read": []} for name in vaults}
     numbers = random.Random(1)
     for number in range(1, rounds + 1):

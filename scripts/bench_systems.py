@@ -1,4 +1,5 @@
-"""The file systems that are compared: how each is made, mounted, and unmounted so that nothing of it runs on."""
+"""The file systems that are compared: how each is made, mounted, and unmounted so that none of its processes
+remains."""
 
 import os
 import re
@@ -9,16 +10,16 @@ import time
 
 PASSPHRASE = "correct horse battery"
 PATIENCE = 30
-# With a program that has much to do, and with a daemon that has much to make durable.
+# For a program with much work, or for a daemon with much data to make durable.
 LONG_PATIENCE = 900
 
 
 class BenchError(Exception):
-    """What failed, for people."""
+    """An error message for people."""
 
 
 def run(*command, input=None, check=True):
-    """Runs a program without a terminal; its output, and an error where it fails."""
+    """Runs a program without a terminal. Returns its output, or raises an error if it fails."""
     words = shlex.join(command)[:200]
     try:
         done = subprocess.run(command, input=input or "", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -31,7 +32,7 @@ def run(*command, input=None, check=True):
 
 
 def wait_for(condition, what, seconds=PATIENCE):
-    """Returns when `condition()` holds."""
+    """Returns when `condition()` is true."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -40,7 +41,7 @@ def wait_for(condition, what, seconds=PATIENCE):
 
 
 def processes_of(path):
-    """The processes in whose arguments `path` is: the daemons that serve a mountpoint."""
+    """The processes whose arguments contain `path`: the daemons that serve a mountpoint."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -53,8 +54,8 @@ def processes_of(path):
 
 
 class System:
-    """One file system over a directory of its own. The commands' `{c}`, `{m}`, `{p}` are the directory, the mountpoint and
-    a file with the passphrase."""
+    """One file system over its own directory. The commands' `{c}`, `{m}`, `{p}` are the directory, the mountpoint
+    and a file with the passphrase."""
 
     def __init__(self, name, work, make=None, mount=None, version=None, stdin=False):
         self.name = name
@@ -101,7 +102,7 @@ class System:
         self.mount()
 
     def abandon(self):
-        """At the end, whatever the state."""
+        """Cleans up at the end, in any state."""
         if self._mount:
             run("fusermount3", "-uz", self.mountpoint, check=False)
 
@@ -110,7 +111,7 @@ class System:
         return processes_of(self.mountpoint) if self._mount else []
 
     def note_memory(self):
-        """Peak resident memory (VmHWM, proc(5)) of what serves the mount, over all mounts."""
+        """Peak resident memory (VmHWM, proc(5)) of the processes that serve the mount, over all mounts."""
         for pid in self.daemons:
             try:
                 with open(f"/proc/{pid}/status") as file:
@@ -122,7 +123,7 @@ class System:
 
     @property
     def version(self):
-        """As its program says; empty where it does not."""
+        """The version that its program prints. Empty if it prints none."""
         if not self._version or not shutil.which(self._version[0]):
             return ""
         found = re.search(r"\d+(\.\d+)+", run(*self._version, check=False))
@@ -155,8 +156,8 @@ class NullServer(System):
 
 
 def vaultfs(work, binaries, name="vaultfs", make=()):
-    """Ours, `make` being more arguments of `vaultfs init`. The lock file is in the work directory: the usual one locks
-    every mount of this user."""
+    """vaultfs. `make` has more arguments of `vaultfs init`. The lock file is in the work directory, because the
+    default one locks every mount of this user."""
     binary = f"{binaries}/vaultfs"
     return System(
         name, work, [binary, "init", "--passfile", "{p}", *make, "{c}"],
@@ -165,7 +166,7 @@ def vaultfs(work, binaries, name="vaultfs", make=()):
 
 
 def prepare(work):
-    """What the mounts need in the work directory."""
+    """The files that the mounts need in the work directory."""
     os.mkdir(f"{work}/run", 0o700)
     os.environ["XDG_RUNTIME_DIR"] = f"{work}/run"
     with open(f"{work}/passphrase", "w") as file:
@@ -173,12 +174,12 @@ def prepare(work):
 
 
 def package(name):
-    """What tells the version of a package: not all peers know their own."""
+    """The command that prints the version of a package, because not all peers print their own."""
     return ["dpkg-query", "-W", "-f", "${Version}", name]
 
 
 def systems(work, binaries):
-    """All that are here, and the names of those that are not installed."""
+    """All available systems, and the names of those that are not installed."""
     peers = [
         System("bindfs", work, None, ["bindfs", "{c}", "{m}"], package("bindfs")),
         System("gocryptfs", work, ["gocryptfs", "-init", "-q", "-passfile", "{p}", "{c}"],

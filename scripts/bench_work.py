@@ -1,4 +1,4 @@
-"""The work that is timed: eleven tests over a file and a tree. Each gives a rate: more is better."""
+"""The work that is timed: eleven tests over a file and a tree. Each returns a rate: more is better."""
 
 import json
 import os
@@ -13,13 +13,13 @@ from bench_systems import run
 MEBIBYTE = 1 << 20
 TREE_FILES = 12_000
 TREE_SEED = 1
-# Of fio: any block, again and again, until the time is over.
+# For fio: random blocks, repeated until the time is over.
 FOR_A_TIME = ("--time_based", "--norandommap")
 
 
 class Work:
-    """Its methods run one test on one system; each makes what it needs where an earlier test has not. `source` and
-    `archive` lie beside the stores."""
+    """Each method runs one test on one system, and makes its own input unless an earlier test has. `source` and
+    `archive` are beside the stores."""
 
     def __init__(self, directory, mebibytes, seconds):
         self.mebibytes, self.seconds = mebibytes, seconds
@@ -31,8 +31,8 @@ class Work:
         self.entries, self.tree_bytes = make_archive(self.archive)
 
     def time(self, *command, reader=None):
-        """Seconds that a program takes; `reader` reads what it writes."""
-        # What others have written is not to be paid for here.
+        """Seconds that a program takes. `reader` reads its output."""
+        # Earlier writes of other programs must not count here.
         run("sync", "-f", self.directory)
         line = shlex.join(command) + " | " + shlex.join(reader) if reader else shlex.join(command)
         start = time.perf_counter()
@@ -86,7 +86,7 @@ class Work:
         return self.fio(system, "randread", "--direct=1", "--numjobs=4", *FOR_A_TIME)
 
     def rand4k_buffered(self, system):
-        """No block twice: the faster would find more in the page cache."""
+        """Reads no block twice. Otherwise the faster system would find more in the page cache."""
         self.cold_file(system)
         return self.fio(system, "randread", "--fadvise_hint=random")
 
@@ -108,7 +108,7 @@ class Work:
     def readtree(self, system):
         self.need_tree(system)
         system.remount()
-        # tar does not read what it would write to /dev/null.
+        # tar skips the reads if it writes to /dev/null.
         return self.entries / self.time("tar", "-cf", "-", "-C", system.mountpoint, "tree", reader=["cat"])
 
     def rmtree(self, system):
@@ -116,7 +116,7 @@ class Work:
         return self.entries / self.time("rm", "-rf", f"{system.mountpoint}/tree")
 
 
-# In the order in which they run: name → (what the table says, the unit).
+# In the order in which they run: name → (its text in the table, the unit).
 TESTS = {
     "seqwrite": ("sequential write, 1 MiB, fsync", "MiB/s"),
     "seqread": ("sequential read, 1 MiB", "MiB/s"),
@@ -133,8 +133,8 @@ TESTS = {
 
 
 def make_archive(path):
-    """A tree as source trees are: files of 3 KiB in the middle and some large, three levels deep, a link among fifty; the
-    same at every call. Returns how many entries it has and their bytes."""
+    """Makes a tree like a source tree: files of about 3 KiB and some large ones, three levels deep, one link in
+    fifty entries. It is the same at every call. Returns the number of its entries and their bytes."""
     numbers = random.Random(TREE_SEED)
     contents = numbers.randbytes(2 * MEBIBYTE)
     directories, total, entries = [""], 0, 0
@@ -172,7 +172,7 @@ def word(numbers):
 
 
 class Slice:
-    """A file to read a part of bytes from."""
+    """Opens a file to read a part of it."""
 
     def __init__(self, contents, start, size):
         self.rest = memoryview(contents)[start:start + size]

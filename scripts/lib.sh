@@ -14,7 +14,7 @@ stop() {
     exit 1
 }
 
-# as_root COMMAND...: runs it as root, through sudo where this is another user.
+# as_root COMMAND...: runs the command as root, through sudo for another user.
 as_root() {
     if [ "$(id -u)" = 0 ]; then
         "$@"
@@ -27,7 +27,8 @@ as_root() {
     fi
 }
 
-# install_missing PACKAGE...: installs what dpkg does not know as installed; touches nothing when all is there.
+# install_missing PACKAGE...: installs the packages that dpkg does not list as installed. Does nothing if none is
+# missing.
 install_missing() {
     local package missing=
     command -v dpkg-query >/dev/null || { echo "${0##*/}: no dpkg here, taking for granted: $*" >&2; return; }
@@ -43,7 +44,7 @@ install_missing() {
         || stop "could not install:$missing"
 }
 
-# need_swift: stops where there is no Swift compiler, or one that is too old.
+# need_swift: stops if there is no Swift compiler, or if it is too old.
 need_swift() {
     local found
     command -v swift >/dev/null || stop "needs Swift $swift_needed or later, and there is no swift in PATH (https://swift.org/install)"
@@ -53,7 +54,7 @@ need_swift() {
         || stop "needs Swift $swift_needed or later, and this is $found"
 }
 
-# need_fuse: stops, with the reason, where this user cannot mount.
+# need_fuse: stops, with the reason, if this user cannot mount.
 need_fuse() {
     command -v fusermount3 >/dev/null || stop "fusermount3 is missing (Debian: apt install fuse3)"
     [ -e /dev/fuse ] || stop "/dev/fuse is absent: load the kernel module (modprobe fuse); a container needs --device /dev/fuse"
@@ -66,13 +67,14 @@ need_fuse() {
     fi
 }
 
-# python_with_cryptography: prints the Python that the independent reader runs with.
+# python_with_cryptography: prints the Python that runs the independent reader.
 python_with_cryptography() {
     if /usr/bin/python3 -c 'import cryptography' 2>/dev/null; then echo /usr/bin/python3; else echo python3; fi
 }
 
-# own_mounts: prints the command that runs another in a mount namespace of its own, where this user may: a namespace that
-# somebody else makes meanwhile would keep our mounts, and so their daemons, after we have unmounted them.
+# own_mounts: prints the command that runs another one in its own mount namespace, if this user may make one. A
+# namespace that another process makes meanwhile would otherwise keep our mounts, and so their daemons, after we have
+# unmounted them.
 own_mounts() {
     if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then echo unshare --mount --propagation private; fi
 }

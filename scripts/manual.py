@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """manual.py VAULTFS CHAPTERS DIRECTORY: writes the manual pages, one for vaultfs and one for each of its commands.
 
-Everything that the commands say of themselves (--experimental-dump-help) is theirs; the Markdown files in the directory
-CHAPTERS become sections of vaultfs(1) behind it (lowdown(1)). ArgumentParser's own generate-manual loses the lists and
-examples of a discussion, and says "exits 0 on success, and >0 if an error occurs" of exit codes that are listed.
+The descriptions come from the commands themselves (--experimental-dump-help). The Markdown files in the directory
+CHAPTERS become sections at the end of vaultfs(1) (lowdown(1)). ArgumentParser's own generate-manual loses the lists and
+examples of a discussion, and prints "exits 0 on success, and >0 if an error occurs" although the exit codes are listed.
 
-The date is that of SOURCE_DATE_EPOCH, seconds since 1970, else today.
+The date is that of SOURCE_DATE_EPOCH, seconds since 1970, otherwise today.
 """
 
 import json
@@ -23,19 +23,19 @@ SEE_ALSO = (".SH SEE ALSO", ".BR vaultfs-tpm2 (1),", ".BR fusermount3 (1),", ".B
 
 
 def escape(text):
-    """Text as man(7) takes it, anywhere but at the beginning of a line."""
+    """Text for man(7), anywhere except at the beginning of a line."""
     plain = {"\\": r"\e", "-": r"\-", "~": r"\(ti", "^": r"\(ha", "`": r"\(ga", "'": r"\(aq", "…": "..."}
     return "".join(plain.get(c, c if c.isascii() else f"\\[u{ord(c):04X}]") for c in text)
 
 
 def line(text):
-    """A line of text that is no request, whatever it begins with."""
+    """A line of text that is no request, whatever its first character."""
     return "\\&" + text if text[:1] in (".", "'") else text
 
 
 def blocks(text):
-    """The paragraphs, lists and examples of a discussion, as (kind, lines): what is indented is a list where each line has
-    a word, two spaces and an explanation, and else an example."""
+    """The paragraphs, lists and examples of a discussion, as (kind, lines). Indented text is a list if each line has
+    a word, two spaces and an explanation, otherwise an example."""
     for group in re.split(r"\n\s*\n", text):
         run = []
         for row in group.split("\n"):
@@ -78,7 +78,7 @@ def spelled(name):
 
 
 def title(argument):
-    """What stands above an argument's description: all its names, and its value."""
+    """The line above an argument's description: all its names, and its value."""
     if argument["kind"] == "positional":
         return r"\fI" + escape(argument["valueName"].upper()) + r"\fR"
     names = ", ".join(r"\fB" + escape(spelled(name)) + r"\fR" for name in argument["names"])
@@ -104,7 +104,7 @@ def options(command):
     for argument in shown(command.get("arguments", [])):
         default = "ARGUMENTS" if argument["kind"] == "positional" else "OPTIONS"
         sections.setdefault((argument.get("sectionTitle") or default).upper(), []).append(argument)
-    # The common ones, which ArgumentParser puts anywhere, and those of ours that have no title, come first.
+    # Common arguments, which ArgumentParser puts anywhere, and our arguments without a title come first.
     for section in sorted(sections, key=lambda name: ["ARGUMENTS", "OPTIONS"].index(name) if name in ("ARGUMENTS", "OPTIONS") else 2):
         yield f'.SH "{escape(section)}"'
         for argument in sections[section]:
@@ -122,7 +122,7 @@ def pages_below(command):
 
 
 def see_also(path, below):
-    """The page above, and those below; for the first page its own SECTIONS say the rest."""
+    """The page above, and those below. The first page has its own SECTIONS instead."""
     names = ([path[:-1]] if len(path) > 1 else []) + [path + [command["commandName"]] for command in below]
     return [r"\fB" + escape("-".join(name)) + r"\fR(1)" for name in names]
 
@@ -133,7 +133,7 @@ def chapter(path):
         text = file.read()
     title, _, text = text.partition("\n")
     text = title.upper() + "\n" + text
-    # Links lead to files beside this one: SEE ALSO says where the documents are, of the others the name is enough.
+    # Links lead to files beside this one. SEE ALSO names the place of the documents, so the link's text is enough.
     text = re.sub(r"\[([^]]+)\]\([^)]*?([^/)]+\.md)\)", r"\1 (`\2`)", text)
     text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)
     roff = subprocess.run(["lowdown", "-Tman"], check=True, input=text, stdout=subprocess.PIPE, text=True, encoding="utf-8").stdout
@@ -147,7 +147,7 @@ def page(path, command, version, date, sections):
     name = "-".join(path)
     below = pages_below(command)
     abstract = command.get("abstract", "")
-    # The first line tells man(1) that there are tables (tbl(1)).
+    # The first line informs man(1) that there are tables (tbl(1)).
     if sections:
         yield "'\\\" t"
     yield f'.TH "{name.upper()}" 1 {date} "vaultfs {version}" "User Commands"'

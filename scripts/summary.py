@@ -33,7 +33,7 @@ if "--times" in options:
         print(f"{time:7.1f} s  {suite}")
 for name in failed:
     print(f"failed: {name}")
-    # The end of a log is often all that is read: the messages stand here once more.
+    # Often only the end of a log is read, so the messages are repeated here.
     for message in why.get(name, [])[:5]:
         print("    " + message[:500].replace("\n", "\n    "))
 for name in skipped:

@@ -45,7 +45,7 @@ def run(arguments, seconds):
 
 
 def started(mark):
-    """The processes whose environment has the mark."""
+    """The processes whose environment contains the mark."""
     entry = f"{MARK}={mark}".encode()
     found = []
     for directory in pathlib.Path("/proc").glob("[0-9]*"):
@@ -103,7 +103,8 @@ def dump(mark):
 
 
 def end(mark):
-    """Kills what was started; detaches the mounts of daemons, which name their mountpoints on the command line."""
+    """Kills all started processes, and detaches the mounts of daemons, which name their mountpoints on the command
+    line."""
     points = set()
     mounts = [line.split(" ")[1] for line in pathlib.Path("/proc/mounts").read_text().split("\n") if " fuse." in line]
     for pid in started(mark):
@@ -144,7 +145,7 @@ def main():
     os.set_blocking(descriptor, False)
     begun = heard = time.monotonic()
     while True:
-        # A process that outlives the command may keep the pipe open: the command's end counts, not the pipe's.
+        # A process that outlives the command may keep the pipe open, so the command's end counts, not the pipe's.
         ended = process.poll() is not None
         if select.select([descriptor], [], [], 0 if ended else 0.5)[0]:
             data = os.read(descriptor, 1 << 16)
