@@ -2,7 +2,10 @@ package import Glibc
 
 /// The answer to a thread that asks for its next item of work. Not an optional of an optional, whose inner nil the compiler
 /// makes of any nil that it meets.
-package enum Next<Item> { case item(Item), wait, end }
+package enum Next<Item> {
+    case item(Item)
+    case wait, end
+}
 
 /// State behind a mutex with a condition variable, which Synchronization's `Mutex` lacks. Any thread.
 package final class Monitor<State>: @unchecked Sendable {
