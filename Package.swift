@@ -71,6 +71,9 @@ let package = Package(
         .target(
             name: "TestSupport", dependencies: ["CallWatch", "CLinux"], path: "Tests/TestSupport",
             swiftSettings: testSettings),
+        .target(
+            name: "DiskSimulation", dependencies: ["CallWatch", "CLinux", "TestSupport"], path: "Tests/DiskSimulation",
+            swiftSettings: settings),
         tests("LinuxSystemTests", "LinuxSystem", "TestSupport", system),
         tests("VaultCryptoTests", "VaultCrypto", "CLinux", "TestSupport"),
         tests("VaultFormatTests", "VaultFormat", "LinuxSystem", "VaultCrypto", "TestSupport"),
@@ -81,7 +84,7 @@ let package = Package(
             "TestSupport", system),
         tests(
             "VaultFileSystemTests", "VaultFileSystem", "FileSystem", "Locking", "VaultStore", "LinuxSystem",
-            "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system, logging),
+            "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", "DiskSimulation", system, logging),
         tests(
             "ViewFormatsTests", "ViewFormats", "FileSystem", "VaultStore", "LinuxSystem", "VaultCrypto", "TestSupport",
             system),

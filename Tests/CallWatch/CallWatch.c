@@ -34,27 +34,86 @@ static bool refuses_name(enum watched_kind kind, int directory, const char *name
     return refuses((watched_call){kind, directory, name, -1, NULL});
 }
 
+static _Atomic(call_recorder) recorder;
+
+void call_recorder_set(call_recorder new) { atomic_store(&recorder, new); }
+
+static void made(made_call call) {
+    call_recorder told = atomic_load(&recorder);
+    if (told == NULL) return;
+    int error = errno;
+    told(&call);
+    errno = error;
+}
+
+static ssize_t made_write(int fd, const void *bytes, ssize_t count, off_t offset, int flags) {
+    if (count > 0 && atomic_load(&recorder)) {
+        // Of files opened with O_DSYNC each write is durable.
+        made((made_call){MADE_WRITE, fd, .offset = offset, .size = count, .bytes = bytes,
+                         .flags = (flags | fcntl(fd, F_GETFL)) & O_DSYNC});
+    }
+    return count;
+}
+
+// For the parts of one write, which are told of as one.
+static ssize_t made_parts(int fd, const struct iovec *parts, ssize_t count, off_t offset, int flags) {
+    if (count <= 0 || atomic_load(&recorder) == NULL) return count;
+    char *bytes = malloc((size_t)count);
+    if (bytes == NULL) abort();
+    for (size_t done = 0; done < (size_t)count; parts++) {
+        size_t size = parts->iov_len < (size_t)count - done ? parts->iov_len : (size_t)count - done;
+        memcpy(bytes + done, parts->iov_base, size);
+        done += size;
+    }
+    made_write(fd, bytes, count, offset, flags);
+    free(bytes);
+    return count;
+}
+
+static int made_name(enum made_kind kind, int result, int directory, const char *name) {
+    if (result == 0) made((made_call){kind, directory, name});
+    return result;
+}
+
+static int made_file(enum made_kind kind, int result, int fd) {
+    if (result == 0) made((made_call){kind, fd});
+    return result;
+}
+
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset) {
     if (refuses_file(WATCHED_WRITE, fd)) return -1;
-    return NEXT(pwrite)(fd, bytes, count, offset);
+    return made_write(fd, bytes, NEXT(pwrite)(fd, bytes, count, offset), offset, 0);
 }
 
 ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t offset) {
     if (refuses_file(WATCHED_WRITE, fd)) return -1;
-    return NEXT(pwritev)(fd, parts, count, offset);
+    return made_parts(fd, parts, NEXT(pwritev)(fd, parts, count, offset), offset, 0);
+}
+
+ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
+    if (refuses_file(WATCHED_WRITE, fd)) return -1;
+    ssize_t written = NEXT(pwritev2)(fd, parts, count, offset, flags);
+    return made_parts(fd, parts, written, offset, flags & (RWF_DSYNC | RWF_SYNC) ? O_DSYNC : 0);
 }
 
 int ftruncate(int fd, off_t size) {
     if (refuses_file(WATCHED_TRUNCATE, fd)) return -1;
-    return NEXT(ftruncate)(fd, size);
+    int result = NEXT(ftruncate)(fd, size);
+    if (result == 0) made((made_call){MADE_SIZE, fd, .size = size});
+    return result;
 }
 
-int fallocate(int fd, int mode, off_t offset, off_t size) {
+// The sources call fallocate64 (CLinux.h). On 64-bit machines it is the same.
+int fallocate64(int fd, int mode, off64_t offset, off64_t size) {
     if (refuses_file(WATCHED_WRITE, fd)) return -1;
-    return NEXT(fallocate)(fd, mode, offset, size);
+    int result = NEXT(fallocate64)(fd, mode, offset, size);
+    if (result == 0) made((made_call){MADE_ALLOCATION, fd, .offset = offset, .size = size, .flags = mode});
+    return result;
 }
+
+int fallocate(int fd, int mode, off_t offset, off_t size) { return fallocate64(fd, mode, offset, size); }
 
 int openat(int directory, const char *name, int flags, ...) {
     mode_t mode = 0;
@@ -65,37 +124,44 @@ int openat(int directory, const char *name, int flags, ...) {
         va_end(rest);
         if (flags & O_CREAT && refuses_name(WATCHED_CREATE, directory, name)) return -1;
     }
-    return NEXT(openat)(directory, name, flags, mode);
+    int fd = NEXT(openat)(directory, name, flags, mode);
+    bool is_changing = flags & (O_CREAT | O_TRUNC) || (flags & O_TMPFILE) == O_TMPFILE;
+    if (fd >= 0 && is_changing) made((made_call){MADE_FILE, directory, name, .source_fd = fd, .flags = flags});
+    return fd;
 }
 
 int renameat(int from, const char *name, int to, const char *newName) {
     if (refuses((watched_call){WATCHED_RENAME, to, newName, from, name})) return -1;
-    return NEXT(renameat)(from, name, to, newName);
+    int result = NEXT(renameat)(from, name, to, newName);
+    if (result == 0) made((made_call){MADE_RENAME, to, newName, from, name});
+    return result;
 }
 
 int renameat2(int from, const char *name, int to, const char *newName, unsigned int flags) {
     if (refuses((watched_call){WATCHED_RENAME, to, newName, from, name})) return -1;
-    return NEXT(renameat2)(from, name, to, newName, flags);
+    int result = NEXT(renameat2)(from, name, to, newName, flags);
+    if (result == 0) made((made_call){MADE_RENAME, to, newName, from, name, .flags = (int)flags});
+    return result;
 }
 
 int unlinkat(int directory, const char *name, int flags) {
     if (refuses_name(WATCHED_REMOVE, directory, name)) return -1;
-    return NEXT(unlinkat)(directory, name, flags);
+    return made_name(MADE_REMOVAL, NEXT(unlinkat)(directory, name, flags), directory, name);
 }
 
 int mkdirat(int directory, const char *name, mode_t mode) {
     if (refuses_name(WATCHED_MAKE, directory, name)) return -1;
-    return NEXT(mkdirat)(directory, name, mode);
+    return made_name(MADE_DIRECTORY, NEXT(mkdirat)(directory, name, mode), directory, name);
 }
 
 int linkat(int from, const char *name, int to, const char *newName, int flags) {
     if (refuses((watched_call){WATCHED_LINK, to, newName, from, name})) return -1;
-    return NEXT(linkat)(from, name, to, newName, flags);
+    return made_name(MADE_NAME, NEXT(linkat)(from, name, to, newName, flags), to, newName);
 }
 
 int symlinkat(const char *target, int directory, const char *name) {
     if (refuses_name(WATCHED_MAKE, directory, name)) return -1;
-    return NEXT(symlinkat)(target, directory, name);
+    return made_name(MADE_LINK, NEXT(symlinkat)(target, directory, name), directory, name);
 }
 
 // Calls with a path are watched only if the path is one that the kernel gives to a descriptor.
@@ -137,17 +203,17 @@ int removexattr(const char *path, const char *name) {
 
 int fsync(int fd) {
     if (refuses_file(WATCHED_SYNC, fd)) return -1;
-    return NEXT(fsync)(fd);
+    return made_file(MADE_SYNC, NEXT(fsync)(fd), fd);
 }
 
 int fdatasync(int fd) {
     if (refuses_file(WATCHED_SYNC, fd)) return -1;
-    return NEXT(fdatasync)(fd);
+    return made_file(MADE_SYNC, NEXT(fdatasync)(fd), fd);
 }
 
 int syncfs(int fd) {
     if (refuses_file(WATCHED_SYNC_ALL, fd)) return -1;
-    return NEXT(syncfs)(fd);
+    return made_file(MADE_SYNC_ALL, NEXT(syncfs)(fd), fd);
 }
 
 bool thread_user_set(unsigned user) {

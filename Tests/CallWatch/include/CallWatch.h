@@ -32,3 +32,30 @@ void call_watch_set(call_watch watch);
 /// Makes this thread of root, and the threads and processes that it starts, act as a user. 0: as root again. Returns
 /// false if that is not allowed.
 bool thread_user_set(unsigned user);
+
+enum made_kind {
+    MADE_WRITE, MADE_SIZE, MADE_ALLOCATION, MADE_FILE, MADE_DIRECTORY, MADE_LINK, MADE_NAME, MADE_RENAME, MADE_REMOVAL,
+    MADE_SYNC, MADE_SYNC_ALL
+};
+
+/// A call that has been made and has changed a file system, or made changes durable.
+typedef struct {
+    enum made_kind kind;
+    /// Of the file, or of the directory in which `name` is.
+    int fd;
+    const char *name;
+    /// MADE_RENAME: the directory and the name before. MADE_FILE: the opened file, and NULL.
+    int source_fd;
+    const char *source_name;
+    /// MADE_WRITE, MADE_ALLOCATION: the range. MADE_SIZE: the new size.
+    long long offset, size;
+    const void *bytes;
+    /// Of openat, fallocate or renameat2. MADE_WRITE: O_DSYNC if the write is durable.
+    int flags;
+} made_call;
+
+/// Called by any thread, after the call.
+typedef void (*call_recorder)(const made_call *call);
+
+/// Sets who is told of each call that has been made; NULL: nobody.
+void call_recorder_set(call_recorder recorder);

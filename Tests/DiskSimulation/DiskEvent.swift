@@ -1,0 +1,58 @@
+/// A call that changed the recorded directory, or made changes durable. Objects have numbers in the order in which they
+/// were first seen. 0 is the recorded directory.
+package enum DiskEvent: Sendable {
+    case write(Int, at: Int, [UInt8])
+    case resize(Int, to: Int)
+    case punch(Int, Range<Int>)
+    /// An object gets a name: a new object, or another link to a file.
+    case name(Int, DiskObject, in: Int, [UInt8])
+    case remove([UInt8], in: Int)
+    case rename([UInt8], from: Int, [UInt8], to: Int, isExchange: Bool)
+    /// fsync(2) or fdatasync(2).
+    case synchronize(Int)
+    /// syncfs(2).
+    case synchronizeAll
+
+    var isOfNames: Bool {
+        switch self {
+        case .name, .remove, .rename: true
+        default: false
+        }
+    }
+
+    /// Returns true if fsync(2) of `object` makes this change of names durable: of a directory what changed in it, of a
+    /// file the names that it got. (Of these, POSIX promises only the first. ext4, XFS and btrfs keep both.)
+    func isKept(bySynchronizing object: Int) -> Bool {
+        switch self {
+        case .name(let named, let kind, let directory, _):
+            directory == object || (named == object && kind != .directory)
+        case .remove(_, let directory): directory == object
+        case .rename(_, let from, _, let to, _): from == object || to == object
+        default: false
+        }
+    }
+}
+
+package enum DiskObject: Sendable, Equatable {
+    case file, directory
+    case link(target: [UInt8])
+}
+
+extension DiskEvent: CustomStringConvertible {
+    package var description: String {
+        switch self {
+        case .write(let object, let offset, let bytes): "write #\(object) \(offset)..<\(offset + bytes.count)"
+        case .resize(let object, let size): "size #\(object) \(size)"
+        case .punch(let object, let range): "punch #\(object) \(range)"
+        case .name(let object, let kind, let directory, let name):
+            "name #\(object) \(kind == .directory ? "directory" : "file") in #\(directory): \(Self.text(name))"
+        case .remove(let name, let directory): "remove in #\(directory): \(Self.text(name))"
+        case .rename(let name, let from, let newName, let to, let isExchange):
+            "\(isExchange ? "exchange" : "rename") in #\(from): \(Self.text(name)), in #\(to): \(Self.text(newName))"
+        case .synchronize(let object): "sync #\(object)"
+        case .synchronizeAll: "sync all"
+        }
+    }
+
+    private static func text(_ name: [UInt8]) -> String { String(decoding: name.prefix(24), as: UTF8.self) }
+}

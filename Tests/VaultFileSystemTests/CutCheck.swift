@@ -1,0 +1,249 @@
+import DiskSimulation
+import FileSystem
+import Glibc
+import LinuxSystem
+import SystemPackage
+import TestSupport
+import VaultFormat
+import VaultStore
+
+@testable import VaultFileSystem
+
+/// A state that differs from every state that the guarantee allows.
+struct CutProblem: CustomStringConvertible {
+    enum Kind: String {
+        case mount, names, open, read, length, oldChunk, unknownChunk, use, verify
+    }
+
+    let kind: Kind
+    let text: String
+
+    var description: String { "\(kind): \(text)" }
+}
+
+/// Mounts a vault as a cut has left it, and compares it with the model.
+struct CutCheck {
+    let vault: CutVault
+    let model: CutModel
+    let workspace: Workspace
+    private var caller: Caller { Caller(uid: geteuid(), gid: getegid()) }
+
+    init(_ vault: CutVault, _ model: CutModel) throws {
+        (self.vault, self.model) = (vault, model)
+        workspace = try Workspace(layout: vault.keyRing.layout)
+    }
+
+    /// Checks the vault at `path`.
+    /// - Parameter isUsed: the vault is also written, unmounted and verified.
+    func problems(_ path: String, _ cut: Cut, isUsed: Bool) throws -> [CutProblem] {
+        var random = SeededGenerator(seed: ~cut.seed)
+        do {
+            let system = try vault.mount(path)
+            let completesFirst = random.below(2) == 0
+            if completesFirst { system.completeEverything() }
+            let found = try list(system)
+            var problems = compare(found, cut, system, isWriting: random.below(2) == 0)
+            guard problems.isEmpty, isUsed else { return problems }
+            if !completesFirst { system.completeEverything() }
+            let written = try use(found, system, &random)
+            system.shutDown()
+            problems = try vault.damage(path).map { CutProblem(kind: .verify, text: $0) }
+            let fresh = try vault.mount(path)
+            for (name, content) in written where try contents(found[name], fresh, O_RDONLY) != content {
+                problems.append(CutProblem(kind: .use, text: "\(name) is not what was written after the cut"))
+            }
+            return problems
+        } catch {
+            return [CutProblem(kind: .mount, text: "\(error)")]
+        }
+    }
+
+    // MARK: Names
+
+    /// Paths and file types. An id is nil for a directory.
+    private func list(_ system: VaultFileSystem) throws -> [String: FoundFile?] {
+        var found: [String: FoundFile?] = [:]
+        try list("", .root, system, &found)
+        return found
+    }
+
+    /// The name under which a file is found.
+    private struct FoundFile {
+        let directory: String
+        let name: [UInt8]
+    }
+
+    private func list(
+        _ path: String, _ id: NodeID, _ system: VaultFileSystem, _ found: inout [String: FoundFile?]
+    ) throws {
+        var entries: [(name: [UInt8], isDirectory: Bool)] = []
+        let handle = try system.openDirectory(id)
+        defer { system.release(handle) }
+        try system.list(handle, from: 0, withAttributes: false) { entry in
+            entries.append((entry.name, entry.attributes.st_mode & S_IFMT == S_IFDIR))
+            return true
+        }
+        for (name, isDirectory) in entries where name != ascii(".") && name != ascii("..") {
+            let inner = path + (path.isEmpty ? "" : "/") + String(decoding: name, as: UTF8.self)
+            found[inner] = .some(isDirectory ? nil : FoundFile(directory: path, name: name))
+            if isDirectory { try list(inner, try system.lookUp(name, in: id).id, system, &found) }
+        }
+    }
+
+    private func compare(
+        _ found: [String: FoundFile?], _ cut: Cut, _ system: VaultFileSystem, isWriting: Bool
+    ) -> [CutProblem] {
+        let window = model.window(cut)
+        let names = Set(found.keys)
+        let trees = model.trees[window].filter { Set($0.entries.keys) == names }
+        let contents = found.compactMapValues { file in
+            file.map { content($0, system, isWriting ? O_RDWR : O_RDONLY) }
+        }
+        var problems = [CutProblem(kind: .names, text: "\(names.sorted()) is no tree of \(window)")]
+        for tree in trees.reversed() {
+            problems = tree.entries.sorted { $0.key < $1.key }.flatMap { name, file -> [CutProblem] in
+                guard let file, let result = contents[name] else { return [] }
+                switch result {
+                case .success(let bytes): return differences(bytes, file, cut, name)
+                case .failure(let failure): return [CutProblem(kind: failure.kind, text: "\(name): \(failure.text)")]
+                }
+            }
+            if problems.isEmpty { break }
+        }
+        return problems
+    }
+
+    // MARK: Contents
+
+    private func content(
+        _ file: FoundFile, _ system: VaultFileSystem, _ flags: Int32
+    ) -> Result<[UInt8], CutProblem.Failure> {
+        var kind = CutProblem.Kind.open
+        do {
+            let handle = try open(file, system, flags)
+            defer { system.release(handle) }
+            kind = .read
+            return .success(try read(handle, system))
+        } catch {
+            return .failure(CutProblem.Failure(kind: kind, text: "\(error)"))
+        }
+    }
+
+    private func contents(_ file: FoundFile??, _ system: VaultFileSystem, _ flags: Int32) throws -> [UInt8]? {
+        guard let file = file.flatMap(\.self) else { return nil }
+        let handle = try open(file, system, flags)
+        defer { system.release(handle) }
+        return try read(handle, system)
+    }
+
+    private func open(_ file: FoundFile, _ system: VaultFileSystem, _ flags: Int32) throws -> FileHandle {
+        let parent = file.directory.isEmpty ? .root : try system.lookUp(ascii(file.directory), in: .root).id
+        let once = { () throws -> FileHandle in
+            let id = try system.lookUp(file.name, in: parent).id
+            return try system.open(id, flags: flags, for: caller, workspace: workspace)
+        }
+        // At ESTALE the kernel looks the file up again, once.
+        do { return try once() } catch StoreError.system(.staleNFSFileHandle) { return try once() }
+    }
+
+    private func read(_ handle: FileHandle, _ system: VaultFileSystem) throws -> [UInt8] {
+        let length = Int(handle.file.length)
+        let shown = try system.attributes(system.nodes.id(of: handle.node)).st_size
+        guard Int(shown) == length else { throw TestFailure("stat shows \(shown) bytes of \(length)") }
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(length)
+        while bytes.count < length {
+            do {
+                let count = try system.read(
+                    handle, at: UInt64(bytes.count), into: workspace.reply, workspace: workspace)
+                guard count > 0 else { throw TestFailure("ends at \(bytes.count) of \(length)") }
+                bytes += workspace.reply[..<count]
+            } catch {
+                throw TestFailure("\(error), of \(length) bytes")
+            }
+        }
+        return bytes
+    }
+
+    private func write(_ data: [UInt8], at offset: Int, _ handle: FileHandle, _ system: VaultFileSystem) throws {
+        var done = 0
+        while done < data.count {
+            done += try data.withUnsafeBytes {
+                try system.write(
+                    handle, UnsafeRawBufferPointer(rebasing: $0[done...]), at: UInt64(offset + done),
+                    workspace: workspace)
+            }
+        }
+    }
+
+    private func differences(_ bytes: [UInt8], _ file: CutFile, _ cut: Cut, _ name: String) -> [CutProblem] {
+        let window = file.window(cut)
+        let versions = file.versions[window]
+        guard isAllowed(bytes.count, versions) else {
+            let text = "\(name) has \(bytes.count) bytes, versions \(window) had \(versions.map(\.length))"
+            return [CutProblem(kind: .length, text: text)]
+        }
+        let count = (bytes.count + vault.chunkSize - 1) / vault.chunkSize
+        return (0..<count).compactMap { chunk in
+            let range = (chunk * vault.chunkSize)..<min(bytes.count, (chunk + 1) * vault.chunkSize)
+            if versions.reversed().contains(where: { Self.has($0, chunk, bytes, range) }) { return nil }
+            let mayBeHole = versions.contains(where: \.hasHoles) && range.lowerBound >= file.versions[window.lowerBound].length
+            if mayBeHole && bytes[range].allSatisfy({ $0 == 0 }) { return nil }
+            let other = file.versions.lastIndex { Self.has($0, chunk, bytes, range) }
+            let what = other.map { "is of version \($0)" } ?? "is of no version"
+            return CutProblem(
+                kind: other == nil ? .unknownChunk : .oldChunk,
+                text: "\(name): chunk \(chunk) of \(count) (\(range.count) bytes) \(what), not of \(window)")
+        }
+    }
+
+    private static func has(_ version: CutVersion, _ chunk: Int, _ bytes: [UInt8], _ range: Range<Int>) -> Bool {
+        guard chunk < version.chunks.count, version.chunks[chunk].count == range.count else { return false }
+        return version.chunks[chunk].withUnsafeBytes { expected in
+            bytes.withUnsafeBytes { found in
+                guard let one = expected.baseAddress, let other = found.baseAddress else { return false }
+                return memcmp(one, other + range.lowerBound, range.count) == 0
+            }
+        }
+    }
+
+    /// A length that the file had, or a boundary of chunks that it passed while it grew.
+    private func isAllowed(_ length: Int, _ versions: ArraySlice<CutVersion>) -> Bool {
+        if versions.contains(where: { $0.length == length }) { return true }
+        guard length % vault.chunkSize == 0 else { return false }
+        return zip(versions, versions.dropFirst()).contains { $0.length < length && length < $1.length }
+    }
+
+    // MARK: Use after the cut
+
+    /// Writes to each file. Returns what the files must then contain.
+    private func use(
+        _ found: [String: FoundFile?], _ system: VaultFileSystem, _ random: inout SeededGenerator
+    ) throws -> [String: [UInt8]] {
+        var written: [String: [UInt8]] = [:]
+        var seen: Set<UInt64> = []
+        for (name, file) in found.sorted(by: { $0.key < $1.key }) {
+            guard let file else { continue }
+            let handle = try open(file, system, O_RDWR)
+            defer { system.release(handle) }
+            // Of the names of one file only the first.
+            guard seen.insert(handle.file.fileID).inserted else { continue }
+            var bytes = try read(handle, system)
+            let data = random.bytes(1 + random.below(6000))
+            let offset = random.below(2) == 0 ? bytes.count : random.below(bytes.count + 1)
+            try write(data, at: offset, handle, system)
+            bytes.replaceSubrange(offset..<min(bytes.count, offset + data.count), with: data)
+            guard try read(handle, system) == bytes else { throw TestFailure("\(name) cannot be written after the cut") }
+            written[name] = bytes
+        }
+        return written
+    }
+}
+
+extension CutProblem {
+    /// The reason why a file could not be read.
+    struct Failure: Error {
+        let kind: Kind
+        let text: String
+    }
+}

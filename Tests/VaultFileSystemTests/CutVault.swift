@@ -1,0 +1,74 @@
+import Foundation
+import Glibc
+import LinuxSystem
+import Locking
+import SystemPackage
+import TestSupport
+import VaultCrypto
+import VaultFormat
+
+@testable import VaultFileSystem
+@testable import VaultStore
+
+/// A vault whose backing directory is made of simulated states, and its mounts.
+final class CutVault: Sendable {
+    let chunkSize: Int
+    let keyRing: KeyRing
+    private let masterKey: SecretBytes
+    private let configuration: [UInt8]
+    private let rootRecord: [UInt8]
+
+    init(chunkSize: Int) throws {
+        self.chunkSize = chunkSize
+        masterKey = try SecretBytes.random(count: 32)
+        // A keyfile costs no scrypt.
+        let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
+        let made = try VaultConfiguration.make(
+            chunkSize: chunkSize, masterKey: masterKey, slots: [SlotRequest(secret: secret)],
+            created: "2026-01-01T00:00:00Z")
+        configuration = made.serialized()
+        keyRing = try KeyRing(masterKey: masterKey, configuration: made)
+        rootRecord = try DirectoryRecord.make(
+            .complete, isRoot: true, classCipher: keyRing.classCipher(.complete), vault: keyRing.vault
+        ).bytes
+    }
+
+    /// Makes the files of a new vault.
+    func create(at path: String) throws {
+        try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: false)
+        try Bytes.put(configuration, at: path + "/vaultfs.json")
+        try Bytes.put(rootRecord, at: path + "/vaultfs.dir")
+    }
+
+    /// Mounts as the daemon does, without its threads, and without FUSE. Whatever a mount does after an unclean end
+    /// before it serves requests must be in here.
+    func mount(_ path: String) throws -> VaultFileSystem {
+        let root = try Descriptor(at: AT_FDCWD, ascii(path), flags: O_RDONLY | O_DIRECTORY)
+        let lock = try WriterLock.take(root: root, .exclusive, wait: .seconds(60), isRemote: false)
+        let store = try Store(
+            root: FileDescriptor(rawValue: root.fd), keyRing: keyRing, cacheSize: 8 * chunkSize, isReadOnly: false,
+            writerLock: lock)
+        return try VaultFileSystem(store: store)
+    }
+
+    /// Makes the record of this process in the lock file one of another boot, as a cut leaves it.
+    static func reboot(_ path: String) throws {
+        let lockFile = path + "/vaultfs.lock"
+        guard let content = try? Bytes.of(lockFile), content.contains(UInt8(ascii: " ")) else { return }
+        let record = WriterRecord(
+            id: "1", boot: "another", process: ProcessIdentity(processID: 1, start: 1, namespace: 1), host: "here")
+        try Bytes.put(record.bytes, at: lockFile)
+    }
+
+    /// The damage that a verifier finds.
+    func damage(_ path: String) throws -> [String] {
+        var damage: [String] = []
+        let directory = try VaultDirectory.open(FilePath(path))
+        _ = try Verifier(directory: directory, masterKey: masterKey).run(onFinding: { finding in
+            if !finding.kind.isNote {
+                damage.append("\(String(decoding: finding.path, as: UTF8.self)): \(finding.message)")
+            }
+        })
+        return damage
+    }
+}

@@ -1,0 +1,144 @@
+import DiskSimulation
+import Foundation
+import Synchronization
+import TestSupport
+import Testing
+import VaultFormat
+
+@testable import VaultFileSystem
+@testable import VaultStore
+
+/// True once a power cut takes nothing that was fsynced, and damages nothing. Until then only kills are checked.
+private let survivesPowerCuts = false
+
+/// Random operations, and the states that a kill or a power cut may leave of them at any moment, also during recovery.
+///
+/// `scripts/torture-cuts` runs it with more cuts. VAULTFS_CUT_COUNT and VAULTFS_CUT_SEED give the number of cuts and the
+/// seed of the first run, VAULTFS_CUT_NUMBER the only cut of that run to make.
+@Suite(.timeLimit(.minutes(20))) struct SimulatedDiskTests {
+    private static let cutsOfARun = 200
+    private static let lanes = 4
+
+    private static func setting(_ name: String) -> UInt64? {
+        ProcessInfo.processInfo.environment[name].flatMap { UInt64($0) }
+    }
+
+    private static let count = Int(setting("VAULTFS_CUT_COUNT") ?? 20_000)
+    private static let seed = setting("VAULTFS_CUT_SEED") ?? UInt64.random(in: 1...UInt64(Int32.max))
+    private static let onlyNumber = setting("VAULTFS_CUT_NUMBER").map { Int($0) }
+    private static let checksPowerCuts = survivesPowerCuts || setting("VAULTFS_CUT_SEED") != nil
+
+    @Test("what was fsynced is there after a cut, and every chunk is one that was written", arguments: 0..<lanes)
+    func cuts(lane: Int) throws {
+        let runs = Self.onlyNumber == nil ? (Self.count + Self.cutsOfARun - 1) / Self.cutsOfARun : 1
+        var failures = 0
+        for number in stride(from: lane, to: runs, by: Self.lanes) {
+            let run = try CutRun(seed: Self.seed + UInt64(number), cuts: Self.cutsOfARun, only: Self.onlyNumber)
+            for failure in try run.failures(includingPowerCuts: Self.checksPowerCuts) {
+                failures += 1
+                Issue.record("\(failure)")
+            }
+            if failures >= 5 { return }
+        }
+    }
+}
+
+/// One recorded run of operations, and cuts of it.
+private struct CutRun {
+    struct Failure: CustomStringConvertible {
+        let description: String
+    }
+
+    private let seed: UInt64
+    private let cuts: Int
+    private let only: Int?
+    private let vault: CutVault
+    private let directory: TemporaryDirectory
+    private let record: DiskRecord
+    private let check: CutCheck
+
+    /// Mostly the smallest chunks.
+    private static func chunkSize(_ seed: UInt64) -> Int {
+        switch seed % 20 {
+        case 17: 8192
+        case 18: 16384
+        case 19: seed % 3 == 0 ? 1 << 20 : 1 << 16
+        default: 4096
+        }
+    }
+
+    init(seed: UInt64, cuts: Int, only: Int?) throws {
+        (self.seed, self.cuts, self.only) = (seed, cuts, only)
+        vault = try CutVault(chunkSize: Self.chunkSize(seed))
+        directory = try TemporaryDirectory(in: TemporaryDirectory.memory)
+        let workload = try CutWorkload(vault, at: directory.appending("vault"), seed: seed)
+        record = try workload.run(steps: vault.chunkSize > 1 << 16 ? 25 : 60)
+        check = try CutCheck(vault, workload.model)
+    }
+
+    /// Makes the cuts, in the order of the calls. Every fifth is a kill. Some recoveries are cut too.
+    func failures(includingPowerCuts: Bool) throws -> [Failure] {
+        let events = record.events
+        var disk = SimulatedDisk(record.initial)
+        var applied = 0
+        var failures: [Failure] = []
+        let planned = (0..<cuts).map { number -> (number: Int, cut: Cut) in
+            var random = SeededGenerator(seed: seed &* 1_000_003 &+ UInt64(number))
+            let call = random.below(events.count + 1)
+            return (number, Cut(call: call, isKill: number % 5 == 0, seed: random.next()))
+        }
+        for (number, cut) in planned.sorted(by: { $0.cut.call < $1.cut.call }) {
+            while applied < cut.call {
+                disk.apply(events[applied])
+                applied += 1
+            }
+            if only.map({ $0 != number }) ?? !(cut.isKill || includingPowerCuts) { continue }
+            let next = applied < events.count ? events[applied] : nil
+            let state = cut.isKill ? disk.killed(during: next, seed: cut.seed) : disk.cut(seed: cut.seed)
+            let problems = try problems(of: state, cut, number, recoveryIsCut: number % 10 > 7)
+            if problems.isEmpty { continue }
+            failures.append(Failure(description: text(problems, cut, number, events)))
+        }
+        return failures
+    }
+
+    private func problems(
+        of state: DiskState, _ cut: Cut, _ number: Int, recoveryIsCut: Bool
+    ) throws -> [CutProblem] {
+        let path = directory.appending("cut-\(number)")
+        try state.write(to: path)
+        try CutVault.reboot(path)
+        defer { try? FileManager.default.removeItem(atPath: path) }
+        guard recoveryIsCut else { return try check.problems(path, cut, isUsed: number % 10 == 3) }
+        let recovery = try DiskRecord(of: path)
+        var problems = try check.problems(path, cut, isUsed: false)
+        recovery.stop()
+        var random = SeededGenerator(seed: cut.seed &+ 1)
+        let events = recovery.events
+        for again in 0..<2 where problems.isEmpty {
+            var disk = SimulatedDisk(recovery.initial)
+            let call = random.below(events.count + 1)
+            for event in events[..<call] { disk.apply(event) }
+            let state = disk.cut(seed: random.next())
+            let inner = path + "-\(again)"
+            try state.write(to: inner)
+            try CutVault.reboot(inner)
+            defer { try? FileManager.default.removeItem(atPath: inner) }
+            problems = try check.problems(inner, cut, isUsed: false)
+        }
+        return problems
+    }
+
+    private func text(_ problems: [CutProblem], _ cut: Cut, _ number: Int, _ events: [DiskEvent]) -> String {
+        let replay = "VAULTFS_CUT_SEED=\(seed) VAULTFS_CUT_NUMBER=\(number)"
+        let what = "\(cut.isKill ? "kill" : "power cut") before call \(cut.call) of \(events.count)"
+        var lines = ["chunks of \(vault.chunkSize), \(what), \(replay):"] + problems.prefix(5).map { "  \($0)" }
+        if only != nil {
+            for (text, span) in check.model.operations where span.begun <= cut.call {
+                lines.append("\(text) [\(span.begun)..<\(span.returned)]")
+                for call in span.begun..<min(span.returned, cut.call) { lines.append("    \(call) \(events[call])") }
+            }
+        }
+        return lines.joined(separator: "\n")
+    }
+}
