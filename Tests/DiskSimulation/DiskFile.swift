@@ -20,7 +20,7 @@ struct DiskFile: Sendable {
     /// - Parameter isWritten: called with the offset in the file of each piece. False if the disk does not get it.
     mutating func write(_ bytes: [UInt8], at offset: Int, pieceSize: Int, isWritten: (Int) -> Bool) {
         bytes.withUnsafeBytes { bytes in
-            Self.forPieces(of: offset..<min(size, offset + bytes.count), pieceSize) { piece in
+            Self.forPieces(of: offset..<max(offset, min(size, offset + bytes.count)), pieceSize) { piece in
                 guard isWritten(piece.lowerBound / pieceSize * pieceSize) else { return }
                 change(piece, makingPage: true) { part in
                     part.copyMemory(

@@ -46,8 +46,8 @@ final class CutFile {
     private(set) var versions: [CutVersion]
     /// The versions that were synced, each with the number of recorded calls when that had returned.
     private(set) var syncs: [(version: Int, at: Int)] = []
-    /// The tree in which the file got its latest name by create or link.
-    var namedIn: Int
+    /// The tree in which the file was created.
+    let namedIn: Int
 
     init(namedIn tree: Int, begun: Int, returned: Int) {
         namedIn = tree

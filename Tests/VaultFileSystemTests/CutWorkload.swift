@@ -43,7 +43,11 @@ final class CutWorkload {
     func run(steps: Int) throws -> DiskRecord {
         let record = try DiskRecord(of: path)
         self.record = record
-        defer { record.stop() }
+        defer {
+            record.stop()
+            // Files that wait to be sealed would keep the store, and its descriptors.
+            system.shutDown()
+        }
         try perform("mount") { system = try vault.mount(path) }
         for _ in 0..<steps { try step() }
         if random.below(3) == 0 { try end() }
@@ -62,7 +66,9 @@ final class CutWorkload {
         case 89..<91: try rename()
         case 91..<93: try remove()
         case 93..<94: try link()
-        case 94..<95: try makeDirectory("d\(random.below(3))")
+        case 94..<95:
+            let path = "d\(random.below(3))"
+            if model.entries[path] == nil { try makeDirectory(path) } else { try removeDirectory(path) }
         case 95..<98: try perform("round of the sealer") { system.store.sealer.sealAll() }
         case 98..<99: try synchronizeDirectory()
         default: if random.below(3) == 0 { try remount() }
@@ -130,12 +136,17 @@ final class CutWorkload {
         if isDurable { model.noteSync(of: file, at: span.returned) }
     }
 
-    /// Adds the version with zeros at its end. From 1 MiB on they are a hole, which begins at a chunk.
+    /// Adds the versions with zeros at the end. Up to 1 MiB they are written in pieces, each of which makes the file longer.
+    /// From 1 MiB on they are a hole, which begins at a chunk.
     private func grow(_ file: CutFile, to length: Int, _ span: CutSpan) {
         var version = file.latest
-        if length - version.length >= 1 << 20 { version.hasHoles = true }
-        version.resize(to: length, chunkSize: chunkSize)
-        file.add(version, span)
+        let isHole = length - version.length >= 1 << 20
+        let end = isHole ? (version.length + chunkSize - 1) / chunkSize * chunkSize : length
+        for next in Array(stride(from: version.length + (128 << 10), to: end, by: 128 << 10)) + [end, length] {
+            if isHole { version.hasHoles = true }
+            version.resize(to: next, chunkSize: chunkSize)
+            file.add(version, span)
+        }
     }
 
     private func setLength(_ length: Int, _ file: CutFile, _ handle: FileHandle) throws {
@@ -224,7 +235,7 @@ final class CutWorkload {
         let (parent, name) = try split(path)
         let isDurable = random.below(10) == 0
         var handle: FileHandle?
-        let span = try perform("create \(path.suffix(8))") {
+        let span = try perform("create \(path)") {
             let flags = isDurable ? O_RDWR | O_DSYNC : O_RDWR
             handle = try system.create(name, in: parent, mode: 0o644, flags: flags, for: caller).handle
         }
@@ -239,7 +250,7 @@ final class CutWorkload {
         let isTruncating = random.below(6) == 0
         let isDurable = random.below(10) == 0
         let (parent, name) = try split(path)
-        let span = try perform("open \(path.suffix(8))\(isTruncating ? " truncating" : "")") {
+        let span = try perform("open \(path)\(isTruncating ? " truncating" : "")") {
             let flags = O_RDWR | (isTruncating ? O_TRUNC : 0) | (isDurable ? O_DSYNC : 0)
             let id = try system.lookUp(name, in: parent).id
             open.append((file, try system.open(id, flags: flags, for: caller, workspace: workspace), isDurable))
@@ -278,7 +289,7 @@ final class CutWorkload {
         guard let moved = file(source), moved !== file(target) else { return }
         let (parent, name) = try split(source)
         let (newParent, newName) = try split(target)
-        let span = try perform("rename \(source.suffix(8)) \(target.suffix(8))") {
+        let span = try perform("rename \(source) \(target)") {
             try system.rename(name, in: parent, to: newName, in: newParent, flags: 0, for: caller)
         }
         model.changeTree([source, target], span) { entries in
@@ -290,7 +301,7 @@ final class CutWorkload {
     private func remove() throws {
         guard let path = files.count < 2 ? nil : files[random.below(files.count)] else { return }
         let (parent, name) = try split(path)
-        let span = try perform("remove \(path.suffix(8))") {
+        let span = try perform("remove \(path)") {
             try system.remove(name, in: parent, isDirectory: false)
         }
         model.changeTree([path], span) { $0[path] = nil }
@@ -303,16 +314,22 @@ final class CutWorkload {
         else { return }
         let (parent, name) = try split(path)
         let (newParent, newName) = try split(target)
-        let span = try perform("link \(path.suffix(8)) \(target.suffix(8))") {
+        let span = try perform("link \(path) \(target)") {
             let id = try system.lookUp(name, in: parent).id
             _ = try system.make(newName, in: newParent, .hardLink(of: id), for: caller)
         }
-        file.namedIn = model.trees.count
         model.changeTree([target], span) { $0[target] = file }
     }
 
+    private func removeDirectory(_ path: String) throws {
+        guard !model.entries.keys.contains(where: { $0.hasPrefix(path + "/") }) else { return }
+        let span = try perform("remove directory \(path)") {
+            try system.remove(ascii(path), in: .root, isDirectory: true)
+        }
+        model.changeTree([path], span) { $0[path] = nil }
+    }
+
     private func makeDirectory(_ path: String) throws {
-        guard model.entries[path] == nil else { return }
         let span = try perform("directory \(path)") {
             _ = try system.make(ascii(path), in: .root, .directory(mode: 0o755), for: caller)
         }

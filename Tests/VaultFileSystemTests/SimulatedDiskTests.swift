@@ -9,12 +9,13 @@ import VaultFormat
 @testable import VaultStore
 
 /// True once a power cut takes nothing that was fsynced, and damages nothing. Until then only kills are checked.
-private let survivesPowerCuts = false
+let survivesPowerCuts = false
 
 /// Random operations, and the states that a kill or a power cut may leave of them at any moment, also during recovery.
 ///
 /// `scripts/torture-cuts` runs it with more cuts. VAULTFS_CUT_COUNT and VAULTFS_CUT_SEED give the number of cuts and the
-/// seed of the first run, VAULTFS_CUT_NUMBER the only cut of that run to make.
+/// seed of the first run, VAULTFS_CUT_NUMBER the only cut of that run to make, and VAULTFS_CUT_FAILURES the number of
+/// failures after which a lane ends.
 @Suite(.timeLimit(.minutes(20))) struct SimulatedDiskTests {
     private static let cutsOfARun = 200
     private static let lanes = 4
@@ -26,6 +27,7 @@ private let survivesPowerCuts = false
     private static let count = Int(setting("VAULTFS_CUT_COUNT") ?? 20_000)
     private static let seed = setting("VAULTFS_CUT_SEED") ?? UInt64.random(in: 1...UInt64(Int32.max))
     private static let onlyNumber = setting("VAULTFS_CUT_NUMBER").map { Int($0) }
+    private static let mostFailures = Int(setting("VAULTFS_CUT_FAILURES") ?? 3)
     private static let checksPowerCuts = survivesPowerCuts || setting("VAULTFS_CUT_SEED") != nil
 
     @Test("what was fsynced is there after a cut, and every chunk is one that was written", arguments: 0..<lanes)
@@ -34,21 +36,18 @@ private let survivesPowerCuts = false
         var failures = 0
         for number in stride(from: lane, to: runs, by: Self.lanes) {
             let run = try CutRun(seed: Self.seed + UInt64(number), cuts: Self.cutsOfARun, only: Self.onlyNumber)
-            for failure in try run.failures(includingPowerCuts: Self.checksPowerCuts) {
+            try run.make(includingPowerCuts: Self.checksPowerCuts) { failure in
                 failures += 1
-                Issue.record("\(failure)")
+                Issue.record(Comment(rawValue: failure))
+                return failures < Self.mostFailures
             }
-            if failures >= 5 { return }
+            if failures >= Self.mostFailures { return }
         }
     }
 }
 
 /// One recorded run of operations, and cuts of it.
 private struct CutRun {
-    struct Failure: CustomStringConvertible {
-        let description: String
-    }
-
     private let seed: UInt64
     private let cuts: Int
     private let only: Int?
@@ -77,11 +76,11 @@ private struct CutRun {
     }
 
     /// Makes the cuts, in the order of the calls. Every fifth is a kill. Some recoveries are cut too.
-    func failures(includingPowerCuts: Bool) throws -> [Failure] {
+    /// - Parameter onFailure: called with each failure. Returns false to end.
+    func make(includingPowerCuts: Bool, onFailure: (String) -> Bool) throws {
         let events = record.events
         var disk = SimulatedDisk(record.initial)
         var applied = 0
-        var failures: [Failure] = []
         let planned = (0..<cuts).map { number -> (number: Int, cut: Cut) in
             var random = SeededGenerator(seed: seed &* 1_000_003 &+ UInt64(number))
             let call = random.below(events.count + 1)
@@ -96,10 +95,8 @@ private struct CutRun {
             let next = applied < events.count ? events[applied] : nil
             let state = cut.isKill ? disk.killed(during: next, seed: cut.seed) : disk.cut(seed: cut.seed)
             let problems = try problems(of: state, cut, number, recoveryIsCut: number % 10 > 7)
-            if problems.isEmpty { continue }
-            failures.append(Failure(description: text(problems, cut, number, events)))
+            if !problems.isEmpty && !onFailure(text(problems, cut, number, events)) { return }
         }
-        return failures
     }
 
     private func problems(
@@ -119,7 +116,7 @@ private struct CutRun {
             var disk = SimulatedDisk(recovery.initial)
             let call = random.below(events.count + 1)
             for event in events[..<call] { disk.apply(event) }
-            let state = disk.cut(seed: random.next())
+            let state = again == 0 ? disk.cut(seed: random.next()) : disk.killed(during: nil, seed: 0)
             let inner = path + "-\(again)"
             try state.write(to: inner)
             try CutVault.reboot(inner)
@@ -139,6 +136,6 @@ private struct CutRun {
                 for call in span.begun..<min(span.returned, cut.call) { lines.append("    \(call) \(events[call])") }
             }
         }
-        return lines.joined(separator: "\n")
+        return lines.joined(separator: "\n").replacing(String(repeating: "l", count: 200), with: "long")
     }
 }
