@@ -69,7 +69,8 @@ struct DiskFile: Sendable {
         }
     }
 
-    private mutating func change(_ range: Range<Int>, makingPage: Bool, _ body: (UnsafeMutableRawBufferPointer) -> Void) {
+    private mutating func change(_ range: Range<Int>, makingPage: Bool, _ body: (UnsafeMutableRawBufferPointer) -> Void)
+    {
         let page = range.lowerBound / Self.pageSize
         if pages[page] == nil && !makingPage { return }
         let start = range.lowerBound % Self.pageSize

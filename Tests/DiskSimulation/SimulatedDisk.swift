@@ -90,14 +90,18 @@ package struct SimulatedDisk {
                 let end = offset + bytes.count
                 if end > size {
                     size = end
-                    if loss.keepsChange() { file.resize(to: end) } else if let partial = loss.partialSize(file.size, end) {
+                    if loss.keepsChange() {
+                        file.resize(to: end)
+                    } else if let partial = loss.partialSize(file.size, end) {
                         file.resize(to: partial)
                     }
                 }
                 file.write(bytes, at: offset, pieceSize: loss.pieceSize, isWritten: isWritten)
             case .resize(_, let newSize):
                 guard newSize != size else { continue }
-                if loss.keepsChange() { file.resize(to: newSize) } else if newSize < size {
+                if loss.keepsChange() {
+                    file.resize(to: newSize)
+                } else if newSize < size {
                     let pageEnd = (newSize + DiskFile.pageSize - 1) / DiskFile.pageSize * DiskFile.pageSize
                     file.zero(newSize..<pageEnd, pieceSize: loss.pieceSize, isWritten: isWritten)
                     removed.append(pageEnd..<Int.max)
@@ -105,7 +109,9 @@ package struct SimulatedDisk {
                 size = newSize
             case .punch(_, let range):
                 let range = range.clamped(to: 0..<size)
-                if loss.keepsChange() { file.punch(range) } else {
+                if loss.keepsChange() {
+                    file.punch(range)
+                } else {
                     for edge in DiskFile.edges(of: range) {
                         file.zero(edge, pieceSize: loss.pieceSize, isWritten: isWritten)
                     }

@@ -51,12 +51,13 @@ struct CutCheck {
             }
             guard problems.isEmpty, isUsed else { return problems }
             let damage = try vault.damage(path).map { CutProblem(kind: .verify, text: $0) }
-            return try damage + mounted(path) { system in
-                let found = try list(system)
-                return try written.filter { try contents(found[$0.key], system, O_RDONLY) != $0.value }.map {
-                    CutProblem(kind: .use, text: "\($0.key) is not what was written after the cut")
+            return try damage
+                + mounted(path) { system in
+                    let found = try list(system)
+                    return try written.filter { try contents(found[$0.key], system, O_RDONLY) != $0.value }.map {
+                        CutProblem(kind: .use, text: "\($0.key) is not what was written after the cut")
+                    }
                 }
-            }
         } catch {
             return [CutProblem(kind: .mount, text: "\(error)")]
         }
@@ -190,21 +191,32 @@ struct CutCheck {
     private func differences(_ bytes: [UInt8], _ file: CutFile, _ cut: Cut, _ name: String) -> [CutProblem] {
         let window = file.window(cut)
         let versions = file.versions[window]
-        guard isAllowed(bytes.count, versions) else {
+        guard let last = lastVersion(of: bytes.count, versions) else {
             let text = "\(name) has \(bytes.count) bytes, versions \(window) had \(versions.map(\.length))"
             return [CutProblem(kind: .length, text: text)]
         }
+        let hasHoles = versions.contains(where: \.hasHoles)
         let count = (bytes.count + vault.chunkSize - 1) / vault.chunkSize
         return (0..<count).compactMap { chunk in
             let range = (chunk * vault.chunkSize)..<min(bytes.count, (chunk + 1) * vault.chunkSize)
             if versions.reversed().contains(where: { Self.has($0, chunk, bytes, range) }) { return nil }
-            let mayBeHole = versions.contains(where: \.hasHoles) && range.lowerBound >= file.versions[window.lowerBound].length
-            if mayBeHole && bytes[range].allSatisfy({ $0 == 0 }) { return nil }
-            let other = file.versions.lastIndex { Self.has($0, chunk, bytes, range) }
-            let what = other.map { "is of version \($0)" } ?? "is of no version"
+            let isZero = bytes[range].allSatisfy { $0 == 0 }
+            // In a file with holes, a size may be there without the data, if the chunk was not there or was a hole before.
+            if isZero && hasHoles && versions[...last].contains(where: { $0.isZero(chunk) }) { return nil }
+            let other = file.versions[..<window.lowerBound].lastIndex { Self.has($0, chunk, bytes, range) }
+            let what = other.map { "is of version \($0)" } ?? (isZero ? "is zeros" : "is of no version")
             return CutProblem(
                 kind: other == nil ? .unknownChunk : .oldChunk,
                 text: "\(name): chunk \(chunk) of \(count) (\(range.count) bytes) \(what), not of \(window)")
+        }
+    }
+
+    /// The last version of this length, or that was growing over this boundary of chunks. Nil if there is none.
+    private func lastVersion(of length: Int, _ versions: ArraySlice<CutVersion>) -> Int? {
+        versions.indices.last { index in
+            if versions[index].length == length { return true }
+            guard length % vault.chunkSize == 0, index > versions.startIndex else { return false }
+            return versions[index - 1].length < length && length < versions[index].length
         }
     }
 
@@ -216,13 +228,6 @@ struct CutCheck {
                 return memcmp(one, other + range.lowerBound, range.count) == 0
             }
         }
-    }
-
-    /// A length that the file had, or a boundary of chunks that it passed while it grew.
-    private func isAllowed(_ length: Int, _ versions: ArraySlice<CutVersion>) -> Bool {
-        if versions.contains(where: { $0.length == length }) { return true }
-        guard length % vault.chunkSize == 0 else { return false }
-        return zip(versions, versions.dropFirst()).contains { $0.length < length && length < $1.length }
     }
 
     // MARK: Use after the cut
@@ -244,7 +249,9 @@ struct CutCheck {
             let offset = random.below(2) == 0 ? bytes.count : random.below(bytes.count + 1)
             try write(data, at: offset, handle, system)
             bytes.replaceSubrange(offset..<min(bytes.count, offset + data.count), with: data)
-            guard try read(handle, system) == bytes else { throw TestFailure("\(name) cannot be written after the cut") }
+            guard try read(handle, system) == bytes else {
+                throw TestFailure("\(name) cannot be written after the cut")
+            }
             written[name] = bytes
         }
         return written

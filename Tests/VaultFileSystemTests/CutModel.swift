@@ -19,6 +19,9 @@ struct CutVersion {
         length = newLength
     }
 
+    /// Returns true if the chunk has nothing but zeros, or is not there.
+    func isZero(_ chunk: Int) -> Bool { chunk >= chunks.count || chunks[chunk].allSatisfy { $0 == 0 } }
+
     private static func resize(_ chunk: inout [UInt8], to size: Int) {
         if chunk.count > size { chunk.removeLast(chunk.count - size) }
         if chunk.count < size { chunk += [UInt8](repeating: 0, count: size - chunk.count) }

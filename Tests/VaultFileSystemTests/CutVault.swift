@@ -51,6 +51,9 @@ final class CutVault: Sendable {
         return try VaultFileSystem(store: store)
     }
 
+    /// Does what the daemon's threads do in the background.
+    static func workInBackground(_ system: VaultFileSystem) { system.store.sealer.sealAll() }
+
     /// Makes the record of this process in the lock file one of another boot, as a cut leaves it.
     static func reboot(_ path: String) throws {
         let lockFile = path + "/vaultfs.lock"
