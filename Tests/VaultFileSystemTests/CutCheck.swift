@@ -220,8 +220,12 @@ struct CutCheck {
         }
     }
 
+    /// Returns true if a chunk is that of a version. The last one may be the beginning of it: of a write that made the file
+    /// longer, the bytes inside the old length may be there without the new length.
     private static func has(_ version: CutVersion, _ chunk: Int, _ bytes: [UInt8], _ range: Range<Int>) -> Bool {
-        guard chunk < version.chunks.count, version.chunks[chunk].count == range.count else { return false }
+        guard chunk < version.chunks.count else { return false }
+        let size = version.chunks[chunk].count
+        guard size == range.count || (size > range.count && range.upperBound == bytes.count) else { return false }
         return version.chunks[chunk].withUnsafeBytes { expected in
             bytes.withUnsafeBytes { found in
                 guard let one = expected.baseAddress, let other = found.baseAddress else { return false }

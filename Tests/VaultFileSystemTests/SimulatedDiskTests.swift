@@ -96,7 +96,7 @@ private struct CutRun {
             if only.map({ $0 != number }) ?? !(cut.isKill || includingPowerCuts) { continue }
             let next = applied < events.count ? events[applied] : nil
             let state = cut.isKill ? disk.killed(during: next, seed: cut.seed) : disk.cut(seed: cut.seed)
-            let problems = try problems(of: state, cut, number, recoveryIsCut: number % 10 > 7)
+            let problems = try problems(of: state, cut, number, recoveryIsCut: [5, 8, 9, 18].contains(number % 20))
             if !problems.isEmpty && !onFailure(text(problems, cut, number, events)) { return }
         }
     }
@@ -108,7 +108,7 @@ private struct CutRun {
         try state.write(to: path)
         try CutVault.reboot(path)
         defer { try? FileManager.default.removeItem(atPath: path) }
-        guard recoveryIsCut else { return try check.problems(path, cut, isUsed: number % 10 == 3) }
+        guard recoveryIsCut else { return try check.problems(path, cut, isUsed: [0, 3, 13].contains(number % 20)) }
         let recovery = try DiskRecord(of: path)
         var problems = try check.problems(path, cut, isUsed: false)
         recovery.stop()
