@@ -6,6 +6,13 @@ struct DiskFile: Sendable {
     /// The pages that were written, by number. The others are holes. Bytes past the size are zero.
     private(set) var pages: [Int: [UInt8]] = [:]
 
+    /// Returns true if the two files read the same.
+    func hasSameContent(as other: DiskFile) -> Bool {
+        let zeros = [UInt8](repeating: 0, count: Self.pageSize)
+        return size == other.size
+            && Set(pages.keys).union(other.pages.keys).allSatisfy { pages[$0] ?? zeros == other.pages[$0] ?? zeros }
+    }
+
     /// Changes the size. What is cut off reads as zeros if the file grows again.
     mutating func resize(to newSize: Int) {
         if newSize < size {

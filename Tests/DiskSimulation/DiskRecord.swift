@@ -16,11 +16,13 @@ package final class DiskRecord: Sendable {
 
     /// The directory when the record began.
     package let initial: DiskState
+    private let directory: String
     private let state: Mutex<State>
 
     /// Begins to record.
     /// - Parameter directory: its objects keep their inode numbers (tmpfs).
     package init(of directory: String) throws {
+        self.directory = directory
         var numbers: [DiskIdentity: Int] = [:]
         initial = try DiskState(reading: directory, &numbers)
         state = Mutex(State(numbers: numbers))
@@ -46,6 +48,19 @@ package final class DiskRecord: Sendable {
     package var count: Int { state.withLock { $0.events.count } }
 
     package var events: [DiskEvent] { state.withLock { $0.events } }
+
+    /// Files of the directory as it is now that differ from what was recorded: a call was made that is not recorded.
+    package func unrecorded() throws -> [String] {
+        var disk = SimulatedDisk(initial)
+        for event in events { disk.apply(event) }
+        var numbers: [DiskIdentity: Int] = [:]
+        let found = try DiskState(reading: directory, &numbers).contents
+        let expected = disk.killed(during: nil, seed: 0).contents
+        return Set(found.keys).union(expected.keys).filter { path in
+            guard let one = found[path], let other = expected[path] else { return true }
+            return !one.hasSameContent(as: other)
+        }.sorted()
+    }
 
     private static func note(_ call: made_call) {
         guard running.load(ordering: .relaxed) > 0, let identity = DiskIdentity(call.fd),

@@ -28,6 +28,23 @@ package struct DiskState: Sendable {
     }
 }
 
+extension DiskState {
+    /// The files by their paths.
+    var contents: [String: DiskFile] {
+        var contents: [String: DiskFile] = [:]
+        addContents(of: Self.root, "", to: &contents)
+        return contents
+    }
+
+    private func addContents(of directory: Int, _ path: String, to contents: inout [String: DiskFile]) {
+        for (name, object) in names[directory] ?? [:] {
+            let inner = "\(path)/\(String(decoding: name, as: UTF8.self))"
+            if objects[object] == .file { contents[inner] = files[object] ?? DiskFile() }
+            addContents(of: object, inner, to: &contents)
+        }
+    }
+}
+
 /// The tree in a real directory.
 extension DiskState {
     /// Reads a directory. Numbers its objects in the order in which they were made, which is that of tmpfs's inodes.
