@@ -8,6 +8,10 @@ package import TestSupport
 ///   as zeros. The end of a page that a truncation zeroed may be zero although the file has its old size.
 /// - Changes of names are there up to some moment, whatever is there of the files.
 package struct SimulatedDisk {
+    /// True if the zeros at the end of the last page of a truncation, and at the ends of a hole, may be on disk before the
+    /// new size or hole is. ext4 and XFS write them as data of the page cache, and log the rest later.
+    private static let zeroesEarly = true
+
     private typealias Pending = (position: Int, event: DiskEvent)
 
     private var durable: DiskState
@@ -103,7 +107,9 @@ package struct SimulatedDisk {
                     file.resize(to: newSize)
                 } else if newSize < size {
                     let pageEnd = (newSize + DiskFile.pageSize - 1) / DiskFile.pageSize * DiskFile.pageSize
-                    file.zero(newSize..<pageEnd, pieceSize: loss.pieceSize, isWritten: isWritten)
+                    if Self.zeroesEarly {
+                        file.zero(newSize..<pageEnd, pieceSize: loss.pieceSize, isWritten: isWritten)
+                    }
                     removed.append(pageEnd..<Int.max)
                 }
                 size = newSize
@@ -112,7 +118,7 @@ package struct SimulatedDisk {
                 if loss.keepsChange() {
                     file.punch(range)
                 } else {
-                    for edge in DiskFile.edges(of: range) {
+                    for edge in DiskFile.edges(of: range) where Self.zeroesEarly {
                         file.zero(edge, pieceSize: loss.pieceSize, isWritten: isWritten)
                     }
                     removed.append(DiskFile.wholePages(in: range))
