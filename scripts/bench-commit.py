@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Commits per second of SQLite and PostgreSQL, and random 4 KiB overwrites, on the plain directory, gocryptfs, securefs and
+vaultfs: interleaved, medians over the rounds. scripts/bench-commit calls this.
+
+The goals: at least the best encrypted peer. Of commits also at least 0.6 of the plain directory, and of overwrites at least
+1.4 times those of the vaultfs given with --before."""
+
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import bench_goals
+import bench_machine
+import bench_table
+from bench_systems import BenchError, prepare, systems, vaultfs
+from bench_work import FOR_A_TIME, MEBIBYTE, Work
+
+sys.path.append(f"{os.path.dirname(os.path.abspath(__file__))}/../Tests/Programs")
+from power_postgres import Server, program, run as run_as_postgres  # noqa: E402
+
+OF_PLAIN = 0.6
+OF_BEFORE = 1.4
+ROWS = 10_000
+# Branches of pgbench: more than clients, or these wait for one another's rows.
+SCALE = 5
+ALLOW_OTHER = {"gocryptfs": ["-allow_other"], "securefs": ["-o", "allow_other"]}
+TESTS = {
+    "sqlite_wal": ("SQLite, WAL, FULL", "commits/s"),
+    "sqlite_delete": ("SQLite, rollback, FULL", "commits/s"),
+    "pgbench_1": ("pgbench -c 1", "commits/s"),
+    "pgbench_4": ("pgbench -c 4", "commits/s"),
+    "overwrite4k": ("random 4 KiB overwrite", "IOPS"),
+}
+
+
+class Commits(Work):
+    """Its methods run one test on one system."""
+
+    def __init__(self, directory, mebibytes, seconds, postgres_seconds):
+        # Not the file and the tree of `Work`.
+        self.directory, self.source = directory, f"{directory}/source"
+        self.mebibytes, self.seconds, self.postgres_seconds = mebibytes, seconds, postgres_seconds
+        with open(self.source, "wb") as file:
+            for _ in range(mebibytes):
+                file.write(os.urandom(MEBIBYTE))
+
+    def sqlite(self, system, mode):
+        path = f"{system.mountpoint}/{mode}.db"
+        new = not os.path.exists(path)
+        database = sqlite3.connect(path, isolation_level=None)
+        database.execute(f"PRAGMA journal_mode = {mode}")
+        database.execute("PRAGMA synchronous = FULL")
+        if new:
+            database.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, n INTEGER, bytes BLOB)")
+            database.execute("BEGIN")
+            database.executemany("INSERT INTO rows VALUES (?, 0, ?)", ((id, os.urandom(100)) for id in range(ROWS)))
+            database.execute("COMMIT")
+        subprocess.run(["sync", "--file-system", self.directory], check=True)
+        rng, commits, start = random.Random(1), 0, time.perf_counter()
+        while (now := time.perf_counter()) < start + self.seconds:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("UPDATE rows SET n = n + 1, bytes = ? WHERE id = ?", (rng.randbytes(100), rng.randrange(ROWS)))
+            database.execute("COMMIT")
+            commits += 1
+        database.close()
+        return commits / (now - start)
+
+    def sqlite_wal(self, system):
+        return self.sqlite(system, "WAL")
+
+    def sqlite_delete(self, system):
+        return self.sqlite(system, "DELETE")
+
+    def pgbench(self, system, clients):
+        data, sockets = f"{system.mountpoint}/postgres", f"{self.directory}/{system.name}.postgres"
+        new = not os.path.exists(data)
+        if new:
+            for path in (data, sockets):
+                os.makedirs(path, 0o700, exist_ok=True)
+                shutil.chown(path, "postgres", "postgres")
+            run_as_postgres(program("initdb"), "-D", data, "--no-sync", "-A", "trust")
+        server = Server(data, sockets)
+        try:
+            if new:
+                server.bench("-i", "-q", "-s", str(SCALE))
+            server.query("CHECKPOINT")
+            said = server.bench("-n", "-c", str(clients), "-j", "2" if clients > 1 else "1", "-T", str(self.postgres_seconds))
+        finally:
+            server.stop()
+        return float(re.search(r"tps = ([0-9.]+)", said)[1])
+
+    def pgbench_1(self, system):
+        return self.pgbench(system, 1)
+
+    def pgbench_4(self, system):
+        return self.pgbench(system, 4)
+
+    def overwrite4k(self, system):
+        self.need_file(system)
+        return self.fio(system, "randwrite", "--overwrite=1", *FOR_A_TIME)
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", required=True, help="vaultfs")
+    parser.add_argument("--before", metavar="BINARY", help="another vaultfs, to compare")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=4, help="of SQLite and fio")
+    parser.add_argument("--postgres-seconds", type=int, default=10)
+    parser.add_argument("--size", type=int, default=256, metavar="MIB", help="the file that is overwritten")
+    parser.add_argument("--work", default=os.environ.get("TMPDIR", "/var/tmp"), help="a directory on a disk")
+    parser.add_argument("--tests", default=",".join(TESTS), help="some of: %(default)s")
+    given = parser.parse_args()
+    given.tests = given.tests.split(",")
+    if unknown := set(given.tests) - set(TESTS):
+        parser.error(f"no test {', '.join(unknown)}")
+    if os.getuid():
+        given.tests = [test for test in given.tests if not test.startswith("pgbench")]
+    return given
+
+
+def compared(given, directory):
+    """The systems. A directory for each binary, because its name is what differs."""
+    found = [system for system in systems(directory, directory)[0] if system.name in ("plain", *ALLOW_OTHER)]
+    for name, binary in (("before", given.before), ("vaultfs", given.binary)):
+        if binary:
+            os.mkdir(f"{directory}/{name}")
+            os.symlink(os.path.abspath(binary), f"{directory}/{name}/vaultfs")
+            found.append(vaultfs(directory, f"{directory}/{name}", name))
+    if not os.getuid():
+        for system in found:
+            if system._mount:
+                # PostgreSQL runs as a user of its own. The mountpoint is the last word.
+                system._mount[-2:-2] = ALLOW_OTHER.get(system.name, ["-o", "allow_other"])
+    return found
+
+
+def measure(given, directory):
+    work = Commits(directory, given.size, given.seconds, given.postgres_seconds)
+    found = compared(given, directory)
+    rates = {system.name: {test: [] for test in given.tests} for system in found}
+    try:
+        for system in found:
+            system.make()
+            system.mount()
+            os.chmod(system.mountpoint, 0o711)
+        for number in range(1, given.rounds + 1):
+            for test in given.tests:
+                for system in found if number % 2 else reversed(found):
+                    try:
+                        rate = getattr(work, test)(system)
+                    except (BenchError, OSError, sqlite3.Error, subprocess.SubprocessError) as error:
+                        rate = None
+                        say(f"{system.name}, {test}: {getattr(error, 'stdout', None) or error}")
+                    rates[system.name][test].append(rate)
+                    say(f"round {number} of {given.rounds}  {test:14s} {system.name:10s} {bench_table.rate(rate):>10s}")
+        for system in found:
+            system.unmount()
+    finally:
+        for system in found:
+            system.abandon()
+    return rates, {system.name: system.version for system in found if system.version}
+
+
+def median(values):
+    measured = [value for value in values if value is not None]
+    return statistics.median(measured) if measured else None
+
+
+def table(rates, tests):
+    rows = [["test", "unit", *rates, "least…most", "/plain", "/best peer", "goals"]]
+    for test in tests:
+        medians = {name: median(values[test]) for name, values in rates.items()}
+        ours, plain, peer = medians["vaultfs"], medians["plain"], bench_goals.best_peer(medians)
+        spread = [value for value in rates["vaultfs"][test] if value is not None]
+        row = [*TESTS[test], *map(bench_table.rate, medians.values())]
+        if ours is None or plain is None:
+            rows.append([*row, "–", "–", "–", "–"])
+            continue
+        goals = [(peer, 1), ("before", OF_BEFORE) if test == "overwrite4k" else ("plain", OF_PLAIN)]
+        missed = [f"below {'' if factor == 1 else f'{factor} of '}{name}" for name, factor in goals
+                  if medians.get(name) is not None and ours < factor * medians[name]]
+        rows.append([*row, f"{bench_table.rate(min(spread))}…{bench_table.rate(max(spread))}", f"{ours / plain:.2f}",
+                     f"{ours / medians[peer]:.2f}" if peer else "–", ", ".join(missed) or "reached"])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) if column < 2 else cell.rjust(width)
+                               for column, (cell, width) in enumerate(zip(row, widths))) for row in rows)
+
+
+def main():
+    given = arguments()
+    # Mounts and directories go on every way out.
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    directory = tempfile.mkdtemp(prefix="vaultfs-bench.", dir=given.work)
+    os.chmod(directory, 0o711)
+    try:
+        prepare(directory)
+        about = bench_machine.description(directory)
+        disk = subprocess.run(["findmnt", "-no", "SOURCE", "-T", directory], stdout=subprocess.PIPE, text=True).stdout.strip()
+        rates, versions = measure(given, directory)
+    except BenchError as error:
+        sys.exit(f"bench-commit: {error}")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    print(table(rates, given.tests))
+    print(f"\n{about['cpu']}, {about['cores']} cores; {about['system']}, kernel {about['kernel']}; stores on {about['filesystem']} "
+          f"on {disk}; {about['date']}.\n{', '.join(f'{name} {version}' for name, version in versions.items())}; medians of "
+          f"{given.rounds} interleaved rounds.")
+
+
+if __name__ == "__main__":
+    main()
