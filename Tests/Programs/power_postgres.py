@@ -4,6 +4,7 @@ import glob
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 
@@ -64,10 +65,10 @@ class Server:
                 raise OSError(f"the server does not start: {(lines or ['timeout'])[-1].strip()}")
             time.sleep(0.05)
 
-    def stop(self):
-        """A fast shutdown (SIGINT)."""
+    def stop(self, by=signal.SIGINT):
+        """A fast shutdown; an immediate one by SIGQUIT."""
         if self.process.poll() is None:
-            self.process.send_signal(2)
+            self.process.send_signal(by)
             try:
                 self.process.wait(TIMEOUT)
             except subprocess.TimeoutExpired:
@@ -118,8 +119,7 @@ class Postgres:
                         words = line.split()
                         self.events.append([int(words[0]), int(words[4]) * 10**9 + int(words[5]) * 1000 + 999 - shift])
             server.query("CHECKPOINT")
-        server.process.kill()
-        server.process.wait()
+        server.stop(signal.SIGQUIT)
 
     def check(self, cut, plain, fail):
         try:
