@@ -61,6 +61,20 @@ package final class ChunkCipher {
         keyIdentity = identity
     }
 
+    /// Writes the tag of `message` under a nonce of 16 bytes, which no other message under these keys has: Poly1305-AES
+    /// over message ‖ LE64(first half of the nonce).
+    /// - Throws: `.keyForgotten`, `.library`.
+    package func authenticate(
+        _ message: UnsafeRawBufferPointer, nonce: (UInt64, UInt64), keys: ChunkKeys,
+        into tag: UnsafeMutableRawBufferPointer
+    ) throws(CryptoError) {
+        guard let bytes = message.baseAddress, let destination = tag.baseAddress, tag.count == 16 else { return }
+        try use(keys)
+        scratch.masks.storeBytes(of: Block(nonce.0.littleEndian, nonce.1.littleEndian), as: Block.self)
+        try maskEncryption.transform(scratch.masks, into: scratch.masks, size: 16)
+        try authenticate(bytes, size: message.count, chunkIndex: nonce.0, maskPosition: 0, into: destination)
+    }
+
     /// AES(macKey; IV) of up to `maskCount` records, in one call, into the scratch's masks.
     func makeMasks(_ records: UnsafeRawPointer, recordSize: Int, count: Int) throws(CryptoError) {
         let masks = scratch.masks

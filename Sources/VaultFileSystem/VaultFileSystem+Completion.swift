@@ -88,13 +88,19 @@ extension VaultFileSystem {
         _ object: BackingWalk<Descriptor>.Found, _ completion: Completion, _ walk: BackingWalk<Descriptor>
     ) throws(StoreError) {
         guard Self.mayBeIncomplete(object.status) else { return }
-        try completion.complete(object.entry, in: object.directory, shownPath: walk.path(of: object.entry), in: store)
+        let isDone = try completion.complete(
+            object.entry, in: object.directory, shownPath: walk.path(of: object.entry), in: store)
+        if !isDone, object.status.st_mode & S_IFMT == S_IFREG {
+            do throws(StoreError) {
+                try completion.proveTail(object.entry, in: object.directory, in: store)
+            } catch .damaged {}
+        }
     }
 
     private static func mayBeIncomplete(_ status: stat) -> Bool {
         switch status.st_mode & S_IFMT {
         case S_IFDIR: true
-        case S_IFREG: status.st_size < off_t(FileHeader.size)
+        case S_IFREG: true
         default: false
         }
     }

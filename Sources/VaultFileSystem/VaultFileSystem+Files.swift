@@ -92,11 +92,7 @@ extension VaultFileSystem {
         let isWriting = flags & O_ACCMODE != O_RDONLY || isTruncating
         if isWriting { try store.admitChange() }
         let file = isTruncating ? try openTruncated(node, workspace) : try openFile(node)
-        if isWriting {
-            try file.prepareForWriting()
-            // The kernel must learn the new length before anything is appended. At ESTALE it looks it up, once.
-            if try file.cutTornAppend() { throw .system(.staleNFSFileHandle) }
-        }
+        if isWriting { try file.prepareForWriting() }
         // The kernel reads the attributes again after this.
         if isTruncating && caller.uid != 0 { try dropSetID(node, file.anyDescriptor) { caller } }
         return handle(file, node, flags: flags)
@@ -152,10 +148,12 @@ extension VaultFileSystem {
         }
     }
 
-    /// Seals a file that was open for writing, once its data is durable. Keeps its node until then, even if the kernel forgets
-    /// it. A second `EncryptedFile` of a new node would not know of this seal.
+    /// Seals a file that was open for writing, once its data is durable and in place. Keeps its node until then, even if the
+    /// kernel forgets it. A second `EncryptedFile` of a new node would not know of this seal, or of the log's changes.
     func sealLater(_ file: EncryptedFile, of node: Node) {
-        guard !store.isReadOnly, file.needsSeal, let status = try? file.reader.status(), status.st_nlink > 0 else {
+        guard !store.isReadOnly, file.needsSeal || file.isLogged, let status = try? file.reader.status(),
+            status.st_nlink > 0
+        else {
             return
         }
         nodes.retain(node)
@@ -237,6 +235,7 @@ extension VaultFileSystem {
     /// Seals all files at the unmount. No more requests come.
     package func shutDown() {
         store.sealer.stop()
+        store.log.stop()
         store.completion?.stop()
         // After a SIGTERM files are still open, and will not be closed.
         for node in nodes.all {
@@ -245,7 +244,9 @@ extension VaultFileSystem {
             if !store.isReadOnly { try? file.synchronize(dataOnly: true) }
             sealLater(file, of: node)
         }
-        store.sealer.sealAll()
+        store.sealAll()
+        // Everything is in place, so what an older build or another program reads is complete.
+        try? store.log.clear()
         store.releaseWriterLock()
     }
 }

@@ -165,6 +165,8 @@ extension VaultFileSystem: LockableFileSystem {
         for node in nodes.all {
             if let file = node.openFile { sealLater(file, of: node) }
         }
+        // Durable, but without a checkpoint, for which no lock waits. A file whose length only the log has is sealed later.
+        try? store.log.synchronize()
         store.sealer.sealAll()
     }
 

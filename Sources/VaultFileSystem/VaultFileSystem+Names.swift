@@ -85,10 +85,9 @@ extension VaultFileSystem {
             try keepingIfInUse(status) { () throws(StoreError) in try directory.removeDirectory(encoded) }
             return removed(status, parentNode, encoded.entry)
         }
-        let journaled = openIfJournaled(encoded.entry, status, in: directory)
         let pin = pinIfKnown(encoded.entry, status, in: directory)
         try directory.unlink(encoded)
-        removed(status, parentNode, encoded.entry, pin: pin, journaled: journaled)
+        removed(status, parentNode, encoded.entry, pin: pin)
     }
 
     /// Runs `body`, which removes a directory, if there is one. Keeps the directory, because stat(2) of "." must still
@@ -111,20 +110,11 @@ extension VaultFileSystem {
         return try? Descriptor(at: directory.descriptor.fd, entry, flags: linux_O_PATH)
     }
 
-    /// Opens a file that is about to lose its last name, if the journal may hold records of it.
-    private func openIfJournaled(_ entry: [UInt8], _ status: stat, in directory: OpenDirectory) -> Descriptor? {
-        guard store.hasJournaledRecords, status.st_mode & S_IFMT == S_IFREG, status.st_nlink <= 1 else { return nil }
-        return try? Descriptor(at: directory.descriptor.fd, entry, flags: O_RDONLY | O_NONBLOCK)
-    }
-
-    /// Updates the table after a name was removed from the store, and frees the journal slots of a file without a name.
+    /// Updates the table after a name was removed from the store.
     /// - Parameters:
     ///   - status: the status before the removal.
     ///   - pin: a descriptor of the object. Nil for a directory.
-    ///   - journaled: from `openIfJournaled`.
-    private func removed(
-        _ status: stat, _ parent: Node, _ entry: [UInt8], pin: Descriptor? = nil, journaled: Descriptor? = nil
-    ) {
+    private func removed(_ status: stat, _ parent: Node, _ entry: [UInt8], pin: Descriptor? = nil) {
         defer { withExtendedLifetime(pin) {} }
         let node = nodes.find(status)
         if let node {
@@ -134,8 +124,6 @@ extension VaultFileSystem {
             if node.isDirectory { directories.remove(node) }
             if isLast, let file = node.openFile { store.sealer.forget(file) }
         }
-        // The last close of an open file frees its slots. Nobody reads these records again, and slots are few.
-        if let journaled, node?.openFile == nil { store.forgetSlots(of: journaled) }
     }
 
     /// renameat2(2) with flags 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
@@ -157,7 +145,6 @@ extension VaultFileSystem {
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
         let replaced = target.flatMap { $0.st_mode & S_IFMT == S_IFDIR && flags == 0 ? $0 : nil }
-        let journaled = target.flatMap { openIfJournaled(newEncoded.entry, $0, in: newDirectory) }
         let pin = target.flatMap { pinIfKnown(newEncoded.entry, $0, in: newDirectory) }
         try keepingIfInUse(replaced) { () throws(StoreError) in
             // In an exchange the target moves too.
@@ -173,7 +160,7 @@ extension VaultFileSystem {
             if flags == linux_RENAME_EXCHANGE {
                 if let node = nodes.find(target) { nodes.moveName(node, from: movedName, to: oldName) }
             } else {
-                removed(target, newNode, newEncoded.entry, pin: pin, journaled: journaled)
+                removed(target, newNode, newEncoded.entry, pin: pin)
             }
         }
         if let node = nodes.find(source) { nodes.moveName(node, from: oldName, to: movedName) }

@@ -35,7 +35,6 @@ package final class VaultFileSystem: Sendable {
         rootDirectory = try Self.open(pinned, of: root, isRoot: true, in: store)
         nodes = NodeTable(root: root)
         if !store.isReadOnly { rootDirectory.sweepOnce() }
-        JournalRecovery.run(in: store)
     }
 
     /// The node's open directory, with its keys.
@@ -119,7 +118,7 @@ package final class VaultFileSystem: Sendable {
     /// Converts a backing stat for programs: the plaintext's size, and times and mode without the effect of sealing.
     func plaintextAttributes(_ status: stat, of node: Node) -> stat {
         if store.followsWriter { try? node.openFile?.follow(status) }
-        var result = node.isRegularFile ? node.withoutSealing(status) : status
+        var result = node.isRegularFile ? node.withoutSealing(node.openFile?.shownStatus(status) ?? status) : status
         switch status.st_mode & S_IFMT {
         case S_IFREG: result.st_size = off_t(plaintextLength(of: node, status))
         case S_IFLNK: result.st_size = off_t(LinkTarget.length(ofStoredLength: Int(status.st_size)))
@@ -129,12 +128,12 @@ package final class VaultFileSystem: Sendable {
     }
 
     /// Returns a file's plaintext length. An open file knows it, because only this daemon changes it. For any other
-    /// file the backing size gives it. If a record waits in the journal and cannot be put in place, or if records are
-    /// missing, only the opened file knows where it ends.
+    /// file the backing size gives it. If a read-only store has found changes in the log, or if records are missing, only the
+    /// opened file knows where it ends.
     private func plaintextLength(of node: Node, _ status: stat) -> UInt64 {
         // The backing file may have been extended since it was opened. Reads do not follow such an extension.
         if !store.followsWriter, let file = node.openFile { return file.length }
-        if store.isReadOnly, store.hasJournaledRecords || store.readsCutFiles, let file = try? openFile(node) {
+        if store.isReadOnly, store.hasFoundChanges || store.readsCutFiles, let file = try? openFile(node) {
             return file.length
         }
         return store.layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
@@ -158,8 +157,10 @@ extension VaultFileSystem: FileSystem {
 
     package func runInBackground() {
         let completing = store.completion.flatMap { _ in try? BackgroundThread { self.completeEverything() } }
+        let checkpoints = store.isReadOnly ? nil : try? BackgroundThread { self.store.log.run() }
         store.sealer.run()
         completing?.join()
+        checkpoints?.join()
     }
 
     package func statistics() -> Statistics {

@@ -68,6 +68,11 @@ package struct ChunkLayout: Sendable, Equatable {
         chunkIndex(ofPlaintextOffset: length) + (length & (chunk - 1) == 0 ? 0 : 1)
     }
 
+    /// The last chunk of a file of `length` bytes, if it is a partial one.
+    package func partialChunk(of length: UInt64) -> UInt64? {
+        length & (chunk - 1) == 0 ? nil : chunkIndex(ofPlaintextOffset: length)
+    }
+
     private var chunk: UInt64 { UInt64(chunkSize) }
 }
 

@@ -20,7 +20,7 @@ package struct FileHeader: Sendable {
     package var epoch: UInt8 { wrapped.epoch }
     /// The random id of the file: the journal's name for it. Never 0 in a file that vaultfs made.
     package let fileID: UInt64
-    /// The authenticated plaintext length. 0, and written as 0, unless sealed.
+    /// The plaintext length if sealed. Else the length up to which the chunks are known to be durable.
     package var length: UInt64 = 0
     /// True if `length` is authenticated.
     package var isSealed = false
@@ -55,7 +55,6 @@ package struct FileHeader: Sendable {
         let (length, state) = (bytes.littleEndian64(at: 96), bytes.littleEndian64(at: 104))
         let flags = state & 0xFF
         try require(flags & ~(sealedFlag | sparseFlag) == 0, .malformed, "header: unknown flags \(flags)")
-        try require(flags & sealedFlag != 0 || length == 0, .malformed, "header: unsealed, but with length \(length)")
         return FileHeader(
             wrapped: wrapped, mac: Array(bytes[authenticatedSize...]), fileID: bytes.littleEndian64(at: 8),
             length: length,
@@ -89,7 +88,7 @@ package struct FileHeader: Sendable {
     private var authenticated: [UInt8] {
         var result = wrapped.bytes + [UInt8](repeating: 0, count: Self.authenticatedSize - WrappedSecret.size)
         let flags = (isSealed ? Self.sealedFlag : 0) | (isSparse ? Self.sparseFlag : 0)
-        result.storeLittleEndian64(isSealed ? length : 0, at: 96)
+        result.storeLittleEndian64(length, at: 96)
         result.storeLittleEndian64(flags | sealCounter << 8, at: 104)
         return result
     }

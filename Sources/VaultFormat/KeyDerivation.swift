@@ -34,6 +34,13 @@ package enum KeyDerivation {
         try derive(master, vault, info: "vaultfs 1 rekey", count: 64)
     }
 
+    /// The keys of the tags in `vaultfs.log`. They encrypt nothing.
+    package static func logKeys(master: SecretBytes, vault: VaultID) throws(FormatError) -> ChunkKeys {
+        let keys = try derive(master, vault, info: "vaultfs 1 log", count: 80)
+        return ChunkKeys(
+            cipherKey: keys.subrange(0..<32), macKey: keys.subrange(32..<64), macR: keys.subrange(64..<80))
+    }
+
     /// HKDF-SHA256 of `secret`, salted with the vault's id.
     static func derive(
         _ secret: SecretBytes, _ vault: VaultID, info: String, count: Int

@@ -84,7 +84,7 @@ extension PlainMountTests {
             try vault.unmount()
         }
 
-        @Test("unsealed files and the journal are normal while a daemon works")
+        @Test("unsealed files and the log are normal while a daemon works")
         func quiet() throws {
             let vault = try VaultUnderTest()
             try vault.mount()

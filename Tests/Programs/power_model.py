@@ -39,7 +39,7 @@ class FileModel:
             self.chunks.append([b""])
 
     def differences(self, size, read, plain):
-        """What is wrong with the file: `read` returns a chunk by its number, None after an error. A plain file system may
+        """The faults of the file. `read` returns a chunk by its number, None after an error. A plain file system may
         tear a chunk that is not durable, and end the file anywhere."""
         if not min(self.sizes) <= size <= max(self.sizes):
             yield f"the length is {'less' if size < min(self.sizes) else 'more'} than any it had since its fsync"

@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 
-from vault_format import (HEADER_SIZE, OVERHEAD, Configuration, Damage, DirectoryRecord, FileHeader, Journal,
+from vault_format import (HEADER_SIZE, OVERHEAD, Configuration, Damage, DirectoryRecord, FileHeader, Log,
                           backing_size, open_attribute, open_link, open_pack, plaintext_length, recovery_secret)
 
 KINDS = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "char", stat.S_IFBLK: "block"}
@@ -45,9 +45,9 @@ class Reader:
         if configuration.previous is not None and os.path.lexists(os.path.join(root, b"vaultfs.rekey")):
             raise Damage("vaultfs.rekey: a step of a rekey is half done")
         try:
-            self.journal = Journal(read_whole(os.path.join(root, b"vaultfs.journal")), self.chunk_size)
+            self.log = Log(read_whole(os.path.join(root, b"vaultfs.log")), self.keys)
         except FileNotFoundError:
-            self.journal = Journal(b"", self.chunk_size)
+            self.log = Log(b"", self.keys)
 
     def run(self):
         self.directory(self.root, b"")
@@ -82,7 +82,7 @@ class Reader:
         """True for what is not a name: vaultfs.dir and the like, sidecars, and what does not belong, which is noted."""
         if not entry.startswith(b"vaultfs."):
             return False
-        if entry == b"vaultfs.dir" or (path == b"" and entry in (b"vaultfs.json", b"vaultfs.journal", b"vaultfs.lock", b"vaultfs.rekey")):
+        if entry == b"vaultfs.dir" or (path == b"" and entry in (b"vaultfs.json", b"vaultfs.log", b"vaultfs.lock", b"vaultfs.rekey")):
             return True
         if entry.startswith(b"vaultfs.long."):
             if not entry.endswith(b".name"):
@@ -138,6 +138,12 @@ class Reader:
     def content(self, file, header, size, path):
         """(length, SHA-256); damage is reported with its plaintext offset and the chunk left out."""
         chunk, record_size = self.chunk_size, self.chunk_size + OVERHEAD
+        logged = self.log.files.get(header.file_id)
+        if logged is not None:
+            length = logged.length(size, chunk)
+            size = backing_size(length, chunk)
+            header.sealed = header.sealed and header.length == length
+            header.sparse = header.sparse or bool(logged.holes)
         laid_out = plaintext_length(size, chunk)
         if header.sealed and laid_out != header.length:
             self.bad(path, f"sealed at {header.length} bytes, the backing file holds {laid_out}")
@@ -147,6 +153,9 @@ class Reader:
         count = (max(0, size - HEADER_SIZE) + record_size - 1) // record_size
         for index in range(count):
             record = file.read(record_size)
+            if logged is not None:
+                due = min(record_size, size - HEADER_SIZE - index * record_size)
+                record = logged.record(index, record[:due].ljust(due, b"\0"))
             plain = self.chunk(header, index, record)
             if plain is None:
                 if index == count - 1 and len(record) <= OVERHEAD:
@@ -160,14 +169,12 @@ class Reader:
                 plain = plain[:max(0, header.length - index * chunk)]
             digest.update(plain)
             length += len(plain)
-            if len(plain) < chunk and index < count - 1:
-                break  # a partial record from the journal: it sets the end (a truncation cut off by a crash)
         if header.sealed and length < header.length:
             self.bad(path, f"{length} of {header.length} bytes verify")
         return length, digest.hexdigest()
 
     def chunk(self, header, index, record):
-        """The record's plaintext; zeros for a hole; the journal's record where this one does not verify; or None."""
+        """The record's plaintext; zeros for a hole; or None."""
         if len(record) > OVERHEAD:
             if record == bytes(len(record)):
                 if header.sparse:
@@ -176,11 +183,6 @@ class Reader:
                 plain = header.open_record(index, record)
                 if plain is not None:
                     return plain
-        for slot in self.journal.records(header.file_id, index):
-            plain = header.open_record(index, slot)
-            # In an unsealed file the slot's record has the size that counts; in a sealed one sizes are settled.
-            if plain is not None and (not header.sealed or len(slot) == len(record)):
-                return plain
         return None
 
     def attributes(self, backing, key, path):

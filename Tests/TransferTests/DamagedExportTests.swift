@@ -76,12 +76,12 @@ import Testing
     }
 
     @Test(arguments: ["mkfifo", "mkdir", "ln -s /dev/zero"])
-    func `without a journal that can be read it is exported all the same, and says so`(make: String) throws {
-        let journal = "\(place.vault.vault)/vaultfs.journal"
-        try Command(["sh", "-c", "rm \(journal); \(make) \(journal)"]).run().succeeded()
+    func `without a log that can be read it is exported all the same, and says so`(make: String) throws {
+        let log = "\(place.vault.vault)/vaultfs.log"
+        try Command(["sh", "-c", "rm -f \(log); \(make) \(log)"]).run().succeeded()
         let result = try place.exporting(to: "out", options: ["--damaged"]).run()
         #expect(result.exitCode == FailureCode.damageFound.rawValue)
-        #expect(result.errors.contains("vaultfs: vaultfs.journal is a"), "\(result)")
+        #expect(result.errors.contains("vaultfs: vaultfs.log is a"), "\(result)")
         let refused = try place.importing("tree").run()
         #expect(refused.exitCode == FailureCode.notAVault.rawValue && refused.errors.contains("verify --repair"))
     }

@@ -111,7 +111,7 @@ import VaultStore
         try Command(["sh", "-c", script]).run().succeeded()
         let writers = Monitor((threads: Set<pthread_t>(), hasMet: false))
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
-            // Only writes of files: the journal is made before the threads start.
+            // Only writes of files.
             guard call.kind == .write, !call.path.contains("/vaultfs.") else { return 0 }
             let isFirst = writers.update { $0.threads.insert(pthread_self()).inserted && $0.threads.count == 1 }
             guard isFirst else { return 0 }

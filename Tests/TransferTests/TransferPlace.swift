@@ -44,7 +44,7 @@ final class TransferPlace {
     /// Findings of `verify`, without those that a crash leaves and the next import removes.
     func damage() throws -> [Substring] {
         let result = try Command([Products.binary, "verify", vault.vault, "--passfile", vault.passfile]).run()
-        let notes = ["unsealed", "leftover", "journaled", "checked"]
+        let notes = ["unsealed", "leftover", "logged", "tornTail", "checked"]
         return result.output.split(separator: "\n").filter { line in
             !notes.contains { line.hasPrefix($0) } && !line.contains(".vaultfs-transfer-")
         }

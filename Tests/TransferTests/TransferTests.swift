@@ -45,8 +45,8 @@ import VaultStore
         #expect(stat(place.path("out/holes"), &status) == 0 && status.st_size == 64 << 20)
         #expect(status.st_blocks * 512 < 4 << 20)
         #expect(stat(place.path("out/only a hole"), &status) == 0 && status.st_size == 8 << 20 + 1)
-        // The end, a partial chunk, is data.
-        #expect(status.st_blocks * 512 <= 8192)
+        // The end, a partial chunk, is data, and its record may begin in the block before.
+        #expect(status.st_blocks * 512 <= 12288)
         let size = try Command(["du", "-s", "-k", place.vault.vault]).run().succeeded().output
         #expect(try #require(Int(size.split(separator: "\t").first ?? "")) < 12 << 10)
     }

@@ -101,7 +101,7 @@ struct Cut {
     let seed: UInt64
 }
 
-/// What a program did to a vault, and what may therefore be seen after a cut.
+/// The operations of a program on a vault, and the states that may therefore be seen after a cut.
 struct CutModel {
     struct Tree {
         /// Files by path, nil for directories.

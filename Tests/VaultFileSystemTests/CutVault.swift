@@ -38,6 +38,7 @@ final class CutVault: Sendable {
         try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: false)
         try Bytes.put(configuration, at: path + "/vaultfs.json")
         try Bytes.put(rootRecord, at: path + "/vaultfs.dir")
+        try Bytes.put(LogHeader(logSize: 1 << 20).bytes, at: path + "/vaultfs.log")
     }
 
     /// Mounts as the daemon does, without its threads, and without FUSE. Whatever a mount does after an unclean end
@@ -52,7 +53,7 @@ final class CutVault: Sendable {
     }
 
     /// Does what the daemon's threads do in the background.
-    static func workInBackground(_ system: VaultFileSystem) { system.store.sealer.sealAll() }
+    static func workInBackground(_ system: VaultFileSystem) { system.store.sealAll() }
 
     /// Makes the record of this process in the lock file one of another boot, as a cut leaves it.
     static func reboot(_ path: String) throws {

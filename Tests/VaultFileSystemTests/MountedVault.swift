@@ -130,7 +130,7 @@ final class MountedVault {
 
     var nodes: Int {
         // A file that waits for its seal keeps its node.
-        system.store.sealer.sealAll()
+        system.store.sealAll()
         return system.statistics().nodes
     }
 }

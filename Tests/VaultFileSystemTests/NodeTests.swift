@@ -67,7 +67,7 @@ import VaultStore
         let long = ascii(String(repeating: "l", count: 200))
         let other = try vault.directory("other")
         let old = try vault.file(String(repeating: "l", count: 200), [1]).id
-        system.store.sealer.sealAll()
+        system.store.sealAll()
         let (system, caller) = (self.system, vault.caller)
         let made = Mutex<NodeEntry?>(nil)
         let answer = { @Sendable (call: WatchedCall) -> Int32 in

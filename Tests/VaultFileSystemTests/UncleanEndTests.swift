@@ -181,7 +181,7 @@ import VaultFormat
         #expect(try Bytes.of(lockFile) == ascii("\n"))
     }
 
-    @Test("foreign files, and files of 128 bytes, stay as they are")
+    @Test("foreign files, and files with a header that is not zero, stay as they are")
     func foreign() throws {
         let (_, whole) = try makeFiles(10)
         let kept = [
@@ -190,7 +190,7 @@ import VaultFormat
         ]
         for (name, bytes) in kept.dropLast() { try Bytes.put(bytes, at: vault.path + "/" + name) }
         try #require(mkdir(vault.path + "/somebody's", 0o700) == 0)
-        try Bytes.put([UInt8](repeating: 0, count: 128), at: whole)
+        try Bytes.put([UInt8](repeating: 1, count: 128), at: whole)
         let system = try mount()
         system.completeEverything()
         #expect(system.statistics().completedObjects == 1)
@@ -271,17 +271,17 @@ import VaultFormat
         let system = try mount()
         let completion = try #require(system.store.completion)
         try system.rename(ascii("whole"), in: .root, to: ascii("other"), in: .root, flags: 0, for: vault.caller)
-        #expect(completion.moves == 0)
-        try system.rename(ascii("cut"), in: .root, to: ascii("cut2"), in: .root, flags: 0, for: vault.caller)
         #expect(completion.moves == 1)
+        try system.rename(ascii("cut"), in: .root, to: ascii("cut2"), in: .root, flags: 0, for: vault.caller)
+        #expect(completion.moves == 2)
         try system.rename(
             ascii("other"), in: .root, to: ascii("cut2"), in: .root, flags: linux_RENAME_EXCHANGE, for: vault.caller)
-        #expect(completion.moves == 2)
+        #expect(completion.moves == 3)
         let cut = try system.lookUp(ascii("other"), in: .root).id
         _ = try system.make(ascii("link"), in: .root, .hardLink(of: cut), for: vault.caller)
-        #expect(completion.moves == 3)
-        try completion.moving { () throws(StoreError) in #expect(!completion.finish(ifStill: 3)) }
-        #expect(!completion.finish(ifStill: 3))
+        #expect(completion.moves == 4)
+        try completion.moving { () throws(StoreError) in #expect(!completion.finish(ifStill: 4)) }
+        #expect(!completion.finish(ifStill: 4))
         system.completeEverything()
         #expect(!completion.isActive)
         system.shutDown()

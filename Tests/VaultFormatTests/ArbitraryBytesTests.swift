@@ -28,7 +28,10 @@ import VaultFormat
             #expect(throws: FormatError.self) { try codec.decrypt(pack: bytes) }
             #expect(EntryName.decode(bytes, sidecarBlob: bytes, keys: directory) == nil)
             #expect(EntryName.decode(ascii("vaultfs.long.") + bytes, sidecarBlob: bytes, keys: directory) == nil)
-            _ = bytes.withUnsafeBytes { JournalSlot.parse($0, chunkSize: 4096) }
+            #expect(LogHeader(parsing: Array(bytes.prefix(64))) == nil)
+            let head = bytes + [UInt8](repeating: 0, count: 64)
+            let entry = head.withUnsafeBytes { LogEntry(parsing: UnsafeRawBufferPointer(rebasing: $0[..<64])) }
+            _ = entry?.isValid(ChunkLayout(chunkSize: 4096))
             _ = EntryName.kind(of: bytes)
             _ = Base64.url.decode(bytes)
         }

@@ -72,31 +72,4 @@ import VaultFormat
         }
     }
 
-    @Test("Journal-2, Journal-4: a slot's record verifies under the file's keys at its index, and at no other")
-    func journalRecord() throws {
-        let (reader, bytes) = try backing(ofLength: 5000)
-        let header = try FileHeader.parse(Array(bytes.prefix(128)))
-        let keys = try header.openKeys(classCipher: try reader.vault.classCipher(), vault: reader.vault.id)
-        var slot = [UInt8](repeating: 0, count: JournalSlot.size(chunkSize: 4096))
-        slot.withUnsafeMutableBytes { slot in
-            bytes[4256...].withUnsafeBytes {
-                JournalSlot.serialized(fileID: header.fileID, chunkIndex: 1, record: $0, into: slot)
-            }
-        }
-        let found = try #require(slot.withUnsafeBytes { JournalSlot.parse($0, chunkSize: 4096) })
-        let expectedSize = reader.layout.plaintextSize(ofChunk: found.chunkIndex, length: header.length)
-        #expect(header.isSealed && found.fileID == header.fileID)
-        #expect(found.recordSize == expectedSize + ChunkLayout.recordOverhead)
-        let cipher = try ChunkCipher()
-        for index in UInt64(0)...2 {
-            var plaintext = [UInt8](repeating: 0, count: expectedSize)
-            let record = slot[JournalSlot.recordOffset...].prefix(found.recordSize)
-            let opened = try plaintext.withUnsafeMutableBytes { plaintext in
-                try record.withUnsafeBytes {
-                    try cipher.decrypt($0, firstChunkIndex: index, chunkSize: 4096, keys: keys.chunk, into: plaintext)
-                }
-            }
-            #expect(opened == (index == 1 ? 1 : 0))
-        }
-    }
 }

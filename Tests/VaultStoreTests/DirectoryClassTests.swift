@@ -25,7 +25,7 @@ import VaultFormat
 
     private func entries(of path: String = "") throws -> Set<String> {
         Set(try FileManager.default.contentsOfDirectory(atPath: fixture.path + "/" + path)).subtracting([
-            "vaultfs.journal"
+            "vaultfs.log"
         ])
     }
 

@@ -124,6 +124,7 @@ import VaultFormat
         let descriptor = try Descriptor(at: fixture.root.fd, ascii("file"), flags: O_RDWR)
         let file = try EncryptedFile.openTruncated(descriptor, class: .complete, in: store)
         #expect(file.length == 0)
+        try store.log.checkpoint()
         #expect(try fixture.bytes().count == 128)
         #expect(try !fixture.header().isSealed)
         try file.put(pattern(5000, seed: 9), at: 0)
@@ -184,15 +185,19 @@ import VaultFormat
         let content = pattern(Self.c + 100)
         try fixture.make(content)
         let sealedHeader = try fixture.bytes()[..<128]
-        let file = try fixture.reopen(in: try fixture.open())
+        let store = try fixture.open()
+        let file = try fixture.reopen(in: store)
         try file.put(pattern(Self.c, seed: 3), at: content.count)
+        try store.log.clear()
         try fixture.change { $0.replaceSubrange(..<128, with: sealedHeader) }
         let reader = try fixture.reopen(in: try fixture.open(isReadOnly: true))
         #expect(try reader.get(2 * Self.c) == content)
         damage { _ = try reader.get(1, at: content.count) }
-        let writer = try fixture.reopen(in: try fixture.open())
+        let other = try fixture.open()
+        let writer = try fixture.reopen(in: other)
         try writer.prepareForWriting()
         #expect(try writer.contents() == content)
+        try other.log.checkpoint()
         #expect(try fixture.reopen(in: try fixture.open()).contents() == content)
     }
 

@@ -94,7 +94,6 @@ import VaultFormat
         try expectFull(file, pattern(length), at: length)
         let reached = try file.contents()
         #expect(try fixture.reopen(in: try fixture.open()).contents() == reached)
-        #expect(try fixture.slotsInUse().isEmpty)
         try file.truncate(to: length)
         #expect(try file.contents() == pattern(length))
     }

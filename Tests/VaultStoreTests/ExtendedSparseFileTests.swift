@@ -17,11 +17,13 @@ import VaultFormat
 
     /// Data, a hole of 1 MiB or more, and perhaps data again.
     private func make(length: Int, dataAtEnd: Int, isSealed: Bool = true) throws {
-        let file = try fixture.create(in: try fixture.open())
+        let store = try fixture.open()
+        let file = try fixture.create(in: store)
         try file.put(pattern(5000), at: 0)
         try file.truncate(to: length)
         try file.put(pattern(dataAtEnd, seed: 2), at: length - dataAtEnd)
-        if isSealed { #expect(try file.seal(ifStill: file.lengthMark, isDurable: true)) }
+        if isSealed { #expect(try file.sealInPlace()) }
+        try store.log.clear()
     }
 
     /// The copy made by a program that copies data and skips holes, up to the length that stat(2) shows.
@@ -63,9 +65,11 @@ import VaultFormat
             #expect(try file.seek(from: UInt64(longer), toHole: false) == nil)
             let data = try #require(try file.seek(from: 1_000_000, toHole: false))
             #expect(data <= length && data > 1_000_000)
-            let writer = try fixture.reopen(in: try fixture.open())
+            let store = try fixture.open()
+            let writer = try fixture.reopen(in: store)
             try writer.prepareForWriting()
             #expect(try copied(writer) == whole)
+            try store.log.clear()
             #expect(try fixture.bytes().count == before)
         }
     }
@@ -78,7 +82,7 @@ import VaultFormat
         let length = 300 * Self.c + 4096 - (128 + 300 * (Self.c + 32)) % 4096 - 32
         let file = try fixture.create(in: try fixture.open())
         try file.truncate(to: length)
-        if isSealed { #expect(try file.seal(ifStill: file.lengthMark, isDurable: true)) }
+        if isSealed { #expect(try file.sealInPlace()) }
         let size = try fixture.bytes().count
         try #require(size % 4096 == 0)
         let backing = try Descriptor(at: fixture.root.fd, ascii("file"), flags: O_WRONLY)

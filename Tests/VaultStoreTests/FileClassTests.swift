@@ -86,7 +86,7 @@ import VaultFormat
         try file.put(content, at: 0)
         try file.changeClass(to: .none)
         try file.put(content, at: 9000)
-        #expect(try file.seal(ifStill: file.lengthMark, isDurable: true))
+        #expect(try file.sealInPlace())
         try file.changeClass(to: .unlessOpen)
         #expect(try fixture.header().isSealed && fixture.header().protectionClass == .unlessOpen)
         try file.put([1], at: 18000)
@@ -153,7 +153,7 @@ import VaultFormat
                 let workspace = try Workspace(layout: store.layout)
                 for round in 1..<300 { try file.put([UInt8(truncatingIfNeeded: round)], at: round, workspace) }
             },
-            { for _ in 0..<100 { _ = try file.seal(ifStill: file.lengthMark, isDurable: true) } },
+            { for _ in 0..<100 { _ = try file.sealInPlace() } },
             { for round in 0..<100 { try file.changeClass(to: ProtectionClass.allCases[round % 4]) } },
         ])
         #expect(try fixture.header().protectionClass == .none)

@@ -24,7 +24,7 @@ import VaultFormat
     }
 
     private func entries(of path: String = "") throws -> Set<String> {
-        let own = ["vaultfs.dir", "vaultfs.journal"]
+        let own = ["vaultfs.dir", "vaultfs.log"]
         return Set(try FileManager.default.contentsOfDirectory(atPath: fixture.path + "/" + path)).subtracting(own)
     }
 

@@ -22,21 +22,6 @@ import VaultFormat
         return lstat(path, &status) == 0 ? status.st_mode & 0o7777 : 0
     }
 
-    @Test("a journal slot of a file that denies access to its owner stays", arguments: [mode_t(0o200), 0])
-    func journalSlot(mode: mode_t) throws {
-        let vault = try vault { writer in try writer.file("file", count: 5000) }
-        try OrdinaryUser.act {
-            try RekeyVault.beginWithJournaledFile(vault.path, mode: mode)
-            #expect(try RekeyVault.rekey(vault.path).totals.denied == 1)
-        }
-        try RekeyVault.expectRetained(vault.path)
-        let backing = try RekeyVault.backing("made meanwhile", in: vault.path)
-        #expect(self.mode(of: backing) == mode)
-        #expect(chmod(backing, 0o600) == 0)
-        #expect(try OrdinaryUser.act { try RekeyVault.rekey(vault.path) }.isFinished)
-        try RekeyVault.expectRetained(vault.path)
-    }
-
     @Test(
         "a directory that denies access and has lost its name keeps the rekey unfinished",
         arguments: [mode_t(0), 0o300, 0o600])

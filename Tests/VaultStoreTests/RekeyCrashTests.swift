@@ -203,22 +203,4 @@ import VaultFormat
         #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
     }
 
-    @Test("the journal's only good copy of a record is written to the new file, and its slot is freed")
-    func journal() throws {
-        let vault = try RekeyVault()
-        let backing = try vault.vault.backing("chunk")
-        let bytes = try VerifierVault.contents(backing)
-        let range = vault.vault.record(0, in: bytes)
-        try vault.vault.fillSlot(5, file: bytes, chunk: 0, record: Array(bytes[range]))
-        try vault.vault.edit(backing) { $0[range.lowerBound + 30] ^= 1 }
-        let one = try VerifierVault.contents(vault.vault.backing("one"))
-        try vault.vault.fillSlot(6, file: one, chunk: 9, record: [UInt8](repeating: 3, count: 40))
-        let before = try #require(try? RekeyVault.tree(at: vault.path, isReadOnly: true)["chunk"]?.contents)
-        #expect(before.count == 4096)
-        #expect(try RekeyVault.rekey(vault.path).isFinished)
-        #expect(try RekeyVault.tree(at: vault.path)["chunk"]?.contents == before)
-        let slotSize = JournalSlot.size(chunkSize: 4096)
-        let journal = try VerifierVault.contents(vault.path + "/vaultfs.journal")
-        for slot in 0..<64 { #expect(journal[(slot * slotSize)..<(slot * slotSize + 8)].allSatisfy { $0 == 0 }) }
-    }
 }

@@ -33,28 +33,6 @@ import VaultFormat
         try VaultDirectory.open(FilePath(vault.path)).configuration.isRekeying
     }
 
-    @Test("a journal slot stays if the file that it may belong to cannot be read")
-    func journalSlot() throws {
-        let vault = try RekeyVault { writer in try writer.file("file", count: 5000) }
-        try RekeyVault.beginWithJournaledFile(vault.path)
-        // The file is of the new epoch, so only its id, in its header, is needed.
-        let journaled = try RekeyVault.backing("made meanwhile", in: vault.path)
-        var made = stat()
-        #expect(stat(journaled, &made) == 0)
-        let inode = made.st_ino
-        let outcome = try ReadFault.during(
-            in: vault.path,
-            { kind, path in
-                guard case .bytes = kind else { return 0 }
-                var status = stat()
-                return stat(path, &status) == 0 && status.st_ino == inode ? EIO : 0
-            }, { try RekeyVault.rekey(vault.path) })
-        #expect(!outcome.isFinished && outcome.totals.problems > 0)
-        #expect(try isRekeying(vault))
-        #expect(try RekeyVault.rekey(vault.path).isFinished)
-        try RekeyVault.expectRetained(vault.path)
-    }
-
     @Test("an extended file with holes is reported and kept, and not sealed at its new length")
     func extended() throws {
         let vault = try RekeyVault()

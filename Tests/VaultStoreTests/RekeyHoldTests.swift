@@ -107,11 +107,12 @@ import VaultFormat
     func repairing() throws {
         hold.state.withLock { $0.file = Descriptor(owning: open(noteFile, O_RDWR)) }
         let other = try WriterLock.take(root: directory.descriptor, .exclusive, wait: .seconds(60), isRemote: true)
-        let stray = vault.path + "/vaultfs.journal"
-        #expect(unlink(stray) == 0 && mkdir(stray, 0o755) == 0)
+        let stray = vault.path + "/vaultfs.log"
+        unlink(stray)
+        #expect(mkdir(stray, 0o755) == 0)
         let masterKey = try directory.openSlot(with: .passphrase(RekeyVault.passphrase)).masterKey
         #expect(throws: VaultError.self) { _ = try Repairer(directory: directory, masterKey: masterKey) }
         withExtendedLifetime(other) {}
-        #expect(try FileManager.default.contentsOfDirectory(atPath: vault.path).contains("vaultfs.journal"))
+        #expect(try FileManager.default.contentsOfDirectory(atPath: vault.path).contains("vaultfs.log"))
     }
 }

@@ -21,21 +21,6 @@ import VaultFormat
         }
     }
 
-    @Test("the journal's freed slots contain no old data, and neither do the slots of removed files")
-    func journalSlots() throws {
-        try vault.vault.write { try $0.retain(4711) }
-        #expect(try VerifierVault.contents(journal).contains { $0 != 0 })
-        #expect(try RekeyVault.rekey(vault.path).isFinished)
-        #expect(try VerifierVault.contents(journal).allSatisfy { $0 == 0 })
-    }
-
-    @Test("a slot of a file of the new epoch stays")
-    func newSlot() throws {
-        try RekeyVault.beginWithJournaledFile(vault.path)
-        #expect(try RekeyVault.rekey(vault.path).isFinished)
-        try RekeyVault.expectRetained(vault.path)
-    }
-
     @Test("a leftover that cannot be swept keeps the rekey unfinished, and is named, until it is removed")
     func leftover() throws {
         let leftover = vault.path + "/vaultfs.tmp.77"

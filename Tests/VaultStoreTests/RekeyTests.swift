@@ -73,7 +73,7 @@ import VaultFormat
         for entry in try FileManager.default.subpathsOfDirectory(atPath: path) {
             let name = URL(filePath: entry).lastPathComponent
             if !name.hasPrefix("vaultfs.") || name.hasPrefix("vaultfs.long") { pieces.append(ascii(name)) }
-            if name == "vaultfs.json" || name == "vaultfs.journal" { continue }
+            if name == "vaultfs.json" || name == "vaultfs.log" { continue }
             if let target = try? FileManager.default.destinationOfSymbolicLink(atPath: path + "/" + entry) {
                 pieces.append(ascii(target))
                 continue
@@ -140,7 +140,7 @@ import VaultFormat
                 Descriptor(at: writer.root.descriptor.fd, entry, flags: O_RDONLY), in: writer.store)
             try writer.write(3, to: old, at: 100_000)
             try old.changeClass(to: .none)
-            writer.store.sealer.sealAll()
+            writer.store.sealAll()
         }
         let written = try RekeyVault.tree(at: vault.path, isReadOnly: true)
         #expect(written["chunk"]?.contents.count == 100_003 && written["made meanwhile"]?.contents.count == 5000)

@@ -21,34 +21,4 @@ extension RekeyVault {
         }
     }
 
-    /// Begins a rekey, and makes a file of the new epoch with its own record in the journal, which must stay there.
-    static func beginWithJournaledFile(_ path: String, mode: mode_t = 0o600) throws {
-        try begin(path)
-        let (directory, masterKey, _) = try open(path)
-        let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
-        try withExtendedLifetime(directory) {
-            let writer = try VerifierVaultWriter(directory, keyRing)
-            let made = try writer.file("made meanwhile", count: 5000)
-            try writer.retain(made.fileID)
-            writer.store.sealer.sealAll()
-            #expect(fchmod(made.anyDescriptor.fd, mode) == 0)
-        }
-    }
-
-    static func expectRetained(_ path: String) throws {
-        #expect(
-            try VerifierVault.contents(path + "/vaultfs.journal").count { $0 == VerifierVaultWriter.retained } >= 4096)
-    }
-}
-
-extension VerifierVaultWriter {
-    /// The byte that fills the record that `retain` puts into the journal.
-    static let retained: UInt8 = 0xAA
-
-    func retain(_ fileID: UInt64) throws {
-        let record = [UInt8](repeating: Self.retained, count: store.layout.recordSize)
-        _ = try record.withUnsafeBytes {
-            try store.journal.write(fileID: fileID, firstChunk: 0, records: $0, recordSize: record.count, count: 1)
-        }
-    }
 }

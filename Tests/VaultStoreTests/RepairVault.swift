@@ -69,20 +69,4 @@ extension VerifierVault {
         try Self.contents(path)[8..<16].reversed().map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
 
-    /// Puts a record into a slot of the journal, under the id of the file unless another is given.
-    func fillSlot(_ slot: Int, file: [UInt8], chunk: UInt64, record: [UInt8], fileID: UInt64? = nil) throws {
-        let id = file[8..<16].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
-        let slotSize = JournalSlot.size(chunkSize: layout.chunkSize)
-        try edit(path + "/vaultfs.journal") { bytes in
-            bytes += [UInt8](repeating: 0, count: max(0, 64 * slotSize - bytes.count))
-            let place = (slot * slotSize)..<((slot + 1) * slotSize)
-            bytes.withUnsafeMutableBytes { bytes in
-                record.withUnsafeBytes { record in
-                    JournalSlot.serialized(
-                        fileID: fileID ?? id, chunkIndex: chunk, record: record,
-                        into: UnsafeMutableRawBufferPointer(rebasing: bytes[place]))
-                }
-            }
-        }
-    }
 }

@@ -99,32 +99,6 @@ final class TestStore: Sendable {
         let start = Int(layout.recordOffset(ofChunk: index))
         return start..<(start + layout.plaintextSize(ofChunk: index, length: UInt64(length)) + 32)
     }
-
-    /// Writes a journal slot by hand.
-    func fillSlot(_ slot: Int, fileID: UInt64, chunk: UInt64, record: some Sequence<UInt8>) throws {
-        let size = JournalSlot.size(chunkSize: layout.chunkSize)
-        var journal = (try? bytes("vaultfs.journal")) ?? []
-        let missing = JournalSlot.count * size - journal.count
-        journal += [UInt8](repeating: 0, count: max(0, missing))
-        let record = Array(record)
-        journal.withUnsafeMutableBytes { journal in
-            record.withUnsafeBytes { record in
-                JournalSlot.serialized(
-                    fileID: fileID, chunkIndex: chunk, record: record,
-                    into: UnsafeMutableRawBufferPointer(rebasing: journal[(slot * size)..<((slot + 1) * size)]))
-            }
-        }
-        try write(journal, to: "vaultfs.journal")
-    }
-
-    /// The journal slots that have a file id.
-    func slotsInUse() throws -> [Int] {
-        let journal = try bytes("vaultfs.journal")
-        let size = JournalSlot.size(chunkSize: layout.chunkSize)
-        return (0..<JournalSlot.count).filter { slot in
-            slot * size + 8 <= journal.count && journal[(slot * size)..<(slot * size + 8)].contains { $0 != 0 }
-        }
-    }
 }
 
 extension EncryptedFile {
@@ -153,6 +127,12 @@ extension EncryptedFile {
     /// All of the content.
     func contents(_ workspace: Workspace? = nil) throws -> [UInt8] {
         try get(Int(length) + 10, at: 0, workspace)
+    }
+
+    /// Puts what the log has in place, and seals the file.
+    func sealInPlace() throws -> Bool {
+        try store.log.checkpoint()
+        return try seal(ifStill: lengthMark, isDurable: true)
     }
 
     func truncate(to length: Int, _ workspace: Workspace? = nil) throws {

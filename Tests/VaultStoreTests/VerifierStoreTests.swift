@@ -72,7 +72,9 @@ struct VerifierStoreTests {
         #expect(try vault.found() == ["unsealed f"])
         #expect(try vault.findings().totals.damage == 0)
         try vault.edit(vault.backing("f")) { $0.removeLast(100) }
-        #expect(try vault.found() == ["unprovenTail f@8192+1708", "unsealed f"])
+        #expect(try vault.found() == ["damaged f@8192+1708", "unsealed f"])
+        try Data("unclean\n".utf8).write(to: URL(filePath: vault.path + "/vaultfs.lock"))
+        #expect(try vault.found() == ["tornTail f@8192+1708", "unsealed f"])
     }
 
     @Test func onlyTheLastRecordOfAnUnsealedFileIsATail() throws {

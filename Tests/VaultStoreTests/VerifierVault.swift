@@ -51,7 +51,8 @@ final class VerifierVault {
     func write(_ fill: (VerifierVaultWriter) throws -> Void) throws {
         let writer = try VerifierVaultWriter(VaultDirectory.open(FilePath(path)), keyRing)
         try fill(writer)
-        writer.store.sealer.sealAll()
+        writer.store.sealAll()
+        try writer.store.log.clear()
     }
 
     /// A verifier's findings and totals.

@@ -234,31 +234,6 @@ import VaultFormat
         #expect(throws: StoreError.self) { _ = try take(.shared) }
     }
 
-    @Test("The journal's slots belong to another once the writer lock is lost, and after its release")
-    func slots() throws {
-        for isReleased in [false, true] {
-            let file = "file \(isReleased)"
-            try vault.make([1, 2, 3], entry: file)
-            let fileID = try vault.header(file).fileID
-            try vault.fillSlot(3, fileID: fileID, chunk: 0, record: [UInt8](repeating: 9, count: 100))
-            try vault.fillSlot(4, fileID: 99, chunk: 0, record: [UInt8](repeating: 9, count: 100))
-            let hold = try #require(try take())
-            let store = try Store(
-                root: FileDescriptor(rawValue: vault.root.fd), keyRing: vault.keyRing, cacheSize: 1 << 20,
-                isReadOnly: false, writerLock: hold)
-            var open: EncryptedFile? = try vault.reopen(file, in: store)
-            let inUse = try vault.slotsInUse()
-            #expect(inUse.contains(4) && open != nil)
-            unlink("\(vault.path)/\(file)")
-            if isReleased { hold.release() } else { try takeOver() }
-            age(hold)
-            open = nil
-            store.forgetSlots(of: 99)
-            #expect(try vault.slotsInUse() == inUse)
-            unlink(noteFile)
-        }
-    }
-
     @Test("Another process's lock is a loss, too; a store that returns the lock to its former owner causes none")
     func lockAndDescriptor() throws {
         var hold = try take()

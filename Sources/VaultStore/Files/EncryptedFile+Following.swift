@@ -66,8 +66,9 @@ extension EncryptedFile {
     package func follow(_ status: stat, isRetry: Bool = false) throws(StoreError) {
         guard store.followsWriter else { return }
         let stamp = FileStamp(status)
+        let found = store.foundChanges?.refreshed(isRetry: isRetry)
         try writing.withLock { (state) throws(StoreError) in
-            if state.stamp == stamp && !isRetry { return }
+            if state.stamp == stamp && state.logNumber == found?.number && !isRetry { return }
             let header: FileHeader
             do throws(StoreError) {
                 header = try Self.readHeader(of: reader, keyRing: store.keyRing).0
@@ -77,7 +78,8 @@ extension EncryptedFile {
             }
             guard header.fileID == fileID else { throw .system(.staleNFSFileHandle) }
             let newLength = layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
-            if header.isSealed && newLength < header.length {
+            let isCut = header.isSealed && newLength < header.length
+            if isCut, found?.files[fileID]?.exactLength == nil {
                 throw .damaged("sealed at \(header.length) bytes, \(newLength) are there")
             }
             state.header = header
@@ -86,6 +88,8 @@ extension EncryptedFile {
             currentAuthenticLength.store(header.authenticLength(of: newLength), ordering: .releasing)
             isSparse.store(header.isSparse, ordering: .releasing)
             currentClass.store(header.protectionClass, ordering: .releasing)
+            state.logNumber = found?.number ?? 0
+            if let found { adopt(found, UInt64(clamping: status.st_size), &state) }
         }
     }
 

@@ -22,6 +22,8 @@ extension EncryptedFile {
             // First, because it may fail for lack of space. Punching frees the space, so reserve it again.
             try reserve(&state, writer, range, keepsSize: true, workspace)
             try punch(&state, writer, range.clamped(to: 0..<length), workspace)
+            // The hole must be made before space is allocated in it.
+            try settle(&state)
             try reserve(&state, writer, range, keepsSize: keepsSize, workspace)
         }
     }
@@ -55,8 +57,8 @@ extension EncryptedFile {
         guard !range.isEmpty else { return }
         let chunkSize = UInt64(layout.chunkSize)
         let firstWhole = (range.lowerBound + chunkSize - 1) / chunkSize
-        // A hole up to the end includes the shorter last record.
-        let endWhole = range.upperBound == length ? layout.chunkCount(ofLength: length) : range.upperBound / chunkSize
+        // Not a shorter last record: one that is zero was torn.
+        let endWhole = range.upperBound / chunkSize
         guard firstWhole < endWhole else { return try writeZeros(&state, writer, range, workspace) }
         if range.lowerBound < firstWhole * chunkSize {
             try writeZeros(&state, writer, range.lowerBound..<(firstWhole * chunkSize), workspace)
@@ -64,16 +66,14 @@ extension EncryptedFile {
         if endWhole * chunkSize < range.upperBound {
             try writeZeros(&state, writer, (endWhole * chunkSize)..<range.upperBound, workspace)
         }
+        // Not every store can make holes. Behind the end nothing changes.
+        let end = Int64(try writer.status().st_size)
+        try retrying {
+            linux_fallocate(writer.fd, linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, end, 1)
+        }
         try markSparse(&state, writer)
-        let start = layout.recordOffset(ofChunk: firstWhole)
-        let end = min(layout.recordOffset(ofChunk: endWhole), layout.backingSize(ofPlaintextLength: length))
         try changes.during { () throws(StoreError) in
-            try retrying {
-                linux_fallocate(
-                    writer.fd, linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(end - start))
-            }
-            for (address, _) in store.journal.retainedSlots(of: fileID)
-            where firstWhole..<endWhole ~= address.chunk { store.journal.forget(address) }
+            try log(hole: firstWhole..<endWhole, writer, workspace)
             store.cache.removeAll(file: token, from: firstWhole)
         }
     }
@@ -89,6 +89,11 @@ extension EncryptedFile {
         let length = self.length
         guard plaintextOffset < length else { return nil }
         guard isSparse.load(ordering: .acquiring) else { return toHole ? length : plaintextOffset }
+        if isLogged {
+            // Only the store knows where its holes are.
+            if store.isReadOnly { return toHole ? length : plaintextOffset }
+            try store.log.checkpoint()
+        }
         let authentic = min(length, authenticLength)
         if plaintextOffset < authentic,
             let found = try seek(from: plaintextOffset, toHole: toHole, before: authentic), found < authentic
@@ -106,7 +111,7 @@ extension EncryptedFile {
         let count = layout.chunkCount(ofLength: length)
         let missing = try firstMissingChunk(length)
         while chunk < count {
-            // A missing record is not a hole. The journal has it, or reading it is an error.
+            // A missing record is not a hole. Reading it is an error.
             if chunk >= missing { return toHole ? length : max(plaintextOffset, chunk * chunkSize) }
             let start = layout.recordOffset(ofChunk: chunk)
             let end = min(start + UInt64(layout.recordSize), layout.backingSize(ofPlaintextLength: length))

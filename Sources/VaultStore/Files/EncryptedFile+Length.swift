@@ -21,9 +21,9 @@ extension EncryptedFile {
             let writer = try writer(&state)
             if newLength > length {
                 try extend(&state, writer, to: newLength, workspace)
-            } else if newLength < length || newLength == 0 {
+            } else if newLength < length || newLength == 0 && isLogged {
                 try shrink(&state, writer, to: newLength, workspace)
-            } else {
+            } else if !isLogged {
                 // POSIX: the times change even then.
                 try writer.truncate(to: layout.backingSize(ofPlaintextLength: length))
             }
@@ -34,25 +34,7 @@ extension EncryptedFile {
     func removeContent() throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
-            try removeContent(&state, writer)
-        }
-    }
-
-    /// Unseals the header before the chunks are removed. A daemon killed in between leaves an empty file and never one
-    /// without a header, and a full disk cannot destroy the header.
-    private func removeContent(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
-        try unseal(&state, writer)
-        try changes.during { () throws(StoreError) in
-            try writer.truncate(to: UInt64(ChunkLayout.headerSize))
-            for (address, _) in store.journal.retainedSlots(of: fileID) { store.journal.forget(address) }
-            setLength(&state, 0)
-            state.lastRecordIsUnproven = false
-            store.cache.removeAll(file: token)
-            if state.header.isSparse {
-                // Without chunks there are no holes. From now on a zeroed chunk is an error again.
-                try writeHeader(&state, writer) { $0.isSparse = false }
-                isSparse.store(false, ordering: .releasing)
-            }
+            try shrink(&state, writer, to: 0, try Workspace(layout: layout))
         }
     }
 
@@ -70,13 +52,23 @@ extension EncryptedFile {
         let chunkEnd = (oldLength + chunkSize - 1) / chunkSize * chunkSize
         // The last record must become a whole one, with its zeros encrypted, before records can follow it.
         try writeZeros(&state, writer, oldLength..<chunkEnd, workspace)
+        // A partial last record is written as encrypted zeros: one that is zero was torn.
+        let holeEnd = newLength / chunkSize * chunkSize
         do throws(StoreError) {
+            if !hasLoggedLength { try beginGrowth(&state) }
             try changes.during { () throws(StoreError) in
-                // A torn fragment behind the last record must not become part of the hole.
-                try writer.truncate(to: layout.backingSize(ofPlaintextLength: length))
-                try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
-                setLength(&state, newLength)
+                if hasLoggedLength {
+                    try log(length: holeEnd, writer, workspace)
+                } else {
+                    hasUnsyncedData.store(true, ordering: .releasing)
+                    // A fragment behind the last record must not become part of the hole.
+                    let end = layout.backingSize(ofPlaintextLength: length)
+                    if UInt64(clamping: try writer.status().st_size) > end { try writer.truncate(to: end) }
+                    try writer.truncate(to: layout.backingSize(ofPlaintextLength: holeEnd))
+                }
+                setLength(&state, holeEnd)
             }
+            try writeZeros(&state, writer, holeEnd..<newLength, workspace)
         } catch {
             if length > oldLength { try? shrink(&state, writer, to: oldLength, workspace) }
             throw error
@@ -104,119 +96,154 @@ extension EncryptedFile {
         }
     }
 
-    /// Cuts the file to a shorter length.
+    /// Cuts the file to a shorter length, in the log: until the next checkpoint the backing file keeps its size. A power cut
+    /// must not leave a shortened file without the entry that replaces its last record.
     func shrink(
         _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ workspace: Workspace
     ) throws(StoreError) {
-        if newLength == 0 { return try removeContent(&state, writer) }
-        let rest = try readRest(of: newLength, state.header.isSparse, workspace)
-        if state.header.isSealed {
-            // Else a power cut could leave the sealed header with the shorter file, which readers take for damage.
-            try unseal(&state, writer)
-            try writer.synchronize(dataOnly: true)
-        }
-        try cut(&state, writer, to: newLength, rest, workspace)
-    }
-
-    /// Reads the part of the last chunk that a cut to `newLength` leaves, unless that needs no new record.
-    private func readRest(
-        of newLength: UInt64, _ isSparse: Bool, _ workspace: Workspace
-    ) throws(StoreError) -> UnsafeRawBufferPointer? {
         let last = layout.chunkIndex(ofPlaintextOffset: newLength)
-        let piece = workspace.assembly.slice(..<Int(newLength % UInt64(layout.chunkSize)))
-        if piece.isEmpty { return nil }
-        if try isHole(last, isSparse, workspace) { return nil }
-        try readChunk(last, into: piece, workspace)
-        return UnsafeRawBufferPointer(piece)
-    }
-
-    /// Puts the shortened last record in place, then cuts the file behind it.
-    private func cut(
-        _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ rest: UnsafeRawBufferPointer?,
-        _ workspace: Workspace
-    ) throws(StoreError) {
-        let last = layout.chunkIndex(ofPlaintextOffset: newLength)
-        var slots: UInt64 = 0
-        var record: UnsafeRawBufferPointer?
-        if let rest {
-            let encrypted = try encrypt(rest, first: last, chunks: 1, workspace)
-            slots = try store.journal.write(
-                fileID: fileID, firstChunk: last, records: encrypted, recordSize: encrypted.count, count: 1)
-            record = encrypted
-        }
+        let rest = try readRest(of: newLength, workspace)
+        try unseal(&state, writer, floor: newLength)
         try changes.during { () throws(StoreError) in
-            do throws(StoreError) {
-                if let record { try writer.write(record, at: layout.recordOffset(ofChunk: last)) }
-                try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
-            } catch {
-                if let record {
-                    store.journal.keep(
-                        slots, fileID: fileID, firstChunk: last, recordSize: record.count, totalSize: record.count)
-                    setLength(&state, newLength)
-                    store.cache.removeAll(file: token, from: last)
-                }
-                throw error
-            }
-            store.journal.release(slots)
-            for (address, _) in store.journal.retainedSlots(of: fileID) where address.chunk >= last {
-                // Records that were cut off, or have just been put in place.
-                store.journal.forget(address)
+            if let rest {
+                let encrypted = try encrypt(rest, first: last, chunks: 1, workspace)
+                try log(records: encrypted.count, first: last, exactLength: newLength, writer, workspace)
+            } else {
+                try log(length: newLength, writer, workspace)
             }
             noteCut(&state, to: newLength, last)
         }
     }
 
+    /// Reads the part of the last chunk that a cut to `newLength` leaves. Nil if it leaves none.
+    private func readRest(of newLength: UInt64, _ workspace: Workspace) throws(StoreError) -> UnsafeRawBufferPointer? {
+        let last = layout.chunkIndex(ofPlaintextOffset: newLength)
+        let piece = workspace.assembly.slice(..<Int(newLength % UInt64(layout.chunkSize)))
+        if piece.isEmpty { return nil }
+        try readChunk(last, into: piece, workspace)
+        return UnsafeRawBufferPointer(piece)
+    }
+
     private func noteCut(_ state: inout WriteState, to newLength: UInt64, _ last: UInt64) {
         setLength(&state, newLength)
-        state.lastRecordIsUnproven = false
+        state.loggedBytes = 0
+        // The next checkpoint makes it durable.
+        state.durableTail = layout.partialChunk(of: newLength)
         store.cache.removeAll(file: token, from: last)
     }
 
-    /// True if the file is sparse and the chunk's record is all zero. Such a record can be cut without a new one.
+    /// True if the file is sparse and the chunk's record is all zero.
     func isHole(_ chunk: UInt64, _ isSparse: Bool, _ workspace: Workspace) throws(StoreError) -> Bool {
-        guard isSparse else { return false }
-        let n = layout.plaintextSize(ofChunk: chunk, length: length)
-        return try readRecord(chunk, size: n, workspace)?.allSatisfy { $0 == 0 } ?? false
+        try isZeroRecord(chunk, size: layout.plaintextSize(ofChunk: chunk, length: length), isSparse, workspace)
     }
 
-    /// Cuts off a last record that a killed daemon was appending. Else nothing could be appended to the file again.
+    private func isZeroRecord(
+        _ chunk: UInt64, size: Int, _ isSparse: Bool, _ workspace: Workspace
+    ) throws(StoreError) -> Bool {
+        guard isSparse else { return false }
+        let record = try readRecord(chunk, size: size, workspace)
+        return record.allSatisfy { $0 == 0 }
+    }
+
+    /// Cuts off what an unclean end may have left behind the durable part of an unsealed file: new records that reached the
+    /// disk in part, or not at all. The file then ends before the first record that does not verify. A sealed file ends at
+    /// its length. Any other record that does not verify stays an error.
     ///
-    /// SIGKILL stops a write between pages. So the file ends at a page, its header is unsealed, and its last record does
-    /// not verify and is not in the journal. No byte of that record was acknowledged. (A person who makes a file look
-    /// so has cut it at a chunk boundary, which an unsealed file cannot show in any case.) Any other last record that
-    /// does not verify stays an error. Returns true if the file was cut.
-    package func cutTornAppend() throws(StoreError) -> Bool {
-        try writing.withLock { (state) throws(StoreError) -> Bool in
-            guard state.lastRecordIsUnproven, !state.header.isSealed, length > 0 else { return false }
-            let writer = try writer(&state)
-            let last = layout.chunkIndex(ofPlaintextOffset: length - 1)
-            if try lastRecordVerifies(state.header.isSparse) {
-                state.lastRecordIsUnproven = false
-                return false
+    /// A person who makes a file look so, and the vault's end unclean, has cut it at a chunk boundary, which an unsealed
+    /// file cannot show in any case.
+    func cutTornTail() throws(StoreError) {
+        try cutTail()
+        // The end will count as a clean one, and this as looked at.
+        if !store.isReadOnly, !isSealed { try reader.synchronize(dataOnly: true) }
+    }
+
+    private func cutTail() throws(StoreError) {
+        try writing.withLock { (state) throws(StoreError) in
+            let header = state.header
+            if header.isSealed {
+                guard length > header.length else { return }
+                try cutBack(&state, store.isReadOnly ? nil : reader.reopenedForWriting())
+                if !store.isReadOnly { try reader.synchronize(dataOnly: true) }
+                return
             }
-            guard UInt64(clamping: try writer.status().st_size) % Self.pageSize == 0 else { return false }
-            try changes.during { () throws(StoreError) in
-                try writer.truncate(to: layout.recordOffset(ofChunk: last))
-                noteCut(&state, to: layout.plaintextOffset(ofChunk: last), last)
+            guard let first = try firstTornChunk(header) else { return }
+            let newLength = layout.plaintextOffset(ofChunk: first)
+            if !store.isReadOnly {
+                let writer = try reader.reopenedForWriting()
+                try keepingAttributes(writer) { (_) throws(StoreError) in
+                    try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
+                }
+                hasUnsyncedData.store(true, ordering: .releasing)
             }
-            return true
+            noteCut(&state, to: newLength, first)
         }
+    }
+
+    /// The first chunk at or behind the header's durable length that does not verify. Nil if there is none, or if it is the
+    /// chunk in which that length ends: such a one is damaged.
+    private func firstTornChunk(_ header: FileHeader) throws(StoreError) -> UInt64? {
+        let count = layout.chunkCount(ofLength: length)
+        let floor = layout.chunkCount(ofLength: header.length)
+        guard floor < count else { return nil }
+        let workspace = try Workspace(layout: layout)
+        var chunk = floor
+        while chunk < count {
+            let end = min(chunk + UInt64(workspace.batchChunks), count)
+            let lastSize = layout.plaintextSize(ofChunk: end - 1, length: length)
+            let size = Int(end - 1 - chunk) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
+            let records = workspace.records.slice(..<size)
+            try readRecords(chunk, into: records)
+            var start = 0
+            while start < size {
+                let rest = UnsafeRawBufferPointer(records.slice(start...))
+                let plaintextSize = rest.count - Int(end - chunk) * ChunkLayout.recordOverhead
+                let good = try decrypt(
+                    rest, first: chunk, into: workspace.assembly.slice(..<plaintextSize), workspace.cipher)
+                chunk += UInt64(good)
+                start += good * layout.recordSize
+                guard start < size else { break }
+                let record = records.slice(start..<min(start + layout.recordSize, size))
+                guard header.isSparse, record.count == layout.recordSize, record.allSatisfy({ $0 == 0 }) else {
+                    return chunk
+                }
+                chunk += 1
+                start += layout.recordSize
+            }
+            chunk = end
+        }
+        return nil
     }
 
     /// Cuts a file that is longer than its sealed header says back to the sealed length.
-    func cutBack(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
+    /// - Parameter writer: nil for a read-only store, which only reads no further.
+    func cutBack(_ state: inout WriteState, _ writer: Descriptor?) throws(StoreError) {
         let workspace = try Workspace(layout: layout)
         let sealedLength = state.header.length
         let last = layout.chunkIndex(ofPlaintextOffset: sealedLength)
-        let n = Int(sealedLength % UInt64(layout.chunkSize))
-        var rest: UnsafeRawBufferPointer?
-        if n > 0, try !openStored(last, into: workspace.edge.slice(..<n), workspace) {
-            // A record that does not verify is not replaced. Reading it stays an error.
-            do throws(StoreError) {
-                rest = try readRest(of: sealedLength, state.header.isSparse, workspace)
-            } catch .damaged {}
+        if let writer {
+            let n = Int(sealedLength % UInt64(layout.chunkSize))
+            // A longer record must become the short one that the sealed length ends with. One that does not verify is not
+            // replaced. Reading it stays an error.
+            let isHole = n > 0 ? try isZeroRecord(last, size: n, state.header.isSparse, workspace) : false
+            if n > 0, !isHole, try !openStored(last, into: workspace.edge.slice(..<n), workspace) {
+                do throws(StoreError) {
+                    return try shrinkBack(&state, writer, to: sealedLength, workspace)
+                } catch .damaged {}
+            }
+            hasUnsyncedData.store(true, ordering: .releasing)
+            try writer.truncate(to: layout.backingSize(ofPlaintextLength: sealedLength))
         }
-        try cut(&state, writer, to: sealedLength, rest, workspace)
+        noteCut(&state, to: sealedLength, last)
         currentAuthenticLength.store(.max, ordering: .releasing)
+    }
+
+    private func shrinkBack(
+        _ state: inout WriteState, _ writer: Descriptor, to sealedLength: UInt64, _ workspace: Workspace
+    ) throws(StoreError) {
+        currentAuthenticLength.store(.max, ordering: .releasing)
+        do throws(StoreError) { try shrink(&state, writer, to: sealedLength, workspace) } catch {
+            currentAuthenticLength.store(sealedLength, ordering: .releasing)
+            throw error
+        }
     }
 }

@@ -113,13 +113,10 @@ extension EncryptedFile {
         guard lastSize > 0, skipped + destination.count <= (run - 1) * layout.chunkSize + lastSize else { return false }
         let size = (run - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
         let records = workspace.records.slice(..<size)
-        let stored = try store.counters.storeTime.time { () throws(StoreError) in
-            try reader.read(at: layout.recordOffset(ofChunk: first), into: records)
-        }
-        store.counters.ciphertextBytesRead.count(stored)
-        if stored < size {
-            if changes.value != started || ChangeCounter.isChanging(started) { return false }
-            fillMissing(records, from: stored)
+        if try readRecords(first, into: records) < size && !isLogged,
+            changes.value != started || ChangeCounter.isChanging(started)
+        {
+            return false
         }
         var position = 0
         var chunk = first
@@ -156,10 +153,22 @@ extension EncryptedFile {
         return true
     }
 
-    /// Fills records that the file is too short for, so that they neither verify nor pass for a hole. The journal may
-    /// have such a record.
-    func fillMissing(_ records: UnsafeMutableRawBufferPointer, from start: Int) {
-        records.slice(start...).fill(with: 0xFF)
+    /// Reads the records of adjacent chunks, in place or from the log. Returns the number of bytes that are in place.
+    /// Records that the file is too short for neither verify nor pass for a hole.
+    @discardableResult
+    func readRecords(_ first: UInt64, into records: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int {
+        try store.counters.storeTime.time { () throws(StoreError) in
+            while true {
+                let seen = checkpoints.load(ordering: .acquiring)
+                let stored = try reader.read(at: layout.recordOffset(ofChunk: first), into: records)
+                store.counters.ciphertextBytesRead.count(stored)
+                if stored < records.count { records.slice(stored...).fill(with: 0xFF) }
+                if isLogged { try replaceLogged(first, in: records) }
+                // A checkpoint may have put a record in place after it was read here, and freed its entry before it was read
+                // there.
+                if checkpoints.load(ordering: .acquiring) == seen { return stored }
+            }
+        }
     }
 
     private func remember(_ first: UInt64, _ plaintext: UnsafeRawBufferPointer, _ seen: UInt64) {
@@ -173,8 +182,8 @@ extension EncryptedFile {
         }
     }
 
-    /// Verifies and decrypts adjacent records. A record that does not verify is a hole, is in the journal, is being
-    /// written right now, or is damaged. Returns false if a writer is at work.
+    /// Verifies and decrypts adjacent records. A record that does not verify is a hole, is being written right now,
+    /// or is damaged. Returns false if a writer is at work.
     func open(
         _ records: UnsafeRawBufferPointer, first: UInt64, into plaintext: UnsafeMutableRawBufferPointer,
         started: UInt64, _ workspace: Workspace
@@ -219,19 +228,18 @@ extension EncryptedFile {
         } catch { throw StoreError(error) }
     }
 
-    /// Reads the record of a chunk with `size` bytes of plaintext. Nil if the file ends before the record does.
-    func readRecord(_ chunk: UInt64, size: Int, _ workspace: Workspace) throws(StoreError) -> UnsafeRawBufferPointer? {
+    /// Reads the record of a chunk with `size` bytes of plaintext.
+    func readRecord(_ chunk: UInt64, size: Int, _ workspace: Workspace) throws(StoreError) -> UnsafeRawBufferPointer {
         let record = workspace.records.slice(..<(size + ChunkLayout.recordOverhead))
-        let stored = try reader.read(at: layout.recordOffset(ofChunk: chunk), into: record)
-        return stored == record.count ? UnsafeRawBufferPointer(record) : nil
+        try readRecords(chunk, into: record)
+        return UnsafeRawBufferPointer(record)
     }
 
-    /// Decrypts the record on disk of a chunk that fills `piece`. Returns false if it is cut short or does not verify.
+    /// Decrypts the record of a chunk that fills `piece`. Returns false if it is cut short or does not verify.
     func openStored(
         _ chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        guard let record = try readRecord(chunk, size: piece.count, workspace) else { return false }
-        return try decrypt(record, first: chunk, into: piece, workspace.cipher) == 1
+        try decrypt(readRecord(chunk, size: piece.count, workspace), first: chunk, into: piece, workspace.cipher) == 1
     }
 
     /// Finds the plaintext of a record that does not verify elsewhere. Returns false if a writer is at work.
@@ -246,7 +254,6 @@ extension EncryptedFile {
         // Under the write lock nobody else is at work, and `started` is the current value.
         let now = changes.value
         if now != started || ChangeCounter.isChanging(now) { return false }
-        if try openFromJournal(chunk: chunk, into: piece, workspace) { return true }
         if try openAsSealed(record, chunk: chunk, into: piece, workspace) { return true }
         throw damaged("chunk \(chunk): tag does not verify")
     }

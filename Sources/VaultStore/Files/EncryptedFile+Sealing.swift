@@ -17,8 +17,8 @@ extension EncryptedFile {
     /// True if the header authenticates the length. It does so only for durable data.
     package var isSealed: Bool { writing.withLock { $0.header.isSealed } }
 
-    /// Writes the length to the header and keeps the times. Returns false if the length has changed since `mark` was
-    /// taken, or if the last record is torn.
+    /// Writes the length to the header and keeps the times. Returns false if the length has changed since `mark` was taken,
+    /// or if only the log has it.
     /// - Parameter isDurable: chunks and size are on disk already (syncfs). Else they are synced first.
     func seal(ifStill mark: UInt64, isDurable: Bool) throws(StoreError) -> Bool {
         if !isDurable { try synchronize(dataOnly: true) }
@@ -26,36 +26,49 @@ extension EncryptedFile {
             guard let writer = state.writer, !state.header.isSealed else { return true }
             // A file that could not be sealed before a lock wiped its keys stays unsealed. It can be read all the same.
             guard hasKeys else { return true }
-            guard state.lengthChanges == mark else { return false }
+            guard state.lengthChanges == mark, try !isLengthOnlyLogged(writer) else { return false }
             try store.admitChange()
-            // Before the last record is read, because that changes atime.
-            let before = try writer.status()
-            if state.lastRecordIsUnproven {
-                guard try lastRecordVerifies(state.header.isSparse) else { return true }
-                state.lastRecordIsUnproven = false
-            }
-            // A file without a name ceases to exist when it is closed.
-            if before.st_nlink == 0 { return true }
-            let capability = Self.capability(of: writer)
-            try hiding(writer, before) { () throws(StoreError) in
+            try keepingAttributes(writer) { (before) throws(StoreError) in
+                // A file without a name ceases to exist when it is closed.
+                if before.st_nlink == 0 { return }
                 try writeHeader(&state, writer) {
                     $0.isSealed = true
                     $0.length = length
                 }
-                try Self.restore(writer, before, capability)
+                state.durableTail = layout.partialChunk(of: length)
+                store.counters.filesSealed.count()
             }
-            store.counters.filesSealed.count()
             return true
         }
     }
 
-    /// Runs `body`, which writes the header and restores the attributes that this changes. Programs see the attributes
-    /// of before until it is done.
-    func hiding(_ writer: Descriptor, _ before: stat, _ body: () throws(StoreError) -> Void) throws(StoreError) {
-        let notify = onSealing.withLock { $0 }
-        notify?(before, nil)
-        defer { notify?(before, (try? writer.status()) ?? before) }
-        try body()
+    /// True if the backing file does not have the file's size yet.
+    private func isLengthOnlyLogged(_ writer: Descriptor) throws(StoreError) -> Bool {
+        guard isLogged else { return false }
+        return UInt64(clamping: try writer.status().st_size) != layout.backingSize(ofPlaintextLength: length)
+            || logged.withLock { $0.changes.exactLength != nil || $0.changes.records[lastChunk] != nil }
+    }
+
+    private var lastChunk: UInt64 { layout.chunkIndex(ofPlaintextOffset: max(length, 1) - 1) }
+
+    /// Runs `body`, which writes to the backing file, and restores the attributes that this changes. Programs see those of
+    /// before until it is done.
+    /// - Parameters:
+    ///   - before: the attributes to restore. Nil for those of now.
+    ///   - body: gets them.
+    func keepingAttributes(
+        _ writer: Descriptor, _ before: stat? = nil, _ body: (stat) throws(StoreError) -> Void
+    ) throws(StoreError) {
+        try attributes.withLock { (_) throws(StoreError) in
+            let before = if let before { before } else { shownStatus(try writer.status()) }
+            let capability = Self.capability(of: writer)
+            let notify = onSealing.withLock { $0 }
+            notify?(before, nil)
+            defer { notify?(before, (try? writer.status()) ?? before) }
+            try body(before)
+            // A change may have been logged meanwhile.
+            try Self.restore(writer, shownStatus(before), capability)
+        }
     }
 
     /// The file capability, which a write of the header removes. A file that cannot be executed may have one too,
@@ -67,7 +80,14 @@ extension EncryptedFile {
     /// Runs `body`, which changes the backing file's mode, owner, times or attributes, while no seal is at work. A seal
     /// would restore the old ones.
     package func excludingSeals<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
-        try writing.withLock { (_) throws(StoreError) -> Result in try body() }
+        try writing.withLock { (state) throws(StoreError) -> Result in
+            let descriptor = state.writer ?? reader
+            return try attributes.withLock { (_) throws(StoreError) -> Result in
+                try settleTimes(descriptor)
+                hasUnsyncedAttributes.store(true, ordering: .releasing)
+                return try body()
+            }
+        }
     }
 
     /// Restores the attributes that a write of the header changes: times, set-id bits (for an ordinary user's daemon)
@@ -81,25 +101,17 @@ extension EncryptedFile {
 
     private static let capabilityName = Array("security.capability".utf8)
 
-    /// Returns false only if the last record was read and is damaged, because callers cut it off then.
-    /// - Throws: if it cannot be read.
-    func lastRecordVerifies(_ isSparse: Bool) throws(StoreError) -> Bool {
-        guard length > 0 else { return true }
-        let workspace = try Workspace(layout: layout)
-        let last = layout.chunkIndex(ofPlaintextOffset: length - 1)
-        let n = layout.plaintextSize(ofChunk: last, length: length)
-        do throws(StoreError) {
-            try readChunk(last, into: workspace.assembly.slice(..<n), workspace)
-            return true
-        } catch .damaged { return false }
-    }
-
-    /// Clears the sealed flag, before the length changes. The caller holds the write lock.
-    func unseal(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
-        guard state.header.isSealed else { return }
+    /// Clears the sealed flag, before the length changes. The header keeps the length up to which the file is durable, so
+    /// that a power cut can be told from damage. The caller holds the write lock.
+    /// - Parameter floor: the file is about to be cut to this length.
+    func unseal(
+        _ state: inout WriteState, _ writer: Descriptor, floor: UInt64 = .max
+    ) throws(StoreError) {
+        let durable = min(state.header.length, floor)
+        guard state.header.isSealed || durable != state.header.length else { return }
         try writeHeader(&state, writer) {
             $0.isSealed = false
-            $0.length = 0
+            $0.length = durable
         }
         currentAuthenticLength.store(.max, ordering: .releasing)
     }
@@ -120,6 +132,7 @@ extension EncryptedFile {
         header.sealCounter += 1
         change(&header)
         try writer.write(try StoreError.ofFormat(header.serialized(keys: keys)), at: 0)
+        hasUnsyncedData.store(true, ordering: .releasing)
         state.header = header
     }
 }

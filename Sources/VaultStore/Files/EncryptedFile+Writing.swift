@@ -8,8 +8,12 @@ internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {
+    /// Bytes that are logged, while the log has a file's length, before a checkpoint. Small files that are rewritten stay
+    /// below.
+    private static let mostLogged = 4 << 20
+
     /// Writes plaintext. Returns the number of bytes written, which is less than given only if the store took no more.
-    /// After a crash every chunk is either old or new: a record is replaced only after its new bytes are in the journal.
+    /// After a crash every chunk is either old or new: an existing chunk is written to the log, a new one in place.
     package func write(
         _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, workspace: Workspace
     ) throws(StoreError) -> Int {
@@ -57,11 +61,14 @@ extension EncryptedFile {
         let chunkSize = UInt64(layout.chunkSize)
         let oldLength = length
         let first = plaintextOffset / chunkSize
-        // Only existing records need slots.
-        let isReplacing = first < layout.chunkCount(ofLength: oldLength)
-        let limit = isReplacing ? min(workspace.batchChunks, try store.journal.batchLimit()) : workspace.batchChunks
+        let existing = layout.chunkCount(ofLength: oldLength)
+        let isLengthLogged = try hasLongLoggedLength(&state)
+        // A batch is either logged or written in place.
+        let isLogged = first < existing || isLengthLogged
+        var limit = UInt64(workspace.batchChunks)
+        if isLogged && !isLengthLogged { limit = min(limit, existing - first) }
         let regionStart = first * chunkSize
-        let dataEnd = min(plaintextOffset + UInt64(data.count), regionStart + UInt64(limit) * chunkSize)
+        let dataEnd = min(plaintextOffset + UInt64(data.count), regionStart + limit * chunkSize)
         let chunks = Int((dataEnd - 1) / chunkSize - first) + 1
         let newLength = max(oldLength, dataEnd)
         let regionEnd = min(regionStart + UInt64(chunks) * chunkSize, newLength)
@@ -73,10 +80,17 @@ extension EncryptedFile {
             ? given
             : try assemble(given, at: plaintextOffset, region: regionStart..<regionEnd, oldLength: oldLength, workspace)
         let records = try encrypt(plaintext, first: first, chunks: chunks, workspace)
-        let existing = Int(min(UInt64(chunks), max(first, layout.chunkCount(ofLength: oldLength)) - first))
-        let slots = try journal(&state, writer, records, first: first, existing: existing)
+        if !isLogged { try beginGrowth(&state) }
         try changes.during { () throws(StoreError) in
-            try put(&state, writer, records, first: first, existing: existing, slots: slots, newLength: newLength)
+            try store.counters.storeTime.time { () throws(StoreError) in
+                if isLogged {
+                    let exact = isLengthLogged ? newLength : nil
+                    try putInLog(&state, writer, records, first: first, grows: newLength > oldLength, exact, workspace)
+                } else {
+                    try putInPlace(writer, records, first: first)
+                }
+            }
+            setLength(&state, newLength)
             for index in 0..<chunks {
                 let chunk = first + UInt64(index)
                 if isWhole {
@@ -135,11 +149,7 @@ extension EncryptedFile {
         store.counters.cacheMisses.count()
         let n = layout.plaintextSize(ofChunk: chunk, length: length)
         let record = workspace.records.slice(..<(n + ChunkLayout.recordOverhead))
-        let stored = try store.counters.storeTime.time { () throws(StoreError) in
-            try reader.read(at: layout.recordOffset(ofChunk: chunk), into: record)
-        }
-        store.counters.ciphertextBytesRead.count(stored)
-        if stored < record.count { fillMissing(record, from: stored) }
+        try readRecords(chunk, into: record)
         let edge = workspace.edge.slice(..<n)
         guard try open(UnsafeRawBufferPointer(record), first: chunk, into: edge, started: changes.value, workspace)
         else { throw damaged("chunk \(chunk): tag does not verify") }
@@ -160,62 +170,76 @@ extension EncryptedFile {
         return UnsafeRawBufferPointer(records)
     }
 
-    /// Writes the first `existing` records of a batch, which replace others, to the journal. Returns their slots.
-    private func journal(
-        _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64, existing: Int
-    ) throws(StoreError) -> UInt64 {
-        if existing == 0 { return 0 }
-        let replacing = records.slice(..<min(records.count, existing * layout.recordSize))
-        return try store.counters.storeTime.time { () throws(StoreError) in
-            if state.header.isSparse {
-                try allocate(writer, start: layout.recordOffset(ofChunk: first), count: replacing.count)
-            }
-            return try store.journal.write(
-                fileID: fileID, firstChunk: first, records: replacing, recordSize: layout.recordSize, count: existing)
+    /// True if the log has the file's length. When much has been logged since then, a checkpoint ends that.
+    private func hasLongLoggedLength(_ state: inout WriteState) throws(StoreError) -> Bool {
+        guard hasLoggedLength else {
+            state.loggedBytes = 0
+            return false
         }
+        guard state.loggedBytes > Self.mostLogged else { return true }
+        try settle(&state)
+        return false
     }
 
-    /// Puts a batch's records in place, sets the new length and frees the slots.
-    private func put(
-        _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64,
-        existing: Int, slots: UInt64, newLength: UInt64
+    /// Puts everything in place, so that the backing file's size is that of the file again.
+    func settle(_ state: inout WriteState) throws(StoreError) {
+        try store.log.checkpoint()
+        state.loggedBytes = 0
+        state.durableTail = layout.partialChunk(of: length)
+        state.tailSequence = 0
+    }
+
+    /// Makes sure, before a chunk is written behind the end, that a power cut cannot leave it there without the last chunk of
+    /// now. Until then the durable tail's old record ends the file.
+    func beginGrowth(_ state: inout WriteState) throws(StoreError) {
+        if state.tailSequence > 0 { try store.log.synchronize(through: state.tailSequence) }
+        state.tailSequence = 0
+        state.durableTail = nil
+    }
+
+    /// Appends a batch's records to the log.
+    private func putInLog(
+        _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64, grows: Bool,
+        _ exactLength: UInt64?, _ workspace: Workspace
     ) throws(StoreError) {
         let start = layout.recordOffset(ofChunk: first)
-        let oldEnd = layout.backingSize(ofPlaintextLength: length)
-        let replaced = min(records.count, existing * layout.recordSize)
-        // The part whose space is allocated. Never a part of a new record, which is not in the journal: a daemon killed
-        // between the two writes must not leave half of it.
-        let allocatedEnd = (oldEnd + store.blockSize - 1) / store.blockSize * store.blockSize
-        let inPlace = allocatedEnd <= start ? 0 : Int(min(allocatedEnd - start, UInt64(replaced)))
-        try store.counters.storeTime.time { () throws(StoreError) in
-            do throws(StoreError) {
-                // First the part that needs new space, so that a full disk is noticed before existing records change.
-                if inPlace < records.count { try writer.write(records.slice(inPlace...), at: start + UInt64(inPlace)) }
-            } catch {
-                // Only bytes past the old end were written. They are removed again.
-                _ = try? writer.truncate(to: oldEnd)
-                store.journal.release(slots)
-                throw error
-            }
-            setLength(&state, newLength)
-            do throws(StoreError) {
-                if inPlace > 0 { try writer.write(records.slice(..<inPlace), at: start) }
-            } catch {
-                store.journal.keep(
-                    slots, fileID: fileID, firstChunk: first, recordSize: layout.recordSize, totalSize: replaced)
-                for chunk in 0..<UInt64(max(existing, 1)) { store.cache.remove(file: token, chunk: first + chunk) }
-                throw error
-            }
-            store.counters.ciphertextBytesWritten.count(records.count)
-            store.journal.release(slots)
+        let end = start + UInt64(records.count)
+        // A checkpoint must not run out of space for what was acknowledged.
+        if state.header.isSparse || grows && end > state.reserved {
+            try reserve(writer, start..<end)
+            state.reserved = max(state.reserved, (end + store.blockSize - 1) / store.blockSize * store.blockSize)
+        }
+        try log(records: records.count, first: first, exactLength: exactLength, writer, workspace)
+        if exactLength != nil { state.loggedBytes += records.count }
+        if let tail = state.durableTail, first...(first + UInt64(records.count / layout.recordSize)) ~= tail {
+            state.tailSequence = lastLoggedSequence
         }
     }
 
-    /// Makes sure that records which are holes now have space. KEEP_SIZE: the length stays.
-    private func allocate(_ writer: Descriptor, start: UInt64, count: Int) throws(StoreError) {
-        if linux_fallocate(writer.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(count)) == 0 { return }
+    /// Writes new records behind the end of the file.
+    private func putInPlace(_ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64) throws(StoreError) {
+        hasUnsyncedData.store(true, ordering: .releasing)
+        do throws(StoreError) {
+            try writer.write(records, at: layout.recordOffset(ofChunk: first))
+        } catch {
+            // Only bytes past the old end were written. They are removed again.
+            _ = try? writer.truncate(to: layout.recordOffset(ofChunk: first))
+            throw error
+        }
+        // The backing file's time is newer than that of the log's changes.
+        if isLogged { loggedTime.store(0, ordering: .releasing) }
+        store.counters.ciphertextBytesWritten.count(records.count)
+    }
+
+    /// Makes sure that records have space. KEEP_SIZE: the length stays.
+    private func reserve(_ writer: Descriptor, _ range: Range<UInt64>) throws(StoreError) {
+        if linux_fallocate(
+            writer.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(range.lowerBound), Int64(range.count)) == 0
+        {
+            return
+        }
         let error = currentErrno()
-        // A store without fallocate(2) cannot promise space. The journal then keeps the chunk whole.
+        // A store without fallocate(2) cannot promise space. The log then keeps the chunk whole.
         if error == .noSpace || error == .init(rawValue: EDQUOT) { throw .system(error) }
     }
 

@@ -7,7 +7,7 @@ package import VaultFormat
 /// One open file of a vault: plaintext offsets in, ciphertext on disk. All handles of the file share it.
 ///
 /// Reads take no lock. A record that does not verify while a writer was at work is read again. Every change of chunks,
-/// length or header holds `writing`, which is taken before any lock of the journal, the cache or the sealer.
+/// length or header holds `writing`, which is taken before any lock of the log, the cache or the sealer.
 package final class EncryptedFile: Sendable {
     struct WriteState {
         var header: FileHeader
@@ -15,10 +15,19 @@ package final class EncryptedFile: Sendable {
         var writer: Descriptor?
         /// Counts the changes of length, so that a seal notices one since it synced the data.
         var lengthChanges: UInt64 = 0
-        /// Unsealed when opened: the last record may be torn.
-        var lastRecordIsUnproven: Bool
+        /// The last chunk, if it is a partial one that may be durable. Nothing is written behind it before the log has made
+        /// its successor durable.
+        var durableTail: UInt64?
+        /// The entry that has replaced the durable tail. 0 if none has.
+        var tailSequence: UInt64 = 0
+        /// Backing offset up to which space is allocated.
+        var reserved: UInt64 = 0
+        /// Bytes that were logged since the log has the file's length.
+        var loggedBytes = 0
         /// Of the backing file when `header` was read. Nil if no other process writes it.
         var stamp: FileStamp?
+        /// Of the log's changes that were adopted then.
+        var logNumber = 0
     }
 
     /// The file's name in the block cache.
@@ -37,6 +46,18 @@ package final class EncryptedFile: Sendable {
     let currentClass: Atomic<ProtectionClass>
     /// The header's sparse flag, for readers: an all-zero record reads as zeros.
     let isSparse: Atomic<Bool>
+    /// Changes in the log that are not in place.
+    let logged = Mutex(Logged())
+    let hasLoggedChanges = Atomic<Bool>(false)
+    /// Held while the backing file's attributes are changed, or kept while it is written.
+    let attributes = Mutex<Void>(())
+    /// Counts the checkpoints that have put changes in place.
+    let checkpoints = Atomic<Int>(0)
+    /// Time of the last logged change, in nanoseconds since 1970, if the backing file's times may be older. Else 0.
+    let loggedTime = Atomic<UInt64>(0)
+    /// True if the backing file has data, or attributes, that no sync has covered.
+    let hasUnsyncedData: Atomic<Bool>
+    let hasUnsyncedAttributes = Atomic<Bool>(true)
     /// Time of the last check for changes by another machine, in milliseconds of CLOCK_MONOTONIC.
     let lastCheck = Atomic<Int>(0)
     /// Number of open handles of programs. The sealer's reference is not counted.
@@ -78,7 +99,10 @@ package final class EncryptedFile: Sendable {
         currentLength = Atomic(length)
         currentAuthenticLength = Atomic(header.authenticLength(of: length))
         isSparse = Atomic(header.isSparse)
-        writing = Mutex(WriteState(header: header, writer: writer, lastRecordIsUnproven: !header.isSealed && !isNew))
+        hasUnsyncedData = Atomic(!header.isSealed)
+        writing = Mutex(
+            WriteState(header: header, writer: writer, durableTail: isNew ? nil : store.layout.partialChunk(of: length))
+        )
     }
 
     /// Opens a file without any check of its length.
@@ -89,26 +113,37 @@ package final class EncryptedFile: Sendable {
             length: store.layout.plaintextLength(ofBackingSize: backingSize))
     }
 
-    deinit {
-        // A file without a name no longer exists. While it was open, its slots may have been its records.
-        if !store.isReadOnly, store.journal.isHoldingRecords, let status = try? reader.status(), status.st_nlink == 0 {
-            store.forgetSlots(of: fileID)
-        }
-    }
-
     /// Opens a backing file: authenticates its header and checks the sealed length.
     /// - Parameter descriptor: of a regular file, open for reading.
     /// - Throws: `.damaged` if the header does not authenticate, or if the file is under 128 bytes or shorter than sealed.
     package static func open(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
+        guard let completion = store.completion, completion.isActive else {
+            return try open(descriptor, in: store, cutsTornTail: store.followsUncleanEnd)
+        }
+        return try completion.proving(FileIdentity(try descriptor.status())) { (mustLook) throws(StoreError) in
+            try open(descriptor, in: store, cutsTornTail: mustLook)
+        }
+    }
+
+    static func open(
+        _ descriptor: Descriptor, in store: Store, cutsTornTail: Bool
+    ) throws(StoreError) -> EncryptedFile {
         try retryingDamage(in: store, reader: descriptor) { () throws(StoreError) in
             let file = try EncryptedFile(descriptor, in: store)
+            if let known = store.log.file(file.fileID), known.isSameFile(as: descriptor) { return known }
+            file.adoptLoggedChanges()
             if let sealed = file.missedLength {
                 guard store.readsCutFiles else { throw .damaged("sealed at \(sealed) bytes, \(file.length) are there") }
                 file.currentLength.store(sealed, ordering: .releasing)
             }
-            try file.recoverFromJournal()
+            if cutsTornTail { try file.cutTornTail() }
             return file
         }
+    }
+
+    private func isSameFile(as descriptor: Descriptor) -> Bool {
+        guard let own = try? reader.status(), let other = try? descriptor.status() else { return false }
+        return FileIdentity(own) == FileIdentity(other)
     }
 
     /// Opens a backing file and truncates it to nothing. Its length may be anything, and so may a header under 128 bytes.
@@ -142,6 +177,16 @@ package final class EncryptedFile: Sendable {
         try descriptor.write(bytes, at: 0)
         return EncryptedFile(
             store: store, reader: descriptor, writer: descriptor, header: header, keys: keys, length: 0, isNew: true)
+    }
+
+    /// True if the header, which is not authenticated here, is not that of a sealed file of the backing file's size.
+    static func mayHaveTornTail(_ descriptor: Descriptor, _ layout: ChunkLayout) throws(StoreError) -> Bool {
+        let size = try descriptor.status().st_size
+        let bytes = try descriptor.read(at: 0, count: FileHeader.size)
+        guard bytes.count == FileHeader.size, let header = try? FileHeader.parse(bytes, epochs: .first) else {
+            return true
+        }
+        return !header.isSealed || layout.backingSize(ofPlaintextLength: header.length) != UInt64(clamping: size)
     }
 
     /// Reads and authenticates the header. Also returns the backing size.
@@ -192,13 +237,31 @@ package final class EncryptedFile: Sendable {
     /// The descriptor for writing if there is one, else the one for reading. For metadata.
     package var anyDescriptor: Descriptor { writing.withLock { $0.writer } ?? reader }
 
-    /// fsync(2) or fdatasync(2) of the backing file: earlier writes are durable.
+    /// fsync(2) or fdatasync(2): earlier writes are durable, in place or in the log.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
         do throws(StoreError) {
-            try anyDescriptor.synchronize(dataOnly: dataOnly)
+            try synchronizeBacking(dataOnly: dataOnly)
+            let sequence = lastLoggedSequence
+            if sequence > 0 {
+                try store.log.synchronize(through: sequence)
+                // Readers on other machines see only what is in place.
+                if store.isShared { try store.log.checkpoint() }
+            }
         } catch {
             // fsync(2) reports an error only once for a descriptor. All handles of the file must report it.
             failedSynchronizations.add(1, ordering: .acquiringAndReleasing)
+            throw error
+        }
+        writing.withLock { state in state.durableTail = layout.partialChunk(of: length) }
+    }
+
+    private func synchronizeBacking(dataOnly: Bool) throws(StoreError) {
+        let hadData = hasUnsyncedData.exchange(false, ordering: .acquiringAndReleasing)
+        let hadAttributes = !dataOnly && hasUnsyncedAttributes.exchange(false, ordering: .acquiringAndReleasing)
+        guard hadData || hadAttributes else { return }
+        do throws(StoreError) { try anyDescriptor.synchronize(dataOnly: dataOnly) } catch {
+            if hadData { hasUnsyncedData.store(true, ordering: .releasing) }
+            if hadAttributes { hasUnsyncedAttributes.store(true, ordering: .releasing) }
             throw error
         }
     }
@@ -236,17 +299,14 @@ extension EncryptedFile {
             if state.header.protectionClass == newClass { return false }
             // Not `writer`: the file is not opened for writing, so it must be neither cut back nor sealed.
             let writer = if let writer = state.writer { writer } else { try reader.reopened(flags: O_RDWR) }
-            let before = try writer.status()
-            let capability = Self.capability(of: writer)
             let rewrapped = try rewrapped(state.header, as: newClass)
-            try hiding(writer, before) { () throws(StoreError) in
+            try keepingAttributes(writer) { (_) throws(StoreError) in
                 try writeHeader(&state, writer) { header in
                     let counter = header.sealCounter
                     header = rewrapped
                     header.sealCounter = counter
                 }
                 currentClass.store(newClass, ordering: .releasing)
-                try Self.restore(writer, before, capability)
             }
             return true
         }

@@ -100,8 +100,6 @@ final class FileTail {
     }
 
     private func read(_ chunk: UInt64, _ size: Int) throws(StoreError) -> Bool {
-        let piece = reading.edge.slice(..<size)
-        if try file.openStored(chunk, into: piece, reading) { return true }
-        return try file.openFromJournal(chunk: chunk, into: piece, reading)
+        try file.openStored(chunk, into: reading.edge.slice(..<size), reading)
     }
 }

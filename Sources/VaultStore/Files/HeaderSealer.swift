@@ -29,11 +29,14 @@ package final class HeaderSealer: Sendable {
     private let round = Mutex<Void>(())
     private let root: Descriptor
     private let usesSyncfs: Bool
+    private let checkpoint: @Sendable () -> Void
     /// Number of waiting files at which a round begins early, because each keeps its descriptors.
     private let limit: Int
 
-    init(root: Descriptor, usesSyncfs: Bool) {
+    /// - Parameter checkpoint: puts what the log has in place. Called before a round of the sealer's own.
+    init(root: Descriptor, usesSyncfs: Bool, checkpoint: @escaping @Sendable () -> Void) {
         self.root = root
+        self.checkpoint = checkpoint
         self.usesSyncfs = usesSyncfs
         var files = rlimit()
         let known = getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0
@@ -60,7 +63,10 @@ package final class HeaderSealer: Sendable {
             return (isNew, isFirst || state.pending.count >= limit, state.pending.count >= 2 * limit)
         }
         if mustWake { state.update { _ in } }
-        if isTooMany { sealAll() }
+        if isTooMany {
+            checkpoint()
+            sealAll()
+        }
         return isNew
     }
 
@@ -79,6 +85,7 @@ package final class HeaderSealer: Sendable {
                 return state.pending.count >= limit ? false : nil
             }
             if stopping == true { return }
+            checkpoint()
             sealAll()
         }
     }

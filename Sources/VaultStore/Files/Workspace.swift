@@ -17,6 +17,8 @@ package final class Workspace {
     let batchChunks: Int
     /// Chunk records of one batch.
     let records: UnsafeMutableRawBufferPointer
+    /// The same memory, with room for the head of a log entry before the records and for its tag behind them.
+    let logEntry: UnsafeMutableRawBufferPointer
     /// Plaintext of one batch, while it is put together.
     let assembly: UnsafeMutableRawBufferPointer
     /// Plaintext of one chunk of which only a part is wanted.
@@ -30,9 +32,10 @@ package final class Workspace {
         cipher = try StoreError.ofCrypto(ChunkCipher())
         let chunkSize = layout.chunkSize
         batchChunks = max(1, Self.batchSize / chunkSize)
-        let recordsSize = batchChunks * layout.recordSize
+        let recordsSize = Self.largestBatch(layout)
         let assemblySize = batchChunks * chunkSize
-        memorySize = recordsSize + assemblySize + chunkSize + Self.replySize
+        let entrySize = LogEntry.headSize + recordsSize + LogEntry.tagSize
+        memorySize = entrySize + assemblySize + chunkSize + Self.replySize
         var locked: Int32 = 0
         guard let memory = linux_map_secret_memory(memorySize, &locked) else { throw .system(.noMemory) }
         self.memory = memory
@@ -40,8 +43,9 @@ package final class Workspace {
         reply = UnsafeMutableRawBufferPointer(start: memory, count: Self.replySize)
         assembly = UnsafeMutableRawBufferPointer(start: memory + Self.replySize, count: assemblySize)
         edge = UnsafeMutableRawBufferPointer(start: memory + Self.replySize + assemblySize, count: chunkSize)
-        records = UnsafeMutableRawBufferPointer(
-            start: memory + Self.replySize + assemblySize + chunkSize, count: recordsSize)
+        logEntry = UnsafeMutableRawBufferPointer(
+            start: memory + Self.replySize + assemblySize + chunkSize, count: entrySize)
+        records = logEntry.slice(LogEntry.headSize..<(LogEntry.headSize + recordsSize))
     }
 
     /// Zeroes the buffers and forgets the keys last used. Called by its own thread, between requests.
@@ -49,6 +53,11 @@ package final class Workspace {
         memset(memory, 0, memorySize)
         cipher.forgetKeys()
         linux_scrub_thread()
+    }
+
+    /// Bytes of the records of one batch.
+    static func largestBatch(_ layout: ChunkLayout) -> Int {
+        max(1, batchSize / layout.chunkSize) * layout.recordSize
     }
 
     deinit { linux_unmap_secret_memory(memory, memorySize) }

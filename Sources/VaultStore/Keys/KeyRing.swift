@@ -17,6 +17,9 @@ package final class KeyRing: Sendable {
     /// The key of the MAC of `vaultfs.json`. With it a mount notices that its slot was renewed, and notes the time in a
     /// play window. Wiped with the others.
     package let configurationKey: SecretBytes
+    /// The keys of the log's tags: of the current epoch, and of the previous one while a rekey is unfinished. They are kept
+    /// while the vault is locked, because they open nothing.
+    let logKeys: [ChunkKeys]
     /// Identifies the master key.
     private let fingerprint: [UInt8]
     /// For deriving the previous epoch's keys again after a lock. It cannot change in the meantime.
@@ -37,14 +40,17 @@ package final class KeyRing: Sendable {
             configurationKey = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
             fingerprint = try Self.fingerprint(masterKey, of: vault)
             current = try EpochKeys(epoch: configuration.epochs.current, masterKey: masterKey, vault: vault)
+            let logKeys = try KeyDerivation.logKeys(master: masterKey, vault: vault)
             guard let epoch = configuration.epochs.previous,
                 let previousKey = try configuration.previousMasterKey(masterKey: masterKey)
             else {
                 previous = nil
                 intentCipher = nil
+                self.logKeys = [logKeys]
                 return
             }
             defer { previousKey.forget() }
+            self.logKeys = [logKeys, try KeyDerivation.logKeys(master: previousKey, vault: vault)]
             previous = try EpochKeys(epoch: epoch, masterKey: previousKey, vault: vault)
             intentCipher = try .under(KeyDerivation.intentKey(master: masterKey, vault: vault))
         } catch {
@@ -87,6 +93,8 @@ package final class KeyRing: Sendable {
             return (target, protectionClass, false)
         }
     }
+
+    var currentLogKeys: ChunkKeys { logKeys[0] }
 
     /// The classes whose keys are present.
     package var presentClasses: [ProtectionClass] { ProtectionClass.allCases.filter(isPresent) }

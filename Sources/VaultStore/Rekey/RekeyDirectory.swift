@@ -210,15 +210,13 @@ extension Rekeyer {
 
     /// Gives every directory of the previous epoch a new secret, the innermost first. So the backing paths of the directories
     /// to come stay valid. Also looks for everything that is still of the previous epoch, or may be, and reports it.
-    /// - Returns: the files whose slots in the journal nothing needs. Nil if something is left.
-    func rekeyDirectories() throws(StoreError) -> Set<UInt64>? {
+    /// - Returns: false if something is left.
+    func rekeyDirectories() throws(StoreError) -> Bool {
         var left = 0
-        var unused = store.journal.retainedFiles
         try walk(
             visit: { (object) throws(StoreError) in
                 switch try kind(of: object) {
-                case .current(let fileID): if let fileID { unused.remove(fileID) }
-                case .foreign: return
+                case .current, .foreign: return
                 case .previousFile, .previousLink, .damaged: left += 1
                 }
             },
@@ -237,8 +235,7 @@ extension Rekeyer {
                     take(error, about: directory.shown)
                 }
             })
-        // A slot may hold the one good record of a file that could not be read.
-        return left == 0 && totals.problems == 0 ? unused : nil
+        return left == 0 && totals.problems == 0
     }
 
     private func rekey(_ directory: RekeyDirectory, _ old: DirectoryRecord) throws(StoreError) {

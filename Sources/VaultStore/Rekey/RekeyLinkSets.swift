@@ -52,7 +52,6 @@ extension Rekeyer {
             if try !RekeySteps.isIncomplete(in: store.root) { store.root.removeQuietly(temporary) }
             throw error
         }
-        if case .file(let id) = old { store.journal.forget(file: id) }
         count(old)
     }
 

@@ -66,11 +66,6 @@ extension Rekeyer {
                 try steps.before(.replaceEntry)
                 try directory.rename(temporary, as: object.entry)
             }
-            if case .file(let id) = old, store.journal.retainedFiles.contains(id) {
-                // The slots may hold the one good copy until the rename is durable.
-                try directory.synchronize(dataOnly: false)
-                store.journal.forget(file: id)
-            }
             count(old)
         } catch {
             take(error, about: object.shownPath)
@@ -129,8 +124,6 @@ extension Rekeyer {
         _ status: stat, _ workspace: Workspace
     ) throws(StoreError) {
         guard !old.hasUnsealedTail else { throw .damaged("it is longer than its header's length") }
-        // A mount that opens it for writing does the same. If that is denied, reading shows any damage.
-        if (try? old.prepareForWriting()) != nil { _ = try old.cutTornAppend() }
         try steps.before(.makeObject)
         let file = try Descriptor(at: directory.fd, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
         try directory.withTemporary(temporary) { () throws(StoreError) in

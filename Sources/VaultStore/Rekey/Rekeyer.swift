@@ -90,15 +90,14 @@ package final class Rekeyer: Sendable {
             try rekeyFiles(names, workspaces)
             // A directory's step takes the times from the directory.
             restoreRoot()
-            let unused = try rekeyDirectories()
+            let isComplete = try rekeyDirectories()
             if !store.isOnFuse { try retrying { linux_syncfs(store.root.fd) } }
-            guard let unused else {
+            guard isComplete else {
                 directory.releaseWriterLock()
                 return RekeyOutcome(totals: totals, isFinished: false, isStopped: false)
             }
             try store.admitChange()
-            for fileID in unused { store.journal.forget(file: fileID) }
-            try store.journal.wipeFreeSlots()
+            try store.log.clear()
             try steps.before(.finish)
         } catch {
             if error == Self.stopped { return RekeyOutcome(totals: totals, isFinished: false, isStopped: true) }

@@ -21,6 +21,8 @@ package final class Completion: Sendable {
         /// Number of renames that may have made a walk miss something, and of those under way.
         var moves = 0
         var moving = 0
+        /// The files whose end was looked at.
+        var proven: Set<FileIdentity> = []
     }
 
     /// Milliseconds between two checks whether the vault is still locked.
@@ -47,6 +49,33 @@ package final class Completion: Sendable {
     /// Runs `body`, which may write the first header of a file, while no other thread writes one.
     func excludingOthers<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         try making.withLock { (_) throws(StoreError) -> Result in try body() }
+    }
+
+    /// Runs `body`, which opens a file and cuts off its torn tail. Nobody else looks at the file's end meanwhile. The tail
+    /// of a file that was looked at is not torn any more.
+    /// - Parameter body: gets true if it must look.
+    func proving<Result>(
+        _ identity: FileIdentity, _ body: (_ mustLook: Bool) throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        try excludingOthers { () throws(StoreError) -> Result in
+            let result = try body(!state.access { $0.proven.contains(identity) })
+            state.access { _ = $0.proven.insert(identity) }
+            return result
+        }
+    }
+
+    /// Cuts off the torn tail of a file that nobody has open, and seals it, durably. Does nothing if its header says that it
+    /// has none.
+    package func proveTail(_ entry: [UInt8], in parent: Descriptor, in store: Store) throws(StoreError) {
+        let reader = try Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+        guard try EncryptedFile.mayHaveTornTail(reader, store.layout) else { return }
+        try proving(FileIdentity(try reader.status())) { (mustLook) throws(StoreError) in
+            guard mustLook else { return }
+            let file = try EncryptedFile.open(reader, in: store, cutsTornTail: true)
+            try file.prepareForWriting(evenIfClosed: true)
+            _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
+            try file.synchronize(dataOnly: true)
+        }
     }
 
     // MARK: One object
@@ -126,7 +155,12 @@ package final class Completion: Sendable {
     package static func isIncomplete(_ pin: Descriptor) throws(StoreError) -> Bool {
         let status = try pin.status()
         switch status.st_mode & S_IFMT {
-        case S_IFREG: return status.st_size < off_t(FileHeader.size)
+        case S_IFREG:
+            if status.st_size < off_t(FileHeader.size) { return true }
+            // The size can reach the disk before the header.
+            return try pin.reopened(flags: O_RDONLY | O_NONBLOCK).read(at: 0, count: FileHeader.size).allSatisfy {
+                $0 == 0
+            }
         case S_IFDIR:
             if let record = try pin.statusIfPresent(of: OpenDirectory.recordEntry),
                 record.st_mode & S_IFMT != S_IFREG || record.st_size >= off_t(DirectoryRecord.size)
@@ -235,6 +269,7 @@ extension EncryptedFile {
         let bytes = try StoreError.ofFormat(header.serialized(keys: keys))
         let writer = try pin.reopenedForWriting()
         let capability = capability(of: writer)
+        try writer.truncate(to: 0)
         try writer.write(bytes, at: 0)
         try restore(writer, before, capability)
         try writer.synchronize(dataOnly: false)

@@ -1,12 +1,9 @@
 /// The repair of a finding. Its raw value is its name in reports.
 package enum Remedy: String, Sendable, CaseIterable, Codable {
+    /// For changes in the log.
     case recover
-    /// Frees an unused slot of the journal.
-    case free
-    /// For a slot whose record verifies nowhere.
-    case keepSlot
-    /// For an object under the journal's name that is no file. A file with several names is replaced by a copy.
-    case clearJournal
+    /// For an object under the log's name that is no log.
+    case clearLog
     case cutTail, cutBack
     /// For the few bytes behind the last record, which cannot hold plaintext.
     case cutRest
@@ -22,11 +19,9 @@ package enum Remedy: String, Sendable, CaseIterable, Codable {
     /// One line for people.
     package var explanation: String {
         switch self {
-        case .recover: "put the record that the journal holds in place"
-        case .free: "free the journal's slot"
-        case .keepSlot: "keep what the journal's slot holds in lost+found, and free the slot"
-        case .clearJournal: "move what has the journal's name to lost+found, so that there can be a journal"
-        case .cutTail: "cut off the last record, which was never acknowledged"
+        case .recover: "put the changes that vaultfs.log holds in place"
+        case .clearLog: "move what has the log's name to lost+found, so that there can be a log"
+        case .cutTail: "cut off what did not reach the disk whole, and was never fsynced"
         case .cutBack:
             "cut it back to the length that its header vouches for; what verifies behind it goes to lost+found"
         case .cutRest: "cut off the bytes that count for nothing"

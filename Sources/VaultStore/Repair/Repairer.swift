@@ -25,7 +25,7 @@ package final class Repairer {
     private var onStep: (Int) -> Void = { _ in }
     private var steps = 0
 
-    /// Frees the journal's name if an object that is no journal has it.
+    /// Frees the log's name if an object that is no log has it.
     /// - Parameter directory: locked by the caller, exclusively.
     /// - Throws: `system`, `format`.
     package init(directory: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
@@ -34,7 +34,7 @@ package final class Repairer {
         try directory.claim()
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         store = try VaultError.wrapping("cannot repair", directory.path) { () throws(StoreError) in
-            try DamagedRoot.freeJournalName(in: directory.descriptor, chunkSize: keyRing.layout.chunkSize)
+            try DamagedRoot.freeLogName(in: directory.descriptor)
             return try Store(
                 root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false,
                 writerLock: directory.writerLock)
@@ -59,13 +59,12 @@ package final class Repairer {
             let (parent, entry) = try self.locate(finding.backingPath)
             try self.store.completion?.complete(entry, in: parent, shownPath: finding.backingPath, in: self.store)
         }
-        // Before files are cut, and while the journal is complete: it may hold records behind their ends.
+        // Before files are cut.
         each(findings, [.cutBack]) { (finding) throws(StoreError) in
             try EncryptedFile.keepTail(of: try self.openFile(finding), in: self.store) { () throws(StoreError) in
                 try self.openLostAndFound()
             }
         }
-        each(findings, [.keepSlot]) { (finding) throws(StoreError) in try self.keepSlot(finding) }
         repairFiles(findings)
         each(findings, [.remove]) { (finding) throws(StoreError) in try self.remove(finding) }
         each(findings, [.empty]) { (finding) throws(StoreError) in
@@ -74,8 +73,11 @@ package final class Repairer {
         }
         listMoves(findings)
         // The innermost first: an entry's path is valid while the directories around it stay where they are.
-        each(findings.reversed(), [.move, .empty, .renewRoot, .clearJournal]) { (finding) throws(StoreError) in
+        each(findings.reversed(), [.move, .empty, .renewRoot, .clearLog]) { (finding) throws(StoreError) in
             try self.moveAway(finding)
+        }
+        try VaultError.wrapping("cannot make durable", directory.path) { () throws(StoreError) in
+            try store.log.clear()
         }
         try synchronize()
         return failures
@@ -106,7 +108,7 @@ package final class Repairer {
         }
     }
 
-    /// Repairs each file once, then frees the slots that no file needs.
+    /// Repairs each file once.
     private func repairFiles(_ findings: [VerifierFinding]) {
         var last: [UInt8]?
         let remedies: [Remedy] = [.recover, .cutTail, .cutBack, .cutRest, .seal, .sealRest]
@@ -117,10 +119,6 @@ package final class Repairer {
             // Do not cut a file whose end could not be copied.
             if self.failures.contains(where: { $0.finding.backingPath == last }) { return }
             try EncryptedFile.repair(try self.openFile(finding), in: self.store)
-        }
-        if findings.contains(where: { $0.remedy == .free }) {
-            JournalRecovery.run(in: store)
-            onStep(steps)
         }
     }
 
@@ -149,12 +147,6 @@ package final class Repairer {
         }
     }
 
-    private func keepSlot(_ finding: VerifierFinding) throws(StoreError) {
-        guard let slot = finding.slot, let bytes = try store.journal.contents(ofRetained: slot) else { return }
-        try openLostAndFound().keep(bytes, as: Array("journal-slot-\(slot)".utf8))
-        store.journal.free(retained: slot)
-    }
-
     private func remove(_ finding: VerifierFinding) throws(StoreError) {
         let (parent, entry) = try locate(finding.backingPath)
         OpenDirectory.remove(entry, from: parent)
@@ -165,7 +157,7 @@ package final class Repairer {
         let lostAndFound = try openLostAndFound()
         switch finding.remedy {
         case .renewRoot: try lostAndFound.moveFromRoot()
-        case .clearJournal: try lostAndFound.keepAside(DamagedRoot.journalPrefix)
+        case .clearLog: try lostAndFound.keepAside(DamagedRoot.logPrefix)
         case .empty:
             let (parent, entry) = try locate(finding.backingPath)
             try lostAndFound.empty(entry, in: parent)
@@ -196,13 +188,13 @@ package final class Repairer {
     }
 }
 
-/// Repairs of the vault's root: a lost record, and an object under the journal's name that is no journal. The damaged
+/// Repairs of the vault's root: a lost record, and an object under the log's name that is no log. The damaged
 /// objects step aside under another name, until `LostAndFound` keeps them.
 enum DamagedRoot {
     /// The prefix of a damaged record's name.
     static let recordPrefix = Array("vaultfs.dir.damaged".utf8)
-    /// The prefix of the name of an object that had the journal's.
-    static let journalPrefix = Array("vaultfs.journal.damaged".utf8)
+    /// The prefix of the name of an object that had the log's.
+    static let logPrefix = Array("vaultfs.log.damaged".utf8)
 
     /// Makes a new record for the root, durably.
     static func renewRecord(in store: Store) throws(StoreError) {
@@ -210,19 +202,12 @@ enum DamagedRoot {
         try OpenDirectory.makeRecord(of: store.root, class: .complete, isRoot: true, mode: 0o600, in: store)
     }
 
-    /// Frees the journal's name, durably: without a journal the vault cannot be written. A journal that has other names too
-    /// is copied. Its content is kept, but another writer could change it through those names.
-    static func freeJournalName(in root: Descriptor, chunkSize: Int) throws(StoreError) {
-        guard let status = try root.statusIfPresent(of: Journal.entry), Journal.fault(of: status) != nil else { return }
-        guard status.st_mode & S_IFMT == S_IFREG else {
-            try stepAside(Journal.entry, as: journalPrefix, in: root)
-            return try root.synchronize(dataOnly: false)
+    /// Frees the log's name, durably, if something that is no log has it: without a log the vault cannot be written.
+    static func freeLogName(in root: Descriptor) throws(StoreError) {
+        do throws(StoreError) { _ = try RedoLog.openToRead(root) } catch .damaged {
+            try stepAside(RedoLog.entry, as: logPrefix, in: root)
+            try root.synchronize(dataOnly: false)
         }
-        let file = try Descriptor(at: root.fd, Journal.entry, flags: O_RDONLY | O_NONBLOCK)
-        var bytes = [UInt8](repeating: 0, count: JournalSlot.journalSize(chunkSize: chunkSize))
-        _ = try bytes.withMutableBytes { (bytes) throws(StoreError) in try file.read(at: 0, into: bytes) }
-        try root.install(bytes, as: Journal.entry, by: VaultDirectory.temporaryEntry(), owner: nil, mode: 0o600)
-        try root.synchronize(dataOnly: false)
     }
 
     /// Renames an entry, if it exists, to a name that begins with `prefix`.

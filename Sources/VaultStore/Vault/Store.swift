@@ -21,7 +21,13 @@ package final class Store: Sendable {
     package let accessTimes: AccessTimes
     /// Nil unless the store follows a writer.
     package let epochWatch: EpochWatch?
-    let journal: Journal
+    package let log: RedoLog
+    /// The changes that a read-only store has found in the log. Nil for a store that writes.
+    let foundChanges: FoundChanges?
+    /// True if a new file may be incomplete, and the end of an unsealed one torn.
+    private let isAfterUncleanEnd: Bool
+    /// True if other machines may read the store.
+    let isShared: Bool
     private let writerLock: WriterLock?
     /// Completes the remains of an unclean end. Nil unless this store writes after one.
     package let completion: Completion?
@@ -67,41 +73,40 @@ package final class Store: Sendable {
             // Before anything is looked up, made or swept.
             try RekeySteps.settle(in: self.root, keyRing: keyRing, writerLock: self.writerLock)
         }
-        journal =
-            followsWriter
-            ? Journal(emptyWithChunkSize: layout.chunkSize)
-            : try Journal(root: self.root, chunkSize: layout.chunkSize, isReadOnly: isReadOnly)
         isOnFuse = linux_filesystem_type(copy) == 0x6573_5546  // FUSE_SUPER_MAGIC, statfs(2)
-        sealer = HeaderSealer(root: self.root, usesSyncfs: !isOnFuse)
+        isShared = self.writerLock?.isRemote ?? false
+        log = try RedoLog(
+            root: self.root, keys: keyRing.currentLogKeys, layout: layout, size: LogHeader.defaultLogSize,
+            usesSyncfs: !isOnFuse, admit: { [writerLock] () throws(StoreError) in try writerLock?.verify() })
+        sealer = HeaderSealer(root: self.root, usesSyncfs: !isOnFuse) { [log] in try? log.checkpoint() }
+        isAfterUncleanEnd = self.writerLock == nil && !followsWriter && WriterLock.isUnclean(self.root)
+        foundChanges = isReadOnly ? FoundChanges(self.root, keyRing, isFollowing: followsWriter) : nil
+        if !isReadOnly { try LogRecovery.run(in: self) }
     }
 
-    /// True while the journal has records that may be the only good copy, after a crash.
-    package var hasJournaledRecords: Bool { journal.isHoldingRecords }
+    /// True if a read-only store has found changes in the log, so that a file's length does not follow from its size.
+    package var hasFoundChanges: Bool { foundChanges.map { !$0.current.files.isEmpty } ?? false }
+
+    /// True until what an unclean end may have left has been looked at.
+    var followsUncleanEnd: Bool { completion?.isActive ?? isAfterUncleanEnd }
 
     /// The parts of the store that do not work, one line of text each.
-    package var problems: [String] { [journal.problem, epochWatch?.problem].compactMap(\.self) }
+    package var problems: [String] {
+        [foundChanges?.current.fault, log.problem, epochWatch?.problem].compactMap(\.self)
+    }
 
     /// Logs the problems of now, and later ones when they happen.
     package func reportProblems(to log: @escaping @Sendable (String) -> Void) {
         for problem in problems { log(problem) }
-        journal.onExhausted.withLock { $0 = log }
+        self.log.onFailure.withLock { $0 = log }
         completion?.onCompleted.withLock { $0 = log }
     }
 
-    /// Frees the journal's slots of a file whose last name was removed. Not while the file is open: its slots may be its
-    /// records.
-    package func forgetSlots(of descriptor: Descriptor) {
-        guard let status = try? descriptor.status(), status.st_nlink == 0,
-            let fileID = try? EncryptedFile.readHeader(of: descriptor, keyRing: keyRing).0.fileID
-        else { return }
-        forgetSlots(of: fileID)
-    }
-
-    /// Frees the journal's slots of a file that no longer exists. Does nothing once another process has the vault,
-    /// because the slots are that process's then.
-    func forgetSlots(of fileID: UInt64) {
-        guard journal.isHoldingRecords, (try? admitChange()) != nil else { return }
-        journal.forget(file: fileID)
+    /// Puts everything in place, and seals every file that waits for it.
+    package func sealAll() {
+        // A file whose length only the log has stays unsealed, and can be read all the same.
+        try? log.checkpoint()
+        sealer.sealAll()
     }
 
     /// Must be called before anything is changed.
@@ -113,11 +118,6 @@ package final class Store: Sendable {
 
     /// Ends all changes: `admitChange` throws from now on.
     package func releaseWriterLock() { writerLock?.release() }
-
-    /// The journal with its current records. For a store that follows a writer, it is read from disk.
-    func journalForReading() throws(StoreError) -> Journal {
-        followsWriter ? try Journal(root: root, chunkSize: layout.chunkSize, isReadOnly: true) : journal
-    }
 
     /// A number that no other open file has had.
     func makeToken() -> UInt64 { nextToken.add(1, ordering: .relaxed).oldValue }

@@ -38,7 +38,7 @@ package final class WriterLock: Sendable {
 
     private let root: Descriptor
     /// True if the store is on a network. A former writer on another machine may then not have seen our lock.
-    private let isRemote: Bool
+    let isRemote: Bool
     let state: Mutex<State>
     /// Time of the last check, in milliseconds of CLOCK_BOOTTIME, so that a machine that slept checks again.
     let lastCheck = Atomic<Int>(never)

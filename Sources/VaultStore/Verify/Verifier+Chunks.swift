@@ -47,8 +47,8 @@ extension Verifier {
             return chunk
         }
         let whole = (data - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize)
-        let nextJournaled = content.journaled.keys.filter { $0 >= chunk }.min() ?? end
-        return max(chunk, min(whole, end, nextJournaled))
+        let nextLogged = content.logged?.changes.records.keys.filter { $0 >= chunk }.min() ?? end
+        return max(chunk, min(whole, end, nextLogged))
     }
 
     private func checkHole(_ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64) {
@@ -83,8 +83,9 @@ extension Verifier {
             for chunk in chunks { _ = try checkBatch(chunk..<(chunk + 1), of: &content, length) }
             return false
         }
-        // Records past the end of the file are only in the journal.
+        // Records past the end of the file are only in the log.
         records.slice(had...).initializeMemory(as: UInt8.self, repeating: 0)
+        try content.logged?.replace(chunks.lowerBound, in: records, layout)
         count(chunks, length)
         return try checkRecords(UnsafeRawBufferPointer(records), chunks, of: &content, length)
     }
@@ -116,24 +117,23 @@ extension Verifier {
         return endedWithZeros
     }
 
-    /// Reports a record that does not verify, unless it is a hole, journaled, or ends where the header says.
+    /// Reports a record that does not verify, unless it is a hole, was never durable, or ends where the header says.
     private func checkUnverified(
         _ record: UnsafeRawBufferPointer, _ chunk: UInt64, isZero: Bool, of content: inout VerifierContent,
         _ length: UInt64
     ) throws(StoreError) {
         if isZero && content.header.isSparse { return }
-        if content.journaled[chunk] != nil { return }
         if try endsAsSealed(record, chunk, of: content, length) { return }
         let reason = isZero ? Self.zeroed : Self.unverified
-        if !content.header.isSealed && chunk + 1 == layout.chunkCount(ofLength: length) {
+        if !content.header.isSealed, isCompleted, chunk >= layout.chunkCount(ofLength: content.header.length) {
+            guard !content.isTorn else { return }
+            content.isTorn = true
             reportRun(of: &content)
-            let isTorn = content.backingSize % EncryptedFile.pageSize == 0
-            content.endsUnproven = !isTorn
-            report(
-                .unprovenTail, content.object, "chunk \(chunk), the last of an unsealed file: \(reason)",
-                at: layout.plaintextOffset(ofChunk: chunk), count: UInt64(record.count - ChunkLayout.recordOverhead),
-                remedy: isTorn ? .cutTail : nil)
-            return
+            return report(
+                .tornTail, content.object,
+                "chunk \(chunk): was being written at an unclean end; a mount ends the file here",
+                at: layout.plaintextOffset(ofChunk: chunk), count: length - layout.plaintextOffset(ofChunk: chunk),
+                remedy: .cutTail)
         }
         addToRun(chunk..<(chunk + 1), reason, of: &content)
     }

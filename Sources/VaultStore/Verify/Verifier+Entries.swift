@@ -6,7 +6,7 @@ internal import VaultCrypto
 internal import VaultFormat
 
 extension Verifier {
-    private static let rootEntries = ["vaultfs.dir", "vaultfs.json", "vaultfs.journal", "vaultfs.lock"].map {
+    private static let rootEntries = ["vaultfs.dir", "vaultfs.json", "vaultfs.log", "vaultfs.lock"].map {
         Array($0.utf8)
     }
     /// Bytes of the sidecar of the longest name.
@@ -41,7 +41,7 @@ extension Verifier {
     }
 
     private func reportUnknown(_ object: VerifierObject) {
-        let kept = [DamagedRoot.recordPrefix, DamagedRoot.journalPrefix]
+        let kept = [DamagedRoot.recordPrefix, DamagedRoot.logPrefix]
         let isKept = stack.count == 1 && kept.contains { object.entry.starts(with: $0) }
         report(.hiddenName, object, "not one of vaultfs's own files", remedy: isKept ? .move : nil)
     }

@@ -7,16 +7,15 @@ internal import VaultFormat
 struct VerifierContent {
     let object: VerifierObject
     let descriptor: Descriptor
-    let header: FileHeader
+    var header: FileHeader
     let keys: FileKeys
-    /// The size that the file has once the journal's records are in place.
+    /// The size that the file has once the log's changes are in place.
     var backingSize: UInt64
-    /// The chunks whose record is in the journal, and the number of its slot.
-    var journaled: [UInt64: Int] = [:]
+    var logged: EncryptedFile.Logged?
+    /// True if the file's torn tail was reported.
+    var isTorn = false
     /// Adjacent chunks that do not verify. They make one finding.
     var run: (chunks: Range<UInt64>, reason: String)?
-    /// True if the file is unsealed, and its last record neither verifies nor can be cut off.
-    var endsUnproven = false
 }
 
 extension Verifier {
@@ -32,15 +31,14 @@ extension Verifier {
             checkAttributes(of: descriptor, key: fileKeys.attributeKey, object)
             var content = VerifierContent(
                 object: object, descriptor: descriptor, header: header, keys: fileKeys, backingSize: backingSize)
-            try applyJournal(to: &content)
+            applyLog(to: &content)
             try checkChunks(of: &content, upTo: checkLength(of: content))
             if !header.isSealed {
                 report(
                     .unsealed, object, "not sealed: nothing vouches for its length",
-                    remedy: content.endsUnproven ? nil : .seal)
+                    remedy: .seal)
             }
         } catch {
-            if case .damaged = error { giveUpSlots(of: pin) }
             report(error, object, "file")
         }
     }
@@ -81,60 +79,20 @@ extension Verifier {
         return whole
     }
 
-    /// Finds the slots that hold this file's records. They set the end of an unsealed file (FileFormat, Journal).
-    private func applyJournal(to content: inout VerifierContent) throws(StoreError) {
-        guard let journal else { return }
-        for slot in journal.slots where slot.fileID == content.header.fileID {
-            slot.note(try judge(slot, of: journal, &content))
+    /// Takes the log's changes of this file into account.
+    private func applyLog(to content: inout VerifierContent) {
+        guard let logged = logged(content.header.fileID) else { return }
+        content.logged = logged
+        let changes = logged.changes
+        let length = changes.length(content.backingSize, layout)
+        if length != layout.plaintextLength(ofBackingSize: content.backingSize) || changes.exactLength != nil {
+            content.backingSize = layout.backingSize(ofPlaintextLength: length)
+            content.header.isSealed = content.header.isSealed && content.header.length == length
         }
-    }
-
-    /// Marks the slots of a file whose header is damaged: their records cannot be verified any more.
-    private func giveUpSlots(of pin: Descriptor) {
-        guard let journal, !journal.slots.isEmpty,
-            let descriptor = try? pin.reopened(flags: O_RDONLY | O_NONBLOCK),
-            let fileID = try? EncryptedFile.unprovenFileID(of: descriptor)
-        else { return }
-        for slot in journal.slots where slot.fileID == fileID { slot.note(.useless) }
-    }
-
-    private func judge(
-        _ slot: VerifierJournal.Slot, of journal: VerifierJournal, _ content: inout VerifierContent
-    ) throws(StoreError) -> VerifierJournal.Slot.State {
-        if try recordVerifies(slot.chunk, of: content) { return .inPlace }
-        if content.header.isSealed {
-            let due = layout.plaintextSize(ofChunk: slot.chunk, length: content.header.length)
-            guard slot.recordSize == due + ChunkLayout.recordOverhead else { return .useless }
-        }
-        guard content.journaled[slot.chunk] == nil, let record = try journal.record(in: slot),
-            try verifies(record, chunk: slot.chunk, keys: content.keys)
-        else { return .useless }
-        content.journaled[slot.chunk] = slot.number
-        if !content.header.isSealed {
-            content.backingSize = JournalSlot.recoveredBackingSize(
-                content.backingSize, chunkIndex: slot.chunk, recordSize: slot.recordSize, layout: layout)
-        }
+        if !changes.holes.isEmpty { content.header.isSparse = true }
         report(
-            .journaled, content.object, "chunk \(slot.chunk): the journal's slot \(slot.number) holds its record",
-            at: layout.plaintextOffset(ofChunk: slot.chunk),
-            count: UInt64(slot.recordSize - ChunkLayout.recordOverhead), remedy: .recover)
-        return .honoured
-    }
-
-    /// Returns true if the record on disk verifies, or is a hole. The backing size determines its place.
-    private func recordVerifies(_ chunk: UInt64, of content: VerifierContent) throws(StoreError) -> Bool {
-        let length = layout.plaintextLength(ofBackingSize: content.backingSize)
-        let n = layout.plaintextSize(ofChunk: chunk, length: length)
-        guard n > 0 else { return false }
-        let size = n + ChunkLayout.recordOverhead
-        let record = try content.descriptor.read(at: layout.recordOffset(ofChunk: chunk), count: size)
-        guard record.count == size else { return false }
-        if content.header.isSparse && record.allSatisfy({ $0 == 0 }) { return true }
-        return try verifies(record, chunk: chunk, keys: content.keys)
-    }
-
-    private func verifies(_ record: [UInt8], chunk: UInt64, keys: FileKeys) throws(StoreError) -> Bool {
-        try record.withBytes { (bytes) throws(StoreError) in try verifies(bytes, chunk: chunk, keys: keys) }
+            .logged, content.object, "\(changes.records.count) chunks are in vaultfs.log; a mount puts them in place",
+            remedy: .recover)
     }
 
     /// Returns true if the tag of one record verifies.

@@ -5,7 +5,7 @@ package import VaultCrypto
 internal import VaultFormat
 
 /// Checks everything in a vault that a key can prove, without changing it: `vaultfs.json`, directory records, names,
-/// headers, lengths, chunks, the journal, links and attributes.
+/// headers, lengths, chunks, the log, links and attributes.
 ///
 /// While a daemon has the vault, its changes may look like damage for a moment. A finding then counts if two looks in a row
 /// make it, and notes are left out. The walk uses directory descriptors and follows no link.
@@ -26,7 +26,10 @@ package final class Verifier {
     package internal(set) var keys = VerifierKeys()
     /// The directories from the root to the one being checked.
     var stack: [VerifierFrame] = []
-    var journal: VerifierJournal?
+    /// The changes in the log.
+    private var changes: FoundChanges?
+    /// False when an object is looked at again.
+    private var isFirstLook = true
     /// True if a daemon may be writing.
     let isInUse: Bool
     /// True if new files and directories that a power cut left incomplete are completed by the next mount, or by the
@@ -79,12 +82,21 @@ package final class Verifier {
         stack = []
         try VaultError.wrapping("cannot verify", directory.path) { () throws(StoreError) in
             let root = try Descriptor(at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-            // In use, slots change all the time, and their records are about to be in place.
-            journal = isInUse ? nil : openJournal(root)
+            let changes = FoundChanges(root, keyRing, isFollowing: isInUse)
+            if let fault = changes.current.fault {
+                report(.damaged, VerifierObject(RedoLog.entry), fault, remedy: .clearLog)
+            }
+            self.changes = changes
             try walk(root)
         }
-        reportUnusedSlots()
         return totals
+    }
+
+    /// The changes of a file in the log. In use, they are of at most a second ago, and of now when the file is looked at
+    /// again.
+    func logged(_ fileID: UInt64) -> EncryptedFile.Logged? {
+        guard let found = changes?.refreshed(isRetry: !isFirstLook), let changes = found.files[fileID] else { return nil }
+        return EncryptedFile.Logged(changes: changes, log: found.log)
     }
 
     func progress() { onProgress(totals) }
@@ -104,7 +116,7 @@ package final class Verifier {
     /// - Parameter object: an entry of the directory being checked. Nil for the directory itself.
     func report(
         _ kind: VerifierFinding.Kind, _ object: VerifierObject?, _ message: String, attribute: [UInt8]? = nil,
-        at plaintextOffset: UInt64? = nil, count: UInt64? = nil, remedy: Remedy? = nil, slot: Int? = nil
+        at plaintextOffset: UInt64? = nil, count: UInt64? = nil, remedy: Remedy? = nil
     ) {
         if isInUse && kind.isNote { return }
         let shown = stack.dropFirst().map(\.object.shown) + (object.map { [$0.shown] } ?? [])
@@ -112,7 +124,7 @@ package final class Verifier {
         let finding = VerifierFinding(
             kind: kind, path: Array(shown.joined(separator: [UInt8(ascii: "/")])),
             backingPath: Array(backing.joined(separator: [UInt8(ascii: "/")])), attribute: attribute,
-            plaintextOffset: plaintextOffset, plaintextCount: count, message: message, remedy: remedy, slot: slot)
+            plaintextOffset: plaintextOffset, plaintextCount: count, message: message, remedy: remedy)
         if unconfirmed == nil { handOut(finding) } else { unconfirmed?.append(finding) }
     }
 
@@ -130,9 +142,11 @@ package final class Verifier {
         var last: [VerifierFinding] = []
         // The findings of every look.
         var always: [VerifierFinding]?
-        for _ in 0..<Self.mostLooks {
+        defer { isFirstLook = true }
+        for number in 0..<Self.mostLooks {
             totals = before
             unconfirmed = []
+            isFirstLook = number == 0
             look()
             let found = unconfirmed ?? []
             unconfirmed = nil
@@ -152,7 +166,7 @@ package final class Verifier {
             VerifierFinding(
                 kind: .busy, path: seen.path, backingPath: seen.backingPath, attribute: nil, plaintextOffset: nil,
                 plaintextCount: nil, message: "it changed at every look: whether it is damaged cannot be told",
-                remedy: nil, slot: nil))
+                remedy: nil))
     }
 
     /// Reports an error of reading `object`.

@@ -9,13 +9,13 @@ package struct VerifierFinding: Sendable, Equatable {
         case hiddenName
         /// The store returned an error.
         case unreadable
-        /// The last record of an unsealed file does not verify. A crash can leave that.
-        case unprovenTail
         /// A note: the length of a file is not authenticated, as after a crash.
         case unsealed
-        /// A note: a record was being replaced when the daemon died. The journal holds it, and opening the file puts it in
-        /// place.
-        case journaled
+        /// A note: the log holds changes of the file. The next mount puts them in place.
+        case logged
+        /// A note: after an unclean end, a file that is not sealed has records behind its durable length that do not verify.
+        /// The next mount cuts them off.
+        case tornTail
         /// A note: something unused that an interrupted operation has left.
         case leftover
         /// A note: a file without a header, or a directory without a record, after an unclean end. A mount completes it
@@ -27,8 +27,8 @@ package struct VerifierFinding: Sendable, Equatable {
         /// True if the vault is not damaged.
         package var isNote: Bool {
             switch self {
-            case .damaged, .missing, .hiddenName, .unreadable, .unprovenTail: false
-            case .unsealed, .journaled, .leftover, .incomplete, .busy: true
+            case .damaged, .missing, .hiddenName, .unreadable: false
+            case .unsealed, .logged, .tornTail, .leftover, .incomplete, .busy: true
             }
         }
     }
@@ -48,8 +48,6 @@ package struct VerifierFinding: Sendable, Equatable {
     package let message: String
     /// The repair, or nil if any would lose something.
     package let remedy: Remedy?
-    /// The slot of the journal concerned, if the remedy needs it.
-    let slot: Int?
 }
 
 /// The work that a `Verifier` has done so far.

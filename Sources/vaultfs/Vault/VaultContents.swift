@@ -42,7 +42,7 @@ extension MountContents {
         directory.writerLock?.onLoss.withLock {
             $0 = { log("vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it") }
         }
-        // The journal has been replayed by now.
+        // The log has been replayed by now.
         store.reportProblems(to: log)
         self.init(
             fileSystem: fileSystem, vaultID: keyRing.vault.hex, view: nil,

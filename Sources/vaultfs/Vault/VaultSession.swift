@@ -69,7 +69,7 @@ final class VaultSession {
     func sealSometimes() {
         guard let system, !isReadOnly, ContinuousClock.now >= nextSealing else { return }
         let started = ContinuousClock.now
-        system.store.sealer.sealAll()
+        system.store.sealAll()
         let ended = ContinuousClock.now
         nextSealing = ended + (ended - started) * Self.sealingPause
     }
@@ -78,6 +78,8 @@ final class VaultSession {
     /// made durable.
     func reopen() throws -> FileSystemTree<VaultFileSystem> {
         system?.sealEverything()
+        system?.store.sealAll()
+        try system?.store.log.clear()
         try synchronize()
         return try open()
     }

@@ -15,12 +15,12 @@ struct VerifyCommand: ParsableCommand {
             The note 'busy' names an object that changed during every check. The exit code is then \
             \(FailureCode.undetermined.rawValue) if nothing else was found.
 
-            Prints a line for each finding: its kind, the path, and a description. The kinds 'unsealed', 'journaled', \
+            Prints a line for each finding: its kind, the path, and a description. The kinds 'unsealed', 'logged', 'tornTail', \
             'leftover' and 'incomplete' are notes: a crash leaves them, the next mount or use corrects them, and no \
             durable data is lost. Every other finding is damage, with the exit code \(FailureCode.damageFound.rawValue).
 
             With --repair, prints a line for each possible repair, asks, makes the repairs, and verifies again. The \
-            vault must not be mounted. It applies the journal's records, seals files, and cuts each file to the length in \
+            vault must not be mounted. It applies the log, seals files, and cuts each file to the length in \
             its header or of its intact part. It moves objects without a name to lost+found in the vault's root, with a \
             list of the old entries, and keeps there the intact parts of what it cuts off or frees. It never deletes data \
             that does not authenticate: damaged chunks stay, and reading them stays an error. The exit code is then 0 if \

@@ -1,0 +1,268 @@
+internal import CLinux
+internal import FileSystem
+package import Glibc
+internal import LinuxSystem
+internal import Synchronization
+internal import VaultFormat
+
+/// Changes that go to the log before they are made in place (FileFormat, Log).
+extension EncryptedFile {
+    /// The changes in the log, and the log that has them.
+    struct Logged: Sendable {
+        var changes = LoggedChanges()
+        var log: Descriptor?
+
+        /// The changes of some chunks. Nil if there are none.
+        func restricted(to chunks: Range<UInt64>) -> Logged? {
+            let found = changes.restricted(to: chunks)
+            return found.isEmpty ? nil : Logged(changes: found, log: log)
+        }
+
+        /// Replaces records of adjacent chunks from `first` on by those in the log.
+        func replace(
+            _ first: UInt64, in records: UnsafeMutableRawBufferPointer, _ layout: ChunkLayout
+        ) throws(StoreError) {
+            var start = 0
+            var chunk = first
+            while start < records.count {
+                let end = min(start + layout.recordSize, records.count)
+                let slot = records.slice(start..<end)
+                if let record = changes.records[chunk] {
+                    // With another size, a writer is at work, and the tag does not verify.
+                    if record.size != slot.count { slot.fill(with: 0xFF) }
+                    _ = try log?.read(at: record.position, into: slot.slice(..<min(slot.count, record.size)))
+                } else if changes.isHole(chunk) {
+                    slot.fill(with: 0)
+                }
+                chunk += 1
+                start = end
+            }
+        }
+    }
+
+    /// True while the log has changes that are not in place.
+    package var isLogged: Bool { hasLoggedChanges.load(ordering: .acquiring) }
+
+    /// True while the file's length is that of an entry in the log, and not that of the backing file.
+    var hasLoggedLength: Bool { isLogged && logged.withLock { $0.changes.exactLength != nil } }
+
+    /// The last entry of the file. 0 without one.
+    var lastLoggedSequence: UInt64 { isLogged ? logged.withLock { $0.changes.lastSequence } : 0 }
+
+    // MARK: Appending
+
+    /// Appends a batch of records that `workspace.records` begins with.
+    /// - Parameter exactLength: the file's length from then on, if the log has it.
+    func log(
+        records size: Int, first: UInt64, exactLength: UInt64?, _ writer: Descriptor, _ workspace: Workspace
+    ) throws(StoreError) {
+        var entry = LogEntry(.records, fileID: fileID)
+        entry.first = first
+        entry.bodySize = size
+        try log(&entry, exactLength: exactLength, writer, workspace.logEntry)
+    }
+
+    /// Appends a hole.
+    func log(hole chunks: Range<UInt64>, _ writer: Descriptor, _ workspace: Workspace) throws(StoreError) {
+        var entry = LogEntry(.hole, fileID: fileID)
+        (entry.first, entry.end) = (chunks.lowerBound, chunks.upperBound)
+        // The hole may remove the record that the file ended with.
+        let isEnd = isLogged && chunks.upperBound >= layout.chunkCount(ofLength: length)
+        try log(&entry, exactLength: isEnd || hasLoggedLength ? length : nil, writer, workspace.logEntry)
+    }
+
+    /// Appends a length without a record: one between two chunks, or one behind a hole.
+    func log(length: UInt64, _ writer: Descriptor, _ workspace: Workspace) throws(StoreError) {
+        var entry = LogEntry(.length, fileID: fileID)
+        try log(&entry, exactLength: length, writer, workspace.logEntry)
+    }
+
+    private func log(
+        _ entry: inout LogEntry, exactLength: UInt64?, _ writer: Descriptor, _ buffer: UnsafeMutableRawBufferPointer
+    ) throws(StoreError) {
+        if let exactLength {
+            entry.length = exactLength
+            entry.isExact = true
+        }
+        try store.log.append(entry, in: buffer, of: self, writer) { entry, position, log in
+            logged.withLock { logged in
+                logged.changes.apply(entry, at: position, layout)
+                logged.log = log
+            }
+            hasLoggedChanges.store(true, ordering: .releasing)
+            loggedTime.store(entry.time, ordering: .releasing)
+        }
+        store.counters.ciphertextBytesWritten.count(entry.bodySize)
+    }
+
+    // MARK: Reading
+
+    /// Takes over the changes that a read-only store has found in the log.
+    func adoptLoggedChanges() {
+        guard let found = store.foundChanges?.current, let backingSize = try? reader.status().st_size else { return }
+        writing.withLock { adopt(found, UInt64(clamping: backingSize), &$0) }
+    }
+
+    /// The caller holds the write lock and has just read the header.
+    func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64, _ state: inout WriteState) {
+        let changes = found.files[fileID] ?? LoggedChanges()
+        logged.withLock { $0 = Logged(changes: changes, log: found.log) }
+        hasLoggedChanges.store(!changes.isEmpty, ordering: .releasing)
+        loggedTime.store(changes.time, ordering: .releasing)
+        if changes.isEmpty { return }
+        let length = changes.length(backingSize, layout)
+        if length != state.header.length { state.header.isSealed = false }
+        currentLength.store(length, ordering: .releasing)
+        currentAuthenticLength.store(state.header.authenticLength(of: length), ordering: .releasing)
+        if !changes.holes.isEmpty { isSparse.store(true, ordering: .releasing) }
+    }
+
+    /// Replaces records that were read in place by those in the log.
+    /// - Parameter records: of adjacent chunks from `first` on.
+    func replaceLogged(_ first: UInt64, in records: UnsafeMutableRawBufferPointer) throws(StoreError) {
+        let count = UInt64((records.count + layout.recordSize - 1) / layout.recordSize)
+        let found = logged.withLock { $0.restricted(to: first..<(first + count)) }
+        try found?.replace(first, in: records, layout)
+    }
+
+    // MARK: Putting in place
+
+    /// Writes changes that are durable in the log to the backing file. Keeps its times. The caller syncs it.
+    func putInPlace(_ changes: LoggedChanges, _ writer: Descriptor, from log: Descriptor) throws(StoreError) {
+        try putInPlace(changes, writer, before: nil, from: log)
+    }
+
+    private func putInPlace(
+        _ changes: LoggedChanges, _ writer: Descriptor, before: stat?, from log: Descriptor
+    ) throws(StoreError) {
+        try keepingAttributes(writer, before) { (_) throws(StoreError) in
+            // The header, which no longer authenticates the former length, first.
+            if changes.exactLength != nil || !changes.holes.isEmpty { try writer.synchronize(dataOnly: true) }
+            try placeLength(changes, writer)
+            try placeRecords(changes, writer, from: log)
+        }
+    }
+
+    private func placeLength(_ changes: LoggedChanges, _ writer: Descriptor) throws(StoreError) {
+        if let exact = changes.exactLength {
+            try writer.truncate(to: layout.backingSize(ofPlaintextLength: exact.length))
+        }
+        for hole in changes.holes {
+            // A record that is newer than the hole keeps its space.
+            var start = hole.chunks.lowerBound
+            let kept = changes.records.keys.filter { hole.chunks.contains($0) }.sorted()
+            for end in kept + [hole.chunks.upperBound] {
+                if start < end { try punch(start..<end, writer) }
+                start = end + 1
+            }
+        }
+    }
+
+    /// Makes a hole of chunks in the backing file. Its size stays.
+    func punch(_ chunks: Range<UInt64>, _ writer: Descriptor) throws(StoreError) {
+        let start = layout.recordOffset(ofChunk: chunks.lowerBound)
+        let end = min(layout.recordOffset(ofChunk: chunks.upperBound), UInt64(clamping: try writer.status().st_size))
+        guard start < end else { return }
+        try retrying {
+            linux_fallocate(
+                writer.fd, linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(end - start))
+        }
+    }
+
+    /// Copies the records, adjacent ones with one write.
+    private func placeRecords(
+        _ changes: LoggedChanges, _ writer: Descriptor, from log: Descriptor
+    ) throws(StoreError) {
+        let chunks = changes.records.keys.sorted()
+        var buffer = [UInt8](
+            repeating: 0, count: min(chunks.count, max(1, (1 << 20) / layout.recordSize)) * layout.recordSize)
+        var done = 0
+        while done < chunks.count {
+            let first = chunks[done]
+            var filled = 0
+            while done < chunks.count, chunks[done] == first + UInt64(filled / layout.recordSize),
+                filled < buffer.count,
+                filled % layout.recordSize == 0, let record = changes.records[chunks[done]]
+            {
+                let had = try buffer.withMutableBytes { (bytes) throws(StoreError) in
+                    try log.read(at: record.position, into: bytes.slice(filled..<(filled + record.size)))
+                }
+                guard had == record.size else { throw .damaged("vaultfs.log: cut short") }
+                filled += record.size
+                done += 1
+            }
+            try buffer.withBytes { (bytes) throws(StoreError) in
+                try writer.write(bytes.slice(..<filled), at: layout.recordOffset(ofChunk: first))
+            }
+        }
+    }
+
+    /// Notes that the changes up to `sequence` are in place, durably.
+    func dropLogged(through sequence: UInt64) {
+        // Before an entry is missing, for `readRecords`.
+        checkpoints.add(1, ordering: .sequentiallyConsistent)
+        logged.withLock { logged in
+            logged.changes.drop(through: sequence)
+            hasLoggedChanges.store(!logged.changes.isEmpty, ordering: .releasing)
+        }
+        if !isLogged { loggedTime.store(0, ordering: .releasing) }
+    }
+
+    /// Puts changes in place after an unclean end, and returns the descriptor to be synced. The header may be older than
+    /// they are: the log is durable before the files.
+    func recover(_ changes: LoggedChanges, from log: Descriptor) throws(StoreError) -> Descriptor {
+        let writer = try reader.reopenedForWriting()
+        let status = try writer.status()
+        let final = changes.length(UInt64(clamping: status.st_size), layout)
+        try writing.withLock { (state) throws(StoreError) in
+            let header = state.header
+            let isOutdated =
+                header.isSealed ? changes.exactLength != nil || final > header.length : header.length > final
+            guard isOutdated || !changes.holes.isEmpty && !header.isSparse else { return }
+            try writeHeader(&state, writer) { header in
+                if isOutdated {
+                    header.isSealed = false
+                    header.length = min(header.length, final)
+                }
+                header.isSparse = header.isSparse || !changes.holes.isEmpty
+            }
+        }
+        var before = status
+        // Unless a program has set the times since.
+        let changed = UInt64(clamping: status.st_ctim.tv_sec) * 1_000_000_000 + UInt64(clamping: status.st_ctim.tv_nsec)
+        if changed <= changes.time { before.st_mtim = Self.timespec(changes.time) }
+        try putInPlace(changes, writer, before: before, from: log)
+        return writer
+    }
+
+    // MARK: Times
+
+    /// The backing file's attributes with the time of the last logged change, which the backing file does not show yet.
+    package func shownStatus(_ status: stat) -> stat {
+        let nanoseconds = loggedTime.load(ordering: .acquiring)
+        if nanoseconds == 0 { return status }
+        let time = Self.timespec(nanoseconds)
+        var result = status
+        if Self.isOlder(status.st_mtim, time) { result.st_mtim = time }
+        if Self.isOlder(status.st_ctim, time) { result.st_ctim = time }
+        return result
+    }
+
+    /// Gives the backing file the time of the last logged change, before a program changes its attributes.
+    func settleTimes(_ descriptor: Descriptor) throws(StoreError) {
+        let nanoseconds = loggedTime.exchange(0, ordering: .acquiringAndReleasing)
+        guard nanoseconds != 0 else { return }
+        let time = Self.timespec(nanoseconds)
+        guard Self.isOlder(try descriptor.status().st_mtim, time) else { return }
+        let times = [Glibc.timespec(tv_sec: 0, tv_nsec: Int(linux_UTIME_OMIT)), time]
+        try retrying { futimens(descriptor.fd, times) }
+    }
+
+    private static func timespec(_ nanoseconds: UInt64) -> timespec {
+        Glibc.timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
+    }
+
+    private static func isOlder(_ a: timespec, _ b: timespec) -> Bool {
+        (a.tv_sec, a.tv_nsec) < (b.tv_sec, b.tv_nsec)
+    }
+}

@@ -1,0 +1,69 @@
+internal import CLinux
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultFormat
+
+/// Opens `vaultfs.log`, which may be anything.
+extension RedoLog {
+    /// Opens the log for reading, with its header. Nil if it is absent or empty.
+    /// - Throws: `.damaged` if it is no log.
+    static func openToRead(_ root: Descriptor) throws(StoreError) -> (descriptor: Descriptor, header: LogHeader)? {
+        guard let descriptor = try openExisting(root, flags: O_RDONLY) else { return nil }
+        guard let header = try header(of: descriptor) else { return nil }
+        return (descriptor, header)
+    }
+
+    /// Opens the log for writing, and makes it if it is absent.
+    static func openToWrite(
+        _ root: Descriptor, size: UInt64
+    ) throws(StoreError) -> (descriptor: Descriptor, header: LogHeader) {
+        if let descriptor = try openExisting(root, flags: O_RDWR) {
+            return (descriptor, try header(of: descriptor) ?? LogHeader(logSize: size))
+        }
+        let descriptor = try Descriptor(at: root.fd, entry, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+        let header = LogHeader(logSize: size)
+        // A log made by root's mount must not lock out the vault's owner.
+        try descriptor.giveToOwner(of: root)
+        try descriptor.write(header.bytes, at: 0)
+        try descriptor.synchronize(dataOnly: false)
+        try root.synchronize(dataOnly: false)
+        return (descriptor, header)
+    }
+
+    private static func openExisting(_ root: Descriptor, flags: Int32) throws(StoreError) -> Descriptor? {
+        do throws(StoreError) {
+            // Pin it first, because opening a device can have effects, and opening a FIFO waits.
+            let pin = try Descriptor(at: root.fd, entry, flags: linux_O_PATH)
+            if let fault = fault(of: try pin.status()) { throw StoreError.damaged(text(fault)) }
+            return try pin.reopened(flags: flags)
+        } catch .system(.noSuchFileOrDirectory) {
+            return nil
+        }
+    }
+
+    private static func header(of descriptor: Descriptor) throws(StoreError) -> LogHeader? {
+        let bytes = try descriptor.read(at: 0, count: LogHeader.size)
+        // A power cut can leave a new log without its header. It has no entries then.
+        if bytes.allSatisfy({ $0 == 0 }) { return nil }
+        guard let header = LogHeader(parsing: bytes) else { throw .damaged(text("not a log of this version")) }
+        return header
+    }
+
+    private static func text(_ fault: String) -> String {
+        "vaultfs.log is \(fault), so the vault is not written: 'vaultfs verify --repair' corrects that; until then it can be "
+            + "mounted with -o ro"
+    }
+
+    /// The reason why a file of the log's name cannot be used. Nil for a regular file with one name.
+    static func fault(of status: stat) -> String? {
+        switch status.st_mode & S_IFMT {
+        case S_IFREG: status.st_nlink == 1 ? nil : "a file with \(status.st_nlink) names"
+        case S_IFDIR: "a directory"
+        case S_IFLNK: "a symbolic link"
+        case S_IFIFO: "a fifo"
+        case S_IFSOCK: "a socket"
+        default: "a device"
+        }
+    }
+}

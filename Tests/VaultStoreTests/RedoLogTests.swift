@@ -1,0 +1,181 @@
+import FileSystem
+import Glibc
+import LinuxSystem
+import Synchronization
+import TestSupport
+import Testing
+import VaultFormat
+
+@testable import VaultStore
+
+/// The redo log (FileFormat: Log), without a mount. A store that is left without its end is one whose daemon was killed.
+@Suite struct RedoLogTests {
+    private static let c = 4096
+
+    @Test("Log-1: an overwrite is one write to the log, and nothing in place before the checkpoint")
+    func overwrite() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(3 * Self.c))
+        let before = try vault.bytes()
+        let store = try vault.open()
+        let file = try vault.reopen(in: store)
+        try file.put(pattern(5000, seed: 2), at: 100)
+        var expected = pattern(3 * Self.c)
+        expected.replaceSubrange(100..<5100, with: pattern(5000, seed: 2))
+        #expect(try vault.bytes() == before)
+        #expect(try file.contents() == expected)
+        try store.log.checkpoint()
+        #expect(try vault.bytes() != before)
+        #expect(try file.contents() == expected)
+        #expect(!file.isLogged && store.log.usedSize == 0)
+    }
+
+    @Test("Log-2: a killed daemon's changes are there for the next mount, for a reader, and for a check")
+    func killed() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(10_000))
+        let file = try vault.reopen(in: try vault.open())
+        try file.truncate(to: 5000)
+        try file.put(pattern(100, seed: 3), at: 4990)
+        try file.truncate(to: 20_000)
+        let expected = try file.contents()
+        let readOnly = try vault.open(isReadOnly: true)
+        #expect(readOnly.hasFoundChanges)
+        #expect(try vault.reopen(in: readOnly).contents() == expected)
+        let next = try vault.open()
+        #expect(try vault.bytes("vaultfs.log").count == 4096)
+        #expect(try vault.reopen(in: next).contents() == expected)
+        #expect(try vault.reopen(in: try vault.open(isReadOnly: true)).contents() == expected)
+    }
+
+    @Test("Log-3: an entry that is torn anywhere, and all behind it, is not applied", arguments: 0..<16)
+    func torn(_ cut: Int) throws {
+        let vault = try TestStore()
+        try vault.make(pattern(2 * Self.c))
+        let file = try vault.reopen(in: try vault.open())
+        try file.put(pattern(Self.c, seed: 2), at: 0)
+        try file.put(pattern(Self.c, seed: 3), at: 0)
+        try file.put(pattern(Self.c, seed: 4), at: Self.c)
+        let size = 64 + Self.c + 32 + 16
+        // In the second of three entries.
+        try vault.change("vaultfs.log") { $0[4096 + size + cut * (size - 1) / 15] ^= 0x40 }
+        let recovered = try vault.reopen(in: try vault.open()).contents()
+        #expect(recovered == pattern(Self.c, seed: 2) + pattern(2 * Self.c)[Self.c...])
+    }
+
+    @Test("Log-4: a recovery that is interrupted after any file begins again, with the same result")
+    func recoveredTwice() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(3 * Self.c))
+        let file = try vault.reopen(in: try vault.open())
+        try file.put(pattern(Self.c, seed: 2), at: Self.c)
+        try file.truncate(to: 5000)
+        try file.put(pattern(3 * Self.c, seed: 5), at: 5000)
+        let expected = try file.contents()
+        let log = try vault.bytes("vaultfs.log")
+        for _ in 0..<3 {
+            try vault.write(log, to: "vaultfs.log")
+            #expect(try vault.reopen(in: try vault.open()).contents() == expected)
+        }
+    }
+
+    @Test("Log-5: the changes of a file that was removed are dropped")
+    func removed() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(Self.c))
+        try vault.make(pattern(Self.c, seed: 7), entry: "other")
+        let store = try vault.open()
+        let (file, other) = (try vault.reopen(in: store), try vault.reopen("other", in: store))
+        try file.put([1, 2, 3], at: 0)
+        try other.put([1, 2, 3], at: 0)
+        unlink(vault.path + "/file")
+        let next = try vault.open()
+        #expect(try vault.reopen("other", in: next).get(3) == [1, 2, 3])
+        #expect(try vault.bytes("vaultfs.log").count == 4096)
+    }
+
+    @Test("Log-6: a full log makes a checkpoint, and loses nothing", .timeLimit(.minutes(20)))
+    func full() throws {
+        let vault = try TestStore()
+        try vault.write(LogHeader(logSize: 8 << 20).bytes, to: "vaultfs.log")
+        try vault.make(pattern(64 * Self.c))
+        let file = try vault.reopen(in: try vault.open())
+        var expected = pattern(64 * Self.c)
+        var generator = SeededGenerator(seed: 1)
+        for round in 0..<6000 {
+            let (start, count) = (
+                Int.random(in: 0..<(60 * Self.c), using: &generator), Int.random(in: 1...9000, using: &generator)
+            )
+            let bytes = pattern(count, seed: UInt64(round))
+            expected.replaceSubrange(start..<(start + count), with: bytes)
+            try file.put(bytes, at: start)
+        }
+        #expect(try file.contents() == expected)
+        #expect(try vault.bytes("vaultfs.log").count <= 8 << 20)
+        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
+    }
+
+    @Test("Log-7: readers see every acknowledged change while checkpoints free the log", .timeLimit(.minutes(20)))
+    func readersBesideCheckpoints() throws {
+        let vault = try TestStore()
+        let chunks = 16
+        try vault.make([UInt8](repeating: 0, count: chunks * Self.c))
+        let store = try vault.open(cacheSize: 0)
+        let file = try vault.reopen(in: store)
+        let newest = Mutex([UInt8](repeating: 0, count: chunks))
+        let isOver = Atomic<Bool>(false)
+        try concurrently([
+            {
+                for round in 1...200 {
+                    for chunk in 0..<chunks {
+                        try file.put([UInt8](repeating: UInt8(round), count: Self.c), at: chunk * Self.c)
+                        newest.withLock { $0[chunk] = UInt8(round) }
+                    }
+                }
+                isOver.store(true, ordering: .releasing)
+            },
+            { while !isOver.load(ordering: .acquiring) { try store.log.checkpoint() } },
+            {
+                var chunk = 0
+                while !isOver.load(ordering: .acquiring) {
+                    let least = newest.withLock { $0[chunk] }
+                    let seen = try file.get(Self.c, at: chunk * Self.c)
+                    #expect(seen.allSatisfy { $0 == seen[0] } && seen[0] >= least)
+                    chunk = (chunk + 1) % chunks
+                }
+            },
+        ])
+    }
+
+    @Test("Log-8: what is no log is damage, and nothing is written", arguments: ["fifo", "directory", "text"])
+    func noLog(_ kind: String) throws {
+        let vault = try TestStore()
+        try vault.make(pattern(100))
+        switch kind {
+        case "fifo": makeFifo(vault.path + "/vaultfs.log")
+        case "directory": makeDirectory(vault.path + "/vaultfs.log")
+        default: try vault.write(pattern(5000), to: "vaultfs.log")
+        }
+        damage { _ = try vault.open() }
+        let reader = try vault.open(isReadOnly: true)
+        #expect(reader.problems.count == 1)
+        #expect(try vault.reopen(in: reader).contents() == pattern(100))
+    }
+
+    @Test("Log-9: the times of a file are those of its last change, before and after a checkpoint")
+    func times() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(Self.c))
+        let store = try vault.open()
+        let file = try vault.reopen(in: store)
+        let past = [timespec(tv_sec: 1000, tv_nsec: 5), timespec(tv_sec: 1000, tv_nsec: 5)]
+        #expect(futimens(file.reader.fd, past) == 0)
+        try file.put([1], at: 0)
+        let backing = try file.reader.status()
+        let shown = file.shownStatus(backing).st_mtim
+        #expect(backing.st_mtim.tv_sec == 1000 && shown.tv_sec > 1_000_000)
+        try store.log.checkpoint()
+        let after = try file.reader.status().st_mtim
+        #expect((after.tv_sec, after.tv_nsec) == (shown.tv_sec, shown.tv_nsec))
+    }
+}
