@@ -95,7 +95,9 @@ package final class Verifier {
     /// The changes of a file in the log. In use, they are of at most a second ago, and of now when the file is looked at
     /// again.
     func logged(_ fileID: UInt64) -> EncryptedFile.Logged? {
-        guard let found = changes?.refreshed(isRetry: !isFirstLook), let changes = found.files[fileID] else { return nil }
+        guard let found = changes?.refreshed(isRetry: !isFirstLook), let changes = found.files[fileID] else {
+            return nil
+        }
         return EncryptedFile.Logged(changes: changes, log: found.log)
     }
 
