@@ -65,6 +65,9 @@ package enum StoreError: Error, Equatable, Sendable {
     /// "Key has expired": the error for an object whose lease has ended.
     package static let expired = StoreError.system(Errno(rawValue: EKEYEXPIRED))
 
+    /// True if the disk, or the user's part of it, is full.
+    package var isNoSpace: Bool { self == .system(.noSpace) || self == .system(.diskQuotaExceeded) }
+
     /// The error number for the calling program. Damage is `EIO`.
     package var errno: Errno {
         switch self {

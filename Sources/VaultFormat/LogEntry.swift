@@ -5,9 +5,9 @@ package struct LogEntry: Sendable, Equatable {
     package enum Kind: UInt32, Sendable {
         /// The body is a run of adjacent chunk records, all full but the last. The first is of chunk `first`.
         case records = 1
-        /// The file's length becomes `length`. A longer file gets a hole.
+        /// The file is cut to `length`.
         case length = 2
-        /// The chunks from `first` to `end`, exclusive, become a hole.
+        /// The chunks from `first` to `end`, exclusive, become a hole, also behind the end.
         case hole = 3
     }
 
@@ -27,8 +27,6 @@ package struct LogEntry: Sendable, Equatable {
     package var isExact = false
     /// Time of the change, in nanoseconds since 1970.
     package var time: UInt64 = 0
-    /// The last sequence number that was durable when the entry was written.
-    package var durable: UInt64 = 0
     package var bodySize: Int = 0
 
     /// Bytes of the whole entry.
@@ -47,7 +45,7 @@ package struct LogEntry: Sendable, Equatable {
         head.storeLittleEndian64(end, at: 24)
         head.storeLittleEndian64(length, at: 32)
         head.storeLittleEndian64(time, at: 40)
-        head.storeLittleEndian64(durable, at: 48)
+        head.storeLittleEndian64(0, at: 48)
         head.storeLittleEndian64(
             UInt64(bodySize) << 32 | UInt64(kind.rawValue | (isExact ? Self.exactFlag : 0)), at: 56)
     }
@@ -57,16 +55,15 @@ package struct LogEntry: Sendable, Equatable {
         guard head.count == Self.headSize else { return nil }
         let word = head.littleEndian64(at: 56)
         let flags = UInt32(truncatingIfNeeded: word)
-        guard let kind = Kind(rawValue: flags & ~Self.exactFlag), let bodySize = Int(exactly: word >> 32) else {
-            return nil
-        }
+        guard let kind = Kind(rawValue: flags & ~Self.exactFlag), let bodySize = Int(exactly: word >> 32),
+            head.littleEndian64(at: 48) == 0
+        else { return nil }
         self.init(kind, fileID: head.littleEndian64(at: 8))
         sequence = head.littleEndian64(at: 0)
         first = head.littleEndian64(at: 16)
         end = head.littleEndian64(at: 24)
         length = head.littleEndian64(at: 32)
         time = head.littleEndian64(at: 40)
-        durable = head.littleEndian64(at: 48)
         isExact = flags & Self.exactFlag != 0
         self.bodySize = bodySize
     }

@@ -329,13 +329,8 @@ class LoggedFile:
         if exact is None:
             return
         count = -(-exact // chunk_size)
-        if self.exact is not None and self.exact <= exact:
-            had = -(-self.exact // chunk_size)
-            if kind == 2 and had < count:
-                self.make_hole(had, count)
-        else:
-            self.records = {c: r for c, r in self.records.items() if c < count}
-            self.holes = [(a, min(b, count)) for a, b in self.holes if a < count]
+        self.records = {c: r for c, r in self.records.items() if c < count}
+        self.holes = [(a, min(b, count)) for a, b in self.holes if a < count]
         self.exact = exact
 
     def make_hole(self, first, end):

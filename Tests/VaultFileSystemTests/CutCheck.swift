@@ -43,7 +43,7 @@ struct CutCheck {
                 let completesFirst = random.below(2) == 0
                 if completesFirst { system.completeEverything() }
                 let found = try list(system)
-                let isWriting = random.below(2) == 0 || (cut.isKill && !survivesPowerCuts)
+                let isWriting = random.below(2) == 0
                 let problems = compare(found, cut, system, isWriting: isWriting)
                 if !completesFirst { system.completeEverything() }
                 if problems.isEmpty && isUsed { written = try use(found, system, &random) }

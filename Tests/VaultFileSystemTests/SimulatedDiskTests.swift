@@ -8,9 +8,6 @@ import VaultFormat
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// True once a power cut takes nothing that was fsynced, and damages nothing. Until then only kills are checked.
-let survivesPowerCuts = true
-
 /// Random operations, and the states that a kill or a power cut may leave of them at any moment, also during recovery.
 ///
 /// `scripts/torture-cuts` runs it with more cuts. VAULTFS_CUT_COUNT and VAULTFS_CUT_SEED give the number of cuts and the
@@ -29,7 +26,6 @@ let survivesPowerCuts = true
     private static let seed = setting("VAULTFS_CUT_SEED") ?? 1
     private static let onlyNumber = setting("VAULTFS_CUT_NUMBER").map { Int($0) }
     private static let mostFailures = Int(setting("VAULTFS_CUT_FAILURES") ?? 3)
-    private static let checksPowerCuts = survivesPowerCuts || setting("VAULTFS_CUT_SEED") != nil
 
     @Test("what was fsynced is there after a cut, and every chunk is one that was written", arguments: 0..<lanes)
     func cuts(lane: Int) throws {
@@ -37,7 +33,7 @@ let survivesPowerCuts = true
         var failures = 0
         for number in stride(from: lane, to: runs, by: Self.lanes) {
             let run = try CutRun(seed: Self.seed + UInt64(number), only: Self.onlyNumber)
-            try run.make(includingPowerCuts: Self.checksPowerCuts) { failure in
+            try run.make { failure in
                 failures += 1
                 Issue.record(Comment(rawValue: failure))
                 return failures < Self.mostFailures
@@ -78,7 +74,7 @@ private struct CutRun {
 
     /// Makes the cuts, in the order of the calls. Every fifth is a kill. Some recoveries are cut too.
     /// - Parameter onFailure: called with each failure. Returns false to end.
-    func make(includingPowerCuts: Bool, onFailure: (String) -> Bool) throws {
+    func make(onFailure: (String) -> Bool) throws {
         let events = record.events
         var disk = SimulatedDisk(record.initial)
         var applied = 0
@@ -94,7 +90,7 @@ private struct CutRun {
                 disk.apply(events[applied])
                 applied += 1
             }
-            if only.map({ $0 != number }) ?? !(cut.isKill || includingPowerCuts) { continue }
+            if let only, only != number { continue }
             let next = applied < events.count ? events[applied] : nil
             let state = cut.isKill ? disk.killed(during: next, seed: cut.seed) : disk.cut(seed: cut.seed)
             let problems = try problems(of: state, cut, number, recoveryIsCut: [5, 8, 9, 18].contains(number % 20))

@@ -107,6 +107,43 @@ import VaultFormat
         #expect(try content("cut", try mount()) == pattern(3000))
     }
 
+    @Test("Store-38: a file whose first bytes are zero opens as an empty file", arguments: [128, 5000])
+    func zeros(size: Int) throws {
+        let (cut, _) = try makeFiles(0)
+        try #require(truncate(cut, off_t(size)) == 0)
+        let system = try mount()
+        #expect(try content("cut", system) == [])
+        system.completeEverything()
+        #expect(system.statistics().completedObjects == 1)
+        system.shutDown()
+        #expect(try content("cut", try mount()) == [])
+    }
+
+    @Test("the walk leaves the end of a file alone that was made, or emptied, since the mount began")
+    func madeMeanwhile() throws {
+        try vault.file("emptied", pattern(500))
+        try end()
+        let system = try mount()
+        let id = try system.lookUp(ascii("emptied"), in: .root).id
+        let emptied = try system.open(id, flags: O_RDWR | O_TRUNC, for: vault.caller, workspace: vault.workspace)
+        let (_, made) = try system.create(
+            ascii("made"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
+        for handle in [emptied, made] {
+            let count = try pattern(9000).withUnsafeBytes {
+                try system.write(handle, $0, at: 0, workspace: vault.workspace)
+            }
+            #expect(count == 9000)
+        }
+        system.completeEverything()
+        #expect(system.statistics().isCompleting == false)
+        for handle in [emptied, made] {
+            let header = try FileHeader.parse(handle.file.reader.read(at: 0, count: FileHeader.size))
+            #expect(!header.isSealed)
+            #expect(try vault.read(handle, system) == pattern(9000))
+        }
+        system.shutDown()
+    }
+
     @Test("a directory without a record is completed when it is listed, but only if it is empty")
     func directories() throws {
         for (name, isFilled) in [("none", false), ("short", false), ("filled", true)] {

@@ -24,9 +24,9 @@ import VaultFormat
 
     private func names(around call: WatchedCall) -> String { (call.path as NSString).deletingLastPathComponent + "/" }
 
-    /// But for the journal, whose slots are of use after a kill, and what takes up space for a step.
+    /// But for what takes up space for a step.
     private func losses(_ entry: CallLog.Entry) -> [String] {
-        entry.unsynchronized.filter { !$0.hasSuffix("/vaultfs.journal") && kind($0) != .temporary }
+        entry.unsynchronized.filter { kind($0) != .temporary }
             .map { "\(entry.call.path): \($0)" }
     }
 
@@ -120,7 +120,7 @@ import VaultFormat
         #expect(gone.count > 3)
         // A moved object is in one of the two directories, whatever part of the move is on disk.
         let problems = log.unsafeRenames + gone.flatMap(losses).filter { !$0.hasSuffix("/") }
-        return problems + log.unsynchronized.filter { !$0.hasSuffix("/vaultfs.journal") }
+        return problems + log.unsynchronized
     }
 
     @Test("Store-25: a repair: what it keeps of a thing is durable before that goes, and all is at its end")

@@ -1,7 +1,9 @@
+import CLinux
 import FileSystem
 import Glibc
 import LinuxSystem
 import Synchronization
+import SystemPackage
 import TestSupport
 import Testing
 import VaultFormat
@@ -177,5 +179,149 @@ import VaultFormat
         try store.log.checkpoint()
         let after = try file.reader.status().st_mtim
         #expect((after.tv_sec, after.tv_nsec) == (shown.tv_sec, shown.tv_nsec))
+    }
+
+    @Test("a reader sees a hole that follows a truncation whose checkpoint was made already")
+    func holeBehindCheckpoint() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(10 * Self.c))
+        let file = try vault.reopen(in: try vault.open())
+        try file.truncate(to: 3 * Self.c)
+        try file.truncate(to: 2 << 20)
+        // The checkpoint of the first entry ended between the two.
+        let size = 64 + 16
+        try vault.change("vaultfs.log") { bytes in
+            var header = try #require(LogHeader(parsing: Array(bytes[..<LogHeader.size])))
+            (header.startSequence, header.startOffset) = (2, UInt64(4096 + size))
+            bytes.replaceSubrange(..<LogHeader.size, with: header.bytes)
+        }
+        try vault.change {
+            $0.removeLast($0.count - Int(vault.layout.backingSize(ofPlaintextLength: UInt64(3 * Self.c))))
+        }
+        let expected = pattern(10 * Self.c)[..<(3 * Self.c)] + [UInt8](repeating: 0, count: (2 << 20) - 3 * Self.c)
+        #expect(try vault.reopen(in: try vault.open(isReadOnly: true)).contents() == Array(expected))
+        #expect(try vault.reopen(in: try vault.open()).contents() == Array(expected))
+    }
+
+    @Test("the log has at most 256 holes of a file")
+    func manyHoles() throws {
+        let vault = try TestStore()
+        let chunks = 1200
+        try vault.make(pattern(chunks * Self.c))
+        let file = try vault.reopen(in: try vault.open())
+        let workspace = try Workspace(layout: vault.layout)
+        var expected = pattern(chunks * Self.c)
+        for chunk in stride(from: 0, to: chunks, by: 2) {
+            let range = (chunk * Self.c)..<((chunk + 1) * Self.c)
+            try file.punchHole(UInt64(range.lowerBound)..<UInt64(range.upperBound), workspace: workspace)
+            expected.replaceSubrange(range, with: [UInt8](repeating: 0, count: Self.c))
+            #expect(file.logged.withLock { $0.changes.holes.count } <= 256)
+        }
+        #expect(try file.contents() == expected)
+        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
+    }
+
+    @Test("an overwrite of a whole chunk is one call, and fsync syncs only the log, once")
+    func calls() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(20 * Self.c))
+        let file = try vault.reopen(in: try vault.open())
+        let workspace = try Workspace(layout: vault.layout)
+        try file.put(pattern(Self.c), at: 0, workspace)
+        try file.synchronize(dataOnly: true)
+        let kinds = Mutex<[String]>([])
+        let note = { @Sendable (call: WatchedCall) -> Int32 in
+            kinds.withLock { $0.append("\(call.kind) \(call.path.split(separator: "/").last ?? "")") }
+            return 0
+        }
+        try CallWatcher.watch(vault.path, note) {
+            for chunk in [5, 2, 11] { try file.put(pattern(Self.c), at: chunk * Self.c, workspace) }
+            for _ in 0..<2 { try file.synchronize(dataOnly: true) }
+        }
+        #expect(kinds.withLock { $0 } == Array(repeating: "write vaultfs.log", count: 3) + ["synchronize vaultfs.log"])
+    }
+
+    @Test("an fsync returns only when data is durable that another fsync is just writing")
+    func twoSyncs() throws {
+        let vault = try TestStore()
+        let file = try vault.create(in: try vault.open())
+        try file.put(pattern(3 * Self.c), at: 0)
+        let state = Monitor((began: false, goesOn: false, ended: 0))
+        let hold = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .synchronize, call.path.hasSuffix("/file") else { return 0 }
+            state.update { $0.began = true }
+            state.wait { $0.goesOn ? () : nil }
+            return 0
+        }
+        try CallWatcher.watch(vault.path, hold) {
+            let first = try BackgroundThread { try? file.synchronize(dataOnly: true) }
+            let began: Void? = state.wait(until: monotonicDeadline(in: 60)) { $0.began ? () : nil }
+            #expect(began != nil)
+            let second = try BackgroundThread {
+                try? file.synchronize(dataOnly: true)
+                state.update { $0.ended += 1 }
+            }
+            let ended: Void? = state.wait(until: monotonicDeadline(inMilliseconds: 200)) { $0.ended > 0 ? () : nil }
+            #expect(ended == nil)
+            state.update { $0.goesOn = true }
+            first.join()
+            second.join()
+        }
+    }
+
+    @Test(
+        "the changes of a file that its owner has closed to themselves are put in place", .enabled(if: geteuid() == 0))
+    func closedToOwner() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(3 * Self.c))
+        let file = try vault.reopen(in: try vault.open())
+        try file.put([1, 2, 3], at: 0)
+        let user: uid_t = 65534
+        for name in ["", "/file", "/vaultfs.dir", "/vaultfs.log"] {
+            try #require(chown(vault.path + name, user, user) == 0)
+        }
+        try #require(chmod(vault.path + "/file", 0) == 0)
+        try concurrently([
+            {
+                // A new thread may have another user's rights.
+                _ = linux_become_user_on_thread(user, user)
+                _ = try vault.open()
+            }
+        ])
+        #expect(try vault.bytes("vaultfs.log").count == 4096)
+        #expect(try vault.reopen(in: try vault.open()).get(3) == [1, 2, 3])
+    }
+
+    @Test("a disk that is full now and then loses nothing that was acknowledged", .enabled(if: geteuid() == 0))
+    func fullDisk() throws {
+        let disk = try SmallDisk(size: 1 << 20)
+        let vault = try TestStore(in: disk.path)
+        let file = try vault.create(in: try vault.open())
+        var expected = pattern(20 * Self.c)
+        try file.put(expected, at: 0)
+        let filler = try disk.fill(leaving: 60 << 10)
+        var generator = SeededGenerator(seed: 3)
+        var refused = 0
+        for round in 0..<2000 {
+            switch Int.random(in: 0..<40, using: &generator) {
+            case 0: try filler.extend()
+            case 1: try filler.descriptor.truncate(to: UInt64(Int.random(in: 0..<(600 << 10), using: &generator)))
+            case 2: try file.synchronize(dataOnly: true)
+            case 3:
+                try file.store.log.checkpoint()
+            default:
+                let start = Int.random(in: 0..<expected.count, using: &generator)
+                let bytes = pattern(Int.random(in: 1...9000, using: &generator), seed: UInt64(round))
+                do {
+                    let count = try file.write(bytes, at: start)
+                    expected.replaceSubrange(start..<min(start + count, expected.count), with: bytes[..<count])
+                } catch StoreError.system(.noSpace) {
+                    refused += 1
+                }
+            }
+        }
+        #expect(refused > 0)
+        #expect(try file.contents() == expected)
+        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
     }
 }

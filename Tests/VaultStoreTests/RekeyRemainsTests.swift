@@ -11,14 +11,26 @@ import VaultFormat
 /// Data of the old epoch that a finished rekey leaves outside the tree: none (FileFormat, Store-28).
 @Suite(.timeLimit(.minutes(20))) struct RekeyRemainsTests {
     private let vault: RekeyVault
-    private var journal: String { vault.path + "/vaultfs.journal" }
 
     init() throws {
         vault = try RekeyVault { writer in
             let file = try writer.file("file", count: 5000)
-            // In place, so through the journal.
+            // An overwrite, so through the log.
             try writer.write(100, to: file, at: 0)
         }
+    }
+
+    @Test(
+        "changes that a killed daemon has left in the log are there after a rekey, also after one that was interrupted")
+    func logged() throws {
+        try vault.vault.logChanges([7, 8, 9], of: ["file"])
+        let expected =
+            try [7, 8, 9] + #require(RekeyVault.tree(at: vault.path, isReadOnly: true)["file"]).contents[3...]
+        let interrupted = try RekeyVault.rekey(vault.path, isStopped: { true })
+        #expect(!interrupted.isFinished)
+        #expect(try RekeyVault.tree(at: vault.path, isReadOnly: true)["file"]?.contents == expected)
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try RekeyVault.tree(at: vault.path)["file"]?.contents == expected)
     }
 
     @Test("a leftover that cannot be swept keeps the rekey unfinished, and is named, until it is removed")

@@ -39,6 +39,25 @@ import VaultFormat
         #expect(try isOld(path))
     }
 
+    /// The log's changes of the others are put in place, and the log is kept.
+    @Test func aHeaderThatDoesNotAuthenticateWithChangesInTheLog() throws {
+        let vault = try VerifierVault { writer in
+            for name in ["f", "g"] { try writer.file(name, count: Self.count) }
+        }
+        try vault.logChanges([1, 2, 3], of: ["f", "g"])
+        try vault.edit(try vault.backing("f")) { $0[70] ^= 1 }
+        #expect(damage { _ = try vault.openStore() }?.contains("vaultfs verify --repair") == true)
+        #expect(try vault.remedies().contains("clearLog vaultfs.log"))
+        let failures = try vault.repair()
+        #expect(failures == [])
+        let remedies = try vault.remedies()
+        #expect(!remedies.contains { $0.contains("vaultfs.log") })
+        let tree = try vault.tree()
+        #expect(tree["g"] == [1, 2, 3] + Self.content[3...])
+        #expect(tree.keys.contains("lost+found/vaultfs.log.damaged"))
+        _ = try vault.openStore()
+    }
+
     /// A record that was being appended at an unclean end.
     @Test func aTornTail() throws {
         let (vault, path, _) = try makeVault(isSealed: false)

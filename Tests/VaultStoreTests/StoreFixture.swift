@@ -26,7 +26,8 @@ final class TestStore: Sendable {
             chunkSize: chunkSize, masterKey: masterKey, slots: [SlotRequest(secret: secret)],
             created: "2026-01-01T00:00:00Z")
         keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
-        path = (parent ?? FileManager.default.temporaryDirectory.path()) + "/vaultfs-store-" + UUID().uuidString
+        let parent = parent.map { URL(filePath: $0) } ?? FileManager.default.temporaryDirectory
+        path = parent.appending(path: "vaultfs-store-" + UUID().uuidString).path
         try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
         root = Descriptor(owning: Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
         let record = try DirectoryRecord.make(
@@ -112,6 +113,12 @@ extension EncryptedFile {
                     UnsafeRawBufferPointer(rebasing: all[done...]), at: UInt64(offset + done), workspace: workspace)
             }
         }
+    }
+
+    /// Writes what one call takes. Returns its size.
+    func write(_ bytes: [UInt8], at offset: Int) throws -> Int {
+        let workspace = try Workspace(layout: layout)
+        return try bytes.withUnsafeBytes { try write($0, at: UInt64(offset), workspace: workspace) }
     }
 
     /// Reads up to `count` bytes.

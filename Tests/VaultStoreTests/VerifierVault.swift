@@ -7,7 +7,8 @@ import TestSupport
 import Testing
 import VaultCrypto
 import VaultFormat
-import VaultStore
+
+@testable import VaultStore
 
 /// A separate vault to be damaged on disk, removed with the object: a copy of a vault of test vectors, or a new one.
 final class VerifierVault {
@@ -53,6 +54,23 @@ final class VerifierVault {
         try fill(writer)
         writer.store.sealAll()
         try writer.store.log.clear()
+    }
+
+    /// Opens the store as a mount does.
+    func openStore() throws -> Store {
+        let root = try FileDescriptor.open(FilePath(path), .readOnly, options: .directory)
+        defer { try? root.close() }
+        return try Store(root: root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: false)
+    }
+
+    /// Overwrites the first bytes of files. The changes stay in the log, as after a kill.
+    func logChanges(_ bytes: [UInt8], of plaintextPaths: [String]) throws {
+        let store = try openStore()
+        for path in plaintextPaths {
+            let reader = try Descriptor(at: AT_FDCWD, Array(backing(path).utf8), flags: O_RDONLY)
+            try EncryptedFile.open(reader, in: store).put(bytes, at: 0)
+        }
+        #expect(store.log.usedSize > 0)
     }
 
     /// A verifier's findings and totals.

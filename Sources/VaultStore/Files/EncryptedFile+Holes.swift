@@ -72,8 +72,12 @@ extension EncryptedFile {
             linux_fallocate(writer.fd, linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, end, 1)
         }
         try markSparse(&state, writer)
+        if hasMostHoles { try settle(&state) }
+        // The hole may remove the record that the file ended with.
+        let isEnd = isLogged && endWhole >= layout.chunkCount(ofLength: length)
         try changes.during { () throws(StoreError) in
-            try log(hole: firstWhole..<endWhole, writer, workspace)
+            let exactLength = isEnd || hasLoggedLength ? length : nil
+            try log(hole: firstWhole..<endWhole, exactLength: exactLength, writer, workspace)
             store.cache.removeAll(file: token, from: firstWhole)
         }
     }

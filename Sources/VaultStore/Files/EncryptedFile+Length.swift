@@ -10,8 +10,6 @@ extension EncryptedFile {
     private static let smallestHole: UInt64 = 1 << 20
     /// Leaves room for the records' overhead in a 64-bit file size.
     static let largestLength = UInt64(Int64.max) / 2
-    /// The unit in which the kernel copies written data.
-    static let pageSize: UInt64 = 4096
     private static let zeros = [UInt8](repeating: 0, count: 128 << 10)
 
     /// ftruncate(2): sets the plaintext length.
@@ -55,16 +53,18 @@ extension EncryptedFile {
         // A partial last record is written as encrypted zeros: one that is zero was torn.
         let holeEnd = newLength / chunkSize * chunkSize
         do throws(StoreError) {
+            if hasMostHoles { try settle(&state) }
             if !hasLoggedLength { try beginGrowth(&state) }
             try changes.during { () throws(StoreError) in
                 if hasLoggedLength {
-                    try log(length: holeEnd, writer, workspace)
+                    let chunks = layout.chunkCount(ofLength: length)..<layout.chunkCount(ofLength: holeEnd)
+                    try log(hole: chunks, exactLength: holeEnd, writer, workspace)
                 } else {
-                    hasUnsyncedData.store(true, ordering: .releasing)
                     // A fragment behind the last record must not become part of the hole.
                     let end = layout.backingSize(ofPlaintextLength: length)
                     if UInt64(clamping: try writer.status().st_size) > end { try writer.truncate(to: end) }
                     try writer.truncate(to: layout.backingSize(ofPlaintextLength: holeEnd))
+                    noteBackingWrite()
                 }
                 setLength(&state, holeEnd)
             }
@@ -126,7 +126,10 @@ extension EncryptedFile {
 
     private func noteCut(_ state: inout WriteState, to newLength: UInt64, _ last: UInt64) {
         setLength(&state, newLength)
+        state.awaitedLength = state.awaitedLength.map { min($0, newLength) }
         state.loggedBytes = 0
+        // The checkpoint frees what is behind the end.
+        state.reserved = 0
         // The next checkpoint makes it durable.
         state.durableTail = layout.partialChunk(of: newLength)
         store.cache.removeAll(file: token, from: last)
@@ -173,7 +176,7 @@ extension EncryptedFile {
                 try keepingAttributes(writer) { (_) throws(StoreError) in
                     try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
                 }
-                hasUnsyncedData.store(true, ordering: .releasing)
+                noteBackingWrite()
             }
             noteCut(&state, to: newLength, first)
         }
@@ -230,8 +233,8 @@ extension EncryptedFile {
                     return try shrinkBack(&state, writer, to: sealedLength, workspace)
                 } catch .damaged {}
             }
-            hasUnsyncedData.store(true, ordering: .releasing)
             try writer.truncate(to: layout.backingSize(ofPlaintextLength: sealedLength))
+            noteBackingWrite()
         }
         noteCut(&state, to: sealedLength, last)
         currentAuthenticLength.store(.max, ordering: .releasing)

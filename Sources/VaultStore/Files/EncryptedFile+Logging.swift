@@ -11,33 +11,6 @@ extension EncryptedFile {
     struct Logged: Sendable {
         var changes = LoggedChanges()
         var log: Descriptor?
-
-        /// The changes of some chunks. Nil if there are none.
-        func restricted(to chunks: Range<UInt64>) -> Logged? {
-            let found = changes.restricted(to: chunks)
-            return found.isEmpty ? nil : Logged(changes: found, log: log)
-        }
-
-        /// Replaces records of adjacent chunks from `first` on by those in the log.
-        func replace(
-            _ first: UInt64, in records: UnsafeMutableRawBufferPointer, _ layout: ChunkLayout
-        ) throws(StoreError) {
-            var start = 0
-            var chunk = first
-            while start < records.count {
-                let end = min(start + layout.recordSize, records.count)
-                let slot = records.slice(start..<end)
-                if let record = changes.records[chunk] {
-                    // With another size, a writer is at work, and the tag does not verify.
-                    if record.size != slot.count { slot.fill(with: 0xFF) }
-                    _ = try log?.read(at: record.position, into: slot.slice(..<min(slot.count, record.size)))
-                } else if changes.isHole(chunk) {
-                    slot.fill(with: 0)
-                }
-                chunk += 1
-                start = end
-            }
-        }
     }
 
     /// True while the log has changes that are not in place.
@@ -45,6 +18,9 @@ extension EncryptedFile {
 
     /// True while the file's length is that of an entry in the log, and not that of the backing file.
     var hasLoggedLength: Bool { isLogged && logged.withLock { $0.changes.exactLength != nil } }
+
+    /// True if another hole in the log would make lookups slow.
+    var hasMostHoles: Bool { isLogged && logged.withLock { $0.changes.holes.count >= LoggedChanges.mostHoles } }
 
     /// The last entry of the file. 0 without one.
     var lastLoggedSequence: UInt64 { isLogged ? logged.withLock { $0.changes.lastSequence } : 0 }
@@ -63,15 +39,16 @@ extension EncryptedFile {
     }
 
     /// Appends a hole.
-    func log(hole chunks: Range<UInt64>, _ writer: Descriptor, _ workspace: Workspace) throws(StoreError) {
+    /// - Parameter exactLength: as above.
+    func log(
+        hole chunks: Range<UInt64>, exactLength: UInt64?, _ writer: Descriptor, _ workspace: Workspace
+    ) throws(StoreError) {
         var entry = LogEntry(.hole, fileID: fileID)
         (entry.first, entry.end) = (chunks.lowerBound, chunks.upperBound)
-        // The hole may remove the record that the file ended with.
-        let isEnd = isLogged && chunks.upperBound >= layout.chunkCount(ofLength: length)
-        try log(&entry, exactLength: isEnd || hasLoggedLength ? length : nil, writer, workspace.logEntry)
+        try log(&entry, exactLength: exactLength, writer, workspace.logEntry)
     }
 
-    /// Appends a length without a record: one between two chunks, or one behind a hole.
+    /// Appends a cut to a length between two chunks.
     func log(length: UInt64, _ writer: Descriptor, _ workspace: Workspace) throws(StoreError) {
         var entry = LogEntry(.length, fileID: fileID)
         try log(&entry, exactLength: length, writer, workspace.logEntry)
@@ -120,9 +97,11 @@ extension EncryptedFile {
     /// Replaces records that were read in place by those in the log.
     /// - Parameter records: of adjacent chunks from `first` on.
     func replaceLogged(_ first: UInt64, in records: UnsafeMutableRawBufferPointer) throws(StoreError) {
-        let count = UInt64((records.count + layout.recordSize - 1) / layout.recordSize)
-        let found = logged.withLock { $0.restricted(to: first..<(first + count)) }
-        try found?.replace(first, in: records, layout)
+        guard let log = logged.withLock({ $0.log }) else { return }
+        // Not under the lock: whoever appends an entry takes it.
+        try log.replace(first, in: records, layout) { chunk in
+            logged.withLock { $0.changes.source(ofChunk: chunk) }
+        }
     }
 
     // MARK: Putting in place
@@ -214,17 +193,18 @@ extension EncryptedFile {
         let writer = try reader.reopenedForWriting()
         let status = try writer.status()
         let final = changes.length(UInt64(clamping: status.st_size), layout)
+        let isSparse = !changes.holes.isEmpty
         try writing.withLock { (state) throws(StoreError) in
             let header = state.header
             let isOutdated =
                 header.isSealed ? changes.exactLength != nil || final > header.length : header.length > final
-            guard isOutdated || !changes.holes.isEmpty && !header.isSparse else { return }
+            guard isOutdated || isSparse && !header.isSparse else { return }
             try writeHeader(&state, writer) { header in
                 if isOutdated {
                     header.isSealed = false
                     header.length = min(header.length, final)
                 }
-                header.isSparse = header.isSparse || !changes.holes.isEmpty
+                header.isSparse = header.isSparse || isSparse
             }
         }
         var before = status
@@ -264,5 +244,32 @@ extension EncryptedFile {
 
     private static func isOlder(_ a: timespec, _ b: timespec) -> Bool {
         (a.tv_sec, a.tv_nsec) < (b.tv_sec, b.tv_nsec)
+    }
+}
+
+extension Descriptor {
+    /// Replaces records by those in this log.
+    /// - Parameters:
+    ///   - records: of adjacent chunks from `first` on.
+    ///   - source: tells where a chunk's record is. Nil keeps it.
+    func replace(
+        _ first: UInt64, in records: UnsafeMutableRawBufferPointer, _ layout: ChunkLayout,
+        _ source: (UInt64) -> LoggedChanges.Source?
+    ) throws(StoreError) {
+        var start = 0
+        var chunk = first
+        while start < records.count {
+            let slot = records.slice(start..<min(start + layout.recordSize, records.count))
+            switch source(chunk) {
+            case .log(let record):
+                // With another size, a writer is at work, and the tag does not verify.
+                if record.size != slot.count { slot.fill(with: 0xFF) }
+                _ = try read(at: record.position, into: slot.slice(..<min(slot.count, record.size)))
+            case .hole: slot.fill(with: 0)
+            case nil: break
+            }
+            chunk += 1
+            start += slot.count
+        }
     }
 }

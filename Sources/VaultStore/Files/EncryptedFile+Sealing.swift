@@ -42,6 +42,22 @@ extension EncryptedFile {
         }
     }
 
+    /// Makes what a growing file has durable, and notes its length in the header.
+    func noteDurableLength() throws(StoreError) {
+        guard try reader.status().st_nlink > 0 else { return }
+        defer { writing.withLock { $0.awaitedLength = nil } }
+        try synchronize(dataOnly: true)
+        try writing.withLock { (state) throws(StoreError) in
+            guard let writer = state.writer, let durable = state.awaitedLength, hasKeys, !state.header.isSealed,
+                !hasLoggedLength, durable > state.header.length
+            else { return }
+            try store.admitChange()
+            try keepingAttributes(writer) { (_) throws(StoreError) in
+                try writeHeader(&state, writer) { $0.length = durable }
+            }
+        }
+    }
+
     /// True if the backing file does not have the file's size yet.
     private func isLengthOnlyLogged(_ writer: Descriptor) throws(StoreError) -> Bool {
         guard isLogged else { return false }
@@ -84,7 +100,6 @@ extension EncryptedFile {
             let descriptor = state.writer ?? reader
             return try attributes.withLock { (_) throws(StoreError) -> Result in
                 try settleTimes(descriptor)
-                hasUnsyncedAttributes.store(true, ordering: .releasing)
                 return try body()
             }
         }
@@ -132,7 +147,7 @@ extension EncryptedFile {
         header.sealCounter += 1
         change(&header)
         try writer.write(try StoreError.ofFormat(header.serialized(keys: keys)), at: 0)
-        hasUnsyncedData.store(true, ordering: .releasing)
+        noteBackingWrite()
         state.header = header
     }
 }

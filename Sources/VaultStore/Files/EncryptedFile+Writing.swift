@@ -12,6 +12,9 @@ extension EncryptedFile {
     /// below.
     private static let mostLogged = 4 << 20
 
+    /// Bytes behind the durable length that an open after an unclean end may have to verify.
+    private static let mostUnproven = 256 << 20
+
     /// Writes plaintext. Returns the number of bytes written, which is less than given only if the store took no more.
     /// After a crash every chunk is either old or new: an existing chunk is written to the log, a new one in place.
     package func write(
@@ -218,7 +221,6 @@ extension EncryptedFile {
 
     /// Writes new records behind the end of the file.
     private func putInPlace(_ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64) throws(StoreError) {
-        hasUnsyncedData.store(true, ordering: .releasing)
         do throws(StoreError) {
             try writer.write(records, at: layout.recordOffset(ofChunk: first))
         } catch {
@@ -226,8 +228,9 @@ extension EncryptedFile {
             _ = try? writer.truncate(to: layout.recordOffset(ofChunk: first))
             throw error
         }
-        // The backing file's time is newer than that of the log's changes.
-        if isLogged { loggedTime.store(0, ordering: .releasing) }
+        noteBackingWrite()
+        // A checkpoint at work restores a time that may be older than this.
+        if isLogged { loggedTime.store(RedoLog.now(), ordering: .releasing) }
         store.counters.ciphertextBytesWritten.count(records.count)
     }
 
@@ -240,7 +243,7 @@ extension EncryptedFile {
         }
         let error = currentErrno()
         // A store without fallocate(2) cannot promise space. The log then keeps the chunk whole.
-        if error == .noSpace || error == .init(rawValue: EDQUOT) { throw .system(error) }
+        if StoreError.system(error).isNoSpace { throw .system(error) }
     }
 
     /// Sets a new length. The caller holds the write lock.
@@ -248,5 +251,9 @@ extension EncryptedFile {
         if newLength == length { return }
         currentLength.store(newLength, ordering: .releasing)
         state.lengthChanges += 1
+        let grown = Int64(clamping: newLength) - Int64(clamping: state.header.length)
+        if grown >= Self.mostUnproven && state.awaitedLength == nil && !hasLoggedLength && store.sealer.addGrown(self) {
+            state.awaitedLength = newLength - newLength % UInt64(layout.chunkSize)
+        }
     }
 }

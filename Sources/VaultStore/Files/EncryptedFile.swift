@@ -22,6 +22,8 @@ package final class EncryptedFile: Sendable {
         var tailSequence: UInt64 = 0
         /// Backing offset up to which space is allocated.
         var reserved: UInt64 = 0
+        /// The durable length that the header will have when a sync has covered it. Nil if no sync was asked for.
+        var awaitedLength: UInt64?
         /// Bytes that were logged since the log has the file's length.
         var loggedBytes = 0
         /// Of the backing file when `header` was read. Nil if no other process writes it.
@@ -55,9 +57,10 @@ package final class EncryptedFile: Sendable {
     let checkpoints = Atomic<Int>(0)
     /// Time of the last logged change, in nanoseconds since 1970, if the backing file's times may be older. Else 0.
     let loggedTime = Atomic<UInt64>(0)
-    /// True if the backing file has data, or attributes, that no sync has covered.
-    let hasUnsyncedData: Atomic<Bool>
-    let hasUnsyncedAttributes = Atomic<Bool>(true)
+    /// Counts the writes to the backing file. Each is counted when it has been made.
+    let backingWrites: Atomic<UInt64>
+    /// Number of those that are durable. Held during a sync, so that nobody returns before it is over.
+    private let syncedWrites = Mutex<UInt64>(0)
     /// Time of the last check for changes by another machine, in milliseconds of CLOCK_MONOTONIC.
     let lastCheck = Atomic<Int>(0)
     /// Number of open handles of programs. The sealer's reference is not counted.
@@ -99,7 +102,7 @@ package final class EncryptedFile: Sendable {
         currentLength = Atomic(length)
         currentAuthenticLength = Atomic(header.authenticLength(of: length))
         isSparse = Atomic(header.isSparse)
-        hasUnsyncedData = Atomic(!header.isSealed)
+        backingWrites = Atomic(header.isSealed ? 0 : 1)
         writing = Mutex(
             WriteState(header: header, writer: writer, durableTail: isNew ? nil : store.layout.partialChunk(of: length))
         )
@@ -120,7 +123,7 @@ package final class EncryptedFile: Sendable {
         guard let completion = store.completion, completion.isActive else {
             return try open(descriptor, in: store, cutsTornTail: store.followsUncleanEnd)
         }
-        return try completion.proving(FileIdentity(try descriptor.status())) { (mustLook) throws(StoreError) in
+        return try completion.proving(descriptor) { (mustLook) throws(StoreError) in
             try open(descriptor, in: store, cutsTornTail: mustLook)
         }
     }
@@ -151,26 +154,35 @@ package final class EncryptedFile: Sendable {
     package static func openTruncated(
         _ descriptor: Descriptor, class parentClass: ProtectionClass, in store: Store
     ) throws(StoreError) -> EncryptedFile {
-        if try descriptor.status().st_size >= off_t(ChunkLayout.headerSize) {
+        try proving(descriptor, in: store) { () throws(StoreError) in
+            guard try descriptor.status().st_size >= off_t(ChunkLayout.headerSize) else {
+                return try makeFile(in: descriptor, class: parentClass, in: store)
+            }
             let file = try EncryptedFile(descriptor, writer: descriptor, in: store)
             try file.removeContent()
             return file
         }
-        guard let completion = store.completion else {
-            return try create(in: descriptor, class: parentClass, store: store)
-        }
-        let made = try completion.excludingOthers { () throws(StoreError) -> EncryptedFile? in
-            // Another thread may have completed the file since.
-            guard try descriptor.status().st_size < off_t(ChunkLayout.headerSize) else { return nil }
-            return try create(in: descriptor, class: parentClass, store: store)
-        }
-        if let made { return made }
-        return try openTruncated(descriptor, class: parentClass, in: store)
     }
 
     /// Writes the header of a new, empty file. The descriptor is open for reading and writing.
     package static func create(
         in descriptor: Descriptor, class protectionClass: ProtectionClass, store: Store
+    ) throws(StoreError) -> EncryptedFile {
+        try proving(descriptor, in: store) { () throws(StoreError) in
+            try makeFile(in: descriptor, class: protectionClass, in: store)
+        }
+    }
+
+    /// Runs `body`, which writes the file's content anew. After an unclean end nobody looks for a torn tail then.
+    private static func proving(
+        _ descriptor: Descriptor, in store: Store, _ body: () throws(StoreError) -> EncryptedFile
+    ) throws(StoreError) -> EncryptedFile {
+        guard let completion = store.completion, completion.isActive else { return try body() }
+        return try completion.proving(descriptor) { (_) throws(StoreError) in try body() }
+    }
+
+    private static func makeFile(
+        in descriptor: Descriptor, class protectionClass: ProtectionClass, in store: Store
     ) throws(StoreError) -> EncryptedFile {
         let (header, keys) = try store.keyRing.makeHeader(protectionClass)
         let bytes = try StoreError.ofFormat(header.serialized(keys: keys))
@@ -239,6 +251,7 @@ package final class EncryptedFile: Sendable {
 
     /// fsync(2) or fdatasync(2): earlier writes are durable, in place or in the log.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
+        writing.withLock { state in state.durableTail = layout.partialChunk(of: length) }
         do throws(StoreError) {
             try synchronizeBacking(dataOnly: dataOnly)
             let sequence = lastLoggedSequence
@@ -252,19 +265,21 @@ package final class EncryptedFile: Sendable {
             failedSynchronizations.add(1, ordering: .acquiringAndReleasing)
             throw error
         }
-        writing.withLock { state in state.durableTail = layout.partialChunk(of: length) }
     }
 
     private func synchronizeBacking(dataOnly: Bool) throws(StoreError) {
-        let hadData = hasUnsyncedData.exchange(false, ordering: .acquiringAndReleasing)
-        let hadAttributes = !dataOnly && hasUnsyncedAttributes.exchange(false, ordering: .acquiringAndReleasing)
-        guard hadData || hadAttributes else { return }
-        do throws(StoreError) { try anyDescriptor.synchronize(dataOnly: dataOnly) } catch {
-            if hadData { hasUnsyncedData.store(true, ordering: .releasing) }
-            if hadAttributes { hasUnsyncedAttributes.store(true, ordering: .releasing) }
-            throw error
+        let descriptor = anyDescriptor
+        try syncedWrites.withLock { (synced) throws(StoreError) in
+            let made = backingWrites.load(ordering: .acquiring)
+            // Attributes are not counted.
+            if dataOnly && made == synced { return }
+            try descriptor.synchronize(dataOnly: dataOnly)
+            synced = made
         }
     }
+
+    /// Counts a write to the backing file, which has been made. The next sync covers it.
+    func noteBackingWrite() { backingWrites.add(1, ordering: .acquiringAndReleasing) }
 }
 
 /// Keys and the protection class.

@@ -16,6 +16,9 @@ package final class HeaderSealer: Sendable {
     private struct State {
         var pending: [UInt64: Waiting] = [:]
         var oldest: timespec?
+        /// Files that have grown much since their header was written.
+        var grown: [EncryptedFile] = []
+        var isRunning = false
         var isStopping = false
     }
 
@@ -70,6 +73,15 @@ package final class HeaderSealer: Sendable {
         return isNew
     }
 
+    /// Adds a file that has grown much, so that its durable length is noted soon. Returns false if no thread does that.
+    func addGrown(_ file: EncryptedFile) -> Bool {
+        state.update { state in
+            guard state.isRunning && !state.isStopping else { return false }
+            state.grown.append(file)
+            return true
+        }
+    }
+
     /// Releases a file whose last name was removed, so that its space is freed.
     package func forget(_ file: EncryptedFile) {
         state.access { $0.pending.removeValue(forKey: file.token) }?.onRelease()
@@ -77,21 +89,38 @@ package final class HeaderSealer: Sendable {
 
     /// The thread's body. Returns after `stop`.
     package func run() {
+        state.access { $0.isRunning = true }
         while true {
-            let next = state.next { state in state.isStopping ? .end : state.oldest.map { .item($0) } ?? .wait }
+            let next: timespec? = state.next { state in
+                if state.isStopping { return .end }
+                if !state.grown.isEmpty { return .item(monotonicDeadline(in: 0)) }
+                return state.oldest.map { .item($0) } ?? .wait
+            }
             guard let deadline = next else { return }
             let stopping = state.wait(until: deadline) { state -> Bool? in
                 if state.isStopping { return true }
-                return state.pending.count >= limit ? false : nil
+                return state.pending.count >= limit || !state.grown.isEmpty ? false : nil
             }
             if stopping == true { return }
+            let grown = state.access { state in
+                defer { state.grown = [] }
+                return state.grown
+            }
+            // If one cannot be made durable, its next growth tries again, and its next fsync reports it.
+            for file in grown { try? file.noteDurableLength() }
+            if !grown.isEmpty { continue }
             checkpoint()
             sealAll()
         }
     }
 
     /// Ends `run`. Files that still wait are left for `sealAll`.
-    package func stop() { state.update { $0.isStopping = true } }
+    package func stop() {
+        state.update { state in
+            state.isStopping = true
+            state.grown = []
+        }
+    }
 
     /// Seals every waiting file.
     package func sealAll() {

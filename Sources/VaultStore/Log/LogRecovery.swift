@@ -1,5 +1,7 @@
+internal import CLinux
 internal import Glibc
 internal import LinuxSystem
+internal import SystemPackage
 internal import VaultFormat
 
 /// Puts the entries of a log in place that a killed daemon or a power cut has left, before anything else uses the store
@@ -9,6 +11,8 @@ struct LogRecovery {
     private let log: Descriptor
     private var files: [UInt64: LoggedChanges]
     private var writers: [Descriptor] = []
+    /// The reason why the changes of some file could not be put in place.
+    private var failure: StoreError?
 
     private init(_ store: Store, _ log: Descriptor, _ files: [UInt64: LoggedChanges]) {
         (self.store, self.log, self.files) = (store, log, files)
@@ -30,13 +34,18 @@ struct LogRecovery {
     }
 
     /// Puts the changes in place and empties the log. The changes of files that no longer exist are dropped.
+    /// - Parameter setsAside: renames a log with changes that cannot be put in place, for a repair.
     /// - Throws: `.damaged` if a file cannot be reached. Nothing is lost then.
-    static func run(in store: Store) throws(StoreError) {
+    static func run(in store: Store, setsAside: Bool) throws(StoreError) {
         guard let (log, files) = try changes(store.root, store.keyRing) else { return }
         if !files.isEmpty {
             var recovery = LogRecovery(store, log, files)
-            try recovery.walk()
+            recovery.walk()
             try RedoLog.synchronize(recovery.writers, root: store.root, usesSyncfs: !store.isOnFuse)
+            if let failure = recovery.failure {
+                guard setsAside else { throw unreachable(failure) }
+                return try DamagedRoot.setLogAside(in: store.root)
+            }
         }
         guard try log.status().st_size > off_t(LogHeader.areaSize) else { return }
         let writer = try log.reopened(flags: O_RDWR)
@@ -44,11 +53,16 @@ struct LogRecovery {
         try writer.synchronize(dataOnly: false)
     }
 
-    /// Finds the files by their ids. One that is found and cannot be changed is an error, and so is one that may be where the
+    /// Finds the files by their ids. One that is found and cannot be changed is a failure, and so is one that may be where the
     /// walk could not look.
-    private mutating func walk() throws(StoreError) {
-        var walk = BackingWalk(try store.root.inner([UInt8(ascii: ".")]))
+    private mutating func walk() {
         var unseen: StoreError?
+        do throws(StoreError) { try walk(&unseen) } catch { unseen = error }
+        if !files.isEmpty { failure = failure ?? unseen }
+    }
+
+    private mutating func walk(_ unseen: inout StoreError?) throws(StoreError) {
+        var walk = BackingWalk(try store.root.inner([UInt8(ascii: ".")]))
         while !files.isEmpty, let found = walk.nextEntry(onFailure: { unseen = unseen ?? $2 }) {
             guard found.status.st_mode & S_IFMT == S_IFREG, found.status.st_size >= off_t(FileHeader.size) else {
                 continue
@@ -56,7 +70,7 @@ struct LogRecovery {
             let reader: Descriptor
             let fileID: UInt64
             do throws(StoreError) {
-                reader = try Descriptor(at: found.directory.fd, found.entry, flags: O_RDONLY | O_NONBLOCK)
+                reader = try open(found)
                 fileID = try EncryptedFile.unprovenFileID(of: reader)
             } catch {
                 unseen = unseen ?? error
@@ -65,9 +79,17 @@ struct LogRecovery {
             guard let changes = files.removeValue(forKey: fileID) else { continue }
             do throws(StoreError) {
                 writers.append(try EncryptedFile(reader, in: store).recover(changes, from: log))
-            } catch { throw Self.unreachable(error) }
+            } catch { failure = failure ?? error }
         }
-        if let unseen, !files.isEmpty { throw Self.unreachable(unseen) }
+    }
+
+    private func open(_ found: BackingWalk<Descriptor>.Found) throws(StoreError) -> Descriptor {
+        do throws(StoreError) {
+            return try Descriptor(at: found.directory.fd, found.entry, flags: O_RDONLY | O_NONBLOCK)
+        } catch .system(.permissionDenied) {
+            // A program may have written a file that it has closed to its own user since.
+            return try Descriptor(at: found.directory.fd, found.entry, flags: linux_O_PATH).reopenedForWriting()
+        }
     }
 
     private static func unreachable(_ error: StoreError) -> StoreError {

@@ -46,11 +46,8 @@ struct LoggedChanges: Sendable {
         case .hole: makeHole(entry.first..<entry.end, entry.sequence)
         }
         guard entry.isExact else { return }
-        let chunks = layout.chunkCount(ofLength: entry.length)
-        if let before = exactLength?.length, before <= entry.length {
-            let had = layout.chunkCount(ofLength: before)
-            if entry.kind == .length && had < chunks { makeHole(had..<chunks, entry.sequence) }
-        } else {
+        if exactLength.map({ $0.length > entry.length }) ?? true {
+            let chunks = layout.chunkCount(ofLength: entry.length)
             records = records.filter { $0.key < chunks }
             holes = holes.compactMap { hole in
                 let left = hole.chunks.clamped(to: 0..<chunks)
@@ -80,15 +77,19 @@ struct LoggedChanges: Sendable {
         if let exact = exactLength, exact.sequence <= sequence { exactLength = nil }
     }
 
-    /// The records and holes of some chunks.
-    func restricted(to chunks: Range<UInt64>) -> LoggedChanges {
-        var result = LoggedChanges()
-        for chunk in chunks { if let record = records[chunk] { result.records[chunk] = record } }
-        if !holes.isEmpty { result.holes = holes.filter { $0.chunks.overlaps(chunks) } }
-        return result
+    /// More holes make each lookup slow.
+    static let mostHoles = 256
+
+    /// Where a chunk's record is, if not in place.
+    enum Source {
+        case log(Record)
+        case hole
     }
 
-    func isHole(_ chunk: UInt64) -> Bool { holes.contains { $0.chunks.contains(chunk) } }
+    func source(ofChunk chunk: UInt64) -> Source? {
+        if let record = records[chunk] { return .log(record) }
+        return holes.contains { $0.chunks.contains(chunk) } ? .hole : nil
+    }
 
     /// The file's plaintext length with these changes.
     /// - Parameter backingSize: of the file without them.

@@ -91,8 +91,9 @@ package final class RedoLog: Sendable {
                     if let failure = state.failure { throw failure }
                     return try !append(entry, in: buffer, of: file, writer, &state, note)
                 }
-            } catch .system(.noSpace) where usedSize > 0 {
+            } catch {
                 // A checkpoint frees the space that the log has already.
+                guard error.isNoSpace && usedSize > 0 else { throw error }
                 isFull = true
             }
             guard isFull else { return }
@@ -117,7 +118,6 @@ package final class RedoLog: Sendable {
         guard state.used + skipped + size <= state.header.logSize - LogHeader.areaSize else { return false }
         try prepare(descriptor, upTo: offset + size, &state)
         entry.sequence = state.next.sequence
-        entry.durable = durable.load(ordering: .acquiring)
         entry.time = Self.now()
         entry.store(into: buffer.slice(..<LogEntry.headSize))
         let end = entry.size - LogEntry.tagSize
@@ -138,7 +138,7 @@ package final class RedoLog: Sendable {
     }
 
     /// The coarse clock may be older than the time that the kernel gave the file last.
-    private static func now() -> UInt64 {
+    static func now() -> UInt64 {
         var time = timespec()
         clock_gettime(CLOCK_REALTIME, &time)
         return UInt64(clamping: time.tv_sec) * 1_000_000_000 + UInt64(clamping: time.tv_nsec)
@@ -155,20 +155,25 @@ package final class RedoLog: Sendable {
         return descriptor
     }
 
+    /// Writes zeros to the log up to `end` and somewhat further. Nothing that it writes over is an entry.
     private func prepare(_ descriptor: Descriptor, upTo end: UInt64, _ state: inout State) throws(StoreError) {
         guard end > state.prepared else { return }
         let start = max(state.prepared, LogHeader.areaSize)
+        var failure = StoreError.system(.noSpace)
         for step in Self.steps {
             let target = min(state.header.logSize, max(end, start + min(step, state.header.logSize / 64)))
             do throws(StoreError) {
                 try descriptor.write([UInt8](repeating: 0, count: Int(target - start)), at: start)
                 state.prepared = target
                 return
-            } catch .system(.noSpace) {
+            } catch {
+                guard error.isNoSpace else { throw error }
+                failure = error
                 // The rest of the space is for files.
                 try descriptor.truncate(to: start)
             }
         }
+        throw failure
     }
 
     // MARK: Syncing

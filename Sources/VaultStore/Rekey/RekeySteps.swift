@@ -329,7 +329,3 @@ extension RekeyIntent {
         return path.isEmpty ? "the vault's root" : path.map(RekeyDirectory.shown).joined(separator: "/")
     }
 }
-
-extension StoreError {
-    fileprivate var isNoSpace: Bool { self == .system(.noSpace) || self == .system(.diskQuotaExceeded) }
-}

@@ -21,8 +21,10 @@ package final class Completion: Sendable {
         /// Number of renames that may have made a walk miss something, and of those under way.
         var moves = 0
         var moving = 0
-        /// The files whose end was looked at.
+        /// The files whose end was looked at, and those made since.
         var proven: Set<FileIdentity> = []
+        /// The objects that a thread is looking at.
+        var taken: Set<FileIdentity> = []
     }
 
     /// Milliseconds between two checks whether the vault is still locked.
@@ -33,8 +35,6 @@ package final class Completion: Sendable {
     private let writerLock: WriterLock
     private let counters: Counters
     private let state = Monitor(State())
-    /// Held while an object gets its first header or record. Two threads at once would each write a different one.
-    private let making = Mutex<Void>(())
     /// Called with a line about each completed object. The line holds no plaintext name.
     package let onCompleted = Mutex<(@Sendable (String) -> Void)?>(nil)
 
@@ -46,18 +46,24 @@ package final class Completion: Sendable {
     /// False once everything has been looked at.
     package var isActive: Bool { state.access { !$0.isOver } }
 
-    /// Runs `body`, which may write the first header of a file, while no other thread writes one.
-    func excludingOthers<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
-        try making.withLock { (_) throws(StoreError) -> Result in try body() }
+    /// Runs `body` while no other thread works on the same object here. Two threads at once would each write a different
+    /// header or record.
+    private func taking<Result>(
+        _ identity: FileIdentity, _ body: () throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        state.wait { state in state.taken.insert(identity).inserted ? () : nil }
+        defer { state.update { _ = $0.taken.remove(identity) } }
+        return try body()
     }
 
-    /// Runs `body`, which opens a file and cuts off its torn tail. Nobody else looks at the file's end meanwhile. The tail
-    /// of a file that was looked at is not torn any more.
+    /// Runs `body`, which opens a file and cuts off its torn tail, or makes the file. Nobody else looks at the file's end
+    /// meanwhile. The tail of a file that was looked at is not torn any more.
     /// - Parameter body: gets true if it must look.
     func proving<Result>(
-        _ identity: FileIdentity, _ body: (_ mustLook: Bool) throws(StoreError) -> Result
+        _ descriptor: Descriptor, _ body: (_ mustLook: Bool) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
-        try excludingOthers { () throws(StoreError) -> Result in
+        let identity = FileIdentity(try descriptor.status())
+        return try taking(identity) { () throws(StoreError) -> Result in
             let result = try body(!state.access { $0.proven.contains(identity) })
             state.access { _ = $0.proven.insert(identity) }
             return result
@@ -69,7 +75,7 @@ package final class Completion: Sendable {
     package func proveTail(_ entry: [UInt8], in parent: Descriptor, in store: Store) throws(StoreError) {
         let reader = try Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_NONBLOCK)
         guard try EncryptedFile.mayHaveTornTail(reader, store.layout) else { return }
-        try proving(FileIdentity(try reader.status())) { (mustLook) throws(StoreError) in
+        try proving(reader) { (mustLook) throws(StoreError) in
             guard mustLook else { return }
             let file = try EncryptedFile.open(reader, in: store, cutsTornTail: true)
             try file.prepareForWriting(evenIfClosed: true)
@@ -92,8 +98,9 @@ package final class Completion: Sendable {
         _ pin: Descriptor, class parentClass: ProtectionClass, shownPath: @autoclosure () -> [UInt8], in store: Store
     ) throws(StoreError) -> Bool {
         guard isActive, try Self.isIncomplete(pin) else { return false }
-        let isDirectory = try pin.status().st_mode & S_IFMT == S_IFDIR
-        let isDone = try excludingOthers { () throws(StoreError) -> Bool in
+        let status = try pin.status()
+        let isDirectory = status.st_mode & S_IFMT == S_IFDIR
+        let isDone = try taking(FileIdentity(status)) { () throws(StoreError) -> Bool in
             // Another thread may have completed it already.
             guard try Self.isIncomplete(pin) else { return false }
             if isDirectory {

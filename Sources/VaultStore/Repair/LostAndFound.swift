@@ -9,8 +9,6 @@ internal import VaultFormat
 struct LostAndFound {
     /// Maximum number of names that are tried.
     static let maximumNames = 10_000
-    /// Maximum bytes of a file that is kept as it is. A record has 64 and a sidecar at most 272.
-    private static let maximumKept = 64 << 10
 
     let store: Store
     private let opened: OpenDirectory
@@ -98,7 +96,6 @@ struct LostAndFound {
 
     /// Moves an object with a name of vaultfs's own here, even if it does not authenticate. Keeps the content of a file or
     /// the target of a link in a file, a directory with a new record, and any other object as it is.
-    /// - Throws: `.damaged` for a file that is too large. It stays.
     func keep(_ entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         guard let status = try directory.statusIfPresent(of: entry) else { return }
         switch status.st_mode & S_IFMT {
@@ -122,12 +119,15 @@ struct LostAndFound {
 
     /// Keeps the content of a file in a file here, durably. Does nothing if there is no such entry.
     func keepCopy(of entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
-        guard try directory.statusIfPresent(of: entry) != nil else { return }
+        guard let status = try directory.statusIfPresent(of: entry) else { return }
         let pin = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH)
-        guard try pin.status().st_mode & S_IFMT == S_IFREG,
-            let bytes = try pin.reopened(flags: O_RDONLY | O_NONBLOCK).readToEnd(limit: Self.maximumKept)
-        else { throw .damaged("\(String(decoding: entry, as: UTF8.self)) is not a small regular file, and stays") }
-        try keep(bytes, as: name)
+        guard try pin.status().st_mode & S_IFMT == S_IFREG else {
+            throw .damaged("\(String(decoding: entry, as: UTF8.self)) is no file, and stays")
+        }
+        let reader = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
+        try keep(UInt64(clamping: status.st_size), as: name) { (offset, piece) throws(StoreError) in
+            try reader.read(at: offset, into: piece)
+        }
     }
 
     /// Keeps a list of the objects that are about to be moved here, durably. A line has an entry, a tab, and the name here.
@@ -143,24 +143,62 @@ struct LostAndFound {
 
     /// Makes a file of these bytes, durably, unless an interrupted repair has made it.
     func keep(_ bytes: [UInt8], as name: [UInt8]) throws(StoreError) {
-        let workspace = try Workspace(layout: store.layout)
-        if try isKept(bytes, as: name, workspace) { return }
-        try makeFile(name) { (file) throws(StoreError) in
-            try bytes.withBytes { (bytes) throws(StoreError) in try file.append(bytes, workspace) }
+        try keep(UInt64(bytes.count), as: name) { (offset, piece) throws(StoreError) in
+            let part = bytes[min(Int(offset), bytes.count)...].prefix(piece.count)
+            piece.copyBytes(from: part)
+            return part.count
         }
     }
 
-    private func isKept(_ bytes: [UInt8], as name: [UInt8], _ workspace: Workspace) throws(StoreError) -> Bool {
+    /// Reads a part of a content at an offset. Returns its size, which is 0 at the end.
+    private typealias Reading = (_ offset: UInt64, _ piece: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
+
+    private func keep(_ size: UInt64, as name: [UInt8], _ read: Reading) throws(StoreError) {
+        let workspace = try Workspace(layout: store.layout)
+        if try isKept(size, as: name, read, workspace) { return }
+        try makeFile(name) { (file) throws(StoreError) in
+            try Self.eachPiece(read) { (piece, _) throws(StoreError) in
+                try file.append(piece, workspace)
+                return true
+            }
+        }
+    }
+
+    /// Calls `body` with each piece of a content and its offset, until it returns false.
+    private static func eachPiece(
+        _ read: Reading, _ body: (UnsafeRawBufferPointer, UInt64) throws(StoreError) -> Bool
+    ) throws(StoreError) {
+        var buffer = [UInt8](repeating: 0, count: 128 << 10)
+        var offset: UInt64 = 0
+        var goesOn = true
+        while goesOn {
+            goesOn = try buffer.withMutableBytes { (buffer) throws(StoreError) -> Bool in
+                let count = try read(offset, buffer)
+                defer { offset += UInt64(count) }
+                if count == 0 { return false }
+                return try body(UnsafeRawBufferPointer(buffer.slice(..<count)), offset)
+            }
+        }
+    }
+
+    private func isKept(
+        _ size: UInt64, as name: [UInt8], _ read: Reading, _ workspace: Workspace
+    ) throws(StoreError) -> Bool {
         guard
             let descriptor = try? Descriptor(
                 at: opened.descriptor.fd, opened.encode(name).entry, flags: O_RDONLY | O_NONBLOCK),
-            let file = try? EncryptedFile.open(descriptor, in: store), file.length == UInt64(bytes.count)
+            let file = try? EncryptedFile.open(descriptor, in: store), file.length == size
         else { return false }
-        var found = [UInt8](repeating: 0, count: bytes.count)
-        let count = try? found.withMutableBytes { (buffer) throws(StoreError) -> Int in
-            try file.read(at: 0, into: buffer, workspace: workspace)
+        var isSame = true
+        try Self.eachPiece(read) { (piece, offset) throws(StoreError) in
+            var found = [UInt8](repeating: 0, count: piece.count)
+            let count = try? found.withMutableBytes { (buffer) throws(StoreError) -> Int in
+                try file.read(at: offset, into: buffer, workspace: workspace)
+            }
+            isSame = count == piece.count && piece.elementsEqual(found)
+            return isSame
         }
-        guard count == bytes.count, found == bytes else { return false }
+        guard isSame else { return false }
         try file.synchronize(dataOnly: false)
         try opened.synchronizeNames()
         return true

@@ -25,7 +25,7 @@ package final class Repairer {
     private var onStep: (Int) -> Void = { _ in }
     private var steps = 0
 
-    /// Frees the log's name if an object that is no log has it.
+    /// Frees the log's name if an object that is no log has it, or one with changes that cannot be put in place.
     /// - Parameter directory: locked by the caller, exclusively.
     /// - Throws: `system`, `format`.
     package init(directory: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
@@ -37,7 +37,7 @@ package final class Repairer {
             try DamagedRoot.freeLogName(in: directory.descriptor)
             return try Store(
                 root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false,
-                writerLock: directory.writerLock)
+                writerLock: directory.writerLock, setsLogAside: true)
         }
     }
 
@@ -204,10 +204,13 @@ enum DamagedRoot {
 
     /// Frees the log's name, durably, if something that is no log has it: without a log the vault cannot be written.
     static func freeLogName(in root: Descriptor) throws(StoreError) {
-        do throws(StoreError) { _ = try RedoLog.openToRead(root) } catch .damaged {
-            try stepAside(RedoLog.entry, as: logPrefix, in: root)
-            try root.synchronize(dataOnly: false)
-        }
+        do throws(StoreError) { _ = try RedoLog.openToRead(root) } catch .damaged { try setLogAside(in: root) }
+    }
+
+    /// Renames the log, durably.
+    static func setLogAside(in root: Descriptor) throws(StoreError) {
+        try stepAside(RedoLog.entry, as: logPrefix, in: root)
+        try root.synchronize(dataOnly: false)
     }
 
     /// Renames an entry, if it exists, to a name that begins with `prefix`.

@@ -44,9 +44,11 @@ package final class Store: Sendable {
     ///   - root: the vault's root directory, open for reading. The store duplicates it.
     ///   - cacheSize: bytes for the block cache.
     ///   - writerLock: of the locked vault. It is claimed if this store writes.
+    ///   - setsLogAside: as in `LogRecovery.run`.
     package init(
         root: FileDescriptor, keyRing: KeyRing, cacheSize: Int, isReadOnly: Bool, readsCutFiles: Bool = false,
-        followsWriter: Bool = false, accessTimes: AccessTimes = AccessTimes(), writerLock: WriterLock? = nil
+        followsWriter: Bool = false, accessTimes: AccessTimes = AccessTimes(), writerLock: WriterLock? = nil,
+        setsLogAside: Bool = false
     ) throws(StoreError) {
         self.writerLock = isReadOnly ? nil : writerLock
         try self.writerLock?.claim()
@@ -81,7 +83,7 @@ package final class Store: Sendable {
         sealer = HeaderSealer(root: self.root, usesSyncfs: !isOnFuse) { [log] in try? log.checkpoint() }
         isAfterUncleanEnd = self.writerLock == nil && !followsWriter && WriterLock.isUnclean(self.root)
         foundChanges = isReadOnly ? FoundChanges(self.root, keyRing, isFollowing: followsWriter) : nil
-        if !isReadOnly { try LogRecovery.run(in: self) }
+        if !isReadOnly { try LogRecovery.run(in: self, setsAside: setsLogAside) }
     }
 
     /// True if a read-only store has found changes in the log, so that a file's length does not follow from its size.

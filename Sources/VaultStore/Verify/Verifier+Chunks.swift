@@ -85,7 +85,9 @@ extension Verifier {
         }
         // Records past the end of the file are only in the log.
         records.slice(had...).initializeMemory(as: UInt8.self, repeating: 0)
-        try content.logged?.replace(chunks.lowerBound, in: records, layout)
+        if let logged = content.logged {
+            try logged.log?.replace(chunks.lowerBound, in: records, layout, logged.changes.source)
+        }
         count(chunks, length)
         return try checkRecords(UnsafeRawBufferPointer(records), chunks, of: &content, length)
     }

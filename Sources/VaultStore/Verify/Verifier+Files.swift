@@ -50,6 +50,9 @@ extension Verifier {
             return found
         } catch {
             keys.count(unopened: (try? EncryptedFile.start(of: descriptor)) ?? [], keyRing.epochs)
+            if let fileID = try? EncryptedFile.unprovenFileID(of: descriptor), logged(fileID) != nil {
+                hasLostChanges = true
+            }
             throw error
         }
     }

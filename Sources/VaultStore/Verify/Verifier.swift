@@ -28,6 +28,8 @@ package final class Verifier {
     var stack: [VerifierFrame] = []
     /// The changes in the log.
     private var changes: FoundChanges?
+    /// True if the log has changes of a file that cannot be opened.
+    var hasLostChanges = false
     /// False when an object is looked at again.
     private var isFirstLook = true
     /// True if a daemon may be writing.
@@ -77,6 +79,7 @@ package final class Verifier {
         self.onFinding = onFinding
         self.onProgress = onProgress
         totals = VerifierTotals()
+        hasLostChanges = false
         keys = VerifierKeys()
         filesSeen = []
         stack = []
@@ -88,6 +91,11 @@ package final class Verifier {
             }
             self.changes = changes
             try walk(root)
+            if hasLostChanges {
+                report(
+                    .damaged, VerifierObject(RedoLog.entry), "has changes of a file whose header does not authenticate",
+                    remedy: .clearLog)
+            }
         }
         return totals
     }

@@ -1,0 +1,66 @@
+import FileSystem
+import LinuxSystem
+import Synchronization
+import TestSupport
+import Testing
+import VaultFormat
+
+@testable import VaultStore
+
+/// The durable length in the header of a file that grows (FileFormat: Header-3). It bounds what an open after an unclean
+/// end has to verify.
+@Suite(.timeLimit(.minutes(20))) struct DurableLengthTests {
+    private static let grown = 300 << 20
+
+    @Test("a file that has grown by 256 MiB gets its length noted, durably and unsealed, while it is open")
+    func noted() throws {
+        let vault = try TestStore()
+        let store = try vault.open()
+        let file = try vault.create(in: store)
+        let thread = try BackgroundThread { store.sealer.run() }
+        defer {
+            store.sealer.stop()
+            thread.join()
+        }
+        // Not before the thread runs.
+        try poll("the thread") {
+            try file.truncate(to: 0)
+            try file.truncate(to: Self.grown)
+            return file.writing.withLock { $0.awaitedLength != nil || $0.header.length > 0 }
+        }
+        try store.log.checkpoint()
+        try poll("the header") {
+            try file.put([1], at: Int(file.length))
+            return try Descriptor(at: vault.root.fd, ascii("file"), flags: 0).read(at: 0, count: 128).isDurable(
+                atLeast: Self.grown)
+        }
+        #expect(!file.isSealed)
+        let reopened = try vault.reopen(in: try vault.open())
+        #expect(reopened.length == file.length)
+    }
+
+    @Test("a length that was cut since it was asked for is not noted")
+    func cut() throws {
+        let vault = try TestStore()
+        let store = try vault.open()
+        let file = try vault.create(in: store)
+        try file.put(pattern(5 * 4096), at: 0)
+        file.writing.withLock { $0.awaitedLength = 5 * 4096 }
+        try file.truncate(to: 4096)
+        try store.log.checkpoint()
+        try file.put(pattern(3 * 4096), at: 4096)
+        try file.noteDurableLength()
+        #expect(file.writing.withLock { $0.header.length } == 4096)
+        file.writing.withLock { $0.awaitedLength = 4 * 4096 }
+        try file.noteDurableLength()
+        #expect(file.writing.withLock { $0.header.length } == 4 * 4096)
+    }
+}
+
+extension [UInt8] {
+    /// True for an unsealed header with this durable length or a longer one.
+    fileprivate func isDurable(atLeast length: Int) throws -> Bool {
+        let header = try FileHeader.parse(self)
+        return !header.isSealed && header.length >= UInt64(length)
+    }
+}
