@@ -58,6 +58,7 @@ extension NullFileSystem: FileSystem {
     func makeWorkspace() -> NullWorkspace { NullWorkspace() }
     func runInBackground() {}
     func shutDown() {}
+    func synchronizeEverything() {}
     func endDeferred() {}
     func openInodes() -> [UInt64] { [] }
     func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {}

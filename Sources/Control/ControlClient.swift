@@ -32,7 +32,7 @@ package final class ControlClient: @unchecked Sendable {
         }
     }
 
-    /// Sends a request and waits for the response. For `lock` and `unlock` there is no timeout, for others 5 s.
+    /// Sends a request and waits for the response. For `sync`, `lock` and `unlock` there is no timeout, for others 5 s.
     /// - Throws: `noAnswer`, `notUnderstood`.
     package func send(_ request: ControlRequest) throws(ControlError) -> ControlResponse {
         do {
@@ -49,7 +49,7 @@ package final class ControlClient: @unchecked Sendable {
         }
         let answer =
             switch request {
-            case .lock, .unlock: try nextLine(timeout: 0)
+            case .sync, .lock, .unlock: try nextLine(timeout: 0)
             case .status, .stats, .events: try nextLine(timeout: Self.timeout)
             }
         guard let answer else { throw .noAnswer("it hung up") }

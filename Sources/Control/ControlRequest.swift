@@ -7,6 +7,8 @@ package enum ControlRequest: Sendable {
     case status
     /// The counters only.
     case stats
+    /// Makes everything durable, in place.
+    case sync
     case lock
     /// With a slot's secret if the daemon has forgotten its keys.
     case unlock(SlotSecret?)
@@ -27,6 +29,7 @@ package enum ControlRequest: Sendable {
         switch self {
         case .status: "status"
         case .stats: "stats"
+        case .sync: "sync"
         case .lock: "lock"
         case .unlock: "unlock"
         case .events: "events"
@@ -63,6 +66,7 @@ package enum ControlRequest: Sendable {
         switch fields.request {
         case "status": return .status
         case "stats": return .stats
+        case "sync": return .sync
         case "lock": return .lock
         case "events": return .events
         case "unlock":

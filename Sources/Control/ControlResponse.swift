@@ -6,6 +6,8 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
     case status(MountStatus)
     /// The counters, an object.
     case stats(JSONValue)
+    /// Answers `sync`.
+    case synchronized
     /// Answers `lock`. `already`: the mount was locked before, and the receipt is that lock's.
     case locked(receipt: LockReceipt, already: Bool)
     /// Answers `unlock`. `already`: the mount was not locked.
@@ -17,9 +19,10 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
     /// The longest line that a client reads.
     static let maximumSize = 1 << 20
 
-    /// The answers to `stats`, `lock` and `unlock`.
+    /// The answers to `stats`, `sync`, `lock` and `unlock`.
     private struct Fields: Codable {
         var statistics: JSONValue?
+        var synchronized: Bool?
         var state: String?
         var already: Bool?
         var receipt: LockReceipt?
@@ -29,6 +32,7 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
         switch self {
         case .status(let status): try status.encode(to: encoder)
         case .stats(let statistics): try Fields(statistics: statistics).encode(to: encoder)
+        case .synchronized: try Fields(synchronized: true).encode(to: encoder)
         case .locked(let receipt, let already):
             try Fields(state: "locked", already: already, receipt: receipt).encode(to: encoder)
         case .unlocked(let already): try Fields(state: "unlocked", already: already).encode(to: encoder)
@@ -46,8 +50,9 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
             switch request {
             case .status: return .status(try decoder.decode(MountStatus.self, from: line))
             case .events: return .subscribed(try decoder.decode(ControlEvent.self, from: line))
-            case .stats, .lock, .unlock:
+            case .stats, .sync, .lock, .unlock:
                 let fields = try decoder.decode(Fields.self, from: line)
+                if case .sync = request, fields.synchronized == true { return .synchronized }
                 switch (request, fields.statistics, fields.already, fields.receipt) {
                 case (.stats, let statistics?, _, _): return .stats(statistics)
                 case (.lock, _, let already?, let receipt?): return .locked(receipt: receipt, already: already)

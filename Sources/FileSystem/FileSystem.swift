@@ -20,6 +20,8 @@ package protocol FileSystem: AnyObject, Sendable {
     func runInBackground()
     /// Makes everything durable. No more requests come.
     func shutDown()
+    /// Makes everything that was written durable, in the files where a reader of the store looks for it.
+    func synchronizeEverything() throws(StoreError)
     func statistics() -> Statistics
     func openInodes() -> [UInt64]
     /// Sets the function that is called, from any thread, with an inode whose attributes differ from those last returned.

@@ -10,6 +10,7 @@ extension ReadOnlyFileSystem {
 
     package var writingHandles: Int { 0 }
     package func sealEverything() {}
+    package func synchronizeEverything() {}
 
     package func change(
         _ id: NodeID, _ changes: AttributeChanges, handle: File?, workspace: Workspace

@@ -66,9 +66,13 @@ package struct Statistics: Codable, Sendable, Equatable {
     package var isCompleting: Bool
     /// Files and directories that the kernel knows.
     package var nodes: Int
+    /// Of a vault that can be written.
+    package var log: LogStatistics?
     package var keysLocked, cacheLocked: Bool
 
-    package init(_ counters: Counters, cache: BlockCache, nodes: Int, isCompleting: Bool = false) {
+    package init(
+        _ counters: Counters, cache: BlockCache, nodes: Int, isCompleting: Bool = false, log: LogStatistics? = nil
+    ) {
         cacheHits = counters.cacheHits.total
         cacheMisses = counters.cacheMisses.total
         (cacheSize, cacheUsed, cacheLocked) = (cache.capacity, cache.usedSize, cache.isLocked)
@@ -83,6 +87,19 @@ package struct Statistics: Codable, Sendable, Equatable {
         completedObjects = counters.completedObjects.total
         self.isCompleting = isCompleting
         self.nodes = nodes
+        self.log = log
         keysLocked = SecretMemory.allLocked
+    }
+}
+
+/// The redo log of a vault in `status`. Bytes.
+package struct LogStatistics: Codable, Sendable, Equatable {
+    /// The maximum, and what is not in place.
+    package var size, used: UInt64
+    /// Estimated memory of the index that finds changes in the log. At most a 40th of the log's size.
+    package var indexMemory: Int
+
+    package init(size: UInt64, used: UInt64, indexMemory: Int) {
+        (self.size, self.used, self.indexMemory) = (size, used, indexMemory)
     }
 }

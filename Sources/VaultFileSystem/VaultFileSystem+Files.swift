@@ -232,6 +232,16 @@ extension VaultFileSystem {
         return try write(destination, data, at: destinationOffset, workspace: workspace)
     }
 
+    package func synchronizeEverything() throws(StoreError) {
+        if store.isReadOnly { return }
+        for node in nodes.all {
+            guard let file = node.openFile else { continue }
+            try file.synchronize(dataOnly: false)
+            sealLater(file, of: node)
+        }
+        try store.synchronizeEverything()
+    }
+
     /// Seals all files at the unmount. No more requests come.
     package func shutDown() {
         store.sealer.stop()

@@ -165,7 +165,8 @@ extension VaultFileSystem: FileSystem {
 
     package func statistics() -> Statistics {
         Statistics(
-            store.counters, cache: store.cache, nodes: nodes.count, isCompleting: store.completion?.isActive ?? false)
+            store.counters, cache: store.cache, nodes: nodes.count, isCompleting: store.completion?.isActive ?? false,
+            log: store.isReadOnly ? nil : store.log.statistics)
     }
 
     package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {

@@ -101,11 +101,16 @@ package struct LogHeader: Sendable, Equatable {
     package static let size = 64
     package static let defaultLogSize: UInt64 = 64 << 20
     package static let logSizes: ClosedRange<UInt64> = (1 << 20)...(1 << 30)
-    private static let magic = Array("vaultfs log 1\n\0\0".utf8)
+    package static let magic = Array("vaultfs log 1\n\0\0".utf8)
 
     /// The smallest log in which a vault's largest entries leave room for others.
     package static func smallestSize(_ layout: ChunkLayout) -> UInt64 {
         max(logSizes.lowerBound, 8 * UInt64(layout.recordSize))
+    }
+
+    /// True for a size that a log can have in a vault of this layout.
+    package static func isValid(size: Int, _ layout: ChunkLayout) -> Bool {
+        UInt64(exactly: size).map { $0 >= smallestSize(layout) && logSizes.contains($0) } ?? false
     }
 
     /// Maximum number of bytes of the whole file.

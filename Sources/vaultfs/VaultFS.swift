@@ -20,9 +20,9 @@ struct VaultFS: ParsableCommand {
         version: version,
         subcommands: [
             InitCommand.self, MountCommand.self, ViewCommand.self, UnmountCommand.self, LockCommand.self,
-            UnlockCommand.self, StatusCommand.self, EventsCommand.self, ProtectCommand.self, SlotCommand.self,
-            RekeyCommand.self, InfoCommand.self, BenchCommand.self, VerifyCommand.self, ImportCommand.self,
-            ExportCommand.self,
+            UnlockCommand.self, SyncCommand.self, StatusCommand.self, EventsCommand.self, ProtectCommand.self,
+            SlotCommand.self, RekeyCommand.self, InfoCommand.self, BenchCommand.self, VerifyCommand.self,
+            ImportCommand.self, ExportCommand.self,
         ])
 
     /// The version of this program.

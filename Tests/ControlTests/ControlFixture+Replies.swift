@@ -17,7 +17,7 @@ final class HeldRequests: Sendable {
             switch request {
             case .status: reply(.status(status()))
             case .events: reply(.subscribed(state()))
-            case .stats, .lock, .unlock:
+            case .stats, .sync, .lock, .unlock:
                 held.withLock { $0.append((request, reply)) }
                 arrived.signal()
             }

@@ -19,6 +19,7 @@ import Testing
     @Test func `answers come back as they were`() throws {
         try expectSame(.locked(receipt: receipt, already: true), .lock)
         try expectSame(.unlocked(already: false), .unlock(nil))
+        try expectSame(.synchronized, .sync)
         try expectSame(.subscribed(state()), .events)
         let failures = [
             ControlFailure(.lockFileExists, "a lock file exists", lockFiles: ["/a", "/b\n"]),
@@ -27,7 +28,7 @@ import Testing
                 ControlFailure.self, from: Data(#"{"code":"of-tomorrow","error":"new"}"#.utf8)),
         ]
         for failure in failures {
-            for request in [ControlRequest.status, .stats, .lock, .unlock(nil), .events] {
+            for request in [ControlRequest.status, .stats, .sync, .lock, .unlock(nil), .events] {
                 try expectSame(.error(failure), request)
             }
         }
@@ -41,7 +42,7 @@ import Testing
     }
 
     @Test func `an answer that is none`() {
-        for request in [ControlRequest.status, .stats, .lock, .unlock(nil), .events] {
+        for request in [ControlRequest.status, .stats, .sync, .lock, .unlock(nil), .events] {
             #expect(throws: ControlError.self) { try ControlResponse.parse(Data("{}".utf8), to: request) }
             #expect(throws: ControlError.self) { try ControlResponse.parse(Data([0xFF]), to: request) }
         }

@@ -29,6 +29,12 @@ struct LoggedChanges: Sendable {
 
     var isEmpty: Bool { records.isEmpty && holes.isEmpty && exactLength == nil }
 
+    /// Estimated bytes. A dictionary has a control word and free places beside its items.
+    var memory: Int {
+        records.capacity * (MemoryLayout<UInt64>.stride + MemoryLayout<Record>.stride + 3)
+            + holes.capacity * MemoryLayout<Hole>.stride
+    }
+
     /// Applies a later entry.
     /// - Parameter position: offset of the entry's body in the log.
     mutating func apply(_ entry: LogEntry, at position: UInt64, _ layout: ChunkLayout) {

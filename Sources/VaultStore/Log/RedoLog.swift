@@ -1,5 +1,5 @@
 internal import CLinux
-internal import FileSystem
+package import FileSystem
 internal import Glibc
 package import LinuxSystem
 internal import Synchronization
@@ -68,9 +68,11 @@ package final class RedoLog: Sendable {
         self.admit = admit
         self.usesSyncfs = usesSyncfs
         cipher = try StoreError.ofCrypto(ChunkCipher())
+        let found = (try? Self.openToRead(root))?.header.logSize
         state = Mutex(
             State(
-                header: LogHeader(logSize: size), next: LogReader.Position(sequence: 1, offset: LogHeader.areaSize)))
+                header: LogHeader(logSize: found ?? size),
+                next: LogReader.Position(sequence: 1, offset: LogHeader.areaSize)))
     }
 
     // MARK: Appending
@@ -218,6 +220,15 @@ package final class RedoLog: Sendable {
 
     /// Bytes of entries that are not in place.
     package var usedSize: UInt64 { state.withLock { $0.used } }
+
+    /// Current values.
+    package var statistics: LogStatistics {
+        let (size, used, files) = state.withLock { state in
+            (state.header.logSize, state.used, state.targets.values.map(\.file))
+        }
+        let memory = files.reduce(0) { sum, file in sum + file.logged.withLock { $0.changes.memory } }
+        return LogStatistics(size: size, used: used, indexMemory: memory)
+    }
 
     // MARK: Checkpoints
 

@@ -111,6 +111,15 @@ package final class Store: Sendable {
         sealer.sealAll()
     }
 
+    /// Puts everything in place, durably, and seals every file that waits for it.
+    package func synchronizeEverything() throws(StoreError) {
+        // A file is sealed only when it is in place. It may have been closed meanwhile.
+        try log.checkpoint()
+        sealer.sealAll()
+        try log.checkpoint()
+        if !isOnFuse { try retrying { linux_syncfs(root.fd) } }
+    }
+
     /// Must be called before anything is changed.
     /// - Throws: `EROFS`; `EIO` if another process has taken the vault, and after `releaseWriterLock`.
     package func admitChange() throws(StoreError) {

@@ -4,9 +4,10 @@ package import SystemPackage
 internal import VaultCrypto
 package import VaultFormat
 
-/// Makes a new vault: a directory with `vaultfs.dir`, then `vaultfs.json`, which makes it a vault.
+/// Makes a new vault: a directory with a log if it has a size of its own, `vaultfs.dir`, then `vaultfs.json`, which makes it a vault.
 package enum VaultCreation {
     private static let recordEntry = String(decoding: OpenDirectory.recordEntry, as: UTF8.self)
+    private static let logEntry = String(decoding: RedoLog.entry, as: UTF8.self)
     private static let lockEntry = String(decoding: WriterLock.entry, as: UTF8.self)
 
     /// Checks early, before a passphrase is asked for, if `create` would be refused at `path`.
@@ -24,11 +25,13 @@ package enum VaultCreation {
     /// Makes a vault at `path`. The directory is made with mode 0700 if it is absent. Else it must be empty, except for
     /// the remains of an `init` that was killed. On failure, everything that was made is removed. Takes as long as the
     /// slots' key derivations.
-    /// - Parameter onReady: called when the vault only has to be written. If it throws, no vault is made.
+    /// - Parameters:
+    ///   - logSize: the log's maximum size. The standard one if nil.
+    ///   - onReady: called when the vault only has to be written. If it throws, no vault is made.
     /// - Throws: `notFound` (the parent), `notADirectory`, `notEmpty`, `vaultExists`, `inUse`, `system`, `format`.
     @discardableResult
     package static func create(
-        at path: FilePath, chunkSize: Int, slots: [SlotRequest],
+        at path: FilePath, chunkSize: Int, logSize: UInt64? = nil, slots: [SlotRequest],
         onReady: (VaultConfiguration) throws(VaultError) -> Void = { _ in }
     ) throws(VaultError) -> VaultConfiguration {
         try check(at: path)
@@ -46,7 +49,7 @@ package enum VaultCreation {
             try VaultError.wrapping("cannot write", path) { () throws(StoreError) in
                 for entry in remains where entry != WriterLock.entry { try root.remove(entry) }
             }
-            try fill(root, path: path, record: record, configuration: configuration)
+            try fill(root, path: path, record, logSize.map { LogHeader(logSize: $0) }, configuration)
         } catch {
             if isMade { _ = path.withPlatformString { rmdir($0) } }
             throw error
@@ -109,9 +112,10 @@ package enum VaultCreation {
     }
 
     private static func fill(
-        _ root: Descriptor, path: FilePath, record: [UInt8], configuration: VaultConfiguration
+        _ root: Descriptor, path: FilePath, _ record: [UInt8], _ log: LogHeader?, _ configuration: VaultConfiguration
     ) throws(VaultError) {
-        let files = [(recordEntry, record), (VaultDirectory.configurationEntry, configuration.serialized())]
+        var files = [(recordEntry, record), (VaultDirectory.configurationEntry, configuration.serialized())]
+        if let log { files.insert((logEntry, log.bytes), at: 0) }
         do throws(VaultError) {
             for (entry, contents) in files {
                 try VaultError.wrapping("cannot write", path.appending(entry)) { () throws(StoreError) in
@@ -170,6 +174,7 @@ extension VaultCreation {
         switch entry {
         // A writer of a vault writes to this file first.
         case WriterLock.entry: return bytes.isEmpty
+        case RedoLog.entry: return LogHeader(parsing: bytes) != nil
         case OpenDirectory.recordEntry: return (try? DirectoryRecord.parse(bytes))?.isRoot == true
         default: return isTemporary(entry) && isBeginning(bytes)
         }
@@ -182,10 +187,11 @@ extension VaultCreation {
             && digits.allSatisfy(Array("0123456789abcdef".utf8).contains)
     }
 
-    /// Returns true for any part from the beginning of a root's `vaultfs.dir` or of a `vaultfs.json`.
+    /// Returns true for any part from the beginning of a root's `vaultfs.dir`, of a log or of a `vaultfs.json`.
     private static func isBeginning(_ bytes: [UInt8]) -> Bool {
         func agrees(with beginning: [UInt8]) -> Bool { zip(bytes, beginning).allSatisfy { $0 == $1 } }
         return agrees(with: configurationBeginning)
-            || bytes.count <= DirectoryRecord.size && agrees(with: DirectoryRecord.magic)
+            || bytes.count <= DirectoryRecord.size
+                && (agrees(with: DirectoryRecord.magic) || agrees(with: LogHeader.magic))
     }
 }

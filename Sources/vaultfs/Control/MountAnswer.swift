@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import CLinux
 internal import Control
 internal import Glibc
 internal import LinuxSystem
@@ -26,6 +27,20 @@ struct MountChoice: ParsableArguments {
         if let mountpoint { return [try MountAnswer.ask(mountpoint.path, request)] }
         let (name, socket, client) = try DaemonSearch.onlyMount(option: "--all")
         return [MountAnswer(name, socket) { () throws(ControlError) in try client.send(request) }]
+    }
+
+    /// Makes the kernel write the dirty mapped pages of the mounts back, as far as it can. Of all mounts if none was given.
+    func writePagesBack() throws(CommandFailure) {
+        let paths: [[UInt8]]
+        if let mountpoint {
+            paths = [Array(mountpoint.path.string.utf8)]
+        } else {
+            paths = MountAnswer.vaults(try MountTable.read()).map(\.mountpoint)
+        }
+        for path in paths {
+            guard let mount = try? Descriptor(at: AT_FDCWD, path, flags: O_RDONLY | O_DIRECTORY) else { continue }
+            linux_syncfs(mount.fd)
+        }
     }
 
     /// Prints the answers, and a line on stderr for each failure.
@@ -133,7 +148,7 @@ extension MountAnswer {
     }
 
     /// The mounts that concern this user.
-    private static func vaults(_ table: MountTable) -> [MountTable.Entry] {
+    fileprivate static func vaults(_ table: MountTable) -> [MountTable.Entry] {
         let isRoot = geteuid() == 0
         return table.entries.filter { $0.isVault && (isRoot || $0.userID == geteuid()) }
     }

@@ -22,6 +22,7 @@ struct StatusReporter: Sendable {
         switch request {
         case .status: reply(.status(status()))
         case .stats: reply(.stats(JSONValue(encoding: contents.fileSystem.statistics())))
+        case .sync: synchronize(reply)
         case .lock: lock.lock(reply: reply)
         case .unlock(let secret): lock.unlock(secret, reply: reply)
         case .events:
@@ -29,6 +30,23 @@ struct StatusReporter: Sendable {
             reply(
                 .subscribed(
                     ControlEvent(state: status.state, reasons: status.reasons, mountpoint: announcer.mountpoint)))
+        }
+    }
+
+    /// On a thread of its own, because the store may take long.
+    private func synchronize(_ reply: @escaping @Sendable (ControlResponse) -> Void) {
+        do throws(StoreError) {
+            let thread = try BackgroundThread(blocksSignals: true) { [fileSystem = contents.fileSystem] in
+                do throws(StoreError) {
+                    try fileSystem.synchronizeEverything()
+                    reply(.synchronized)
+                } catch {
+                    reply(.error(ControlFailure(.failed, error.reason)))
+                }
+            }
+            thread.detach()
+        } catch {
+            reply(.error(ControlFailure(.failed, error.reason)))
         }
     }
 

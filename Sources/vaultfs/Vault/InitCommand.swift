@@ -26,6 +26,12 @@ struct InitCommand: ParsableCommand {
             valueName: "n"))
     var scryptLogn = ScryptCost.standard.logN
 
+    @Option(
+        help: ArgumentHelp(
+            "Size of the log for overwritten data: 1M to 1G, and at least 8 chunks. 64M unless given.",
+            valueName: "size"))
+    var logSize: ByteSize?
+
     @Flag(help: "Do not make a recovery key.")
     var noRecoveryKey = false
 
@@ -45,6 +51,9 @@ struct InitCommand: ParsableCommand {
         guard !common.secret.recoveryKey else {
             throw ValidationError("--recovery-key does not go with init, which makes a recovery key of its own")
         }
+        if let logSize, !LogHeader.isValid(size: logSize.bytes, ChunkLayout(chunkSize: chunkSize.bytes)) {
+            throw ValidationError("log size \(logSize) is not from 1M to 1G, or under 8 chunks")
+        }
         _ = try KdfOptions.cost(logN: scryptLogn)
     }
 
@@ -62,8 +71,9 @@ struct InitCommand: ParsableCommand {
         }
         let text = recoveryKey.map(RecoveryKey.text)
         // The recovery key must be shown before the vault exists.
-        try VaultCreation.create(at: common.vault.path, chunkSize: chunkSize.bytes, slots: slots) {
-            (configuration) throws(VaultError) in
+        try VaultCreation.create(
+            at: common.vault.path, chunkSize: chunkSize.bytes, logSize: logSize.map { UInt64($0.bytes) }, slots: slots
+        ) { (configuration) throws(VaultError) in
             do throws(CommandFailure) {
                 let report = Report(
                     vaultPath: common.vault.path.string, vaultID: configuration.vault.hex,
