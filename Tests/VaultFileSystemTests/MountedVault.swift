@@ -30,7 +30,7 @@ final class MountedVault {
             chunkSize: 4096, masterKey: masterKey, slots: [SlotRequest(secret: secret)],
             created: "2026-01-01T00:00:00Z")
         keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
-        path = FileManager.default.temporaryDirectory.path() + "/vaultfs-system-" + UUID().uuidString
+        path = FileManager.default.temporaryDirectory.appending(path: "vaultfs-system-" + UUID().uuidString).path
         try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
         let record = try DirectoryRecord.make(
             .complete, isRoot: true, classCipher: keyRing.classCipher(.complete), vault: keyRing.vault)

@@ -181,6 +181,28 @@ import VaultFormat
         #expect((after.tv_sec, after.tv_nsec) == (shown.tv_sec, shown.tv_nsec))
     }
 
+    @Test("an older version does not come back: entries of before a checkpoint, and a checkpoint's lost header")
+    func staleEntries() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(2 * Self.c))
+        let store = try vault.open()
+        let file = try vault.reopen(in: store)
+        try file.put(pattern(Self.c, seed: 1), at: 0)
+        try file.put(pattern(Self.c, seed: 2), at: 0)
+        try file.synchronize(dataOnly: true)
+        let old = try vault.bytes("vaultfs.log")
+        try store.log.checkpoint()
+        // The old entries are still in the file's space, and the newest is behind one of them.
+        try file.put(pattern(Self.c, seed: 3), at: Self.c)
+        let log = try vault.bytes("vaultfs.log")
+        #expect(log[(4096 + 5000)...].starts(with: old[(4096 + 5000)...]))
+        let expected = pattern(Self.c, seed: 2) + pattern(Self.c, seed: 3)
+        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
+        // A power cut has lost the checkpoint's last write, and nothing was written since: both entries again, in order.
+        try vault.write(old, to: "vaultfs.log")
+        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
+    }
+
     @Test("a reader sees a hole that follows a truncation whose checkpoint was made already")
     func holeBehindCheckpoint() throws {
         let vault = try TestStore()
