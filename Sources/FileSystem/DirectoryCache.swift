@@ -1,4 +1,4 @@
-internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
 
 /// A small LRU cache of open directories, so that nodes need no descriptors. Any thread.
@@ -19,9 +19,7 @@ package final class DirectoryCache<Item: AnyObject & Sendable, Directory: Sendab
     private let capacity: Int
 
     package init() {
-        var files = rlimit()
-        let known = getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0
-        capacity = known ? max(16, min(512, Int(clamping: files.rlim_cur) / 8)) : 16
+        capacity = shareOfOpenFiles(atMost: 512)
     }
 
     package func find(_ node: Item) -> Directory? {

@@ -49,6 +49,14 @@ package func withCString<Result, Failure: Error>(
     }
 }
 
+/// The number of files that one part of a process may keep open: an eighth of the process's limit (RLIMIT_NOFILE), 8 to
+/// `most`.
+package func shareOfOpenFiles(atMost most: Int) -> Int {
+    var files = rlimit()
+    guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0 else { return 8 }
+    return max(8, min(most, Int(clamping: files.rlim_cur) / 8))
+}
+
 /// An error of the backing store. System calls throw it instead of `Errno` because typed throws do not convert, and
 /// nearly all callers can fail for the other reasons too.
 package enum StoreError: Error, Equatable, Sendable {

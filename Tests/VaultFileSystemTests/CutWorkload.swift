@@ -164,10 +164,6 @@ final class CutWorkload {
         var version = file.latest
         version.resize(to: length, chunkSize: chunkSize)
         file.add(version, span)
-        if length == 0 {
-            version.hasHoles = false
-            file.add(version, span)
-        }
     }
 
     private func punch(_ range: Range<Int>, _ file: CutFile, _ handle: FileHandle, zeroing: Bool) throws {

@@ -263,6 +263,67 @@ import VaultFormat
         #expect(kinds.withLock { $0 } == Array(repeating: "write vaultfs.log", count: 3) + ["synchronize vaultfs.log"])
     }
 
+    @Test("a file that grows by small writes between syncs needs only those of the log, one each")
+    func growth() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(100))
+        let file = try vault.reopen(in: try vault.open())
+        let workspace = try Workspace(layout: vault.layout)
+        var expected = pattern(100)
+        func append(_ count: Int) throws {
+            let bytes = pattern(count, seed: UInt64(expected.count))
+            try file.put(bytes, at: expected.count, workspace)
+            expected += bytes
+        }
+        try append(10)
+        try file.synchronize(dataOnly: true)
+        let syncs = Mutex<[String]>([])
+        let note = { @Sendable (call: WatchedCall) -> Int32 in
+            if call.kind == .synchronize {
+                syncs.withLock { $0.append(String(call.path.split(separator: "/").last ?? "")) }
+            }
+            return 0
+        }
+        try CallWatcher.watch(vault.path, note) {
+            for _ in 0..<50 {
+                // As SQLite appends to its write-ahead log.
+                try append(24)
+                try append(Self.c)
+                try file.synchronize(dataOnly: true)
+            }
+        }
+        #expect(syncs.withLock { $0 } == Array(repeating: "vaultfs.log", count: 50))
+        #expect(try file.contents() == expected)
+        // Without syncs, the growth is in place again after a while.
+        let used = file.store.log.usedSize
+        for _ in 0..<500 { try append(5000) }
+        #expect(file.store.log.usedSize - used < 1_500_000 + 500 * 4300)
+        #expect(try vault.bytes().count > 2_000_000)
+        #expect(try file.contents() == expected)
+        #expect(try vault.reopen(in: try vault.open(isReadOnly: true)).contents() == expected)
+        #expect(try file.sealInPlace())
+        var status = stat()
+        #expect(stat(vault.path + "/file", &status) == 0)
+        #expect(status.st_blocks * 512 < status.st_size + (64 << 10))
+        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
+    }
+
+    @Test("no more files have changes in the log than the limit of open files allows")
+    func manyFiles() throws {
+        let vault = try TestStore()
+        let store = try vault.open()
+        let most = 2 * shareOfOpenFiles(atMost: 1024)
+        for number in 0..<(most + 50) {
+            let file = try vault.create("f\(number)", in: store)
+            try file.put([1, 2, 3], at: 0)
+            try file.put([4], at: 0)
+            #expect(store.log.files <= most)
+        }
+        for number in [0, most / 2, most + 49] {
+            #expect(try vault.reopen("f\(number)", in: store).contents() == [4, 2, 3])
+        }
+    }
+
     @Test("an fsync returns only when data is durable that another fsync is just writing")
     func twoSyncs() throws {
         let vault = try TestStore()

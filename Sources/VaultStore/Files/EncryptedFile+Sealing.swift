@@ -31,6 +31,10 @@ extension EncryptedFile {
             try keepingAttributes(writer) { (before) throws(StoreError) in
                 // A file without a name ceases to exist when it is closed.
                 if before.st_nlink == 0 { return }
+                // Frees the space that was allocated for more.
+                let size = UInt64(clamping: before.st_size)
+                if state.reserved > size { try writer.truncate(to: size) }
+                state.reserved = 0
                 try writeHeader(&state, writer) {
                     $0.isSealed = true
                     $0.length = length

@@ -11,6 +11,12 @@ extension EncryptedFile {
     /// Bytes that are logged, while the log has a file's length, before a checkpoint. Small files that are rewritten stay
     /// below.
     private static let mostLogged = 4 << 20
+    /// Bytes of new chunks that are logged between two syncs, and in one write. A file that grows between frequent syncs
+    /// then needs only those of the log.
+    private static let mostLoggedGrowth = 256 << 10
+    private static let largestLoggedGrowth = 64 << 10
+    /// Space that is allocated at once for a file whose growth is logged.
+    private static let reservedAhead: UInt64 = 128 << 10
 
     /// Bytes behind the durable length that an open after an unclean end may have to verify.
     private static let mostUnproven = 256 << 20
@@ -67,9 +73,10 @@ extension EncryptedFile {
         let existing = layout.chunkCount(ofLength: oldLength)
         let isLengthLogged = try hasLongLoggedLength(&state)
         // A batch is either logged or written in place.
-        let isLogged = first < existing || isLengthLogged
+        let logsGrowth = isLengthLogged || logsGrowth(state, from: first, data.count)
+        let isLogged = first < existing || logsGrowth
         var limit = UInt64(workspace.batchChunks)
-        if isLogged && !isLengthLogged { limit = min(limit, existing - first) }
+        if isLogged && !logsGrowth { limit = min(limit, existing - first) }
         let regionStart = first * chunkSize
         let dataEnd = min(plaintextOffset + UInt64(data.count), regionStart + limit * chunkSize)
         let chunks = Int((dataEnd - 1) / chunkSize - first) + 1
@@ -184,6 +191,12 @@ extension EncryptedFile {
         return false
     }
 
+    /// True if few new chunks are written, and in place they would need a sync first: the durable tail is being replaced.
+    private func logsGrowth(_ state: WriteState, from first: UInt64, _ count: Int) -> Bool {
+        guard count <= Self.largestLoggedGrowth, state.loggedGrowth < Self.mostLoggedGrowth else { return false }
+        return state.tailSequence > store.log.durableSequence || state.durableTail.map { $0 >= first } ?? false
+    }
+
     /// Puts everything in place, so that the backing file's size is that of the file again.
     func settle(_ state: inout WriteState) throws(StoreError) {
         try store.log.checkpoint()
@@ -198,6 +211,7 @@ extension EncryptedFile {
         if state.tailSequence > 0 { try store.log.synchronize(through: state.tailSequence) }
         state.tailSequence = 0
         state.durableTail = nil
+        state.loggedGrowth = 0
     }
 
     /// Appends a batch's records to the log.
@@ -208,10 +222,12 @@ extension EncryptedFile {
         let start = layout.recordOffset(ofChunk: first)
         let end = start + UInt64(records.count)
         // A checkpoint must not run out of space for what was acknowledged.
-        if state.header.isSparse || grows && end > state.reserved {
+        if grows && end > state.reserved {
+            try reserveAhead(&state, writer, start..<end)
+        } else if state.header.isSparse {
             try reserve(writer, start..<end)
-            state.reserved = max(state.reserved, (end + store.blockSize - 1) / store.blockSize * store.blockSize)
         }
+        if grows { state.loggedGrowth += records.count }
         try log(records: records.count, first: first, exactLength: exactLength, writer, workspace)
         if exactLength != nil { state.loggedBytes += records.count }
         if let tail = state.durableTail, first...(first + UInt64(records.count / layout.recordSize)) ~= tail {
@@ -232,6 +248,21 @@ extension EncryptedFile {
         // A checkpoint at work restores a time that may be older than this.
         if isLogged { loggedTime.store(RedoLog.now(), ordering: .releasing) }
         store.counters.ciphertextBytesWritten.count(records.count)
+    }
+
+    /// Makes sure that records behind the end have space, and a few that may follow them.
+    private func reserveAhead(
+        _ state: inout WriteState, _ writer: Descriptor, _ range: Range<UInt64>
+    ) throws(StoreError) {
+        do throws(StoreError) {
+            let end = range.upperBound + Self.reservedAhead
+            try reserve(writer, range.lowerBound..<end)
+            state.reserved = end
+        } catch {
+            guard error.isNoSpace else { throw error }
+            try reserve(writer, range)
+            state.reserved = range.upperBound
+        }
     }
 
     /// Makes sure that records have space. KEEP_SIZE: the length stays.

@@ -22,6 +22,8 @@ package final class EncryptedFile: Sendable {
         var tailSequence: UInt64 = 0
         /// Backing offset up to which space is allocated.
         var reserved: UInt64 = 0
+        /// Bytes of new chunks that were logged since the last sync.
+        var loggedGrowth = 0
         /// The durable length that the header will have when a sync has covered it. Nil if no sync was asked for.
         var awaitedLength: UInt64?
         /// Bytes that were logged since the log has the file's length.
@@ -251,7 +253,10 @@ package final class EncryptedFile: Sendable {
 
     /// fsync(2) or fdatasync(2): earlier writes are durable, in place or in the log.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
-        writing.withLock { state in state.durableTail = layout.partialChunk(of: length) }
+        writing.withLock { state in
+            state.durableTail = layout.partialChunk(of: length)
+            state.loggedGrowth = 0
+        }
         do throws(StoreError) {
             try synchronizeBacking(dataOnly: dataOnly)
             let sequence = lastLoggedSequence

@@ -41,9 +41,7 @@ package final class HeaderSealer: Sendable {
         self.root = root
         self.checkpoint = checkpoint
         self.usesSyncfs = usesSyncfs
-        var files = rlimit()
-        let known = getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0
-        limit = known ? max(8, min(1024, Int(clamping: files.rlim_cur) / 8)) : 8
+        limit = shareOfOpenFiles(atMost: 1024)
     }
 
     /// Adds a file that was written and closed unsealed. If files are closed faster than the sealer's thread seals them,

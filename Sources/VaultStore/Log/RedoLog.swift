@@ -54,6 +54,9 @@ package final class RedoLog: Sendable {
     /// Called before anything is put in place: throws if another process has the vault.
     private let admit: @Sendable () throws(StoreError) -> Void
     private let usesSyncfs: Bool
+    /// Number of files with entries at which a checkpoint begins, because each keeps its descriptors. No more than twice as
+    /// many have entries.
+    private let mostTargets = shareOfOpenFiles(atMost: 1024)
     /// Called once, with the reason why the log does not work any more.
     let onFailure = Mutex<(@Sendable (String) -> Void)?>(nil)
 
@@ -117,7 +120,9 @@ package final class RedoLog: Sendable {
             skipped = state.header.logSize - offset
             offset = LogHeader.areaSize
         }
-        guard state.used + skipped + size <= state.header.logSize - LogHeader.areaSize else { return false }
+        guard state.used + skipped + size <= state.header.logSize - LogHeader.areaSize,
+            state.targets.count < 2 * mostTargets || state.targets[entry.fileID] != nil
+        else { return false }
         try prepare(descriptor, upTo: offset + size, &state)
         entry.sequence = state.next.sequence
         entry.time = Self.now()
@@ -135,7 +140,7 @@ package final class RedoLog: Sendable {
         state.used += skipped + size
         state.targets[entry.fileID] = Target(file: file, writer: writer, lastSequence: sequence)
         note(entry, offset + UInt64(LogEntry.headSize), descriptor)
-        noteWork(isHalfFull: state.used > state.header.logSize / 2)
+        noteWork(isHalfFull: state.used > state.header.logSize / 2 || state.targets.count >= mostTargets)
         return true
     }
 
@@ -198,6 +203,9 @@ package final class RedoLog: Sendable {
         }
     }
 
+    /// The last entry that is durable.
+    var durableSequence: UInt64 { durable.load(ordering: .acquiring) }
+
     /// Makes all entries durable.
     package func synchronize() throws(StoreError) {
         try synchronize(through: state.withLock { $0.next.sequence - 1 })
@@ -217,6 +225,9 @@ package final class RedoLog: Sendable {
 
     /// The reason why the log does not work, as text for the user. Nil if it does.
     var problem: String? { state.withLock { $0.failure }.map(problemText) }
+
+    /// Number of files with entries that are not in place.
+    var files: Int { state.withLock { $0.targets.count } }
 
     /// Bytes of entries that are not in place.
     package var usedSize: UInt64 { state.withLock { $0.used } }
@@ -273,6 +284,7 @@ package final class RedoLog: Sendable {
         for (fileID, changes) in files {
             guard let target = targets[fileID] else { continue }
             try target.file.putInPlace(changes, target.writer, from: log)
+            // Also a file whose last name was removed: a power cut can bring the name back.
             synced.append(target.writer)
         }
         try Self.synchronize(synced, root: root, usesSyncfs: usesSyncfs)
