@@ -35,7 +35,7 @@ import Testing
                 }
             }
         }
-        #expect(requests == ["status", "stats", "lock", "unlock", "events"])
+        #expect(requests == ["status", "stats", "sync", "lock", "unlock", "events"])
         #expect(
             events == [
                 "state", "will-lock", "did-lock", "will-unlock", "did-unlock", "denied", "integrity-error",

@@ -145,7 +145,10 @@ final class CutWorkload {
         var version = file.latest
         let isHole = length - version.length >= 1 << 20
         let end = isHole ? (version.length + chunkSize - 1) / chunkSize * chunkSize : length
-        for next in Array(stride(from: version.length + (128 << 10), to: end, by: 128 << 10)) + [end, length] {
+        // Behind a hole, the last chunk is written as zeros again.
+        let holeEnd = isHole ? length / chunkSize * chunkSize : length
+        let pieces = Array(stride(from: version.length + (128 << 10), to: end, by: 128 << 10)) + [end, holeEnd]
+        for next in pieces + stride(from: holeEnd + (128 << 10), to: length, by: 128 << 10) + [length] {
             if isHole { version.hasHoles = true }
             version.resize(to: next, chunkSize: chunkSize)
             file.add(version, span)

@@ -57,8 +57,7 @@ private struct CutRun {
         switch seed % 20 {
         case 17: 8192
         case 18: 16384
-        // Not larger: the model takes zeros behind the end to be written in pieces of 128 KiB at least.
-        case 19: 1 << 16
+        case 19: 1 << (seed / 20 % 2 == 0 ? 16 : 20)
         default: 4096
         }
     }

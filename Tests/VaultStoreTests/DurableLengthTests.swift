@@ -25,6 +25,8 @@ import VaultFormat
         // Not before the thread runs.
         try poll("the thread") {
             try file.truncate(to: 0)
+            // While the log has the length, none is noted.
+            try store.log.checkpoint()
             try file.truncate(to: Self.grown)
             return file.writing.withLock { $0.awaitedLength != nil || $0.header.length > 0 }
         }

@@ -46,6 +46,7 @@ extension EncryptedFile {
         try retrying {
             linux_fallocate(writer.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(max(end, start + 1) - start))
         }
+        state.isAllocatedAhead = state.isAllocatedAhead || range.upperBound > length
         if !keepsSize && range.upperBound > length { try extend(&state, writer, to: range.upperBound, workspace) }
     }
 

@@ -108,23 +108,30 @@ extension EncryptedFile {
 
     /// Writes changes that are durable in the log to the backing file. Keeps its times. The caller syncs it.
     func putInPlace(_ changes: LoggedChanges, _ writer: Descriptor, from log: Descriptor) throws(StoreError) {
-        try putInPlace(changes, writer, before: nil, from: log)
+        try putInPlace(changes, writer, before: nil, keeping: length, from: log)
     }
 
+    /// - Parameter futureLength: of what the log has by now. Its space stays allocated.
     private func putInPlace(
-        _ changes: LoggedChanges, _ writer: Descriptor, before: stat?, from log: Descriptor
+        _ changes: LoggedChanges, _ writer: Descriptor, before: stat?, keeping futureLength: UInt64 = 0,
+        from log: Descriptor
     ) throws(StoreError) {
         try keepingAttributes(writer, before) { (_) throws(StoreError) in
             // The header, which no longer authenticates the former length, first.
             if changes.exactLength != nil || !changes.holes.isEmpty { try writer.synchronize(dataOnly: true) }
-            try placeLength(changes, writer)
+            try placeLength(changes, writer, keeping: futureLength)
             try placeRecords(changes, writer, from: log)
         }
     }
 
-    private func placeLength(_ changes: LoggedChanges, _ writer: Descriptor) throws(StoreError) {
+    private func placeLength(
+        _ changes: LoggedChanges, _ writer: Descriptor, keeping futureLength: UInt64
+    ) throws(StoreError) {
         if let exact = changes.exactLength {
-            try writer.truncate(to: layout.backingSize(ofPlaintextLength: exact.length))
+            let end = layout.backingSize(ofPlaintextLength: exact.length)
+            try writer.truncate(to: end)
+            let futureEnd = layout.backingSize(ofPlaintextLength: futureLength)
+            if futureEnd > end && !isSparse.load(ordering: .acquiring) { try reserve(writer, end..<futureEnd) }
         }
         for hole in changes.holes {
             // A record that is newer than the hole keeps its space.

@@ -33,7 +33,7 @@ extension EncryptedFile {
                 if before.st_nlink == 0 { return }
                 // Frees the space that was allocated for more.
                 let size = UInt64(clamping: before.st_size)
-                if state.reserved > size { try writer.truncate(to: size) }
+                if state.reserved > size && !state.isAllocatedAhead { try writer.truncate(to: size) }
                 state.reserved = 0
                 try writeHeader(&state, writer) {
                     $0.isSealed = true

@@ -97,7 +97,7 @@ extension EncryptedFile {
                     let exact = isLengthLogged ? newLength : nil
                     try putInLog(&state, writer, records, first: first, grows: newLength > oldLength, exact, workspace)
                 } else {
-                    try putInPlace(writer, records, first: first)
+                    try putInPlace(&state, writer, records, first: first)
                 }
             }
             setLength(&state, newLength)
@@ -236,12 +236,16 @@ extension EncryptedFile {
     }
 
     /// Writes new records behind the end of the file.
-    private func putInPlace(_ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64) throws(StoreError) {
+    private func putInPlace(
+        _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64
+    ) throws(StoreError) {
         do throws(StoreError) {
             try writer.write(records, at: layout.recordOffset(ofChunk: first))
         } catch {
             // Only bytes past the old end were written. They are removed again.
             _ = try? writer.truncate(to: layout.recordOffset(ofChunk: first))
+            // This frees space that was allocated for more.
+            state.reserved = 0
             throw error
         }
         noteBackingWrite()
@@ -266,7 +270,7 @@ extension EncryptedFile {
     }
 
     /// Makes sure that records have space. KEEP_SIZE: the length stays.
-    private func reserve(_ writer: Descriptor, _ range: Range<UInt64>) throws(StoreError) {
+    func reserve(_ writer: Descriptor, _ range: Range<UInt64>) throws(StoreError) {
         if linux_fallocate(
             writer.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(range.lowerBound), Int64(range.count)) == 0
         {

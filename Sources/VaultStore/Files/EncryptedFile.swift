@@ -22,6 +22,8 @@ package final class EncryptedFile: Sendable {
         var tailSequence: UInt64 = 0
         /// Backing offset up to which space is allocated.
         var reserved: UInt64 = 0
+        /// True if a program has allocated space behind the end, which stays.
+        var isAllocatedAhead = false
         /// Bytes of new chunks that were logged since the last sync.
         var loggedGrowth = 0
         /// The durable length that the header will have when a sync has covered it. Nil if no sync was asked for.
