@@ -24,7 +24,7 @@ package enum EntryName {
         case sidecar
         /// Left by an interrupted operation. Removed at mount.
         case temporary
-        /// `vaultfs.json`, `vaultfs.dir`, `vaultfs.journal`, `vaultfs.lock`, and any other name that starts with
+        /// `vaultfs.json`, `vaultfs.dir`, `vaultfs.log`, `vaultfs.lock`, and any other name that starts with
         /// `vaultfs.`.
         case reserved
     }

@@ -18,7 +18,7 @@ package struct FileHeader: Sendable {
 
     package var protectionClass: ProtectionClass { wrapped.protectionClass }
     package var epoch: UInt8 { wrapped.epoch }
-    /// The random id of the file: the journal's name for it. Never 0 in a file that vaultfs made.
+    /// The random id of the file: the log's name for it. Never 0 in a file that vaultfs made.
     package let fileID: UInt64
     /// The plaintext length if sealed. Else the length up to which the chunks are known to be durable.
     package var length: UInt64 = 0
@@ -35,7 +35,7 @@ package struct FileHeader: Sendable {
         _ protectionClass: ProtectionClass, epoch: UInt8 = 0, classCipher: SivCipher, vault: VaultID
     ) throws(FormatError) -> (header: FileHeader, keys: FileKeys) {
         var fileID: UInt64 = 0
-        // 0 marks a free journal slot, so a file of that id could not be journaled.
+        // 0 stands for no file (FileFormat, Header-6).
         while fileID == 0 { fileID = try cryptography("file id", SecureRandom.integer()) }
         let (wrapped, secret) = try WrappedSecret.make(
             .file, protectionClass, epoch: epoch, id: fileID, classCipher: classCipher)
