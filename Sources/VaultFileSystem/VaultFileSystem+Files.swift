@@ -257,6 +257,8 @@ extension VaultFileSystem {
         store.sealAll()
         // Everything is in place, so what an older build or another program reads is complete.
         try? store.log.clear()
+        // Names too, before the end counts as a clean one: a power cut could bring back a file without its header.
+        store.synchronizeNames()
         store.releaseWriterLock()
     }
 }

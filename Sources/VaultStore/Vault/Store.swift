@@ -120,6 +120,9 @@ package final class Store: Sendable {
         if !isOnFuse { try retrying { linux_syncfs(root.fd) } }
     }
 
+    /// Makes names and attributes durable, as far as the store can. Best effort.
+    package func synchronizeNames() { if !isReadOnly && !isOnFuse { linux_syncfs(root.fd) } }
+
     /// Must be called before anything is changed.
     /// - Throws: `EROFS`; `EIO` if another process has taken the vault, and after `releaseWriterLock`.
     package func admitChange() throws(StoreError) {
