@@ -98,11 +98,7 @@ extension VaultFileSystem {
     }
 
     private static func mayBeIncomplete(_ status: stat) -> Bool {
-        switch status.st_mode & S_IFMT {
-        case S_IFDIR: true
-        case S_IFREG: true
-        default: false
-        }
+        [S_IFDIR, S_IFREG].contains(status.st_mode & S_IFMT)
     }
 
     /// Returns true if a failure to look at an entry does not matter: the entry no longer exists, is not a name of the vault,

@@ -119,6 +119,27 @@ import VaultFormat
         #expect(try content("cut", try mount()) == [])
     }
 
+    @Test("Store-30: the end counts as a clean one only when everything is durable, also names")
+    func cleanEnd() throws {
+        try vault.file("old", pattern(10))
+        try end(cleanly: true)
+        let system = try mount()
+        let log = try CallLog(of: vault.path) {
+            for name in ["new", "other"] {
+                let (_, handle) = try system.create(
+                    ascii(name), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
+                _ = try pattern(50).withUnsafeBytes {
+                    try system.write(handle, $0, at: 0, workspace: vault.workspace)
+                }
+                system.release(handle)
+            }
+            try system.rename(ascii("new"), in: .root, to: ascii("old"), in: .root, flags: 0, for: vault.caller)
+            system.shutDown()
+        }
+        let last = try #require(log.changes.last { $0.call.path == lockFile && $0.call.kind == .write })
+        #expect(last.unsynchronized.subtracting([lockFile]) == [])
+    }
+
     @Test("the walk leaves the end of a file alone that was made, or emptied, since the mount began")
     func madeMeanwhile() throws {
         try vault.file("emptied", pattern(500))

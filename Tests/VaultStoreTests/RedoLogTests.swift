@@ -3,7 +3,6 @@ import FileSystem
 import Glibc
 import LinuxSystem
 import Synchronization
-import SystemPackage
 import TestSupport
 import Testing
 import VaultFormat
@@ -225,133 +224,6 @@ import VaultFormat
         #expect(try vault.reopen(in: try vault.open()).contents() == Array(expected))
     }
 
-    @Test("the log has at most 256 holes of a file")
-    func manyHoles() throws {
-        let vault = try TestStore()
-        let chunks = 1200
-        try vault.make(pattern(chunks * Self.c))
-        let file = try vault.reopen(in: try vault.open())
-        let workspace = try Workspace(layout: vault.layout)
-        var expected = pattern(chunks * Self.c)
-        for chunk in stride(from: 0, to: chunks, by: 2) {
-            let range = (chunk * Self.c)..<((chunk + 1) * Self.c)
-            try file.punchHole(UInt64(range.lowerBound)..<UInt64(range.upperBound), workspace: workspace)
-            expected.replaceSubrange(range, with: [UInt8](repeating: 0, count: Self.c))
-            #expect(file.logged.withLock { $0.changes.holes.count } <= 256)
-        }
-        #expect(try file.contents() == expected)
-        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
-    }
-
-    @Test("an overwrite of a whole chunk is one call, and fsync syncs only the log, once")
-    func calls() throws {
-        let vault = try TestStore()
-        try vault.make(pattern(20 * Self.c))
-        let file = try vault.reopen(in: try vault.open())
-        let workspace = try Workspace(layout: vault.layout)
-        try file.put(pattern(Self.c), at: 0, workspace)
-        try file.synchronize(dataOnly: true)
-        let kinds = Mutex<[String]>([])
-        let note = { @Sendable (call: WatchedCall) -> Int32 in
-            kinds.withLock { $0.append("\(call.kind) \(call.path.split(separator: "/").last ?? "")") }
-            return 0
-        }
-        try CallWatcher.watch(vault.path, note) {
-            for chunk in [5, 2, 11] { try file.put(pattern(Self.c), at: chunk * Self.c, workspace) }
-            for _ in 0..<2 { try file.synchronize(dataOnly: true) }
-        }
-        #expect(kinds.withLock { $0 } == Array(repeating: "write vaultfs.log", count: 3) + ["synchronize vaultfs.log"])
-    }
-
-    @Test("a file that grows by small writes between syncs needs only those of the log, one each")
-    func growth() throws {
-        let vault = try TestStore()
-        try vault.make(pattern(100))
-        let file = try vault.reopen(in: try vault.open())
-        let workspace = try Workspace(layout: vault.layout)
-        var expected = pattern(100)
-        func append(_ count: Int) throws {
-            let bytes = pattern(count, seed: UInt64(expected.count))
-            try file.put(bytes, at: expected.count, workspace)
-            expected += bytes
-        }
-        try append(10)
-        try file.synchronize(dataOnly: true)
-        let syncs = Mutex<[String]>([])
-        let note = { @Sendable (call: WatchedCall) -> Int32 in
-            if call.kind == .synchronize {
-                syncs.withLock { $0.append(String(call.path.split(separator: "/").last ?? "")) }
-            }
-            return 0
-        }
-        try CallWatcher.watch(vault.path, note) {
-            for _ in 0..<50 {
-                // As SQLite appends to its write-ahead log.
-                try append(24)
-                try append(Self.c)
-                try file.synchronize(dataOnly: true)
-            }
-        }
-        #expect(syncs.withLock { $0 } == Array(repeating: "vaultfs.log", count: 50))
-        #expect(try file.contents() == expected)
-        // Without syncs, the growth is in place again after a while.
-        let used = file.store.log.usedSize
-        for _ in 0..<500 { try append(5000) }
-        #expect(file.store.log.usedSize - used < 1_500_000 + 500 * 4300)
-        #expect(try vault.bytes().count > 2_000_000)
-        #expect(try file.contents() == expected)
-        #expect(try vault.reopen(in: try vault.open(isReadOnly: true)).contents() == expected)
-        #expect(try file.sealInPlace())
-        var status = stat()
-        #expect(stat(vault.path + "/file", &status) == 0)
-        #expect(status.st_blocks * 512 < status.st_size + (64 << 10))
-        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
-    }
-
-    @Test("no more files have changes in the log than the limit of open files allows")
-    func manyFiles() throws {
-        let vault = try TestStore()
-        let store = try vault.open()
-        let most = 2 * shareOfOpenFiles(atMost: 1024)
-        for number in 0..<(most + 50) {
-            let file = try vault.create("f\(number)", in: store)
-            try file.put([1, 2, 3], at: 0)
-            try file.put([4], at: 0)
-            #expect(store.log.files <= most)
-        }
-        for number in [0, most / 2, most + 49] {
-            #expect(try vault.reopen("f\(number)", in: store).contents() == [4, 2, 3])
-        }
-    }
-
-    @Test("an fsync returns only when data is durable that another fsync is just writing")
-    func twoSyncs() throws {
-        let vault = try TestStore()
-        let file = try vault.create(in: try vault.open())
-        try file.put(pattern(3 * Self.c), at: 0)
-        let state = Monitor((began: false, goesOn: false, ended: 0))
-        let hold = { @Sendable (call: WatchedCall) -> Int32 in
-            guard call.kind == .synchronize, call.path.hasSuffix("/file") else { return 0 }
-            state.update { $0.began = true }
-            state.wait { $0.goesOn ? () : nil }
-            return 0
-        }
-        try CallWatcher.watch(vault.path, hold) {
-            let first = try BackgroundThread { try? file.synchronize(dataOnly: true) }
-            let began: Void? = state.wait(until: monotonicDeadline(in: 60)) { $0.began ? () : nil }
-            #expect(began != nil)
-            let second = try BackgroundThread {
-                try? file.synchronize(dataOnly: true)
-                state.update { $0.ended += 1 }
-            }
-            let ended: Void? = state.wait(until: monotonicDeadline(inMilliseconds: 200)) { $0.ended > 0 ? () : nil }
-            #expect(ended == nil)
-            state.update { $0.goesOn = true }
-            first.join()
-            second.join()
-        }
-    }
-
     @Test(
         "the changes of a file that its owner has closed to themselves are put in place", .enabled(if: geteuid() == 0))
     func closedToOwner() throws {
@@ -373,38 +245,5 @@ import VaultFormat
         ])
         #expect(try vault.bytes("vaultfs.log").count == 4096)
         #expect(try vault.reopen(in: try vault.open()).get(3) == [1, 2, 3])
-    }
-
-    @Test("a disk that is full now and then loses nothing that was acknowledged", .enabled(if: geteuid() == 0))
-    func fullDisk() throws {
-        let disk = try SmallDisk(size: 1 << 20)
-        let vault = try TestStore(in: disk.path)
-        let file = try vault.create(in: try vault.open())
-        var expected = pattern(20 * Self.c)
-        try file.put(expected, at: 0)
-        let filler = try disk.fill(leaving: 60 << 10)
-        var generator = SeededGenerator(seed: 3)
-        var refused = 0
-        for round in 0..<2000 {
-            switch Int.random(in: 0..<40, using: &generator) {
-            case 0: try filler.extend()
-            case 1: try filler.descriptor.truncate(to: UInt64(Int.random(in: 0..<(600 << 10), using: &generator)))
-            case 2: try file.synchronize(dataOnly: true)
-            case 3:
-                try file.store.log.checkpoint()
-            default:
-                let start = Int.random(in: 0..<expected.count, using: &generator)
-                let bytes = pattern(Int.random(in: 1...9000, using: &generator), seed: UInt64(round))
-                do {
-                    let count = try file.write(bytes, at: start)
-                    expected.replaceSubrange(start..<min(start + count, expected.count), with: bytes[..<count])
-                } catch StoreError.system(.noSpace) {
-                    refused += 1
-                }
-            }
-        }
-        #expect(refused > 0)
-        #expect(try file.contents() == expected)
-        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
     }
 }

@@ -9,7 +9,7 @@ import Testing
 
 /// An `init` that was killed before there was a vault, and the next `init`.
 @Suite(.timeLimit(.minutes(20))) struct VaultCreationReplayTests {
-    private static let files = ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"]
+    private static let files = ["vaultfs.dir", "vaultfs.json", "vaultfs.lock", "vaultfs.log"]
 
     private let directory: VaultTestDirectory
     private var path: FilePath { directory.path.appending("vault") }
@@ -21,7 +21,8 @@ import Testing
 
     private func create(_ path: FilePath? = nil) throws {
         try VaultCreation.create(
-            at: path ?? self.path, chunkSize: 4096, slots: [VaultFixture.slot(VaultFixture.passphrase())])
+            at: path ?? self.path, chunkSize: 4096, logSize: 2 << 20,
+            slots: [VaultFixture.slot(VaultFixture.passphrase())])
     }
 
     private func expectVault(_ when: Comment, at path: FilePath? = nil) throws {
@@ -76,7 +77,7 @@ import Testing
 
     /// With the last remains of a killed `init`.
     @Test(arguments: [
-        "echo mine >file", "echo >vaultfs.lock", "rm vaultfs.lock", "touch vaultfs.journal",
+        "echo mine >file", "echo >vaultfs.lock", "rm vaultfs.lock", "echo >vaultfs.log",
         "truncate -s 63 vaultfs.dir",
         "mv vaultfs.tmp.* vaultfs.tmp.json-1f", "printf data >vaultfs.tmp.1f",
         "cat vaultfs.dir vaultfs.dir >vaultfs.tmp.1f",

@@ -131,7 +131,8 @@ extension EncryptedFile {
             let end = layout.backingSize(ofPlaintextLength: exact.length)
             try writer.truncate(to: end)
             let futureEnd = layout.backingSize(ofPlaintextLength: futureLength)
-            if futureEnd > end && !isSparse.load(ordering: .acquiring) { try reserve(writer, end..<futureEnd) }
+            // Best effort: the changes at hand need none of it.
+            if futureEnd > end && !isSparse.load(ordering: .acquiring) { try? reserve(writer, end..<futureEnd) }
         }
         for hole in changes.holes {
             // A record that is newer than the hole keeps its space.
@@ -216,8 +217,7 @@ extension EncryptedFile {
         }
         var before = status
         // Unless a program has set the times since.
-        let changed = UInt64(clamping: status.st_ctim.tv_sec) * 1_000_000_000 + UInt64(clamping: status.st_ctim.tv_nsec)
-        if changed <= changes.time { before.st_mtim = Self.timespec(changes.time) }
+        if Self.nanoseconds(status.st_ctim) <= changes.time { before.st_mtim = Self.timespec(changes.time) }
         try putInPlace(changes, writer, before: before, from: log)
         return writer
     }
@@ -235,6 +235,13 @@ extension EncryptedFile {
         return result
     }
 
+    /// Notes the time of a write to the backing file while the log has changes. A checkpoint at work would restore an older
+    /// one.
+    func noteTime(of writer: Descriptor) {
+        guard isLogged, let status = try? writer.status() else { return }
+        loggedTime.max(Self.nanoseconds(status.st_mtim), ordering: .acquiringAndReleasing)
+    }
+
     /// Gives the backing file the time of the last logged change, before a program changes its attributes.
     func settleTimes(_ descriptor: Descriptor) throws(StoreError) {
         let nanoseconds = loggedTime.exchange(0, ordering: .acquiringAndReleasing)
@@ -247,6 +254,10 @@ extension EncryptedFile {
 
     private static func timespec(_ nanoseconds: UInt64) -> timespec {
         Glibc.timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
+    }
+
+    private static func nanoseconds(_ time: timespec) -> UInt64 {
+        UInt64(clamping: time.tv_sec) * 1_000_000_000 + UInt64(clamping: time.tv_nsec)
     }
 
     private static func isOlder(_ a: timespec, _ b: timespec) -> Bool {

@@ -249,8 +249,7 @@ extension EncryptedFile {
             throw error
         }
         noteBackingWrite()
-        // A checkpoint at work restores a time that may be older than this.
-        if isLogged { loggedTime.store(RedoLog.now(), ordering: .releasing) }
+        noteTime(of: writer)
         store.counters.ciphertextBytesWritten.count(records.count)
     }
 

@@ -255,12 +255,13 @@ package final class EncryptedFile: Sendable {
 
     /// fsync(2) or fdatasync(2): earlier writes are durable, in place or in the log.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
-        writing.withLock { state in
+        let descriptor = writing.withLock { state in
             state.durableTail = layout.partialChunk(of: length)
             state.loggedGrowth = 0
+            return state.writer ?? reader
         }
         do throws(StoreError) {
-            try synchronizeBacking(dataOnly: dataOnly)
+            try synchronize(descriptor, dataOnly: dataOnly)
             let sequence = lastLoggedSequence
             if sequence > 0 {
                 try store.log.synchronize(through: sequence)
@@ -274,8 +275,8 @@ package final class EncryptedFile: Sendable {
         }
     }
 
-    private func synchronizeBacking(dataOnly: Bool) throws(StoreError) {
-        let descriptor = anyDescriptor
+    /// Syncs the backing file.
+    private func synchronize(_ descriptor: Descriptor, dataOnly: Bool) throws(StoreError) {
         try syncedWrites.withLock { (synced) throws(StoreError) in
             let made = backingWrites.load(ordering: .acquiring)
             // Attributes are not counted.

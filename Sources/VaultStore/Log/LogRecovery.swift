@@ -11,6 +11,8 @@ struct LogRecovery {
     private let log: Descriptor
     private var files: [UInt64: LoggedChanges]
     private var writers: [Descriptor] = []
+    /// Maximum number of files that are kept open until they are synced together.
+    private static let mostWriters = 256
     /// The reason why the changes of some file could not be put in place.
     private var failure: StoreError?
 
@@ -41,7 +43,7 @@ struct LogRecovery {
         if !files.isEmpty {
             var recovery = LogRecovery(store, log, files)
             recovery.walk()
-            try RedoLog.synchronize(recovery.writers, root: store.root, usesSyncfs: !store.isOnFuse)
+            try recovery.synchronize()
             if let failure = recovery.failure {
                 guard setsAside else { throw unreachable(failure) }
                 return try DamagedRoot.setLogAside(in: store.root)
@@ -79,8 +81,14 @@ struct LogRecovery {
             guard let changes = files.removeValue(forKey: fileID) else { continue }
             do throws(StoreError) {
                 writers.append(try EncryptedFile(reader, in: store).recover(changes, from: log))
+                if writers.count == Self.mostWriters { try synchronize() }
             } catch { failure = failure ?? error }
         }
+    }
+
+    private mutating func synchronize() throws(StoreError) {
+        try RedoLog.synchronize(writers, root: store.root, usesSyncfs: !store.isOnFuse)
+        writers = []
     }
 
     private func open(_ found: BackingWalk<Descriptor>.Found) throws(StoreError) -> Descriptor {

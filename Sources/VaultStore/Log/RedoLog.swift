@@ -145,7 +145,7 @@ package final class RedoLog: Sendable {
     }
 
     /// The coarse clock may be older than the time that the kernel gave the file last.
-    static func now() -> UInt64 {
+    private static func now() -> UInt64 {
         var time = timespec()
         clock_gettime(CLOCK_REALTIME, &time)
         return UInt64(clamping: time.tv_sec) * 1_000_000_000 + UInt64(clamping: time.tv_nsec)

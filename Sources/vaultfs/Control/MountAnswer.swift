@@ -29,13 +29,15 @@ struct MountChoice: ParsableArguments {
         return [MountAnswer(name, socket) { () throws(ControlError) in try client.send(request) }]
     }
 
-    /// Makes the kernel write the dirty mapped pages of the mounts back, as far as it can. Of all mounts if none was given.
+    /// Makes the kernel write the dirty mapped pages back: of the mountpoint, or if none was given, of all mounts of this user.
+    /// Another user's mount may not answer.
+    /// - Throws: code `mountpoint`.
     func writePagesBack() throws(CommandFailure) {
         let paths: [[UInt8]]
         if let mountpoint {
-            paths = [Array(mountpoint.path.string.utf8)]
+            paths = [try FoundMount(at: mountpoint.path).entry.mountpoint]
         } else {
-            paths = MountAnswer.vaults(try MountTable.read()).map(\.mountpoint)
+            paths = MountAnswer.vaults(try MountTable.read()).filter { $0.userID == geteuid() }.map(\.mountpoint)
         }
         for path in paths {
             guard let mount = try? Descriptor(at: AT_FDCWD, path, flags: O_RDONLY | O_DIRECTORY) else { continue }

@@ -1,0 +1,223 @@
+import FileSystem
+import Foundation
+import Glibc
+import LinuxSystem
+import Synchronization
+import SystemPackage
+import TestSupport
+import Testing
+import VaultFormat
+
+@testable import VaultStore
+
+/// Costs of the redo log in calls, descriptors, memory and space, and its limits.
+@Suite struct RedoLogCostTests {
+    private static let c = 4096
+
+    /// The calls that `body` makes in a vault, each as `kind name`.
+    private func calls(in vault: TestStore, _ body: () throws -> Void) throws -> [String] {
+        let calls = Mutex<[String]>([])
+        let note = { @Sendable (call: WatchedCall) -> Int32 in
+            calls.withLock { $0.append("\(call.kind) \(call.path.split(separator: "/").last ?? "")") }
+            return 0
+        }
+        try CallWatcher.watch(vault.path, note, during: body)
+        return calls.withLock { $0 }
+    }
+
+    @Test("the log has at most 256 holes of a file")
+    func manyHoles() throws {
+        let vault = try TestStore()
+        let chunks = 1200
+        try vault.make(pattern(chunks * Self.c))
+        let file = try vault.reopen(in: try vault.open())
+        let workspace = try Workspace(layout: vault.layout)
+        var expected = pattern(chunks * Self.c)
+        for chunk in stride(from: 0, to: chunks, by: 2) {
+            let range = (chunk * Self.c)..<((chunk + 1) * Self.c)
+            try file.punchHole(UInt64(range.lowerBound)..<UInt64(range.upperBound), workspace: workspace)
+            expected.replaceSubrange(range, with: [UInt8](repeating: 0, count: Self.c))
+            #expect(file.logged.withLock { $0.changes.holes.count } <= 256)
+        }
+        #expect(try file.contents() == expected)
+        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
+    }
+
+    @Test("an overwrite of a whole chunk is one call, and fsync syncs only the log, once")
+    func calls() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(20 * Self.c))
+        let file = try vault.reopen(in: try vault.open())
+        let workspace = try Workspace(layout: vault.layout)
+        try file.put(pattern(Self.c), at: 0, workspace)
+        try file.synchronize(dataOnly: true)
+        let calls = try calls(in: vault) {
+            for chunk in [5, 2, 11] { try file.put(pattern(Self.c), at: chunk * Self.c, workspace) }
+            for _ in 0..<2 { try file.synchronize(dataOnly: true) }
+        }
+        #expect(calls == Array(repeating: "write vaultfs.log", count: 3) + ["synchronize vaultfs.log"])
+    }
+
+    @Test("a file that grows by small writes between syncs needs only those of the log, one each")
+    func growth() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(100))
+        let file = try vault.reopen(in: try vault.open())
+        let workspace = try Workspace(layout: vault.layout)
+        var expected = pattern(100)
+        func append(_ count: Int) throws {
+            let bytes = pattern(count, seed: UInt64(expected.count))
+            try file.put(bytes, at: expected.count, workspace)
+            expected += bytes
+        }
+        try append(10)
+        try file.synchronize(dataOnly: true)
+        let calls = try calls(in: vault) {
+            for _ in 0..<50 {
+                // As SQLite appends to its write-ahead log.
+                try append(24)
+                try append(Self.c)
+                try file.synchronize(dataOnly: true)
+            }
+        }
+        let syncs = calls.filter { $0.hasPrefix("synchronize") }
+        #expect(syncs == Array(repeating: "synchronize vaultfs.log", count: 50))
+        #expect(try file.contents() == expected)
+        // Without syncs, the growth is in place again after a while.
+        let used = file.store.log.usedSize
+        for _ in 0..<500 { try append(5000) }
+        #expect(file.store.log.usedSize - used < 1_500_000 + 500 * 4300)
+        #expect(try vault.bytes().count > 2_000_000)
+        #expect(try file.contents() == expected)
+        #expect(try vault.reopen(in: try vault.open(isReadOnly: true)).contents() == expected)
+        #expect(try file.sealInPlace())
+        var status = stat()
+        #expect(stat(vault.path + "/file", &status) == 0)
+        #expect(status.st_blocks * 512 < status.st_size + (64 << 10))
+        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
+    }
+
+    @Test("space that a program has allocated behind the end stays when the file is sealed")
+    func allocatedAhead() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(100))
+        let file = try vault.reopen(in: try vault.open())
+        let workspace = try Workspace(layout: vault.layout)
+        try file.allocate(0..<(1 << 20), keepsSize: true, workspace: workspace)
+        try file.put(pattern(10), at: 100, workspace)
+        try file.synchronize(dataOnly: true)
+        try file.put(pattern(5000), at: 110, workspace)
+        #expect(try file.sealInPlace())
+        #expect(try file.reader.status().st_blocks * 512 > 1 << 20)
+        #expect(try vault.bytes().count == 128 + 5110 + 2 * 32)
+    }
+
+    @Test(
+        "what is logged during a checkpoint keeps its space when a truncation frees the file's",
+        .enabled(if: geteuid() == 0))
+    func spaceDuringCheckpoint() throws {
+        let disk = try SmallDisk(size: 3 << 20)
+        let vault = try TestStore(in: disk.path)
+        let store = try vault.open()
+        let file = try vault.create(in: store)
+        try file.put(pattern(100 * Self.c), at: 0)
+        try file.truncate(to: 5 * Self.c)
+        let state = Monitor((hasBegun: false, isHeld: true))
+        let hold = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .synchronize, call.path.hasSuffix("/vaultfs.log") else { return 0 }
+            state.update { $0.hasBegun = true }
+            state.wait { $0.isHeld ? nil : () }
+            return 0
+        }
+        let directory = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\(vault.root.fd)")
+        try CallWatcher.watch(directory, hold) {
+            let checkpoint = try BackgroundThread { try? store.log.checkpoint() }
+            let begun: Void? = state.wait(until: monotonicDeadline(in: 60)) { $0.hasBegun ? () : nil }
+            #expect(begun != nil)
+            try file.put(pattern(60 * Self.c, seed: 2), at: 5 * Self.c)
+            state.update { $0.isHeld = false }
+            checkpoint.join()
+        }
+        #expect(file.isLogged)
+        try disk.fill(leaving: 0).extend()
+        try store.log.checkpoint()
+        #expect(try file.contents() == pattern(100 * Self.c)[..<(5 * Self.c)] + pattern(60 * Self.c, seed: 2))
+    }
+
+    @Test("no more files have changes in the log than the limit of open files allows")
+    func manyFiles() throws {
+        let vault = try TestStore()
+        let store = try vault.open()
+        let most = 2 * shareOfOpenFiles(atMost: 1024)
+        for number in 0..<(most + 50) {
+            let file = try vault.create("f\(number)", in: store)
+            try file.put([1, 2, 3], at: 0)
+            try file.put([4], at: 0)
+            #expect(store.log.files <= most)
+        }
+        for number in [0, most / 2, most + 49] {
+            #expect(try vault.reopen("f\(number)", in: store).contents() == [4, 2, 3])
+        }
+    }
+
+    @Test("an fsync returns only when data is durable that another fsync is just writing")
+    func twoSyncs() throws {
+        let vault = try TestStore()
+        let file = try vault.create(in: try vault.open())
+        try file.put(pattern(3 * Self.c), at: 0)
+        let state = Monitor((began: false, goesOn: false, ended: 0))
+        let hold = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .synchronize, call.path.hasSuffix("/file") else { return 0 }
+            state.update { $0.began = true }
+            state.wait { $0.goesOn ? () : nil }
+            return 0
+        }
+        try CallWatcher.watch(vault.path, hold) {
+            let first = try BackgroundThread { try? file.synchronize(dataOnly: true) }
+            let began: Void? = state.wait(until: monotonicDeadline(in: 60)) { $0.began ? () : nil }
+            #expect(began != nil)
+            let second = try BackgroundThread {
+                try? file.synchronize(dataOnly: true)
+                state.update { $0.ended += 1 }
+            }
+            let ended: Void? = state.wait(until: monotonicDeadline(inMilliseconds: 200)) { $0.ended > 0 ? () : nil }
+            #expect(ended == nil)
+            state.update { $0.goesOn = true }
+            first.join()
+            second.join()
+        }
+    }
+
+    @Test("a disk that is full now and then loses nothing that was acknowledged", .enabled(if: geteuid() == 0))
+    func fullDisk() throws {
+        let disk = try SmallDisk(size: 1 << 20)
+        let vault = try TestStore(in: disk.path)
+        let file = try vault.create(in: try vault.open())
+        var expected = pattern(20 * Self.c)
+        try file.put(expected, at: 0)
+        let filler = try disk.fill(leaving: 60 << 10)
+        var generator = SeededGenerator(seed: 3)
+        var refused = 0
+        for round in 0..<2000 {
+            switch Int.random(in: 0..<40, using: &generator) {
+            case 0: try filler.extend()
+            case 1: try filler.descriptor.truncate(to: UInt64(Int.random(in: 0..<(600 << 10), using: &generator)))
+            case 2: try file.synchronize(dataOnly: true)
+            case 3:
+                try file.store.log.checkpoint()
+            default:
+                let start = Int.random(in: 0..<expected.count, using: &generator)
+                let bytes = pattern(Int.random(in: 1...9000, using: &generator), seed: UInt64(round))
+                do {
+                    let count = try file.write(bytes, at: start)
+                    expected.replaceSubrange(start..<min(start + count, expected.count), with: bytes[..<count])
+                } catch StoreError.system(.noSpace) {
+                    refused += 1
+                }
+            }
+        }
+        #expect(refused > 0)
+        #expect(try file.contents() == expected)
+        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
+    }
+}
