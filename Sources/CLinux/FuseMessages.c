@@ -31,6 +31,13 @@ uint32_t linux_fuse_thread(const void *request, size_t size) {
     return header.pid != 0 ? header.pid : linux_fuse_unknown_thread;
 }
 
+int linux_fuse_synchronizes(const void *request, size_t size) {
+    struct fuse_in_header header;
+    if (size < sizeof header) return 0;
+    memcpy(&header, request, sizeof header);
+    return header.opcode == FUSE_FSYNC || header.opcode == FUSE_FSYNCDIR;
+}
+
 uint32_t linux_fuse_offered_flags(const void *request, size_t size) {
     // The fields that every minor version since 7.6 has.
     struct {

@@ -128,6 +128,8 @@ struct WorkerSchedule {
     private var isSingle = false
     /// The client's thread, from `linux_fuse_thread`.
     private var client: UInt32 = 0
+    /// True if the current request is an fsync(2), which takes as long as the disk.
+    private var synchronizes = false
     /// Times in nanoseconds of CLOCK_MONOTONIC.
     private var started = 0
     private var finished = 0
@@ -140,6 +142,7 @@ struct WorkerSchedule {
     /// The worker has received a request.
     mutating func began(_ message: fuse_buf) {
         client = linux_fuse_thread(message.mem, message.size)
+        synchronizes = linux_fuse_synchronizes(message.mem, message.size) != 0
         isSingle = scheduler.isSingle(wake)
         started = monotonicNanoseconds()
         if isSingle {
@@ -154,7 +157,7 @@ struct WorkerSchedule {
     mutating func ended() {
         if isSingle { scheduler.singleEnded() }
         finished = monotonicNanoseconds()
-        switch affinity.served(client, taken: finished - started, isSingle: isSingle) {
+        switch affinity.served(client, taken: synchronizes ? nil : finished - started, isSingle: isSingle) {
         case .nothing: break
         case .oneClient: if !isSingle { scheduler.beginSingle(wake) }
         case .severalClients: scheduler.endSingle()

@@ -83,7 +83,7 @@ package final class LockGate: Sendable {
 
     /// Checks every file. Returns true if a request may pass. Allocates nothing.
     private func lockFilesLetPass() -> Bool {
-        for file in lockFiles where file.look().isLocked {
+        for file in lockFiles where file.glance().isLocked {
             if !isSighted.exchange(true, ordering: .sequentiallyConsistent) { onSighting.withLock { $0 }?() }
             return letsPassInGrace
         }

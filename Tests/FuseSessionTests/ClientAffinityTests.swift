@@ -16,7 +16,7 @@ import Testing
 
     /// The results after each of this many requests.
     private func serve(
-        _ affinity: inout ClientAffinity, _ threads: [UInt32], taken: Int = quick, isSingle: Bool = false
+        _ affinity: inout ClientAffinity, _ threads: [UInt32], taken: Int? = quick, isSingle: Bool = false
     ) -> [ClientAffinity.Finding] {
         threads.map { affinity.served($0, taken: taken, isSingle: isSingle) }
     }
@@ -59,6 +59,16 @@ import Testing
         affinity = ClientAffinity()
         #expect(serve(&affinity, many(7, 100)).contains(.oneClient))
         #expect(serve(&affinity, many(7, 2 * Self.window), taken: Self.slow, isSingle: true).contains(.severalClients))
+    }
+
+    @Test("A thread that waits for the disk is served by one worker all the same")
+    func synchronizing() {
+        var affinity = ClientAffinity()
+        let found = (0..<100).map { number in
+            affinity.served(7, taken: number % 4 == 3 ? nil : Self.quick, isSingle: number > Self.window)
+        }
+        #expect(found[Self.window] == .oneClient)
+        #expect(!found.contains(.severalClients))
     }
 
     @Test("Up to four of a window's requests may come from others", arguments: [(4, false), (5, true)])

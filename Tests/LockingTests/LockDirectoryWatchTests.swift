@@ -23,6 +23,27 @@ import Testing
         try watched.expect(.parentChanged)
     }
 
+    @Test("A request leaves the directory to the watch if that reports all changes, but never the file", arguments: [true, false])
+    func glances(hasInotify: Bool) throws {
+        let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))
+        let (place, file) = (watched.place, watched.files[0])
+        try watched.expect(.absent)
+        #expect(try watched.sleep() == (hasInotify ? -1 : 50))
+        try watched.holdingReports {
+            try place.create(place.lock)
+            #expect(file.glance() == .present)
+            try place.remove(place.lock)
+            try place.removeDirectory(place.locks)
+            #expect(file.glance() == (hasInotify ? .absent : .parentChanged))
+        }
+        try watched.expect(.parentChanged)
+        try place.create(place.locks)
+        #expect(file.glance() == .parentChanged)
+        watched.watch.stop()
+        try place.remove(place.locks)
+        #expect(file.glance() == .parentChanged)
+    }
+
     @Test func rearmedAfterItWasRemoved() throws {
         let watched = try WatchedPlace()
         let place = watched.place

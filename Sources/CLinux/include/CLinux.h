@@ -107,6 +107,8 @@ struct iovec;
 // The thread that sent a request and waits for it, or 0. Unknown for threads of other PID namespaces.
 static const uint32_t linux_fuse_unknown_thread = UINT32_MAX;
 uint32_t linux_fuse_thread(const void *request, size_t size);
+// Returns true for FSYNC and FSYNCDIR requests.
+int linux_fuse_synchronizes(const void *request, size_t size);
 // Returns the INIT flags that libfuse 3.14 does not know and we use, if the kernel that sent this INIT request offers
 // them: FUSE_HANDLE_KILLPRIV_V2 and FUSE_SETXATTR_EXT. Returns 0 for any other request.
 uint32_t linux_fuse_offered_flags(const void *request, size_t size);

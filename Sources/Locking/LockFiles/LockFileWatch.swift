@@ -104,9 +104,9 @@ private struct WatchLoop {
 
     /// Runs until `stop`, or until waiting for events fails, which it reports.
     mutating func run() {
-        arm()
+        defer { noteComplete(false) }
+        arm(reportsAnyway: true)
         do throws(Ending) {
-            look(reportsAnyway: true)
             while true { try step() }
         } catch .failed(let errno) {
             watch.onChange(.failed(errno))
@@ -120,11 +120,22 @@ private struct WatchLoop {
         // First, because others wait for the report.
         let isChanged = look(reportsAnyway: false)
         guard effect == .arm || (isChanged && !isComplete) else { return }
-        arm()
-        look(reportsAnyway: isRefreshing)
+        arm(reportsAnyway: isRefreshing)
     }
 
-    private mutating func arm() { isComplete = (directories?.arm() ?? false) && mountTable != nil }
+    /// Sets the watches, then looks, because something may have changed before.
+    private mutating func arm(reportsAnyway: Bool) {
+        let armed = (directories?.arm() ?? false) && mountTable != nil
+        if !armed { noteComplete(false) }
+        look(reportsAnyway: reportsAnyway)
+        if armed { noteComplete(true) }
+    }
+
+    /// Requests then rely on the watch, or no longer.
+    private mutating func noteComplete(_ complete: Bool) {
+        if complete != isComplete { for file in watch.files { file.noteWatch(complete) } }
+        isComplete = complete
+    }
 
     /// - Returns: true if the states differ from those of the last report.
     @discardableResult
