@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Commits per second of SQLite and PostgreSQL, and random 4 KiB overwrites, on the plain directory, gocryptfs, securefs and
+"""Commits per second of SQLite and PostgreSQL, and random 4 KiB overwrites, on the plain directory, bindfs, gocryptfs, securefs and
 vaultfs: interleaved, in many short rounds, because fsync's time on a disk that others use varies by the second. The rates
 are medians over the rounds, the ratios medians of each round's ratio. scripts/bench-commit calls this.
 
@@ -34,7 +34,10 @@ LOOP_BYTES = 8 << 30
 ROWS = 10_000
 # Branches of pgbench: more than clients, or these wait for one another's rows.
 SCALE = 5
-ALLOW_OTHER = {"gocryptfs": ["-allow_other"], "securefs": ["-o", "allow_other"]}
+# bindfs encrypts nothing: its rate is what FUSE leaves of the plain directory's.
+OTHERS = ("plain", "bindfs", "gocryptfs", "securefs")
+# How PostgreSQL, which runs as a user of its own, may use a mount.
+ALLOW_OTHER = {"gocryptfs": ["-allow_other"]}
 TESTS = {
     "sqlite_wal": ("SQLite, WAL, FULL", "commits/s"),
     "sqlite_delete": ("SQLite, rollback, FULL", "commits/s"),
@@ -140,7 +143,7 @@ def arguments():
 
 def compared(given, directory):
     """The systems. A directory for each binary, because its name is what differs."""
-    found = [system for system in systems(directory, directory)[0] if system.name in ("plain", *ALLOW_OTHER)]
+    found = [system for system in systems(directory, directory)[0] if system.name in OTHERS]
     for name, binary in (("before", given.before), ("vaultfs", given.binary)):
         if binary:
             os.mkdir(f"{directory}/{name}")
@@ -149,7 +152,7 @@ def compared(given, directory):
     if not os.getuid():
         for system in found:
             if system._mount:
-                # PostgreSQL runs as a user of its own. The mountpoint is the last word.
+                # The mountpoint is the last word.
                 system._mount[-2:-2] = ALLOW_OTHER.get(system.name, ["-o", "allow_other"])
     return found
 
@@ -192,7 +195,7 @@ def ratio(rates, test, name):
 
 
 def table(rates, tests):
-    rows = [["test", "unit", *rates, "least…most", "/plain", "/best peer", "goals"]]
+    rows = [["test", "unit", *rates, "least…most", "/plain", "/bindfs", "/best peer", "goals"]]
     for test in tests:
         medians = {name: median(values[test]) for name, values in rates.items()}
         spread = [value for value in rates["vaultfs"][test] if value is not None]
@@ -203,7 +206,7 @@ def table(rates, tests):
                   if found.get(name) is not None and found[name] < factor]
         rows.append([*TESTS[test], *map(bench_table.rate, medians.values()),
                      f"{bench_table.rate(min(spread))}…{bench_table.rate(max(spread))}" if spread else "–",
-                     share(found.get("plain")), share(found.get(peer)),
+                     share(found.get("plain")), share(found.get("bindfs")), share(found.get(peer)),
                      ", ".join(missed) or ("reached" if spread else "–")])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(width) if column < 2 else cell.rjust(width)
