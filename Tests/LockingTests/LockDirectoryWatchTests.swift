@@ -23,7 +23,9 @@ import Testing
         try watched.expect(.parentChanged)
     }
 
-    @Test("A request leaves the directory to the watch if that reports all changes, but never the file", arguments: [true, false])
+    @Test(
+        "A request leaves the directory to a watch that reports all changes, but never the file",
+        arguments: [true, false])
     func glances(hasInotify: Bool) throws {
         let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))
         let (place, file) = (watched.place, watched.files[0])
