@@ -107,6 +107,9 @@ def crash(mount, options):
     mount.initialise()
     mount.mount()
     os.mkdir(mount.path("names"))
+    # On a busy machine a writer may be killed before it has made its file.
+    for number in range(len(WAYS)):
+        open(mount.path(f"file{number}"), "x").close()
     log, flying = os.path.join(mount.directory, "names.log"), 0
     for number in range(options.rounds):
         moment, seed = rng.choice(MOMENTS), rng.randrange(1 << 30)

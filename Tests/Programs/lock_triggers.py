@@ -432,8 +432,9 @@ def directory(mount):
             over_mounted(locks)
         mount.mount("--lock-file", f"{locks}/lock")
         vanish(base)
-        expect_locked(mount, name)
+        # The watch notices it, not the request (Manual/Locking.md).
         until(f"the reason, {name}", lambda: mount.ask("status")["lock"]["reasons"] == ["lock-directory"])
+        expect_locked(mount, name)
         # The vault stays locked, even if the directory is restored by hand.
         os.makedirs(f"{base}/inner", 0o700, exist_ok=True)
         time.sleep(0.06)

@@ -26,9 +26,10 @@ class Watch:
 
     def __call__(self, action, *arguments, **keywords):
         before = {p: times(p) for p in self.paths}
-        # Kernel time stamps advance with the tick, so wait for the next one by reading the clock that they come from.
-        start = time.clock_gettime_ns(CLOCK_REALTIME_COARSE)
-        while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) - start < 1:
+        # Kernel time stamps advance with the tick, so wait for the next one by reading the clock that they come from. That
+        # clock may have been set back since the last change.
+        start = max([time.clock_gettime_ns(CLOCK_REALTIME_COARSE)] + [t[1] for t in before.values() if t])
+        while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) <= start:
             pass
         try:
             action(*arguments, **keywords)
