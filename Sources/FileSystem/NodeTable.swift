@@ -76,6 +76,21 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
+    /// Separates the node from its inode, whose last name is about to be removed: the store may then give the number to a
+    /// new file at once. `reclaim` takes that back if the removal fails.
+    package func giveUpInode(_ node: Item) {
+        state.withLock { state in if state.byKey[node.key] === node { state.byKey[node.key] = nil } }
+    }
+
+    package func reclaimInode(_ node: Item) {
+        state.withLock { state in
+            if node.isDetached { return }
+            // Two nodes of one inode would each have a file open.
+            if state.byKey[node.key] != nil { return detach(node, &state) }
+            state.byKey[node.key] = node
+        }
+    }
+
     /// Removes a name. `isLast` is true if it was a file's last name, or a directory's.
     package func removeName(_ node: Item, parent: Item, entry: [UInt8], isLast: Bool) {
         state.withLock { state in
@@ -92,8 +107,14 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// Keeps the node until a `forget`, like a lookup by the kernel.
-    package func retain(_ node: Item) { state.withLock { _ in node.references += 1 } }
+    /// Keeps the node until a `forget`, like a lookup by the kernel. Returns false for one that has left the table.
+    package func retain(_ node: Item) -> Bool {
+        state.withLock { _ in
+            if node.isDetached { return false }
+            node.references += 1
+            return true
+        }
+    }
 
     /// Takes back `count` of the kernel's lookups of the node with this id. Does nothing for the root, which stays.
     package func forget(_ id: NodeID, count: Int) {
@@ -248,6 +269,22 @@ extension NodeTable {
             base = descriptor
         }
         return base
+    }
+
+    /// As `atName`, for a `body` that itself throws `ESTALE` if the entry is another object. Does not look at the latest name
+    /// before.
+    package func atCheckedName<Result>(
+        of node: Item, in directory: (Item) throws(StoreError) -> Descriptor,
+        _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        if let name = name(of: node), let parent = try? directory(name.parent) {
+            do throws(StoreError) { return try body(parent, name.entry) } catch {
+                guard error == .system(.staleNFSFileHandle) || error == .system(.noSuchFileOrDirectory) else {
+                    throw error
+                }
+            }
+        }
+        return try atName(of: node, in: directory, body)
     }
 
     /// Calls `body` with a directory and an entry under which the node is. Tries all its known names.

@@ -202,9 +202,18 @@ final class Worker: @unchecked Sendable {
     let hasLeftGate = Atomic<Bool>(false)
     /// The last wiping round that it has taken part in.
     var wiped = 0
+    /// The thread's umask. Nil if it was not set yet.
+    private var creationMask: mode_t?
 
     init(workspace: any WorkerBuffers, inFlight: LockGate.InFlight) {
         (self.workspace, self.inFlight) = (workspace, inFlight)
+    }
+
+    /// umask(2) of this thread, which has one of its own.
+    func setCreationMask(_ mask: mode_t) {
+        if creationMask == mask { return }
+        umask(mask)
+        creationMask = mask
     }
 
     deinit { free(message.mem) }
@@ -257,7 +266,7 @@ struct Request {
     /// The caller, as owner of a new object. Gives this thread, which has a umask of its own, the caller's umask.
     func creator() -> Caller {
         let context = fuse_req_ctx(raw).pointee
-        umask(context.umask)
+        server.worker.setCreationMask(context.umask)
         return Caller(uid: context.uid, gid: context.gid)
     }
 

@@ -35,17 +35,17 @@ package func writeAll(_ bytes: [UInt8], to fd: Int32) throws(StoreError) {
     }
 }
 
-/// Calls `body` with `bytes` as a NUL-terminated C string. `bytes` must hold no NUL.
+/// Calls `body` with `bytes` as a NUL-terminated C string, on the stack if it is short. `bytes` must hold no NUL.
+@inlinable
 package func withCString<Result, Failure: Error>(
     _ bytes: [UInt8], _ body: (UnsafePointer<CChar>) throws(Failure) -> Result
 ) throws(Failure) -> Result {
-    let terminated = bytes + [0]
-    return try terminated.withUnsafeBufferPointer { (buffer) throws(Failure) -> Result in
-        guard let base = buffer.baseAddress else { preconditionFailure("internal error: empty C string") }
-        return try base.withMemoryRebound(to: CChar.self, capacity: buffer.count) {
-            (pointer) throws(Failure) -> Result in
-            try body(pointer)
-        }
+    try withUnsafeTemporaryAllocation(of: CChar.self, capacity: bytes.count + 1) {
+        (string) throws(Failure) -> Result in
+        for index in 0..<bytes.count { string.initializeElement(at: index, to: CChar(bitPattern: bytes[index])) }
+        string.initializeElement(at: bytes.count, to: 0)
+        guard let base = string.baseAddress else { preconditionFailure("internal error: empty C string") }
+        return try body(UnsafePointer(base))
     }
 }
 

@@ -48,8 +48,20 @@ package final class Node: TableNode, @unchecked Sendable {
         init(_ status: stat) { (mode, modified, changed) = (status.st_mode, status.st_mtim, status.st_ctim) }
     }
 
-    /// True if the object is known to have no pack of attributes. The mutex is held while attributes are read or changed.
-    let hasNoPack = Mutex(false)
+    /// What is known of the object's extended attributes.
+    struct KnownAttributes {
+        enum Others: UInt8 {
+            case unknown, none, some
+        }
+
+        /// True if it has no pack of `user.*` attributes.
+        var hasNoPack = false
+        /// Whether it has attributes outside `user.*`.
+        var others = Others.unknown
+    }
+
+    /// The mutex is held while attributes are read or changed. A rename waits for it (`forgetAttributes`).
+    let attributes = Mutex(KnownAttributes())
 
     /// Held while the file is opened, so that there is only one `EncryptedFile`.
     let opening = Mutex(OpenState())
@@ -102,6 +114,9 @@ package final class Node: TableNode, @unchecked Sendable {
         get { ProtectionClass(rawValue: knownClass.load(ordering: .acquiring)) }
         set { knownClass.store(newValue?.rawValue ?? 0, ordering: .releasing) }
     }
+
+    /// For a name that now leads to another object. Whoever has looked by that name has finished.
+    func forgetAttributes() { attributes.withLock { $0.others = .unknown } }
 
     var openFile: EncryptedFile? { opening.withLock { $0.file } }
 }

@@ -21,19 +21,22 @@ extension VaultFileSystem {
         if node === nodes.root { return try store.root.status() }
         if let file = node.openFile { return plaintextAttributes(try file.reader.status(), of: node) }
         if node.isDirectory { return try directoryStatus(node) }
-        let status = try atName(of: node) { (directory, entry) throws(StoreError) -> stat in
+        return plaintextAttributes(try statusByName(node), of: node)
+    }
+
+    private func statusByName(_ node: Node) throws(StoreError) -> stat {
+        try atCheckedName(of: node) { (directory, entry) throws(StoreError) -> stat in
             let status = try directory.status(of: entry)
             // Another object may have been given the name since.
             guard FileIdentity(status) == node.key else { throw .system(.staleNFSFileHandle) }
             return status
         }
-        return plaintextAttributes(status, of: node)
     }
 
     /// Needs no keys, so a directory with a damaged record has attributes too.
     private func directoryStatus(_ node: Node) throws(StoreError) -> stat {
         if let known = knownDirectory(node) { return try known.descriptor.status() }
-        return try atName(of: node) { (directory, entry) throws(StoreError) -> stat in try directory.status(of: entry) }
+        return try statusByName(node)
     }
 
     /// chmod(2), chown(2), truncate(2), utimensat(2), or several of them at once.
@@ -119,10 +122,12 @@ extension VaultFileSystem {
 
     private func namespace(of name: [UInt8]) -> Namespace {
         if name == Self.classAttribute { return .protectionClass }
-        if name.starts(with: Array("user.vaultfs.".utf8)) { return .reserved }
-        if name.starts(with: Array("user.".utf8)) { return name.count == "user.".utf8.count ? .nameless : .encrypted }
-        let passed = ["security.", "trusted.", "system.posix_acl_"]
-        return passed.contains { name.starts(with: Array($0.utf8)) } ? .passedThrough : .unsupported
+        if name.starts(with: "user.vaultfs.".utf8) { return .reserved }
+        if name.starts(with: "user.".utf8) { return name.count == "user.".utf8.count ? .nameless : .encrypted }
+        let isPassed =
+            name.starts(with: "security.".utf8) || name.starts(with: "system.posix_acl_".utf8)
+            || name.starts(with: "trusted.".utf8)
+        return isPassed ? .passedThrough : .unsupported
     }
 
     /// getxattr(2): the value. Throws `ENODATA`.
@@ -136,9 +141,34 @@ extension VaultFileSystem {
         case .reserved: throw .system(.noData)
         case .unsupported: throw .system(.notSupported)
         case .nameless: throw .system(.invalidArgument)
-        case .passedThrough: return try ExtendedAttributes(try pinForAttributes(node)).value(of: name)
+        case .passedThrough:
+            if try hasOnlyUserAttributes(node) { throw .system(.noData) }
+            return try ExtendedAttributes(try pinForAttributes(node)).value(of: name)
         case .encrypted:
             return try withEncrypted(node) { (attributes) throws(StoreError) in try attributes.value(of: name) }
+        }
+    }
+
+    /// True if the object has no attributes outside `user.*`. The kernel and `ls -l` ask for such attributes of every
+    /// file, and hardly any file has them. Only this daemon changes them, so a single look is enough.
+    private func hasOnlyUserAttributes(_ node: Node) throws(StoreError) -> Bool {
+        // Another thread may rename the object. It then waits here, and makes this unknown again.
+        try node.attributes.withLock { (known) throws(StoreError) -> Bool in
+            if known.others == .unknown {
+                let isNone = try lookForOtherAttributes(node)
+                // Beside a writer on another machine, that machine can set one at any time.
+                if store.followsWriter { return isNone }
+                known.others = isNone ? .none : .some
+            }
+            return known.others == .none
+        }
+    }
+
+    private func lookForOtherAttributes(_ node: Node) throws(StoreError) -> Bool {
+        if let open = openDescriptor(node) { return try ExtendedAttributes(open).areOnlyUser() }
+        return try atCheckedName(of: node) { (directory, entry) throws(StoreError) -> Bool in
+            // Without a check of the inode, because only a rename could give the name to another object (see above).
+            try ExtendedAttributes.areOnlyUser(of: entry, in: directory)
         }
     }
 
@@ -179,8 +209,11 @@ extension VaultFileSystem {
         case .nameless: throw .system(.invalidArgument)
         case .passedThrough:
             let attributes = ExtendedAttributes(try pinForAttributes(node))
-            try excludingSeals(of: node) { () throws(StoreError) in
-                if let value { try attributes.set(name, value, flags: flags) } else { try attributes.remove(name) }
+            try node.attributes.withLock { (known) throws(StoreError) in
+                known.others = .unknown
+                try excludingSeals(of: node) { () throws(StoreError) in
+                    if let value { try attributes.set(name, value, flags: flags) } else { try attributes.remove(name) }
+                }
             }
         case .encrypted:
             try withEncrypted(node) { (attributes) throws(StoreError) in
@@ -195,10 +228,10 @@ extension VaultFileSystem {
     ) throws(StoreError) -> Result {
         let codec = try codec(of: node)
         let pinned = try pinForAttributes(node)
-        return try node.hasNoPack.withLock { (hasNoPack) throws(StoreError) -> Result in
-            var attributes = EncryptedAttributes(pinned, codec, mayHavePack: !hasNoPack)
+        return try node.attributes.withLock { (known) throws(StoreError) -> Result in
+            var attributes = EncryptedAttributes(pinned, codec, mayHavePack: !known.hasNoPack)
             // Beside a writer on another machine, that machine can make a pack at any time.
-            defer { hasNoPack = !attributes.mayHavePack && !store.followsWriter }
+            defer { known.hasNoPack = !attributes.mayHavePack && !store.followsWriter }
             return try body(&attributes)
         }
     }

@@ -32,11 +32,11 @@ extension VaultFileSystem {
     package func list(
         _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool
     ) throws(StoreError) {
-        try admit(handle.node, .names)
+        // Once for all entries, because each check is a system call for each lock file.
+        let wasUnlocked = gate.isUnlocked()
+        if !wasUnlocked { try admitWhileLocked(handle.node, .names) }
         // Without keys every name would be hidden.
         if handle.directory.keys.isForgotten { try handle.directory.restoreKeys() }
-        // Once for all entries, because each check is two system calls per lock file.
-        let wasUnlocked = gate.isUnlocked()
         try list(handle.reader, from: offset, take) { (_, listed) throws(StoreError) in
             try complete(&listed, in: handle, withAttributes: withAttributes, wasUnlocked: wasUnlocked)
         }

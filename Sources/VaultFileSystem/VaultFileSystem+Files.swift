@@ -72,7 +72,7 @@ extension VaultFileSystem {
     }
 
     private func openBacking(_ node: Node, flags: Int32) throws(StoreError) -> Descriptor {
-        try atName(of: node) { (directory, entry) throws(StoreError) -> Descriptor in
+        try atCheckedName(of: node) { (directory, entry) throws(StoreError) -> Descriptor in
             // O_NONBLOCK, because a fifo may have replaced the file.
             let descriptor = try Descriptor(at: directory.fd, entry, flags: flags | O_NONBLOCK)
             guard FileIdentity(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
@@ -151,12 +151,8 @@ extension VaultFileSystem {
     /// Seals a file that was open for writing, once its data is durable and in place. Keeps its node until then, even if the
     /// kernel forgets it. A second `EncryptedFile` of a new node would not know of this seal, or of the log's changes.
     func sealLater(_ file: EncryptedFile, of node: Node) {
-        guard !store.isReadOnly, file.needsSeal || file.isLogged, let status = try? file.reader.status(),
-            status.st_nlink > 0
-        else {
-            return
-        }
-        nodes.retain(node)
+        // A file without a name needs no seal.
+        guard !store.isReadOnly, file.needsSeal || file.isLogged, nodes.retain(node) else { return }
         let isNew = store.sealer.add(file) { [nodes] in nodes.forget(node, count: 1) }
         if !isNew { nodes.forget(node, count: 1) }
     }

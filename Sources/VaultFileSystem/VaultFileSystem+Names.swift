@@ -81,48 +81,9 @@ extension VaultFileSystem {
         let (parentNode, directory) = try directoryToChange(parent)
         let encoded = try directory.encode(name)
         let status = try directory.status(of: encoded.entry)
-        if isDirectory {
-            try keepingIfInUse(status) { () throws(StoreError) in try directory.removeDirectory(encoded) }
-            return removed(status, parentNode, encoded.entry)
-        }
-        let pin = pinIfKnown(encoded.entry, status, in: directory)
-        try directory.unlink(encoded)
-        removed(status, parentNode, encoded.entry, pin: pin)
-    }
-
-    /// Runs `body`, which removes a directory, if there is one. Keeps the directory, because stat(2) of "." must still
-    /// work for a program in it.
-    private func keepingIfInUse(_ status: stat?, _ body: () throws(StoreError) -> Void) throws(StoreError) {
-        guard let status else { return try body() }
-        if let node = nodes.find(status), let directory = try? directory(node) {
-            node.opening.withLock { $0.removedDirectory = directory }
-        }
-        do throws(StoreError) { try body() } catch {
-            nodes.find(status)?.opening.withLock { $0.removedDirectory = nil }
-            throw error
-        }
-    }
-
-    /// Holds a descriptor of an object that is about to lose a name, until the table knows. Otherwise the store may give its
-    /// inode number to the next new file, which would be taken for it. Nil if the kernel does not know the object.
-    private func pinIfKnown(_ entry: [UInt8], _ status: stat, in directory: OpenDirectory) -> Descriptor? {
-        guard nodes.find(status) != nil else { return nil }
-        return try? Descriptor(at: directory.descriptor.fd, entry, flags: linux_O_PATH)
-    }
-
-    /// Updates the table after a name was removed from the store.
-    /// - Parameters:
-    ///   - status: the status before the removal.
-    ///   - pin: a descriptor of the object. Nil for a directory.
-    private func removed(_ status: stat, _ parent: Node, _ entry: [UInt8], pin: Descriptor? = nil) {
-        defer { withExtendedLifetime(pin) {} }
-        let node = nodes.find(status)
-        if let node {
-            // Another of its names may have been removed at the same time, and not every store counts links.
-            let isLast = node.isDirectory || status.st_nlink <= 1 || (try? pin?.status().st_nlink) == 0
-            nodes.removeName(node, parent: parent, entry: entry, isLast: isLast)
-            if node.isDirectory { directories.remove(node) }
-            if isLast, let file = node.openFile { store.sealer.forget(file) }
+        let name = NodeName(parent: parentNode, entry: encoded.entry)
+        try losing(name, status, in: directory) { () throws(StoreError) in
+            try isDirectory ? directory.removeDirectory(encoded) : directory.unlink(encoded)
         }
     }
 
@@ -144,26 +105,64 @@ extension VaultFileSystem {
         let newEncoded = try newDirectory.encode(newName)
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
-        let replaced = target.flatMap { $0.st_mode & S_IFMT == S_IFDIR && flags == 0 ? $0 : nil }
-        let pin = target.flatMap { pinIfKnown(newEncoded.entry, $0, in: newDirectory) }
-        try keepingIfInUse(replaced) { () throws(StoreError) in
-            // In an exchange the target moves too.
-            let other = flags == linux_RENAME_EXCHANGE ? target : nil
-            try moving([source, other].compactMap(\.self)) { () throws(StoreError) in
+        // Two names of one file stay (rename(2)).
+        let isSame = target.map { FileIdentity($0) == FileIdentity(source) } ?? false
+        let exchanged = flags == linux_RENAME_EXCHANGE && !isSame ? target : nil
+        let replaced = flags == 0 && !isSame ? target : nil
+        let oldName = NodeName(parent: oldNode, entry: encoded.entry)
+        let movedName = NodeName(parent: newNode, entry: newEncoded.entry)
+        try losing(movedName, replaced, in: newDirectory) { () throws(StoreError) in
+            try moving([source, exchanged].compactMap(\.self)) { () throws(StoreError) in
                 try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
             }
         }
-        let oldName = NodeName(parent: oldNode, entry: encoded.entry)
-        let movedName = NodeName(parent: newNode, entry: newEncoded.entry)
-        if let target {
-            if FileIdentity(target) == FileIdentity(source) { return }
-            if flags == linux_RENAME_EXCHANGE {
-                if let node = nodes.find(target) { nodes.moveName(node, from: movedName, to: oldName) }
-            } else {
-                removed(target, newNode, newEncoded.entry, pin: pin)
-            }
+        if isSame { return }
+        if let exchanged { moved(exchanged, from: movedName, to: oldName) }
+        moved(source, from: oldName, to: movedName)
+    }
+
+    private func moved(_ status: stat, from: NodeName<Node>, to: NodeName<Node>) {
+        guard let node = nodes.find(status) else { return }
+        nodes.moveName(node, from: from, to: to)
+        node.forgetAttributes()
+    }
+
+    /// Runs `body`, which takes a name from an object, then updates the table.
+    /// - Parameter status: the object's status before. Nil if there is no object.
+    private func losing(
+        _ name: NodeName<Node>, _ status: stat?, in directory: OpenDirectory, _ body: () throws(StoreError) -> Void
+    ) throws(StoreError) {
+        guard let status, let node = nodes.find(status) else { return try body() }
+        // Without a descriptor of the file, because removing an open file leaves another one on NFS.
+        if node.isDirectory || status.st_nlink <= 1 { return try losingLast(name, node, body) }
+        // All its names may be removed at the same time. This descriptor keeps the inode until the table knows.
+        let pin = try? Descriptor(at: directory.descriptor.fd, name.entry, flags: linux_O_PATH)
+        try body()
+        noteRemoval(of: name, node, isLast: (try? pin?.status().st_nlink) == 0)
+    }
+
+    private func losingLast(
+        _ name: NodeName<Node>, _ node: Node, _ body: () throws(StoreError) -> Void
+    ) throws(StoreError) {
+        // stat(2) of "." must still work for a program in a removed directory.
+        if node.isDirectory, let directory = try? directory(node) {
+            node.opening.withLock { $0.removedDirectory = directory }
         }
-        if let node = nodes.find(source) { nodes.moveName(node, from: oldName, to: movedName) }
+        // The store may give the inode's number to a new file at once.
+        nodes.giveUpInode(node)
+        do throws(StoreError) { try body() } catch {
+            nodes.reclaimInode(node)
+            node.opening.withLock { $0.removedDirectory = nil }
+            throw error
+        }
+        noteRemoval(of: name, node, isLast: true)
+    }
+
+    private func noteRemoval(of name: NodeName<Node>, _ node: Node, isLast: Bool) {
+        nodes.removeName(node, parent: name.parent, entry: name.entry, isLast: isLast)
+        if node.isDirectory { directories.remove(node) }
+        if isLast, let file = node.openFile { store.sealer.forget(file) }
+        node.forgetAttributes()
     }
 
     package func linkTarget(_ id: NodeID) throws(StoreError) -> [UInt8] {

@@ -101,14 +101,26 @@ package final class VaultFileSystem: Sendable {
         try nodes.atName(of: node, in: { (node) throws(StoreError) in try directoryDescriptor(node) }, body)
     }
 
-    /// A descriptor of any node: that of its open file, or an O_PATH one, checked to be this inode.
-    func pin(_ node: Node) throws(StoreError) -> Descriptor {
+    /// The same for a `body` that itself throws `ESTALE` if the entry is another object.
+    func atCheckedName<Result>(
+        of node: Node, _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        try nodes.atCheckedName(of: node, in: { (node) throws(StoreError) in try directoryDescriptor(node) }, body)
+    }
+
+    /// The descriptor of a node that is open.
+    func openDescriptor(_ node: Node) -> Descriptor? {
         if let file = node.openFile { return file.anyDescriptor }
         if node === nodes.root { return rootDirectory.descriptor }
         // Not through `directory`, because the mode of a directory can be changed even if its record is damaged or its
         // owner has no access.
-        if let known = knownDirectory(node) { return known.descriptor }
-        return try atName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
+        return knownDirectory(node)?.descriptor
+    }
+
+    /// A descriptor of any node: that of its open file, or an O_PATH one, checked to be this inode.
+    func pin(_ node: Node) throws(StoreError) -> Descriptor {
+        if let open = openDescriptor(node) { return open }
+        return try atCheckedName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
             let descriptor = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
             guard FileIdentity(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
             return descriptor

@@ -61,6 +61,16 @@ extension MountTests {
             #expect(measured.allSatisfy { $0.nanoseconds > 0 && $0.nanoseconds.isFinite })
         }
 
+        @Test("no unit of work takes more system calls than its budget")
+        func calls() throws {
+            // Only root may trace a daemon.
+            guard geteuid() == 0 else { return }
+            let directory = try TemporaryDirectory()
+            let script = "\(Products.tests)/../scripts/bench-calls.py"
+            let binaries = String(Products.binary.dropLast("/vaultfs".count))
+            try Command([Products.python, script, "--binaries", binaries, "--work", directory.path]).run().succeeded()
+        }
+
         @Test("the comparison computes its goals")
         func goals() throws {
             try Command([Products.python, "\(Products.tests)/../scripts/bench-peers.py", "--self-test"])

@@ -90,6 +90,30 @@ import VaultStore
         #expect(try system.attributes(entry.id).st_nlink == 2)
     }
 
+    @Test("A file that could not be removed, or replaced, is the same node", arguments: [1, 2], [false, true])
+    func failedRemoval(links: Int, isReplaced: Bool) throws {
+        let file = try vault.file("f", [1]).id
+        if links > 1 { _ = try system.make(ascii("g"), in: .root, .hardLink(of: file), for: vault.caller) }
+        _ = try vault.file("new", [2])
+        system.store.sealAll()
+        let system = self.system
+        let refuse = { @Sendable (call: WatchedCall) -> Int32 in [.remove, .rename].contains(call.kind) ? EIO : 0 }
+        CallWatcher.watch(vault.path, refuse) {
+            expect(.ioError) {
+                if isReplaced {
+                    try system.rename(
+                        ascii("new"), in: .root, to: ascii("f"), in: .root, flags: 0, for: vault.caller)
+                } else {
+                    try system.remove(ascii("f"), in: .root, isDirectory: false)
+                }
+            }
+        }
+        #expect(try system.lookUp(ascii("f"), in: .root).id == file)
+        #expect(try vault.content(file) == [1])
+        try system.remove(ascii("f"), in: .root, isDirectory: false)
+        expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("f"), in: .root) }
+    }
+
     @Test("A stat that began while a file was being sealed, and returned after it, shows nothing of the seal")
     func staleSealing() throws {
         let file = try system.nodes.node(try vault.file("f").id)

@@ -43,6 +43,23 @@ import VaultFormat
         #expect(try vault.reopen(in: try vault.open()).contents() == expected)
     }
 
+    @Test("an append to a partial chunk reads nothing, also after a write that ended in the chunk's middle")
+    func appends() throws {
+        let vault = try TestStore()
+        let store = try vault.open()
+        let file = try vault.create(in: store)
+        let workspace = try Workspace(layout: vault.layout)
+        var content: [UInt8] = []
+        // As SQLite's write-ahead log: a header of a frame, then its page, in two requests.
+        for size in [32, 24, 4096 - 56, 56, 24, 4096 - 80, 80] {
+            let piece = pattern(size)
+            try file.put(piece, at: content.count, workspace)
+            content += piece
+        }
+        #expect(store.counters.cacheMisses.total == 0)
+        #expect(try file.contents() == content)
+    }
+
     @Test("an overwrite of a whole chunk is one call, and fsync syncs only the log, once")
     func calls() throws {
         let vault = try TestStore()

@@ -37,6 +37,22 @@ package struct ExtendedAttributes {
             .split(separator: 0).map { Array($0) }
     }
 
+    /// True if there are none but `user.*`.
+    package func areOnlyUser() throws(StoreError) -> Bool {
+        try Self.areOnlyUser { linux_listxattr(path, $0, $1) }
+    }
+
+    /// The same of an entry of a directory, not following a link.
+    package static func areOnlyUser(of entry: [UInt8], in directory: Descriptor) throws(StoreError) -> Bool {
+        let path = Array("/proc/self/fd/\(directory.fd)/".utf8) + entry
+        return try withCString(path) { (path) throws(StoreError) in try areOnlyUser { linux_llistxattr(path, $0, $1) } }
+    }
+
+    private static func areOnlyUser(_ list: (UnsafeMutablePointer<CChar>?, Int) -> Int) throws(StoreError) -> Bool {
+        try read { list($0?.assumingMemoryBound(to: CChar.self), $1) }
+            .split(separator: 0).allSatisfy { $0.starts(with: "user.".utf8) }
+    }
+
     /// The same. Empty if the store has no extended attributes.
     package func namesIfSupported() throws(StoreError) -> [[UInt8]] {
         do throws(StoreError) { return try names() } catch .system(.notSupported) { return [] }

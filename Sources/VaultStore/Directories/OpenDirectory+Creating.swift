@@ -191,9 +191,13 @@ package struct Owner: Sendable {
     package var uid: uid_t
     package var gid: gid_t
 
+    /// This process's user and group, which never change.
+    private static let ownUser = geteuid()
+    private static let ownGroup = getegid()
+
     /// The owner to set for a caller. Nil if the daemon's objects have the right owner from the start.
     package static func needed(uid: uid_t, gid: gid_t) -> Owner? {
-        guard geteuid() == 0, uid != geteuid() || gid != getegid() else { return nil }
+        guard ownUser == 0, uid != ownUser || gid != ownGroup else { return nil }
         return Owner(uid: uid, gid: gid)
     }
 
@@ -202,7 +206,7 @@ package struct Owner: Sendable {
     func apply(to object: Descriptor, in directory: Descriptor) throws(StoreError) {
         let (parent, made) = (try directory.status(), try object.status())
         // The store sets the directory's group if the directory is setgid, or mounted with grpid.
-        let group = parent.st_mode & S_ISGID != 0 || made.st_gid != getegid() ? made.st_gid : gid
+        let group = parent.st_mode & S_ISGID != 0 || made.st_gid != Self.ownGroup ? made.st_gid : gid
         try retrying { fchownat(object.fd, "", uid, group, linux_AT_EMPTY_PATH) }
         if made.st_mode & S_IFMT != S_IFLNK && made.st_mode & (S_ISUID | S_ISGID) != 0 {
             try object.changePinnedMode(to: made.st_mode & 0o7777)

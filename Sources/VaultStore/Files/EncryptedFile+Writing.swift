@@ -103,11 +103,12 @@ extension EncryptedFile {
             setLength(&state, newLength)
             for index in 0..<chunks {
                 let chunk = first + UInt64(index)
-                if isWhole {
+                let start = index * layout.chunkSize
+                let end = min(start + layout.chunkSize, plaintext.count)
+                // A partial last chunk too: the next append then need not read it.
+                if isWhole && end - start == layout.chunkSize {
                     store.cache.remove(file: token, chunk: chunk)
                 } else {
-                    let start = index * layout.chunkSize
-                    let end = min(start + layout.chunkSize, plaintext.count)
                     store.cache.update(file: token, chunk: chunk, plaintext.slice(start..<end))
                 }
             }

@@ -1,0 +1,79 @@
+import CLinux
+import FileSystem
+import Glibc
+import LinuxSystem
+import SystemPackage
+import TestSupport
+import Testing
+import VaultStore
+
+@testable import VaultFileSystem
+
+/// Attributes outside `user.*`, of which the daemon remembers that an object has none.
+@Suite struct OtherAttributeTests {
+    private let vault: MountedVault
+    private var system: VaultFileSystem { vault.system }
+    private let name = ascii("system.posix_acl_access")
+    /// Version 2, then tag, permissions and id of each entry (linux/posix_acl_xattr.h): u::rw-, u:1:r--, g::r--, m::r--, o::---.
+    private let list: [UInt8] =
+        [2, 0, 0, 0] + entry(1, 6) + entry(2, 4, id: 1) + entry(4, 4) + entry(16, 4) + entry(32, 0)
+
+    init() throws { vault = try MountedVault() }
+
+    private static func entry(_ tag: UInt8, _ permissions: UInt8, id: UInt8? = nil) -> [UInt8] {
+        [tag, 0, permissions, 0] + (id.map { [$0, 0, 0, 0] } ?? [255, 255, 255, 255])
+    }
+
+    private func backingAttribute(_ file: String) throws {
+        let path = try vault.backing(file)
+        try retrying { linux_setxattr(path, "system.posix_acl_access", list, list.count, 0) }
+    }
+
+    @Test("One that is set and removed by us is seen at once, of an open file too", arguments: [false, true])
+    func changes(isOpen: Bool) throws {
+        let file = try vault.file("f", [1]).id
+        let handle = isOpen ? try system.open(file, flags: O_RDWR, for: .root, workspace: vault.workspace) : nil
+        defer { if let handle { system.release(handle) } }
+        for _ in 0..<2 {
+            expect(.noData) { _ = try system.attribute(file, name) }
+            try system.setAttribute(file, name, value: list, flags: 0)
+            #expect(try system.attribute(file, name) == list)
+            #expect(try system.attributeNames(file) == [name])
+            try system.setAttribute(file, name, value: nil, flags: 0)
+        }
+        expect(.noData) { _ = try system.attribute(file, name) }
+    }
+
+    @Test("An object that has none is looked at once; a new node looks again")
+    func isRemembered() throws {
+        let file = try vault.file("f").id
+        try system.setAttribute(file, ascii("user.mine"), value: [1], flags: 0)
+        expect(.noData) { _ = try system.attribute(file, name) }
+        try backingAttribute("f")
+        expect(.noData) { _ = try system.attribute(file, name) }
+        #expect(try system.attribute(file, ascii("user.mine")) == [1])
+        system.store.sealAll()
+        system.forget(file, count: 1)
+        #expect(try system.attribute(try system.lookUp(ascii("f"), in: .root).id, name) == list)
+    }
+
+    @Test("A rename makes it unknown", arguments: [0, linux_RENAME_EXCHANGE])
+    func rename(flags: UInt32) throws {
+        let (plain, listed) = (try vault.file("plain").id, try vault.file("listed").id)
+        try system.setAttribute(listed, name, value: list, flags: 0)
+        expect(.noData) { _ = try system.attribute(plain, name) }
+        try backingAttribute("plain")
+        try system.rename(ascii("plain"), in: .root, to: ascii("listed"), in: .root, flags: flags, for: vault.caller)
+        #expect(try system.attribute(plain, name) == list)
+        if flags != 0 { #expect(try system.attribute(listed, name) == list) }
+    }
+
+    @Test("A new file in a directory with a default list inherits it, and shows it")
+    func inherited() throws {
+        let directory = try vault.directory("d")
+        expect(.noData) { _ = try system.attribute(directory, ascii("system.posix_acl_default")) }
+        try system.setAttribute(directory, ascii("system.posix_acl_default"), value: list, flags: 0)
+        let file = try vault.file("f", in: directory).id
+        #expect(try system.attribute(file, name).count == list.count)
+    }
+}
