@@ -51,6 +51,8 @@ int linux_open_beneath(int directory, const char *path, int flags, int follow_li
 }
 
 uint64_t linux_makedev(unsigned int major, unsigned int minor) { return makedev(major, minor); }
+unsigned int linux_major(uint64_t device) { return major(device); }
+unsigned int linux_minor(uint64_t device) { return minor(device); }
 
 int linux_is_immutable(int fd) {
     int flags;

@@ -48,7 +48,7 @@ package final class Node: TableNode, @unchecked Sendable {
         init(_ status: stat) { (mode, modified, changed) = (status.st_mode, status.st_mtim, status.st_ctim) }
     }
 
-    /// What is known of the object's extended attributes.
+    /// Facts about the object's extended attributes that need no look at the store.
     struct KnownAttributes {
         enum Others: UInt8 {
             case unknown, none, some
@@ -56,7 +56,7 @@ package final class Node: TableNode, @unchecked Sendable {
 
         /// True if it has no pack of `user.*` attributes.
         var hasNoPack = false
-        /// Whether it has attributes outside `user.*`.
+        /// Attributes outside `user.*`.
         var others = Others.unknown
     }
 

@@ -68,7 +68,8 @@ extension MountTests {
             let directory = try TemporaryDirectory()
             let script = "\(Products.tests)/../scripts/bench-calls.py"
             let binaries = String(Products.binary.dropLast("/vaultfs".count))
-            try Command([Products.python, script, "--binaries", binaries, "--work", directory.path]).run().succeeded()
+            let arguments = [Products.python, script, "--binaries", binaries, "--work", directory.path]
+            try Command(arguments, timeout: .seconds(240)).run().succeeded()
         }
 
         @Test("the comparison computes its goals")

@@ -7,12 +7,14 @@ extension MountTests {
         enum Form: String, CaseIterable {
             case refuse, forget
             case withoutKernelCache = "no kernel cache"
+            case writeBack = "write-back"
 
             var mountArguments: [String] {
                 switch self {
                 case .refuse: []
                 case .forget: ["--on-lock", "forget"]
                 case .withoutKernelCache: ["--no-kernel-cache"]
+                case .writeBack: ["--write-back"]
                 }
             }
 
@@ -24,7 +26,7 @@ extension MountTests {
 
             func arguments(_ vault: VaultUnderTest) -> [String] {
                 switch self {
-                case .refuse: []
+                case .refuse, .writeBack: []
                 case .forget: ["--passfile", vault.passfile]
                 case .withoutKernelCache: ["--no-kernel-cache"]
                 }

@@ -35,8 +35,10 @@ int linux_lock_whole(int fd, int type);
 int linux_syncfs(int fd) LIBC(syncfs);
 // sync_file_range(2), SYNC_FILE_RANGE_WRITE: the kernel begins to write these bytes out. Does not wait.
 int linux_start_writing(int fd, int64_t offset, int64_t length);
-// makedev(3), a macro.
+// makedev(3), macros.
 uint64_t linux_makedev(unsigned int major, unsigned int minor);
+unsigned int linux_major(uint64_t device);
+unsigned int linux_minor(uint64_t device);
 // unshare(CLONE_FS): the calling thread gets its own umask and working directory.
 int linux_unshare_fs(void);
 long linux_getdents64(int fd, void *buffer, size_t size) LIBC(getdents64);

@@ -30,7 +30,14 @@ struct MountArguments: ParsableArguments {
             """)
     var guardMountpoint = false
 
+    @Option(
+        help: ArgumentHelp(
+            "Bytes that the kernel reads ahead of a program that reads a file from its start; takes root.",
+            valueName: "size"))
+    var readAhead: ByteSize?
+
     private static let cacheSizes = (1 << 20)...(64 << 30)
+    private static let readAheads = (4 << 10)...(64 << 20)
 
     /// Takes the values from `-o`, and adds the flags to it.
     mutating func take(_ list: inout MountOptionList) throws(CommandFailure) {
@@ -43,6 +50,12 @@ struct MountArguments: ParsableArguments {
             throw CommandFailure(.usage, "--guard-mountpoint is for an empty mountpoint: leave '-o nonempty' out")
         }
         cacheSize = try list.value("cache_size", otherwise: "is not a size") ?? cacheSize
+        list.readAhead =
+            try list.value("read_ahead", otherwise: "is not a size").map { (size: ByteSize) in size.bytes }
+            ?? readAhead?.bytes
+        if let readAhead = list.readAhead, !Self.readAheads.contains(readAhead) {
+            throw CommandFailure(.usage, "read-ahead \(ByteSize(readAhead)) is not in 4K…64M")
+        }
         guard Self.cacheSizes.contains(cacheSize.bytes) else {
             throw CommandFailure(.usage, "cache size \(cacheSize) is not in 1M…64G")
         }

@@ -13,6 +13,9 @@ struct MountOptionList: Codable, Equatable, Sendable {
     var allowsOthers = false
     var mayBeNonEmpty = false
     var bypassesKernelCache = false
+    var writesBack = false
+    /// Bytes.
+    var readAhead: Int?
     var guardsMountpoint = false
     var prewarms = false
     private var isNoAtime = false
@@ -34,7 +37,7 @@ struct MountOptionList: Codable, Equatable, Sendable {
     private static let settings: Set = ["fsname", "max_read", "context", "fscontext", "defcontext", "rootcontext"]
     static let own: Set = [
         "passfile", "extpass", "keyfile", "passphrase_fd", "keyring", "credential", "provider", "cache_size",
-        "lock_file", "on_lock", "idle_lock", "grace",
+        "lock_file", "on_lock", "idle_lock", "grace", "read_ahead",
     ]
     /// Flags that protect something. A misspelt one is refused.
     private static let protections: Set = [
@@ -81,7 +84,8 @@ struct MountOptionList: Codable, Equatable, Sendable {
     init(_ lists: [String]) throws(CommandFailure) {
         for word in lists.flatMap(Self.words) {
             let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
-            let name = parts[0]
+            // Ours are spelt as on the command line too.
+            let name = Self.isForOthers(parts[0]) ? parts[0] : parts[0].replacing("-", with: "_")
             if parts.count == 1 {
                 try takeFlag(name)
             } else {
@@ -96,6 +100,7 @@ struct MountOptionList: Codable, Equatable, Sendable {
         case "ro", "rw": isReadOnly = name == "ro"
         case "nonempty": mayBeNonEmpty = true
         case "no_kernel_cache": bypassesKernelCache = true
+        case "write_back": writesBack = true
         case "shared": isShared = true
         case "guard_mountpoint": guardsMountpoint = true
         case "prewarm": prewarms = true

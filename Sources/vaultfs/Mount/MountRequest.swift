@@ -23,7 +23,8 @@ struct MountRequest: Codable, Sendable {
         let words = (options.isReadOnly ? ["ro"] : []) + (options.accessTimes.keepsFiles ? ["noatime"] : [])
         return MountOptions(
             mountpoint: mountpoint, fuseOptions: options.fuseOptions + words, sourceName: source.string,
-            bypassesKernelCache: options.bypassesKernelCache)
+            bypassesKernelCache: options.bypassesKernelCache, writesBack: options.writesBack,
+            readAhead: options.readAhead)
     }
 }
 
