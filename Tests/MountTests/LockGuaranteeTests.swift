@@ -26,7 +26,8 @@ extension MountTests {
 
             func arguments(_ vault: VaultUnderTest) -> [String] {
                 switch self {
-                case .refuse, .writeBack: []
+                case .refuse: []
+                case .writeBack: ["--write-back"]
                 case .forget: ["--passfile", vault.passfile]
                 case .withoutKernelCache: ["--no-kernel-cache"]
                 }
