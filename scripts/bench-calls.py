@@ -9,12 +9,11 @@ import os
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 
-from bench_systems import BenchError, prepare, run, vaultfs, wait_for
+from bench_systems import PATIENCE, BenchError, prepare, run, vaultfs, wait_for
 
 MEBIBYTE = 1 << 20
 CHUNK = 4096
@@ -42,8 +41,9 @@ class Tracer:
 
     def stop(self):
         """Returns how often each system call was made."""
-        self.tracer.send_signal(signal.SIGINT)
-        self.tracer.wait()
+        # Not SIGINT, which a shell makes its background commands ignore.
+        self.tracer.terminate()
+        self.tracer.wait(PATIENCE)
         with open(self.output) as file:
             found = map(LINE.match, file.read().splitlines())
         return collections.Counter({line[2]: int(line[1]) for line in found if line and line[2] != "total"})
