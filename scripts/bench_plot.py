@@ -11,7 +11,7 @@ BAR, GAP, TOP = 11, 14, 50
 LONGEST = 4.0
 COLOURS = {
     "plain": "#c9c9c9", "null": "#8f8f8f", "bindfs": "#b39b7d", "gocryptfs": "#7fb2d9", "securefs": "#4f86b8",
-    "encfs": "#a9c9e2", "write-back": "#e8a0a8", "vaultfs": "#d1495b",
+    "encfs": "#a9c9e2", "vaultfs": "#d1495b",
 }
 
 

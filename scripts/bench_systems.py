@@ -155,13 +155,13 @@ class NullServer(System):
             self._server.wait()
 
 
-def vaultfs(work, binaries, name="vaultfs", make=(), mount=()):
-    """vaultfs. `make` and `mount` have more arguments of its `init` and `mount`. The lock file is in the work directory, because the
+def vaultfs(work, binaries, name="vaultfs", make=()):
+    """vaultfs. `make` has more arguments of `vaultfs init`. The lock file is in the work directory, because the
     default one locks every mount of this user."""
     binary = f"{binaries}/vaultfs"
     return System(
         name, work, [binary, "init", "--passfile", "{p}", *make, "{c}"],
-        [binary, "mount", "--passfile", "{p}", "--lock-file", f"{work}/run/device.lock", *mount, "{c}", "{m}"],
+        [binary, "mount", "--passfile", "{p}", "--lock-file", f"{work}/run/device.lock", "{c}", "{m}"],
         [binary, "--version"])
 
 
@@ -191,5 +191,4 @@ def systems(work, binaries):
     ]
     there = [peer for peer in peers if shutil.which(peer.name)]
     absent = [peer.name for peer in peers if not shutil.which(peer.name)]
-    ours = [vaultfs(work, binaries, "write-back", mount=["--write-back"]), vaultfs(work, binaries)]
-    return [System("plain", work), NullServer(work, f"{binaries}/null-server"), *there, *ours], absent
+    return [System("plain", work), NullServer(work, f"{binaries}/null-server"), *there, vaultfs(work, binaries)], absent

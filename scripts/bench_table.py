@@ -1,6 +1,6 @@
 """The comparison as a table: for the terminal, and in Markdown."""
 
-TITLES = {"null": "null server", "write-back": "with --write-back"}
+TITLES = {"null": "null server"}
 
 
 def rate(value):

@@ -31,12 +31,13 @@ package final class NodeTable<Item: TableNode>: Sendable {
     package func id(of node: Item) -> NodeID { NodeID(node.id) }
 
     /// Returns the node for an object found under a name, and counts one lookup.
-    package func intern(_ status: stat, parent: Item, entry: [UInt8]) -> Item {
+    /// - Parameter isNew: true if the object was just made, so that it is no known one.
+    package func intern(_ status: stat, parent: Item, entry: [UInt8], isNew: Bool = false) -> Item {
         let key = FileIdentity(status)
         let kind = status.st_mode & S_IFMT
         return state.withLock { state in
             if let known = state.byKey[key] {
-                if known.kind == kind {
+                if known.kind == kind && !(isNew && known.isLeaving) {
                     known.references += 1
                     addName(known, parent, entry, &state)
                     return item(known)
@@ -76,20 +77,9 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// Separates the node from its inode, whose last name is about to be removed: the store may then give the number to a
-    /// new file at once. `reclaim` takes that back if the removal fails.
-    package func giveUpInode(_ node: Item) {
-        state.withLock { state in if state.byKey[node.key] === node { state.byKey[node.key] = nil } }
-    }
-
-    package func reclaimInode(_ node: Item) {
-        state.withLock { state in
-            if node.isDetached { return }
-            // Two nodes of one inode would each have a file open.
-            if state.byKey[node.key] != nil { return detach(node, &state) }
-            state.byKey[node.key] = node
-        }
-    }
+    /// Notes that the node's last name is about to be removed: the store may then give the inode's number to a new file at
+    /// once, which must not be taken for this one. False takes that back.
+    package func setLeaving(_ node: Item, _ isLeaving: Bool) { state.withLock { _ in node.isLeaving = isLeaving } }
 
     /// Removes a name. `isLast` is true if it was a file's last name, or a directory's.
     package func removeName(_ node: Item, parent: Item, entry: [UInt8], isLast: Bool) {
@@ -278,11 +268,8 @@ extension NodeTable {
         _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         if let name = name(of: node), let parent = try? directory(name.parent) {
-            do throws(StoreError) { return try body(parent, name.entry) } catch {
-                guard error == .system(.staleNFSFileHandle) || error == .system(.noSuchFileOrDirectory) else {
-                    throw error
-                }
-            }
+            // Whatever it fails with may come from another object that has the name by now.
+            if let result = try? body(parent, name.entry) { return result }
         }
         return try atName(of: node, in: directory, body)
     }

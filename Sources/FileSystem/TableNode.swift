@@ -4,7 +4,7 @@ public import LinuxSystem
 /// A file, directory, link or special file that the kernel knows. Each kind of file system has its own subclass. The class
 /// is open because only such a class can be inherited from in another module.
 open class TableNode: @unchecked Sendable {
-    // @unchecked: `names`, `references` and `isDetached` are used only under the node table's mutex.
+    // @unchecked: `names`, `references`, `isLeaving` and `isDetached` are used only under the node table's mutex.
     package final let key: FileIdentity
     /// S_IFMT of the mode, which never changes.
     package final let kind: mode_t
@@ -12,6 +12,8 @@ open class TableNode: @unchecked Sendable {
     final var id: UInt64 = 0
     /// True once it has left the table: its last name was removed, and its inode number may belong to another object.
     package final internal(set) var isDetached = false
+    /// True while its last name is being removed.
+    final var isLeaving = false
     /// All known names. A hard link has several, and so has a file that another process renamed.
     final var names = NodeNames()
     /// The number of the kernel's lookups plus the names in which this node is the parent.

@@ -17,8 +17,6 @@ final class FuseServer: Sendable {
     /// Seconds for which the kernel may cache names and attributes.
     let timeout: Double
     let bypassesKernelCache: Bool
-    /// True if the kernel keeps written data for a while.
-    let writesBack: Bool
     let logger: Logger
     let requests = Atomic<UInt64>(0)
     /// True if the kernel may cache that a name does not exist.
@@ -48,7 +46,6 @@ final class FuseServer: Sendable {
         gate = fileSystem.gate
         timeout = fileSystem.cacheSeconds
         bypassesKernelCache = options.bypassesKernelCache
-        writesBack = options.writesBack
         maximumRead = options.maximumRead
         self.logger = logger
         var key = pthread_key_t()

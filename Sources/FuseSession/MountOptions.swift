@@ -9,8 +9,6 @@ package struct MountOptions: Sendable {
     package var sourceName: String
     /// True to read and write every file without the kernel's page cache (FOPEN_DIRECT_IO).
     package var bypassesKernelCache: Bool
-    /// True to let the kernel keep written data for a while (FUSE_CAP_WRITEBACK_CACHE).
-    package var writesBack: Bool
     /// The kernel's read-ahead in bytes. Nil for its own choice.
     package var readAhead: Int?
     /// The newest method of dropping names to try.
@@ -18,11 +16,11 @@ package struct MountOptions: Sendable {
 
     package init(
         mountpoint: FilePath, fuseOptions: [String], sourceName: String, bypassesKernelCache: Bool = false,
-        writesBack: Bool = false, readAhead: Int? = nil
+        readAhead: Int? = nil
     ) {
         (self.mountpoint, self.fuseOptions) = (mountpoint, fuseOptions)
         (self.sourceName, self.bypassesKernelCache) = (sourceName, bypassesKernelCache)
-        (self.writesBack, self.readAhead) = (writesBack, readAhead)
+        self.readAhead = readAhead
     }
 
     /// The value of `max_read=N` in the options, in bytes. 0 if there is none. The last one counts, as in libfuse.

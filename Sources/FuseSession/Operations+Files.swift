@@ -254,9 +254,6 @@ extension fuse_lowlevel_ops {
         }
         lseek = { raw, id, offset, whence, info in
             Request.serve(raw, "lseek") { (request) throws(StoreError) in
-                // The kernel would ask without having written its pages first, and take them for holes (fuse_lseek in
-                // fs/fuse/file.c). So it answers by itself: all is data.
-                if request.server.writesBack { throw .system(.noFunction) }
                 guard offset >= 0 else { throw .system(.noSuchAddressOrDevice) }
                 let toHole = whence == linux_SEEK_HOLE
                 guard toHole || whence == linux_SEEK_DATA else { throw .system(.invalidArgument) }

@@ -26,7 +26,8 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
         | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO
         | FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_CACHE_SYMLINKS
     // Not requested:
-    // - Write-back caching in the kernel, unless asked for: acknowledged writes are lost if the daemon dies.
+    // - Write-back caching in the kernel: acknowledged writes would be lost if the daemon dies, and a write(2) at work during a
+    //   lock would leave pages that other programs can read.
     // - Splice: it saves one copy but costs three more system calls.
     // - FUSE_CAP_ASYNC_DIO: the kernel drops cached pages when it submits an O_DIRECT write, not when the write is
     //   done. A buffered read in between keeps the old data for good (xfstests generic/451). libfuse's passthrough_ll
@@ -34,9 +35,6 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
     connection.pointee.want = connection.pointee.capable & UInt32(wanted)
     if let userdata {
         let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
-        if server.writesBack {
-            connection.pointee.want |= connection.pointee.capable & UInt32(FUSE_CAP_WRITEBACK_CACHE)
-        }
         // The kernel reads a cached target once. If we do not own the source, another link can get the inode number.
         if server.bypassesKernelCache || server.timeout < 60 {
             connection.pointee.want &= ~UInt32(FUSE_CAP_CACHE_SYMLINKS)

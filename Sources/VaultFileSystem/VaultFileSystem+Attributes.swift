@@ -155,7 +155,9 @@ extension VaultFileSystem {
         // Another thread may rename the object. It then waits here, and makes this unknown again.
         try node.attributes.withLock { (known) throws(StoreError) -> Bool in
             if known.others == .unknown {
-                let isNone = try lookForOtherAttributes(node)
+                let look = { () throws(StoreError) -> Bool in try self.lookForOtherAttributes(node) }
+                let found = if let file = node.openFile { try file.unlessSealing(look) } else { try look() }
+                guard let isNone = found else { return try look() }
                 // Beside a writer on another machine, that machine can set one at any time.
                 if store.followsWriter { return isNone }
                 known.others = isNone ? .none : .some
@@ -167,8 +169,9 @@ extension VaultFileSystem {
     private func lookForOtherAttributes(_ node: Node) throws(StoreError) -> Bool {
         if let open = openDescriptor(node) { return try ExtendedAttributes(open).areOnlyUser() }
         return try atCheckedName(of: node) { (directory, entry) throws(StoreError) -> Bool in
-            // Without a check of the inode, because only a rename could give the name to another object (see above).
-            try ExtendedAttributes.areOnlyUser(of: entry, in: directory)
+            let isNone = try ExtendedAttributes.areOnlyUser(of: entry, in: directory)
+            guard FileIdentity(try directory.status(of: entry)) == node.key else { throw .system(.staleNFSFileHandle) }
+            return isNone
         }
     }
 

@@ -117,7 +117,8 @@ extension VaultFileSystem {
         let (parentNode, directory) = try directoryToChange(parent)
         let file = try directory.createFile(name, mode: mode, owner: caller.owner)
         let status = try file.reader.status()
-        let node = nodes.intern(status, parent: parentNode, entry: try directory.encode(name).entry)
+        let node = nodes.intern(
+            status, parent: parentNode, entry: try directory.encode(name).entry, isNew: true)
         node.opening.withLock { adopt(file, &$0, node) }
         let entry = NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
         return (entry, handle(file, node, flags: flags))

@@ -33,9 +33,11 @@ extension VaultFileSystem {
         }
     }
 
-    private func entry(_ entry: [UInt8], in directory: OpenDirectory, _ parent: Node) throws(StoreError) -> NodeEntry {
+    private func entry(
+        _ entry: [UInt8], in directory: OpenDirectory, _ parent: Node, isNew: Bool = false
+    ) throws(StoreError) -> NodeEntry {
         let status = try directory.status(of: entry)
-        let node = nodes.intern(status, parent: parent, entry: entry)
+        let node = nodes.intern(status, parent: parent, entry: entry, isNew: isNew)
         return NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
     }
 
@@ -53,11 +55,13 @@ extension VaultFileSystem {
         default: break
         }
         let (parentNode, directory) = try directoryToChange(parent)
+        var isNew = true
         switch object {
         case .directory(let mode): try directory.makeDirectory(name, mode: mode, owner: caller.owner)
         case .link(let target): try directory.makeLink(name, target: target, owner: caller.owner)
         case .node(let mode, let device): try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
         case .hardLink(let id):
+            isNew = false
             try atName(of: try nodes.node(id)) { (oldDirectory, entry) throws(StoreError) in
                 // The completion walk may already have passed the new name when the old one is removed.
                 try moving([try oldDirectory.status(of: entry)]) { () throws(StoreError) in
@@ -66,7 +70,7 @@ extension VaultFileSystem {
             }
         }
         // The change was admitted and has happened. A lock that comes now must not make it an error.
-        return try entry(try directory.encode(name).entry, in: directory, parentNode)
+        return try entry(try directory.encode(name).entry, in: directory, parentNode, isNew: isNew)
     }
 
     /// The directory in which a name is about to change.
@@ -148,10 +152,9 @@ extension VaultFileSystem {
         if node.isDirectory, let directory = try? directory(node) {
             node.opening.withLock { $0.removedDirectory = directory }
         }
-        // The store may give the inode's number to a new file at once.
-        nodes.giveUpInode(node)
+        nodes.setLeaving(node, true)
         do throws(StoreError) { try body() } catch {
-            nodes.reclaimInode(node)
+            nodes.setLeaving(node, false)
             node.opening.withLock { $0.removedDirectory = nil }
             throw error
         }

@@ -7,14 +7,12 @@ extension MountTests {
         enum Form: String, CaseIterable {
             case refuse, forget
             case withoutKernelCache = "no kernel cache"
-            case writeBack = "write-back"
 
             var mountArguments: [String] {
                 switch self {
                 case .refuse: []
                 case .forget: ["--on-lock", "forget"]
                 case .withoutKernelCache: ["--no-kernel-cache"]
-                case .writeBack: ["--write-back"]
                 }
             }
 
@@ -27,7 +25,6 @@ extension MountTests {
             func arguments(_ vault: VaultUnderTest) -> [String] {
                 switch self {
                 case .refuse: []
-                case .writeBack: ["--write-back"]
                 case .forget: ["--passfile", vault.passfile]
                 case .withoutKernelCache: ["--no-kernel-cache"]
                 }

@@ -2,8 +2,7 @@
 readers and a writer at full speed. From then on every system call returns ENOKEY, and no page of the file is left.
 After the unlock every descriptor, mapping and working directory works again. Prints violations.
 
-guarantee.py --binary VAULTFS --mountpoint DIR [--mebibytes N] [--tries N] [--passfile FILE] [--no-kernel-cache]
-[--write-back]"""
+guarantee.py --binary VAULTFS --mountpoint DIR [--mebibytes N] [--tries N] [--passfile FILE] [--no-kernel-cache]"""
 
 import argparse
 import collections
@@ -28,18 +27,6 @@ problems = collections.Counter()
 
 def complain(what):
     problems[what] += 1
-
-
-# With --write-back the kernel knows the size of an open file by itself, and reports a read that failed as EIO to the next
-# call that writes pages back.
-KERNEL_ANSWERS = {
-    "read behind the end": lambda found: found == "b''", "SEEK_DATA": str.isdigit, "SEEK_HOLE": str.isdigit,
-    "SEEK_END": str.isdigit, "copy_file_range": lambda found: found == "EIO", "punch": lambda found: found == "EIO",
-}
-
-
-def is_known(name, found):
-    return options.write_back and name in KERNEL_ANSWERS and KERNEL_ANSWERS[name](found)
 
 
 class Shared:
@@ -171,7 +158,7 @@ def expect_locked(held, dwellers, shared):
         random.shuffle(order)
         for name in order:
             found = probes.outcome(table[name])
-            if found != "ENOKEY" and not is_known(name, found):
+            if found != "ENOKEY":
                 complain(f"{name}: {found} while locked")
     for dweller in dwellers:
         if pages := max(dweller.ask(b"p")):
@@ -291,7 +278,6 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--passfile")
     parser.add_argument("--no-kernel-cache", action="store_true")
-    parser.add_argument("--write-back", action="store_true")
     options = parser.parse_args()
     count = work(Shared())
     for what, times in problems.items():

@@ -114,6 +114,47 @@ import VaultStore
         expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("f"), in: .root) }
     }
 
+    @Test(
+        "A file that is looked up while its removal fails keeps its node, and stays open once",
+        arguments: [false, true])
+    func lookedUpWhileLeaving(isReplaced: Bool) throws {
+        let file = try vault.file("f", [1]).id
+        _ = try vault.file("new", [2])
+        system.store.sealAll()
+        let system = self.system
+        let refuse = { @Sendable (call: WatchedCall) -> Int32 in
+            guard [.remove, .rename].contains(call.kind) else { return 0 }
+            #expect((try? system.lookUp(ascii("f"), in: .root).id) == file)
+            return EIO
+        }
+        CallWatcher.watch(vault.path, refuse) {
+            expect(.ioError) {
+                if isReplaced {
+                    try system.rename(
+                        ascii("new"), in: .root, to: ascii("f"), in: .root, flags: 0, for: vault.caller)
+                } else {
+                    try system.remove(ascii("f"), in: .root, isDirectory: false)
+                }
+            }
+        }
+        #expect(try system.lookUp(ascii("f"), in: .root).id == file)
+        #expect(try vault.content(file) == [1])
+    }
+
+    @Test(
+        "A name that another object has by now is looked for again, whatever that object is", arguments: [true, false])
+    func replacedBehindOurBack(isLink: Bool) throws {
+        let file = try vault.file("f", [1]).id
+        system.store.sealAll()
+        let (path, caller) = (try vault.backing("f"), vault.caller)
+        // Made before, so that it does not get the file's inode number.
+        #expect((isLink ? symlink("/", path + "x") : mkdir(path + "x", 0o700)) == 0)
+        #expect(unlink(path) == 0 && Glibc.rename(path + "x", path) == 0)
+        expect(.staleNFSFileHandle) {
+            _ = try system.open(file, flags: O_RDWR, for: caller, workspace: vault.workspace)
+        }
+    }
+
     @Test("A stat that began while a file was being sealed, and returned after it, shows nothing of the seal")
     func staleSealing() throws {
         let file = try system.nodes.node(try vault.file("f").id)

@@ -2,6 +2,7 @@ import CLinux
 import FileSystem
 import Glibc
 import LinuxSystem
+import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
@@ -66,6 +67,27 @@ import VaultStore
         try system.rename(ascii("plain"), in: .root, to: ascii("listed"), in: .root, flags: flags, for: vault.caller)
         #expect(try system.attribute(plain, name) == list)
         if flags != 0 { #expect(try system.attribute(listed, name) == list) }
+    }
+
+    @Test("While a checkpoint is at work, which may have taken one away, nothing is remembered")
+    func duringCheckpoint() throws {
+        let file = try vault.file("f", [1]).id
+        let handle = try system.open(file, flags: O_RDWR, for: .root, workspace: vault.workspace)
+        defer { system.release(handle) }
+        // An overwrite, which goes to the log.
+        try vault.write(handle, [2])
+        let (system, name) = (self.system, self.name)
+        let looks = Atomic(0)
+        let look = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .write, !call.path.hasSuffix("vaultfs.log") else { return 0 }
+            looks.add(1, ordering: .relaxed)
+            expect(.noData) { _ = try system.attribute(file, name) }
+            return 0
+        }
+        try CallWatcher.watch(vault.path, look) { try system.store.log.checkpoint() }
+        #expect(looks.load(ordering: .relaxed) > 0)
+        try backingAttribute("f")
+        #expect(try system.attribute(file, name) == list)
     }
 
     @Test("A new file in a directory with a default list inherits it, and shows it")

@@ -109,6 +109,12 @@ extension EncryptedFile {
         }
     }
 
+    /// Runs `body`, which looks at the backing file's attributes, while neither a seal nor a checkpoint is at work, which takes
+    /// some away for a while. Returns nil if one is, without waiting for it.
+    package func unlessSealing<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result? {
+        try attributes.withLockIfAvailable { (_) throws(StoreError) -> Result in try body() }
+    }
+
     /// Restores the attributes that a write of the header changes: times, set-id bits (for an ordinary user's daemon)
     /// and the file capability. ctime cannot be restored.
     static func restore(_ writer: Descriptor, _ before: stat, _ capability: [UInt8]?) throws(StoreError) {

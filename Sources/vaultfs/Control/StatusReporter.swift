@@ -36,10 +36,7 @@ struct StatusReporter: Sendable {
     /// On a thread of its own, because the store may take long.
     private func synchronize(_ reply: @escaping @Sendable (ControlResponse) -> Void) {
         do throws(StoreError) {
-            let thread = try BackgroundThread(blocksSignals: true) {
-                [session, fileSystem = contents.fileSystem, writesBack = request.options.writesBack] in
-                // The kernel writes what it keeps of them.
-                if writesBack { _ = session.dropInodes(fileSystem.openInodes()) }
+            let thread = try BackgroundThread(blocksSignals: true) { [fileSystem = contents.fileSystem] in
                 do throws(StoreError) {
                     try fileSystem.synchronizeEverything()
                     reply(.synchronized)

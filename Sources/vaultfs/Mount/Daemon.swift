@@ -19,7 +19,7 @@ final class Daemon: Sendable {
     /// use it.
     private let isInPlace: @Sendable () -> Bool
     /// Nil if the mount's device is unknown.
-    private let kernelLimits: KernelLimits?
+    private let kernelSettings: KernelSettings?
     private let lock: MountLock
     private let control: ControlServer?
     private let guardian: Guardian?
@@ -47,7 +47,7 @@ final class Daemon: Sendable {
             session = try Self.mount(contents.fileSystem, request, logger: logger)
             // `st_dev` of the mount. Unique while the mount exists.
             let device = MountTable.device(at: request.mountpoint)
-            kernelLimits = device.map { KernelLimits(device: $0) }
+            kernelSettings = device.map { KernelSettings(device: $0) }
             isInPlace = {
                 guard let device, let now = MountTable.device(at: request.mountpoint) else { return true }
                 return now == device
@@ -96,15 +96,11 @@ final class Daemon: Sendable {
         return try unwritable?.mounting(log: { logger.warning("\($0)") }, mount) ?? mount()
     }
 
-    /// Sets what the options ask of the kernel, if this process may.
-    private func setKernelLimits() {
-        if let bytes = request.options.readAhead {
-            do throws(StoreError) { try kernelLimits?.setReadAhead(bytes: bytes) } catch {
-                logger.warning("read-ahead stays as it is: \(error.reason); it takes root, as in fstab")
-            }
+    private func setReadAhead() {
+        guard let bytes = request.options.readAhead else { return }
+        do throws(StoreError) { try kernelSettings?.setReadAhead(bytes: bytes) } catch {
+            logger.warning("read-ahead stays as it is: \(error.reason); it takes root, as in fstab")
         }
-        // Older kernels, and ordinary users, have a limit of the kernel's.
-        if request.options.writesBack { try? kernelLimits?.setMostDirty(bytes: KernelLimits.mostDirty) }
     }
 
     private static func takeSignals(_ lock: MountLock, _ session: FuseSession) throws {
@@ -134,7 +130,7 @@ final class Daemon: Sendable {
         let served = Result { () throws(MountError) in
             try session.run(
                 whenAnswering: {
-                    setKernelLimits()
+                    setReadAhead()
                     logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
                     whenReady()
                 }, whenUnmounted: lock.stop, isInPlace: isInPlace,

@@ -17,7 +17,7 @@ struct MountCommand: ParsableCommand, VaultOpener {
             -o takes the words of fuse(8) and mount(8), separated by commas: ro, allow_other, allow_root, noexec, \
             nosuid, nodev, noatime, nonempty, fsname=NAME, …; for fstab also passfile=FILE, keyfile=FILE, extpass=CMD, \
             passphrase_fd=N, keyring=DESCRIPTION, credential=NAME, provider=CMD, cache_size=SIZE, lock_file=PATH, \
-            on_lock=POLICY, idle_lock=DURATION, grace=DURATION, shared, no_kernel_cache, write_back, read_ahead=SIZE, \
+            on_lock=POLICY, idle_lock=DURATION, grace=DURATION, shared, no_kernel_cache, read_ahead=SIZE, \
             guard_mountpoint, prewarm. An \
             ordinary user's mounts are always nosuid and nodev.
             """)
@@ -34,13 +34,6 @@ struct MountCommand: ParsableCommand, VaultOpener {
             second (and the time that the store's own caches take).
             """)
     var shared = false
-
-    @Flag(
-        help: """
-            Let the kernel keep written data for up to half a minute before the vault gets it: much faster for many small \
-            writes. What was neither fsynced nor closed is lost if the daemon is killed.
-            """)
-    var writeBack = false
 
     @Flag(
         help: """
@@ -82,10 +75,6 @@ struct MountCommand: ParsableCommand, VaultOpener {
         let target = try Mountpoint.check(
             mountpoint.path, source: "vault \(directory.path.shown)", root: directory.descriptor, list)
         if shared { list.isShared = true }
-        if writeBack { list.writesBack = true }
-        if list.writesBack && list.bypassesKernelCache {
-            throw CommandFailure(.usage, "--write-back needs the kernel's cache: leave --no-kernel-cache out")
-        }
         if list.isShared || directory.isOnReadOnlyStore { list.isReadOnly = true }
         let locking = try lock.options(mountpoint: target)
         if let sharing = list.sharing { try VaultUse.check(directory, sharing: sharing) }

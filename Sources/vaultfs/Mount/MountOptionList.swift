@@ -13,7 +13,6 @@ struct MountOptionList: Codable, Equatable, Sendable {
     var allowsOthers = false
     var mayBeNonEmpty = false
     var bypassesKernelCache = false
-    var writesBack = false
     /// Bytes.
     var readAhead: Int?
     var guardsMountpoint = false
@@ -100,7 +99,6 @@ struct MountOptionList: Codable, Equatable, Sendable {
         case "ro", "rw": isReadOnly = name == "ro"
         case "nonempty": mayBeNonEmpty = true
         case "no_kernel_cache": bypassesKernelCache = true
-        case "write_back": writesBack = true
         case "shared": isShared = true
         case "guard_mountpoint": guardsMountpoint = true
         case "prewarm": prewarms = true
