@@ -9,6 +9,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -163,6 +164,8 @@ def main():
     parser.add_argument("--work", default="/dev/shm", help="where the vault is made")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    # strace would inherit the mask, and not end.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     directory = tempfile.mkdtemp(prefix="vaultfs-calls.", dir=given.work)
     found = []
     try:
