@@ -16,14 +16,18 @@
 #include <unistd.h>
 
 struct linux_guardian {
-    // The connection's number in fusectl, 0 while there is none to abort.
+    pid_t process;
+    // The connection's number in fusectl, 0 while there is none.
     _Atomic unsigned connection;
     // True when it has its own name and no descriptor of the daemon.
     _Atomic int is_apart;
+    // True when it has tried to open the connection's file.
+    _Atomic int has_looked;
 };
 
-// A signal that nothing else uses.
+// Signals that nothing else uses.
 #define PARENT_DIED (SIGRTMIN + 7)
+#define CONNECTION_KNOWN (SIGRTMIN + 8)
 
 static void pause_milliseconds(long milliseconds) {
     struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
@@ -57,31 +61,43 @@ static int has_ended(pid_t process) {
     return !state || !state[1] || strchr("ZX", state[2]);
 }
 
-// After the daemon's end another mount may reuse the number. A file opened before that still names the old connection.
-static int write_abort(unsigned connection, pid_t process) {
+static int open_abort(unsigned connection) {
     char path[64];
     snprintf(path, sizeof path, "/sys/fs/fuse/connections/%u/abort", connection);
-    int file = open(path, O_WRONLY | O_CLOEXEC);
-    if (file < 0) return -1;
-    int done = !is_stuck(process) || write(file, "1", 1) == 1 ? 0 : -1;
-    close(file);
-    return done;
+    return open(path, O_WRONLY | O_CLOEXEC);
 }
 
-static void abort_connection(unsigned connection, pid_t process) {
-    if (write_abort(connection, process) == 0) return;
-    // If fusectl is not mounted, root can mount it in a namespace of its own.
-    if (unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0
+// If fusectl is not mounted, root can mount it in a namespace of its own. The namespace must not stay: it has copies of
+// all mounts, and would keep them after their unmount.
+static int open_abort_apart(unsigned connection) {
+    int home = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    if (home < 0) return -1;
+    int file = -1, is_apart = unshare(CLONE_NEWNS) == 0;
+    if (is_apart && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0
         && mount("none", "/sys/fs/fuse/connections", "fusectl", 0, NULL) == 0)
-        write_abort(connection, process);
+        file = open_abort(connection);
+    if (is_apart && setns(home, CLONE_NEWNS) != 0) _exit(1);
+    close(home);
+    return file;
 }
 
 static _Noreturn void guard(struct linux_guardian *guardian, pid_t process) {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, PARENT_DIED);
+    sigaddset(&signals, CONNECTION_KNOWN);
+    // Opened while the mount exists. After an unmount another mount may have the number, and the daemon, with its old
+    // connection, may still be there. The open file names the old connection for good (fuse_ctl_remove_conn in
+    // fs/fuse/control.c).
+    int file = -1;
     while (!has_ended(process)) {
-        sigwaitinfo(&signals, NULL);
+        if (sigwaitinfo(&signals, NULL) == CONNECTION_KNOWN) {
+            unsigned connection = atomic_load(&guardian->connection);
+            file = open_abort(connection);
+            if (file < 0) file = open_abort_apart(connection);
+            atomic_store(&guardian->has_looked, 1);
+            continue;
+        }
         // The signal comes a moment before the state changes.
         for (int tries = 0; tries < 100 && !has_ended(process); tries++) pause_milliseconds(10);
     }
@@ -90,8 +106,7 @@ static _Noreturn void guard(struct linux_guardian *guardian, pid_t process) {
         if (!is_stuck(process)) _exit(0);
         pause_milliseconds(10);
     }
-    unsigned connection = atomic_load(&guardian->connection);
-    if (connection) abort_connection(connection, process);
+    if (file >= 0 && write(file, "1", 1) != 1) _exit(1);
     _exit(0);
 }
 
@@ -124,11 +139,16 @@ struct linux_guardian *linux_start_guardian(char *arguments, size_t size) {
     // Otherwise a search for the daemon by name could find two processes, and a signal could reach the wrong one.
     for (int tries = 0; child > 0 && tries < 1000 && !atomic_load(&guardian->is_apart); tries++) pause_milliseconds(1);
     sigprocmask(SIG_SETMASK, &before, NULL);
-    if (child > 0) return guardian;
+    if (child > 0) {
+        guardian->process = child;
+        return guardian;
+    }
     munmap(guardian, sizeof *guardian);
     return NULL;
 }
 
 void linux_guard_connection(struct linux_guardian *guardian, unsigned connection) {
     atomic_store(&guardian->connection, connection);
+    if (kill(guardian->process, CONNECTION_KNOWN) != 0) return;
+    for (int tries = 0; tries < 1000 && !atomic_load(&guardian->has_looked); tries++) pause_milliseconds(1);
 }

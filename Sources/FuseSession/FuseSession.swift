@@ -111,11 +111,9 @@ package final class FuseSession: @unchecked Sendable {
     ///   - whenUnmounted: called when no more requests come. Afterwards nobody may use this session.
     ///   - isInPlace: returns true if the file system at the mountpoint may still be this session's. Only then is it
     ///     unmounted there.
-    ///   - whenClosed: called when the connection has ended, before the sealing.
     /// - Throws: if the session ended before it answered a request. The mount no longer exists then.
     package func run(
-        whenAnswering: () -> Void = {}, whenUnmounted: () -> Void, isInPlace: () -> Bool = { true },
-        whenClosed: () -> Void = {}
+        whenAnswering: () -> Void = {}, whenUnmounted: () -> Void, isInPlace: () -> Bool = { true }
     ) throws(MountError) {
         server.ignoreWakeSignal()
         let sealer = try? BackgroundThread { [server] in server.fileSystem.runInBackground() }
@@ -159,7 +157,6 @@ package final class FuseSession: @unchecked Sendable {
         }
         // The end of the connection has ended this thread's request.
         request?.join()
-        whenClosed()
         server.fileSystem.shutDown()
         sealer?.join()
         if !isAnswering { throw MountError(reason: "cannot mount at \(mountpoint): \(reason)") }

@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import TestSupport
 import Testing
 
@@ -7,6 +8,12 @@ extension MountTests {
     /// like two machines whose locks the server has lost, because each kernel mount keeps its own locks.
     /// scripts/test-network tests real servers.
     @Suite struct Network {
+        /// `st_dev` of a path. 0 on failure.
+        private func device(_ path: String) -> dev_t {
+            var status = stat()
+            return stat(path, &status) == 0 ? status.st_dev : 0
+        }
+
         /// A vault that is reached through a bindfs, which can be stopped.
         private final class Machine {
             let mount: VaultUnderTest
@@ -15,11 +22,12 @@ extension MountTests {
             let server: RunningProcess
             private var daemon = 0
 
-            init(of vault: VaultUnderTest, _ name: String) throws {
+            /// - Parameter directory: the vault's, by another way. Nil for the vault's own.
+            init(of vault: VaultUnderTest, _ name: String, over directory: String? = nil) throws {
                 mount = vault
                 (store, point) = ("\(vault.store.path)/\(name)", "\(vault.store.path)/\(name)-mount")
                 try Command(["mkdir", store, point]).run().succeeded()
-                server = try Command(["bindfs", "-f", vault.vault, store]).start()
+                server = try Command(["bindfs", "-f", directory ?? vault.vault, store]).start()
                 try poll("bindfs at \(store)") { try Machine.isMounted(self.store) }
             }
 
@@ -65,6 +73,13 @@ extension MountTests {
             private static func isWaiting(_ process: Int) throws -> Bool {
                 let places = try Command(["sh", "-c", "cat /proc/\(process)/task/*/wchan"]).run().output
                 return ["request_wait_answer", "folio_wait_bit", "fuse_readahead"].contains { places.contains($0) }
+            }
+
+            func killDaemon() { Glibc.kill(pid_t(daemon), SIGKILL) }
+
+            /// The guardian's process id.
+            func guardian() throws -> pid_t? {
+                pid_t(try Command(["pgrep", "-P", "\(daemon)"]).run().output.split(separator: "\n").first ?? "")
             }
 
             func text(_ name: String) -> String? { try? String(contentsOfFile: "\(point)/\(name)", encoding: .utf8) }
@@ -162,6 +177,34 @@ extension MountTests {
             try poll("the mount") { (try? machine.mountVault()) != nil }
             #expect(machine.text("file") == "content")
             try machine.vaultfs(["unmount", machine.point]).succeeded()
+        }
+
+        @Test(
+            "A killed daemon that cannot end takes no other mount with it", .enabled(if: Products.isRoot, "takes root"))
+        func guardian() throws {
+            let vault = try VaultUnderTest()
+            // A request that bindfs has read cannot be given up, so its sender cannot be killed. The one below it is stopped.
+            let below = try Machine(of: vault, "below")
+            let machine = try Machine(of: vault, "store", over: below.store)
+            defer { below.server.kill(SIGCONT) }
+            try machine.mountVault()
+            try machine.put("content", "file")
+            try Command(["sync", "\(machine.point)/file"]).run().succeeded()
+            let guardian = try #require(try machine.guardian())
+            let number = device(machine.point)
+            below.server.kill(SIGSTOP)
+            _ = try machine.startWaiting("file")
+            #expect(umount2(machine.point, Int32(MNT_FORCE | MNT_DETACH)) == 0)
+            // The kernel gives the number away again. Other tests mount too, so it may take a few mounts.
+            var others: [VaultUnderTest] = []
+            repeat {
+                others.append(try VaultUnderTest())
+                try others.last?.mount()
+            } while others.count < 8 && others.last.map { device($0.mountpoint) } != number
+            machine.killDaemon()
+            try poll("the guardian's end") { MountUnderTest.hasEnded(guardian) }
+            for other in others { #expect(try other.vaultfs(["status", other.mountpoint]).exitCode == 0) }
+            for other in others { try Command(["ls", other.mountpoint]).run().succeeded() }
         }
     }
 }

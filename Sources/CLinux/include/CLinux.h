@@ -72,7 +72,7 @@ int linux_become_user_on_thread(uint32_t uid, uint32_t gid);
 // memory, which the child's copy does not show.
 struct linux_guardian;
 struct linux_guardian *linux_start_guardian(char *arguments, size_t size);
-// The connection's number in fusectl, or 0.
+// Gives it the connection's number in fusectl, once, while the mount exists. Returns when it has looked for it.
 void linux_guard_connection(struct linux_guardian *guardian, unsigned connection);
 // statfs(2): f_type, or 0 on failure.
 uint64_t linux_filesystem_type(int fd);

@@ -22,7 +22,6 @@ final class Daemon: Sendable {
     private let kernelSettings: KernelSettings?
     private let lock: MountLock
     private let control: ControlServer?
-    private let guardian: Guardian?
 
     /// Opens the contents and mounts them. Forgets the secret. Blocks the ending signals in this thread and all later ones, so
     /// no thread may exist yet.
@@ -31,7 +30,6 @@ final class Daemon: Sendable {
         _ request: MountRequest, secret: SecretBytes, guardian: Guardian?, isWanted: () -> Bool = { true }
     ) throws {
         self.request = request
-        self.guardian = guardian
         Signals.block(Signals.ending + Signals.locking)
         ProcessSetup.raiseLimits()
         let logger = Logger(label: "vaultfs")
@@ -133,9 +131,7 @@ final class Daemon: Sendable {
                     setReadAhead()
                     logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
                     whenReady()
-                }, whenUnmounted: lock.stop, isInPlace: isInPlace,
-                // The guardian stops once the connection has ended. Its number may then belong to another mount.
-                whenClosed: { guardian?.rest() })
+                }, whenUnmounted: lock.stop, isInPlace: isInPlace)
         }
         // Clients stay connected. The kernel closes the connections when the process, with its keys, has ended.
         control?.removeSocket()

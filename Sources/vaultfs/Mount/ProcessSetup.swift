@@ -154,13 +154,11 @@ struct Guardian: @unchecked Sendable {
         return Guardian(guardian: guardian)
     }
 
+    /// To be called once, while the mount exists.
     /// - Parameter device: the mount's. Its minor number is the connection's in fusectl.
     func watch(over device: dev_t) {
         linux_guard_connection(guardian, UInt32(truncatingIfNeeded: device & 0xFF | (device >> 12) & 0xFFF00))
     }
-
-    /// Stops watching: the connection has ended in good order.
-    func rest() { linux_guard_connection(guardian, 0) }
 }
 
 /// Notifies a service manager that the mount is ready: sd_notify(3), one datagram to the socket that `NOTIFY_SOCKET` names.
