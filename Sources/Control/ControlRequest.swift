@@ -9,7 +9,9 @@ package enum ControlRequest: Sendable {
     case stats
     /// Makes everything durable, in place.
     case sync
-    case lock
+    /// - Parameter forgetsKeys: true to treat the keys as with the policy `forget`. A daemon that does not know this answers
+    ///   with another policy in its receipt.
+    case lock(forgetsKeys: Bool)
     /// With a slot's secret if the daemon has forgotten its keys.
     case unlock(SlotSecret?)
     /// The state now, and then every event until the connection ends.
@@ -23,6 +25,7 @@ package enum ControlRequest: Sendable {
     private struct Fields: Decodable {
         let request: String
         let secret: SecretField?
+        let forget: Bool?
     }
 
     package var name: String {
@@ -39,7 +42,8 @@ package enum ControlRequest: Sendable {
     /// Encodes the request as a line, with its LF.
     func line() throws(CryptoError) -> SecretBytes {
         guard case .unlock(let secret?) = self else {
-            return Array("{\"request\":\"\(name)\"}\n".utf8).withUnsafeBytes { SecretBytes(copying: $0) }
+            let option = if case .lock(forgetsKeys: true) = self { ",\"forget\":true" } else { "" }
+            return Array("{\"request\":\"\(name)\"\(option)}\n".utf8).withUnsafeBytes { SecretBytes(copying: $0) }
         }
         let head = Array("{\"request\":\"unlock\",\"secret\":{\"kind\":\"\(secret.kind.rawValue)\",\"bytes\":\"".utf8)
         let tail = Array("\"}}\n".utf8)
@@ -63,11 +67,14 @@ package enum ControlRequest: Sendable {
         guard fields.secret == nil || fields.request == "unlock" else {
             throw notARequest("'secret' goes with 'unlock' only")
         }
+        guard fields.forget == nil || fields.request == "lock" else {
+            throw notARequest("'forget' goes with 'lock' only")
+        }
         switch fields.request {
         case "status": return .status
         case "stats": return .stats
         case "sync": return .sync
-        case "lock": return .lock
+        case "lock": return .lock(forgetsKeys: fields.forget ?? false)
         case "events": return .events
         case "unlock":
             do throws(FormatError) { return .unlock(try fields.secret?.secret(in: text)) } catch {

@@ -17,9 +17,9 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package let mounted: String
     package let uptimeSeconds: Int64
     /// True if every key lies in memory that is never swapped out.
-    package let keysLocked: Bool
+    package let keysNeverSwapped: Bool
     /// The same for the block cache.
-    package let cacheLocked: Bool
+    package let cacheNeverSwapped: Bool
 
     // Clients only show these objects. They stay JSON, so that `--json` passes on the fields of another version.
 
@@ -36,7 +36,7 @@ package struct MountStatus: Codable, Equatable, Sendable {
 
     package init(
         version: String, pid: Int32, vaultPath: String, vaultID: String, mountpoint: String, state: String,
-        readOnly: Bool, mounted: String, uptimeSeconds: Int64, keysLocked: Bool, cacheLocked: Bool
+        readOnly: Bool, mounted: String, uptimeSeconds: Int64, keysNeverSwapped: Bool, cacheNeverSwapped: Bool
     ) {
         self.version = version
         self.pid = pid
@@ -47,8 +47,8 @@ package struct MountStatus: Codable, Equatable, Sendable {
         self.readOnly = readOnly
         self.mounted = mounted
         self.uptimeSeconds = uptimeSeconds
-        self.keysLocked = keysLocked
-        self.cacheLocked = cacheLocked
+        self.keysNeverSwapped = keysNeverSwapped
+        self.cacheNeverSwapped = cacheNeverSwapped
     }
 
     /// True while the daemon completes the remains of an unclean end.

@@ -48,7 +48,7 @@ extension Descriptor {
 
 extension Duration {
     /// The timeout for poll(2): milliseconds, rounded up.
-    var pollTimeout: Int32 {
+    package var pollTimeout: Int32 {
         Int32(clamping: max(0, components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000 + 1))
     }
 }

@@ -68,14 +68,14 @@ package struct Statistics: Codable, Sendable, Equatable {
     package var nodes: Int
     /// Of a vault that can be written.
     package var log: LogStatistics?
-    package var keysLocked, cacheLocked: Bool
+    package var keysNeverSwapped, cacheNeverSwapped: Bool
 
     package init(
         _ counters: Counters, cache: BlockCache, nodes: Int, isCompleting: Bool = false, log: LogStatistics? = nil
     ) {
         cacheHits = counters.cacheHits.total
         cacheMisses = counters.cacheMisses.total
-        (cacheSize, cacheUsed, cacheLocked) = (cache.capacity, cache.usedSize, cache.isLocked)
+        (cacheSize, cacheUsed, cacheNeverSwapped) = (cache.capacity, cache.usedSize, cache.isLocked)
         aesBlocksDecrypted = counters.aesBlocksDecrypted.total
         ciphertextBytesRead = counters.ciphertextBytesRead.total
         ciphertextBytesWritten = counters.ciphertextBytesWritten.total
@@ -88,7 +88,7 @@ package struct Statistics: Codable, Sendable, Equatable {
         self.isCompleting = isCompleting
         self.nodes = nodes
         self.log = log
-        keysLocked = SecretMemory.allLocked
+        keysNeverSwapped = SecretMemory.allLocked
     }
 }
 

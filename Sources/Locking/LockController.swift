@@ -18,7 +18,7 @@ package final class LockController: Sendable {
     package typealias SecretWanted = @Sendable (_ give: @escaping @Sendable (@escaping SecretSource) -> Void) -> Void
 
     enum Job: Sendable {
-        case lock(LockReason, LockReply)
+        case lock(LockReason, forgetsKeys: Bool, LockReply)
         case unlock(SecretSource?, UnlockReply)
         /// A secret fetched in the background, not by an explicit unlock. Used only if no lock reason remains.
         case restore(SecretSource)
@@ -143,9 +143,12 @@ package final class LockController: Sendable {
 
     /// Locks. Calls `reply` when that is done, or at once if the mount was locked. Returns false, without a reply, if the
     /// controller is stopped and the mount was not locked: the keys end with the process.
+    /// - Parameter forgetsKeys: true to treat the keys as with the policy `forget`, also if the mount is locked already.
     @discardableResult
-    package func lock(_ reason: LockReason, reply: @escaping LockReply = { _, _ in }) -> Bool {
-        if post(.lock(reason, reply)) { return true }
+    package func lock(
+        _ reason: LockReason, forgetsKeys: Bool = false, reply: @escaping LockReply = { _, _ in }
+    ) -> Bool {
+        if post(.lock(reason, forgetsKeys: forgetsKeys, reply)) { return true }
         let last = published.withLock { $0.lastReceipt }
         guard fileSystem.gate.state == .locked, let last else { return false }
         reply(last, true)

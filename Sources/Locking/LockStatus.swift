@@ -65,6 +65,8 @@ package struct LockReceipt: Codable, Sendable, Equatable {
     package var filesSealed: UInt64? = 0
     /// Classes whose keys were wiped.
     package var keysForgotten: [String]? = []
+    /// True if an unlock needs a slot's secret.
+    package var needsSecret: Bool?
     package var steps: [Step]? = []
     /// Time from the first step until no plaintext is available any more.
     package var purgeMilliseconds: Double? = 0

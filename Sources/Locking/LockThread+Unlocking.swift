@@ -124,6 +124,7 @@ extension LockThread {
     mutating func finishUnlock() {
         announce(.willUnlock)
         areAllKeysForgotten = false
+        isToForget = false
         gate.noteActivity()
         gate.setExpired(false)
         gate.enter(.unlocked)

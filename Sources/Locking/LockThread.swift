@@ -13,6 +13,8 @@ struct LockThread {
     var areKeysForgotten = false
     /// True if also the keys that other locks leave are forgotten.
     var areAllKeysForgotten = false
+    /// True if this lock forgets the keys whatever the mount's policy is.
+    var isToForget = false
     /// True if `secretWanted` was called since the secret began to be missing.
     private var isSecretWanted = false
     /// True if a prefetched secret could not be tried or used.
@@ -143,11 +145,14 @@ struct LockThread {
 
     private mutating func work(_ job: LockController.Job) {
         switch job {
-        case .lock(let reason, let reply):
+        case .lock(let reason, let forgetsKeys, let reply):
             reasons.insert(reason)
+            isToForget = isToForget || forgetsKeys
             guard gate.state != .unlocked else { return waiting.append(reply) }
+            let hasKeys = forgetsKeys && !areKeysForgotten
+            if hasKeys { lock() }
             publishReasons()
-            reply(receipt, true)
+            reply(receipt, !hasKeys)
         case .unlock(let secret, let reply):
             // Finish a lock that was requested before.
             settle()
@@ -244,11 +249,12 @@ struct LockThread {
     private mutating func lock() {
         // After the end of a lease its secret must not give access again.
         let hasExpired = reasons.contains(.expired)
-        let policy = hasExpired ? .forget : controller.options.policy
+        let policy = hasExpired || isToForget ? .forget : controller.options.policy
         var sequence = LockSequence(controller, reasons: sortedReasons, policy: policy)
         receipt = sequence.run(forgettingEverything: hasExpired)
         areKeysForgotten = areKeysForgotten || policy == .forget
         areAllKeysForgotten = areAllKeysForgotten || hasExpired
+        receipt.needsSecret = needsSecret
         let receipt = receipt
         controller.publish {
             $0.since = UtcTime.now()

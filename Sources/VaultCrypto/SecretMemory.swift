@@ -9,7 +9,7 @@ package enum SecretMemoryKind: String, Codable, Sendable {
     /// mlock(2): never swapped out.
     case locked = "mlock"
     /// Neither: it may reach swap.
-    case unlocked
+    case unlocked = "swappable"
 }
 
 /// A piece of protected memory. Its owner returns it to ``SecretMemory``.

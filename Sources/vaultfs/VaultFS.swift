@@ -45,15 +45,22 @@ struct VaultFS: ParsableCommand {
         }
     }
 
+    /// Names that other programs have for our commands.
+    private static let guesses = [
+        "passwd": "slot change", "password": "slot change", "list": "status", "ls": "status", "create": "init",
+        "open": "mount", "close": "unmount", "version": "--version", "fsck": "verify",
+    ]
+
     /// The message for a misspelt command. ArgumentParser would call it an unexpected argument.
     static func unknownCommand(_ arguments: [String]) -> String? {
         var command: any ParsableCommand.Type = Self.self
         for argument in arguments {
             let below = command.configuration.subcommands
             guard !below.isEmpty, argument != "help", !argument.hasPrefix("-") else { return nil }
-            guard let next = below.first(where: { $0.configuration.commandName == argument }) else {
+            guard let next = below.first(where: { $0.configuration.answers(to: argument) }) else {
                 let names = below.compactMap { $0.configuration.commandName }.joined(separator: ", ")
-                return "unknown command '\(argument)'; there are \(names)"
+                let advice = command == Self.self ? guesses[argument].map { "did you mean 'vaultfs \($0)'?" } : nil
+                return "unknown command '\(argument)': \(advice ?? "there are \(names)")"
             }
             command = next
         }
@@ -86,4 +93,8 @@ struct VaultFS: ParsableCommand {
         guard let first = text.first, text.dropFirst().first?.isUppercase != true else { return text }
         return first.lowercased() + text.dropFirst()
     }
+}
+
+extension CommandConfiguration {
+    fileprivate func answers(to name: String) -> Bool { commandName == name || aliases.contains(name) }
 }

@@ -197,7 +197,7 @@ import VaultStore
 
     @Test(
         arguments: [
-            ("5s", 5000), ("500ms", 500), ("1m", 60_000), ("3", 3000), ("0s", 0), ("s", nil), ("-1s", nil),
+            ("5s", 5000), ("500ms", 500), ("1m", 60_000), ("3", nil), ("0", 0), ("0s", 0), ("s", nil), ("-1s", nil),
             ("99999999999999999999s", nil), ("9223372036854775807m", nil),
         ] as [(String, Int?)])
     func `times`(text: String, milliseconds: Int?) {

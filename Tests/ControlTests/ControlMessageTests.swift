@@ -17,7 +17,7 @@ import Testing
     }
 
     @Test func `answers come back as they were`() throws {
-        try expectSame(.locked(receipt: receipt, already: true), .lock)
+        try expectSame(.locked(receipt: receipt, already: true), .lock(forgetsKeys: false))
         try expectSame(.unlocked(already: false), .unlock(nil))
         try expectSame(.synchronized, .sync)
         try expectSame(.subscribed(state()), .events)
@@ -28,7 +28,7 @@ import Testing
                 ControlFailure.self, from: Data(#"{"code":"of-tomorrow","error":"new"}"#.utf8)),
         ]
         for failure in failures {
-            for request in [ControlRequest.status, .stats, .sync, .lock, .unlock(nil), .events] {
+            for request in [ControlRequest.status, .stats, .sync, .lock(forgetsKeys: false), .unlock(nil), .events] {
                 try expectSame(.error(failure), request)
             }
         }
@@ -42,7 +42,7 @@ import Testing
     }
 
     @Test func `an answer that is none`() {
-        for request in [ControlRequest.status, .stats, .sync, .lock, .unlock(nil), .events] {
+        for request in [ControlRequest.status, .stats, .sync, .lock(forgetsKeys: false), .unlock(nil), .events] {
             #expect(throws: ControlError.self) { try ControlResponse.parse(Data("{}".utf8), to: request) }
             #expect(throws: ControlError.self) { try ControlResponse.parse(Data([0xFF]), to: request) }
         }
@@ -58,11 +58,21 @@ import Testing
 
     @Test func `a receipt of another version has what the page promises`() throws {
         let line = #"{"already":false,"ofTomorrow":1,"receipt":{"complete":true,"unpurged":[]},"state":"locked"}"#
-        guard case .locked(let receipt, false) = try ControlResponse.parse(Data(line.utf8), to: .lock) else {
+        guard case .locked(let receipt, false) = try ControlResponse.parse(Data(line.utf8), to: .lock(forgetsKeys: false)) else {
             Issue.record("no receipt")
             return
         }
         #expect(receipt.complete && receipt.unpurged.isEmpty && receipt.inodes == nil)
+    }
+
+    @Test func `a lock that forgets is a lock to a daemon that does not know it`() throws {
+        let line = try ControlRequest.lock(forgetsKeys: true).line().withUnsafeBytes { Array($0) }
+        #expect(String(decoding: line, as: UTF8.self) == "{\"request\":\"lock\",\"forget\":true}\n")
+        let parsed = try line.withUnsafeBytes { try ControlRequest.parse($0) }
+        guard case .lock(forgetsKeys: true) = parsed else { throw ControlError.notUnderstood("\(parsed)") }
+        #expect(throws: ControlFailure.self) {
+            try Array("{\"request\":\"status\",\"forget\":true}".utf8).withUnsafeBytes { try ControlRequest.parse($0) }
+        }
     }
 
     @Test(arguments: ["", "[]", "{}", "{\"event\":\"did-lock\"}", "{\"event\":1,\"time\":\"t\",\"mountpoint\":\"/\"}"])

@@ -66,14 +66,14 @@ import Testing
     @Test func `many requests in one piece are all answered`() throws {
         let client = try place.rawClient()
         client.send(String(repeating: "{\"request\":\"status\"}\n", count: 100))
-        for _ in 0..<100 { #expect(client.readLine()?.hasPrefix("{\"cacheLocked\"") == true) }
+        for _ in 0..<100 { #expect(client.readLine()?.hasPrefix("{\"cacheNeverSwapped\"") == true) }
         server.stop()
     }
 
     @Test func `a request in single bytes is answered`() throws {
         let client = try place.rawClient()
         for byte in Array("{\"request\":\"status\"}\n".utf8) { client.send([byte]) }
-        #expect(client.readLine()?.hasPrefix("{\"cacheLocked\"") == true)
+        #expect(client.readLine()?.hasPrefix("{\"cacheNeverSwapped\"") == true)
         server.stop()
     }
 

@@ -139,7 +139,7 @@ import Testing
             server?.stop()
             held.reply(Self.locked)
         }
-        #expect(try place.client().send(.lock) == Self.locked)
+        #expect(try place.client().send(.lock(forgetsKeys: false)) == Self.locked)
         server.stop()
     }
 
@@ -150,6 +150,6 @@ import Testing
             server.stop()
             held?.reply(Self.locked)
         }
-        #expect(throws: ControlError.noAnswer("it hung up")) { try client.send(.lock) }
+        #expect(throws: ControlError.noAnswer("it hung up")) { try client.send(.lock(forgetsKeys: false)) }
     }
 }

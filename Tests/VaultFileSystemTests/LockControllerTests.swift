@@ -17,7 +17,7 @@ import VaultStore
 /// Triggers of locks and unlocks (Manual/Locking.md, "What unlocks"), with caches without a kernel.
 @Suite(.timeLimit(.minutes(20))) struct LockControllerTests {
     /// Records each request, and the state at that time.
-    private final class Caches: KernelCaches {
+    final class Caches: KernelCaches {
         let calls = Monitor<[String]>([])
         let gate = Mutex<LockGate?>(nil)
         /// While set, `dropInodes` does not return.
@@ -46,7 +46,7 @@ import VaultStore
     }
 
     /// One vault with a lock controller.
-    private final class Setup {
+    final class Setup {
         let vault: MountedVault
         let place: LockPlace
         let controller: LockController

@@ -9,24 +9,32 @@ struct FoundMount {
     let path: FilePath
     let entry: MountTable.Entry
 
-    /// The mount of a vault or view at a path that a person typed.
-    /// - Throws: code `mountpoint`.
+    /// The mount of a vault or view at a path that a person typed, who may also have typed the vault's or the source's path.
+    /// - Throws: code `mountpoint`, or `usage` if the vault has several mounts.
     init(at typed: FilePath) throws(CommandFailure) {
         let table = try MountTable.read()
+        let resolved: FilePath
         do throws(Errno) {
-            let resolved = try ResolvedPath.ofMountpoint(typed)
+            let mountpoint = try ResolvedPath.ofMountpoint(typed)
             // If nothing is mounted there, the name may be a link to a mountpoint.
-            path = try table.entry(at: resolved.bytes) == nil ? ResolvedPath.of(typed) : resolved
+            resolved = try table.entry(at: mountpoint.bytes) == nil ? ResolvedPath.of(typed) : mountpoint
         } catch {
             throw CommandFailure(.mountpoint, "cannot examine \(typed.shown): \(error)")
         }
-        guard let entry = table.entry(at: path.bytes) else {
-            throw CommandFailure(.mountpoint, "not mounted: \(typed.shown)")
+        if let entry = table.entry(at: resolved.bytes) {
+            guard entry.isVault else {
+                throw CommandFailure(.mountpoint, "not a vault: \(resolved.shown) is a mount of type \(entry.type)")
+            }
+            (path, self.entry) = (resolved, entry)
+            return
         }
-        guard entry.isVault else {
-            throw CommandFailure(.mountpoint, "not a vault: \(path.shown) is a mount of type \(entry.type)")
+        let mounts = table.vaults(from: resolved.bytes)
+        guard let entry = mounts.first else { throw CommandFailure(.mountpoint, "not mounted: \(typed.shown)") }
+        guard mounts.count == 1 else {
+            let names = mounts.map { FilePath(bytes: $0.mountpoint).shown }.joined(separator: ", ")
+            throw CommandFailure(.usage, "\(typed.shown) is mounted several times (\(names)): name one")
         }
-        self.entry = entry
+        (path, self.entry) = (FilePath(bytes: entry.mountpoint), entry)
     }
 
     /// Connects to the mount's daemon.

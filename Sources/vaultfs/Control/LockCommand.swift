@@ -2,7 +2,7 @@ internal import ArgumentParser
 internal import Control
 internal import Locking
 
-/// `vaultfs lock [MOUNTPOINT | --all]`
+/// `vaultfs lock [MOUNTPOINT | --all] [--forget]`
 struct LockCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "lock", abstract: "Refuse access now and purge what was decrypted; the vault stays mounted.",
@@ -17,7 +17,10 @@ struct LockCommand: ParsableCommand {
     @OptionGroup
     var mounts: MountChoice
 
-    func run() throws { try mounts.report(mounts.ask(.lock), show: show) }
+    @Flag(help: "Forget the keys with this lock, as mount --on-lock forget does at each: unlocking needs a secret.")
+    var forget = false
+
+    func run() throws { try mounts.report(mounts.ask(.lock(forgetsKeys: forget)), show: show) }
 
     private func show(_ mountpoint: String, _ response: ControlResponse) throws(CommandFailure) {
         switch response {
@@ -25,6 +28,12 @@ struct LockCommand: ParsableCommand {
             if !mounts.json {
                 print("\(mountpoint): " + (already ? "is locked already" : "locked"))
                 for (label, text) in already ? [] : receipt.lines { Console.printField("  " + label, text) }
+                if let unlocking = receipt.unlocking { print("  \(unlocking)") }
+            }
+            guard !forget || receipt.policy == .forget else {
+                throw CommandFailure(
+                    .notPurged,
+                    "\(mountpoint): locked, but its daemon is of an earlier version and has kept the keys: unmount it")
             }
             guard let left = receipt.left else { return }
             throw CommandFailure(.notPurged, "\(mountpoint): locked, but not purged: \(left)")
@@ -55,6 +64,13 @@ extension LockReceipt {
             ("locked by", reasons?.map(\.rawValue)), ("on lock", policy.map { [$0.rawValue] }), ("purged", purged),
             ("keys wiped", keysForgotten?.map(Console.shown)), ("took", took), ("in all", times),
         ].map { ($0, ($1 ?? []).filter { !$0.isEmpty }.joined(separator: ", ")) }.filter { !$0.1.isEmpty }
+    }
+
+    /// The line that says what an unlock takes. Nil if another version's daemon does not say it.
+    fileprivate var unlocking: String? {
+        guard let needsSecret, let policy else { return nil }
+        if needsSecret { return "unlock needs the passphrase, or another secret of the vault" }
+        return "unlock needs no passphrase" + (policy == .refuse ? " (lock --forget asks for it)" : "")
     }
 
     /// One line: the times, or what could not be purged.

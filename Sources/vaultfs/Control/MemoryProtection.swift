@@ -6,7 +6,7 @@ struct MemoryProtection: Codable, Equatable, Sendable {
     /// The memory of the block cache and the workers' buffers. Never memfd_secret, because the kernel reads and writes it.
     enum Cache: String, Codable, Sendable {
         case locked = "mlock"
-        case unlocked
+        case unlocked = "swappable"
     }
 
     /// The weakest kind of memory that a key has been in.

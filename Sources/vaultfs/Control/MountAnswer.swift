@@ -37,7 +37,7 @@ struct MountChoice: ParsableArguments {
         if let mountpoint {
             paths = [try FoundMount(at: mountpoint.path).entry.mountpoint]
         } else {
-            paths = MountAnswer.vaults(try MountTable.read()).filter { $0.userID == geteuid() }.map(\.mountpoint)
+            paths = try MountTable.read().vaultsOfThisUser.filter { $0.userID == geteuid() }.map(\.mountpoint)
         }
         for path in paths {
             guard let mount = try? Descriptor(at: AT_FDCWD, path, flags: O_RDONLY | O_DIRECTORY) else { continue }
@@ -132,7 +132,7 @@ extension MountAnswer {
     /// Asks all mounts of this user, or for root of all users.
     static func askAll(_ request: ControlRequest) throws(CommandFailure) -> [MountAnswer] {
         let table = try MountTable.read()
-        let mounts = Dictionary(vaults(table).map { (key($0), $0.mountpoint) }) { $1 }
+        let mounts = Dictionary(table.vaultsOfThisUser.map { (key($0), $0.mountpoint) }) { $1 }
         let found = DaemonSearch.ask(DaemonSearch.directories(table)) { socket -> MountAnswer? in
             // A dead daemon's socket: the mount table shows whether a mount is left.
             guard let client = try? socket.connect() else { return nil }
@@ -149,12 +149,6 @@ extension MountAnswer {
         return (found + (try unanswered(beside: found))).sorted { $0.mountpoint < $1.mountpoint }
     }
 
-    /// The mounts that concern this user.
-    fileprivate static func vaults(_ table: MountTable) -> [MountTable.Entry] {
-        let isRoot = geteuid() == 0
-        return table.entries.filter { $0.isVault && (isRoot || $0.userID == geteuid()) }
-    }
-
     /// The user and the socket's name, so that no user can answer for another's mount.
     private static func key(_ entry: MountTable.Entry) -> String {
         "\(entry.userID ?? 0) \(RuntimeDirectory.socketName(mountpoint: entry.mountpoint))"
@@ -163,7 +157,7 @@ extension MountAnswer {
     /// The mounts in the table without an answer from a daemon.
     private static func unanswered(beside found: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
         let answered = Set(found.compactMap { answer in answer.socket.map { "\($0.userID) \($0.name)" } })
-        let silent = vaults(try MountTable.read()).filter { !answered.contains(key($0)) }
+        let silent = try MountTable.read().vaultsOfThisUser.filter { !answered.contains(key($0)) }
         let outcomes = ParallelWork.map(silent) { entry -> Outcome in
             entry.isDead() ? .dead : .unreachable("\(ControlError.noDaemon)")
         }

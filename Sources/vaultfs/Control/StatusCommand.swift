@@ -1,60 +1,63 @@
 internal import ArgumentParser
 internal import Control
-internal import LinuxSystem
 
 /// `vaultfs status [MOUNTPOINT]`
 struct StatusCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "status", abstract: "Show the state of a mount, or of all your mounts.",
-        discussion: "With --json: the status of MOUNTPOINT as an object; without MOUNTPOINT, an array of them.")
+        discussion: """
+            Without MOUNTPOINT: all your mounts, as root every user's. A mount whose daemon has ended is listed, with the \
+            command that removes it, and the exit code is \(FailureCode.mountpoint.rawValue). With --json: the status of \
+            MOUNTPOINT as an object; without MOUNTPOINT, an array of them.
+            """)
 
-    @Argument(help: "The mountpoint.")
+    @Argument(help: "The mountpoint, or the vault.")
     var mountpoint: PathArgument?
+
+    @Flag(name: .shortAndLong, help: "Show everything: settings, counters, memory.")
+    var verbose = false
 
     @Flag(help: "Print JSON.")
     var json = false
 
     func run() throws {
-        if let mountpoint {
-            let status = try status(at: mountpoint)
-            if json { try Console.printJSON(status) } else { Self.print(status) }
-            return
+        let answers =
+            if let mountpoint { [try MountAnswer.ask(mountpoint.path, .status)] } else { try MountAnswer.askAll(.status) }
+        if json, mountpoint == nil { try Console.printJSON(answers) }
+        if answers.isEmpty, !json { print("No vault is mounted.") }
+        let isTable = mountpoint == nil && answers.count > 1 && !verbose
+        if isTable, !json { StatusText.printTable(answers) }
+        var failure: CommandFailure?
+        for (index, answer) in answers.enumerated() {
+            if case .answered(.status(let status)) = answer.outcome {
+                if json { if mountpoint != nil { try Console.printJSON(status) } } else if !isTable {
+                    if index > 0 { print("") }
+                    StatusText.print(status, verbosely: verbose)
+                }
+            } else {
+                let problem = Self.problem(of: answer)
+                if mountpoint != nil { throw problem }
+                if !json, !isTable { print("\(index > 0 ? "\n" : "")\(problem.message)") }
+                // A mount that is only out of reach is no failure: it may be well.
+                if problem.code == .mountpoint { failure = failure ?? problem }
+            }
         }
-        let all = DaemonSearch.statuses().sorted { $0.mountpoint < $1.mountpoint }
-        if json { return try Console.printJSON(all) }
-        if all.isEmpty { Swift.print("No vault is mounted.") }
-        for (index, status) in all.enumerated() {
-            if index > 0 { Swift.print("") }
-            Self.print(status)
+        if let failure {
+            if isTable || json { Console.report(failure.message) }
+            throw ExitCode(failure.code.rawValue)
         }
     }
 
-    private func status(at mountpoint: PathArgument) throws(CommandFailure) -> MountStatus {
-        let mount = try FoundMount(at: mountpoint.path)
-        do throws(ControlError) { return try mount.connect().client.status() } catch {
-            throw CommandFailure(.failure, "\(mount.path.shown): \(error)")
-        }
-    }
-
-    private static func print(_ status: MountStatus) {
-        Console.printField("mountpoint", Console.shown(status.mountpoint))
-        Console.printField(status.view.map { "\($0) view of" } ?? "vault", Console.shown(status.vaultPath))
-        Console.printField("state", Console.shown(status.state) + (status.readOnly ? ", read-only" : ""))
-        // Only the lock command prints the receipt.
-        printFields(status.lock, without: ["state", "lastReceipt"])
-        let uptime = AmountText.short(seconds: status.uptimeSeconds)
-        Console.printField("mounted", "\(status.mounted), \(uptime) ago, by process \(status.pid)")
-        printFields(status.memory)
-        printFields(status.statistics, without: ["keysLocked", "cacheLocked"])
-        printFields(status.requests)
-        for problem in status.problems ?? [] { Console.printField("problem", Console.shown(problem)) }
-    }
-
-    /// Prints a line for each field of an object.
-    private static func printFields(_ value: JSONValue?, without hidden: Set<String> = []) {
-        guard case .object(let fields)? = value else { return }
-        for (name, value) in fields.sorted(by: { $0.key < $1.key }) where !hidden.contains(name) {
-            if let text = JSONText.line(value) { Console.printField(JSONText.words(name), text) }
+    private static func problem(of answer: MountAnswer) -> CommandFailure {
+        switch answer.outcome {
+        case .dead:
+            CommandFailure(
+                .mountpoint,
+                "\(answer.mountpoint): its daemon has ended: 'vaultfs unmount \(answer.mountpoint)' removes the mount")
+        case .unreachable(let reason): CommandFailure(.failure, "\(answer.mountpoint): \(reason)")
+        case .answered(.error(let failure)):
+            CommandFailure(.failure, "\(answer.mountpoint): \(Console.shown(failure.message))")
+        case .answered: CommandFailure(.failure, "\(answer.mountpoint): the daemon answered something else")
         }
     }
 }

@@ -23,7 +23,13 @@ struct StatusReporter: Sendable {
         case .status: reply(.status(status()))
         case .stats: reply(.stats(JSONValue(encoding: contents.fileSystem.statistics())))
         case .sync: synchronize(reply)
-        case .lock: lock.lock(reply: reply)
+        case .lock(let forgetsKeys):
+            do throws(CommandFailure) {
+                if forgetsKeys, case .view(let arguments) = self.request.subject { try arguments.checkKeyFileStays() }
+                lock.lock(forgetsKeys: forgetsKeys, reply: reply)
+            } catch {
+                reply(.error(ControlFailure(.notSupported, error.message)))
+            }
         case .unlock(let secret): lock.unlock(secret, reply: reply)
         case .events:
             let status = lock.status()
@@ -58,11 +64,11 @@ struct StatusReporter: Sendable {
             version: VaultFS.version, pid: getpid(), vaultPath: request.source.string, vaultID: contents.vaultID,
             mountpoint: request.mountpoint.string, state: lock.state, readOnly: request.options.isReadOnly,
             mounted: mounted,
-            uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysLocked: SecretMemory.allLocked,
-            cacheLocked: statistics.cacheLocked)
+            uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysNeverSwapped: SecretMemory.allLocked,
+            cacheNeverSwapped: statistics.cacheNeverSwapped)
         status.view = contents.view
         status.lock = JSONValue(encoding: lock)
-        status.memory = JSONValue(encoding: MemoryProtection(cacheIsLocked: statistics.cacheLocked))
+        status.memory = JSONValue(encoding: MemoryProtection(cacheIsLocked: statistics.cacheNeverSwapped))
         status.statistics = JSONValue(encoding: statistics)
         status.requests = JSONValue(encoding: session.statistics)
         status.problems = contents.view == nil && problems.isEmpty ? nil : problems

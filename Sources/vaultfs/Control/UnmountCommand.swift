@@ -6,15 +6,18 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// `vaultfs unmount MOUNTPOINT`
+/// `vaultfs unmount [MOUNTPOINT… | --all]`
 struct UnmountCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "unmount", abstract: "Unmount a vault: flush everything, wipe the keys.",
         discussion: "Returns when the daemon has ended: everything is on disk, and no key is left in memory.",
         aliases: ["umount"])
 
-    @Argument(help: "The mountpoint.")
-    var mountpoint: PathArgument
+    @Argument(help: "The mountpoints, or the vaults. They may be left out if you have only one mount.")
+    var mountpoints: [PathArgument] = []
+
+    @Flag(help: "All your mounts; as root, every user's.")
+    var all = false
 
     @Option(help: ArgumentHelp("Time to wait for the daemon to end; 300, with --force 10.", valueName: "seconds"))
     var timeout: Int?
@@ -30,36 +33,66 @@ struct UnmountCommand: ParsableCommand {
 
     func validate() throws {
         guard (0...86400).contains(seconds) else { throw ValidationError("--timeout \(seconds) is not in 0…86400") }
+        guard !all || mountpoints.isEmpty else { throw ValidationError("only one of MOUNTPOINT, --all can be given") }
     }
 
     func run() throws {
-        let mount = try FoundMount(at: mountpoint.path)
-        // Connect before unmounting, to see the daemon end. One that does not answer may be dead.
-        let daemon = try? mount.connect().client
-        try unmount(mount.path)
-        if let daemon { try wait(for: daemon, mountpoint: mount.path) }
+        var failures: [CommandFailure] = []
+        for path in try paths() {
+            do throws(CommandFailure) { try unmount(FoundMount(at: path)) } catch { failures.append(error) }
+        }
+        guard let first = failures.first else { return }
+        for failure in failures.dropFirst() { Console.report(failure.message) }
+        throw first
     }
 
-    private func wait(for daemon: ControlClient, mountpoint: FilePath) throws(CommandFailure) {
+    private func paths() throws(CommandFailure) -> [FilePath] {
+        if !mountpoints.isEmpty { return mountpoints.map(\.path) }
+        let mounts = try MountTable.read().vaultsOfThisUser
+        if all { return mounts.map { FilePath(bytes: $0.mountpoint) } }
+        let own = mounts.filter { $0.userID == geteuid() }.map { FilePath(bytes: $0.mountpoint) }
+        guard !own.isEmpty else { throw CommandFailure(.mountpoint, "none of your vaults is mounted") }
+        guard own.count == 1 else {
+            let names = own.map(\.shown).joined(separator: ", ")
+            throw CommandFailure(.usage, "you have several mounts (\(names)): name one, or use --all")
+        }
+        return own
+    }
+
+    private func unmount(_ mount: FoundMount) throws(CommandFailure) {
+        // Find the daemon before unmounting, to see it end. One that does not answer may be dead.
+        if let client = try? mount.connect().client {
+            try unmount(mount.path)
+            return try wait(mount.path, process: client.processID) { client.waitUntilClosed(timeout: $0) }
+        }
+        let process = VaultProcess(of: mount)
+        try unmount(mount.path)
+        if let process { try wait(mount.path, process: process.id) { process.waitUntilEnded(timeout: $0) } }
+    }
+
+    /// - Parameter hasEnded: waits for the daemon's end. Returns false after a time.
+    private func wait(
+        _ mountpoint: FilePath, process: pid_t, hasEnded: (Duration) -> Bool
+    ) throws(CommandFailure) {
         let silence: Duration = .seconds(min(2, seconds))
-        if daemon.waitUntilClosed(timeout: silence) { return }
+        if hasEnded(silence) { return }
         // A mount namespace that was made meanwhile (a container, a service) has a copy of the mount, which keeps the daemon
         // and its keys. SIGTERM ends it all the same. A daemon that is still writing ignores it.
-        if daemon.processID > 0 { kill(daemon.processID, SIGTERM) }
+        if process > 0 { kill(process, SIGTERM) }
         if Console.isStandardErrorTerminal {
             Console.writeToStandardError("unmounted; waiting for everything to reach the disk…\n")
         }
-        if daemon.waitUntilClosed(timeout: .seconds(seconds) - silence) { return }
-        if force, daemon.processID > 0 {
-            kill(daemon.processID, SIGKILL)
-            if daemon.waitUntilClosed(timeout: Self.dyingTime) { return }
+        if hasEnded(.seconds(seconds) - silence) { return }
+        if force, process > 0 {
+            kill(process, SIGKILL)
+            if hasEnded(Self.dyingTime) { return }
         }
         throw CommandFailure(
             .notEnded,
-            "\(mountpoint.shown) is unmounted, but process \(daemon.processID) has not ended after \(seconds) s: "
+            "\(mountpoint.shown) is unmounted, but process \(process) has not ended after \(seconds) s: "
                 + (force
                     ? "the vault's store does not answer, and the process cannot end before it does"
-                    : "it may still be writing to the vault; 'kill -KILL \(daemon.processID)' ends it"))
+                    : "it may still be writing to the vault; 'kill -KILL \(process)' ends it"))
     }
 
     /// The time in which a killed process should end.
@@ -83,10 +116,10 @@ struct UnmountCommand: ParsableCommand {
     }
 
     private static func busy(_ mountpoint: FilePath) -> CommandFailure {
-        CommandFailure(
+        let users = MountUsers.names(of: mountpoint)
+        return CommandFailure(
             .inUse,
-            "\(mountpoint.shown) is in use: close the programs that use it ('lsof +f -- \(mountpoint.shown)' names them); or --force"
-        )
+            "\(mountpoint.shown) is in use\(users.isEmpty ? "" : " by \(users)"): close what uses it, or --force")
     }
 
     /// Returns fusermount3's outcome and the last line it wrote to stderr.

@@ -71,7 +71,7 @@ struct MountCommand: ParsableCommand, VaultOpener {
         if prewarm && (secret.provider == nil || lock.onLock != .forget) {
             throw CommandFailure(.usage, "--prewarm needs --provider and --on-lock forget")
         }
-        let directory = try VaultDirectory.open(MountArguments.resolve(vault.path))
+        let directory = try openVault()
         let target = try Mountpoint.check(
             mountpoint.path, source: "vault \(directory.path.shown)", root: directory.descriptor, list)
         if shared { list.isShared = true }
@@ -83,5 +83,15 @@ struct MountCommand: ParsableCommand, VaultOpener {
             subject: .vault(slot: opened.slot.id), source: directory.path, mountpoint: target, options: list,
             cacheSize: mount.cacheSize.bytes, lock: locking, provider: prewarm ? secret.keyProvider : nil)
         try DaemonLaunch.run(request, secret: opened.masterKey, inForeground: mount.foreground)
+    }
+
+    /// - Throws: code `usage` if the two paths are the wrong way round.
+    private func openVault() throws(CommandFailure) -> VaultDirectory {
+        do throws(CommandFailure) { return try GivenVault.open(MountArguments.resolve(vault.path)) } catch {
+            guard error.code == .notAVault, GivenVault.isOne(mountpoint.path) else { throw error }
+            let (given, meant) = (vault.path.shown, mountpoint.path.shown)
+            throw CommandFailure(
+                .usage, "\(given) is no vault, and \(meant) is one: did you mean 'vaultfs mount \(meant) \(given)'?")
+        }
     }
 }

@@ -60,8 +60,8 @@ final class MountLock: Sendable {
     }
 
     /// Answers `lock`.
-    func lock(reply: @escaping @Sendable (ControlResponse) -> Void) {
-        let isDone = controller.lock(.command) { receipt, already in
+    func lock(forgetsKeys: Bool, reply: @escaping @Sendable (ControlResponse) -> Void) {
+        let isDone = controller.lock(.command, forgetsKeys: forgetsKeys) { receipt, already in
             reply(.locked(receipt: receipt, already: already))
         }
         if !isDone { reply(.error(ControlFailure(.failed, LockController.stopped))) }

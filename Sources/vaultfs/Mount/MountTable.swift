@@ -48,6 +48,18 @@ struct MountTable {
     /// The topmost mount at `mountpoint`, an absolute path without links.
     func entry(at mountpoint: [UInt8]) -> Entry? { entries.last { $0.mountpoint == mountpoint } }
 
+    /// The mounts of a vault or of a view's source, by its absolute path without links. Leaves out those that another mount
+    /// covers.
+    func vaults(from source: [UInt8]) -> [Entry] {
+        entries.filter { $0.isVault && $0.source == source && $0 == entry(at: $0.mountpoint) }
+    }
+
+    /// The mounts of vaults and views that concern this user: their own, or for root all users'.
+    var vaultsOfThisUser: [Entry] {
+        let isRoot = geteuid() == 0
+        return entries.filter { $0.isVault && (isRoot || $0.userID == geteuid()) }
+    }
+
     /// `st_dev` of the topmost mount at `mountpoint`. Nil if unknown.
     static func device(at mountpoint: FilePath) -> dev_t? { try? read().entry(at: mountpoint.bytes)?.device }
 

@@ -42,7 +42,7 @@ struct SlotAddCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         try expires?.check()
-        let directory = try VaultDirectory.open(common.vault.path)
+        let directory = try GivenVault.open(common.vault.path)
         let (masterKey, opener) = try common.open(directory)
         let (expires, window) = (expires?.time, playWindow?.window)
         try SlotAuthority(opener).checkMaking(expires: expires, window: window)

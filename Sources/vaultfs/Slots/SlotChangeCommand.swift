@@ -67,7 +67,7 @@ struct SlotChangeCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         try expires?.check()
-        let directory = try VaultDirectory.open(common.vault.path)
+        let directory = try GivenVault.open(common.vault.path)
         let oldSecret = try common.readSecret(for: directory.configuration)
         let opened = try common.slots.open(directory, with: oldSecret)
         let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)

@@ -38,7 +38,7 @@ struct SlotListCommand: ParsableCommand {
 
     func run() throws {
         ProcessSetup.protectMemory()
-        let directory = try VaultDirectory.open(common.vault.path)
+        let directory = try GivenVault.open(common.vault.path)
         let isAuthenticated = common.hasSecretOptions
         if isAuthenticated { _ = try common.open(directory) }
         let now = UtcTime.secondsSinceEpoch()

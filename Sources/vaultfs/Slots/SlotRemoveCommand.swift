@@ -32,7 +32,7 @@ struct SlotRemoveCommand: ParsableCommand {
 
     func run() throws {
         ProcessSetup.protectMemory()
-        let directory = try VaultDirectory.open(common.vault.path)
+        let directory = try GivenVault.open(common.vault.path)
         let (masterKey, opener) = try common.open(directory)
         for slot in directory.configuration.slots where ids.contains(slot.id) {
             try SlotAuthority(opener).checkTouching(slot)

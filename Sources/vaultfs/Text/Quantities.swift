@@ -33,12 +33,12 @@ struct ByteSize: ExpressibleByArgument, Equatable, CustomStringConvertible {
     var defaultValueDescription: String { description }
 }
 
-/// A time span on the command line: `90`, `90s`, `1.5m`, `500ms`, `2h`, `1d`; a bare number is seconds.
+/// A time span on the command line, with a unit: `90s`, `1.5m`, `500ms`, `2h`, `1d`. Only 0 needs none.
 struct DurationArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
     let milliseconds: Int
 
     private static let units: [(suffix: String, milliseconds: Double)] = [
-        ("ms", 1), ("s", 1000), ("min", 60_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("", 1000),
+        ("ms", 1), ("s", 1000), ("min", 60_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000),
     ]
     /// For messages.
     static let form = "a time such as 90s, 5m, 2h or 30d, at most 365d"
@@ -59,9 +59,12 @@ struct DurationArgument: ExpressibleByArgument, Equatable, CustomStringConvertib
 extension DurationArgument {
     init?(argument: String) {
         let number = argument.prefix { $0.isASCII && ($0.isNumber || $0 == ".") }
-        guard let value = Double(number), value >= 0,
-            let unit = Self.units.first(where: { $0.suffix == argument.dropFirst(number.count) })
-        else { return nil }
+        guard let value = Double(number), value >= 0 else { return nil }
+        let suffix = argument.dropFirst(number.count)
+        // A bare number would be taken for minutes by some, and for seconds by others.
+        guard let unit = Self.units.first(where: { $0.suffix == (suffix.isEmpty && value == 0 ? "s" : suffix) }) else {
+            return nil
+        }
         let milliseconds = value * unit.milliseconds
         guard milliseconds <= Self.longest else { return nil }
         self.milliseconds = Int(milliseconds.rounded())

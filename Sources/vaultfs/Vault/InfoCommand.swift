@@ -25,7 +25,7 @@ struct InfoCommand: ParsableCommand {
             if json { try Console.printJSON(report) } else { report.printText() }
             return
         }
-        let directory = try VaultDirectory.open(path.path)
+        let directory = try GivenVault.open(path.path)
         let report = VaultReport(directory, user: VaultUse.find(directory))
         if json { try Console.printJSON(report) } else { report.printText() }
     }

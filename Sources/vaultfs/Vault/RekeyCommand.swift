@@ -39,7 +39,7 @@ struct RekeyCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         ProcessSetup.raiseLimits()
-        let directory = try VaultDirectory.open(common.vault.path)
+        let directory = try GivenVault.open(common.vault.path)
         let asks = !yes && !directory.configuration.isRekeying && directory.configuration.slots.count > 1
         // Before a secret is typed.
         if asks { _ = try TerminalPrompt(otherwise: "--yes") }

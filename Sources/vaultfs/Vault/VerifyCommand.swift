@@ -46,7 +46,7 @@ struct VerifyCommand: ParsableCommand {
         ProcessSetup.raiseLimits()
         // Before hours of reading.
         if repair && !yes { _ = try TerminalPrompt(otherwise: "--yes") }
-        let directory = try VaultDirectory.open(common.vault.path)
+        let directory = try GivenVault.open(common.vault.path)
         let sharing: VaultDirectory.Sharing = repair ? .exclusive : .shared
         var isInUse = try !repair && VaultUse.isMountedForWriting(directory)
         // The remains of an unclean end.

@@ -1,0 +1,74 @@
+internal import Control
+
+/// A mount's status for people.
+enum StatusText {
+    /// Five lines, and with `verbosely` everything that the daemon says.
+    static func print(_ status: MountStatus, verbosely: Bool) {
+        Console.printField("mountpoint", Console.shown(status.mountpoint))
+        Console.printField(status.view.map { "\($0) view of" } ?? "vault", Console.shown(status.vaultPath))
+        Console.printField("state", state(status))
+        Console.printField("since", since(status))
+        let problems = status.problems ?? []
+        if problems.isEmpty { Console.printField("problems", "none") }
+        for problem in problems { Console.printField("problem", Console.shown(problem)) }
+        guard verbosely else { return }
+        let uptime = AmountText.short(seconds: status.uptimeSeconds)
+        Console.printField("mounted", "\(status.mounted), \(uptime) ago, by process \(status.pid)")
+        // Only the lock command prints the receipt.
+        printFields(status.lock, without: ["state", "lastReceipt", "since", "seen", "reasons"])
+        printFields(status.memory)
+        printFields(status.statistics, without: ["cacheNeverSwapped"])
+        printFields(status.requests)
+    }
+
+    /// A line for each mount.
+    static func printTable(_ answers: [MountAnswer]) {
+        let rows = [["STATE", "PROBLEMS", "MOUNTPOINT", "VAULT"]] + answers.map(row)
+        let widths = (0..<3).map { column in rows.map { $0[column].count }.max() ?? 0 }
+        for row in rows {
+            let cells = zip(row, widths).map { $0 + String(repeating: " ", count: $1 - $0.count) }
+            Swift.print((cells + row.suffix(1)).joined(separator: "  "))
+        }
+    }
+
+    private static func row(_ answer: MountAnswer) -> [String] {
+        switch answer.outcome {
+        case .answered(.status(let status)):
+            let problems = status.problems?.count ?? 0
+            return [
+                Console.shown(status.state) + (status.readOnly ? ", read-only" : ""), problems == 0 ? "none" : "\(problems)",
+                Console.shown(status.mountpoint), Console.shown(status.vaultPath),
+            ]
+        case .dead: return ["dead", "-", answer.mountpoint, "'vaultfs unmount \(answer.mountpoint)' removes it"]
+        case .unreachable(let reason): return ["unknown", "-", answer.mountpoint, reason]
+        case .answered: return ["unknown", "-", answer.mountpoint, "the daemon answered something else"]
+        }
+    }
+
+    /// `locked by a lock file: /run/…, read-only`
+    private static func state(_ status: MountStatus) -> String {
+        var parts = [Console.shown(status.state)]
+        // What was seen says it better than the reason that it is.
+        if case .array(let seen)? = status.lock?["seen"], !seen.isEmpty {
+            parts += seen.compactMap(JSONText.line)
+        } else if case .array(let reasons)? = status.lock?["reasons"] {
+            parts += reasons.compactMap(JSONText.line).map { "by \($0)" }
+        }
+        if status.lock?["needsSecret"] == .bool(true) { parts.append("unlock needs the passphrase") }
+        if status.readOnly { parts.append("read-only") }
+        return parts.joined(separator: ", ")
+    }
+
+    private static func since(_ status: MountStatus) -> String {
+        if let since = status.lock?["since"], let text = JSONText.line(since) { return text }
+        return status.mounted
+    }
+
+    /// Prints a line for each field of an object.
+    private static func printFields(_ value: JSONValue?, without hidden: Set<String> = []) {
+        guard case .object(let fields)? = value else { return }
+        for (name, value) in fields.sorted(by: { $0.key < $1.key }) where !hidden.contains(name) {
+            if let text = JSONText.line(value) { Console.printField(JSONText.words(name), text) }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+internal import CLinux
+internal import Control
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultStore
+
+/// The process that has a vault, when its control socket is out of reach. Its end can be awaited. Any thread.
+struct VaultProcess: Sendable {
+    let id: pid_t
+    /// Readable when the process has ended (pidfd_open(2)).
+    private let descriptor: Descriptor
+
+    /// The process that holds the lock of the mount's vault. Nil if it is unknown, if it has ended, or if the vault has
+    /// another mount, which may be the one that holds the lock.
+    init?(of mount: FoundMount) {
+        guard let table = try? MountTable.read(), table.vaults(from: mount.entry.source).count == 1,
+            let vault = try? VaultDirectory.open(FilePath(bytes: mount.entry.source)),
+            let owner = vault.findLockOwner(), owner.host == nil, owner.command == "vaultfs"
+        else { return nil }
+        id = owner.processID
+        let fd = linux_pidfd_open(id)
+        guard fd >= 0 else { return nil }
+        descriptor = Descriptor(owning: fd)
+    }
+
+    /// Returns false after `timeout`.
+    func waitUntilEnded(timeout: Duration) -> Bool {
+        let deadline = ContinuousClock.now + timeout
+        while ContinuousClock.now < deadline {
+            var ended = pollfd(fd: descriptor.fd, events: Int16(POLLIN), revents: 0)
+            if poll(&ended, 1, (deadline - .now).pollTimeout) > 0 { return true }
+        }
+        return false
+    }
+}

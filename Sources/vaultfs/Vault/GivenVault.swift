@@ -1,0 +1,21 @@
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultStore
+
+/// A vault by a path that a person typed, who may have meant its mountpoint.
+enum GivenVault {
+    /// - Throws: code `notAVault`, with the vault's path if one is mounted there.
+    static func open(_ path: FilePath) throws(CommandFailure) -> VaultDirectory {
+        do throws(VaultError) { return try VaultDirectory.open(path) } catch {
+            guard case .notAVault = error, let mount = try? FoundMount(at: path) else { throw CommandFailure(error) }
+            let source = FilePath(bytes: mount.entry.source).shown
+            throw CommandFailure(.notAVault, "\(path.shown) is where \(source) is mounted: give \(source)")
+        }
+    }
+
+    /// True if a directory looks like a vault.
+    static func isOne(_ path: FilePath) -> Bool {
+        path.appending(VaultDirectory.configurationEntry).withPlatformString { access($0, F_OK) } == 0
+    }
+}

@@ -1,0 +1,61 @@
+import LinuxSystem
+import Locking
+import Testing
+
+@testable import VaultFileSystem
+
+extension LockControllerTests {
+    /// `vaultfs lock --forget` on a mount that keeps its keys otherwise.
+    @Suite struct Forgetting {
+        private func key(of setup: Setup) -> LockController.SecretSource {
+            { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in UnlockSecret(masterKey) }
+        }
+
+        @Test("one lock forgets the keys, the next keeps them again")
+        func once() throws {
+            let setup = try Setup()
+            let (receipt, already) = try setup.lockForgetting()
+            #expect(receipt.policy == .forget && receipt.needsSecret == true && !already)
+            #expect(setup.vault.system.store.keyRing.presentClasses == [.untilFirstUnlock, .none])
+            #expect(try setup.unlock() == .failure(.secretNeeded))
+            #expect(try setup.unlock(key(of: setup)) == .success(false))
+            #expect(try setup.lock() == false)
+            let status = setup.controller.status()
+            #expect(status.lastReceipt?.policy == .refuse && status.lastReceipt?.needsSecret == false)
+            #expect(try setup.unlock() == .success(false))
+        }
+
+        @Test("a mount that is locked already forgets its keys, once")
+        func later() throws {
+            let setup = try Setup()
+            #expect(try setup.lock() == false)
+            #expect(setup.vault.system.store.keyRing.presentClasses.contains(.complete))
+            let (receipt, already) = try setup.lockForgetting()
+            #expect(receipt.policy == .forget && !already)
+            #expect(!setup.vault.system.store.keyRing.presentClasses.contains(.complete))
+            #expect(try setup.lockForgetting().already)
+            #expect(try setup.unlock() == .failure(.secretNeeded))
+            #expect(try setup.unlock(key(of: setup)) == .success(false))
+        }
+
+        @Test("the removal of the lock file does not unlock then")
+        func lockFile() throws {
+            let setup = try Setup(isLocked: true)
+            _ = try setup.lockForgetting()
+            try setup.place.remove()
+            setup.controller.poke()
+            #expect(try setup.unlock() == .failure(.secretNeeded))
+            #expect(setup.state == .locked)
+        }
+    }
+}
+
+extension LockControllerTests.Setup {
+    /// As `vaultfs lock --forget`.
+    func lockForgetting() throws -> (receipt: LockReceipt, already: Bool) {
+        let answer = Monitor<(LockReceipt, Bool)?>(nil)
+        controller.lock(.command, forgetsKeys: true) { receipt, already in answer.update { $0 = (receipt, already) } }
+        let given = answer.wait(until: monotonicDeadline(in: 20)) { $0 }
+        return try #require(given)
+    }
+}
