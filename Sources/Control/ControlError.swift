@@ -17,7 +17,8 @@ package enum ControlError: Error, Equatable, Sendable, CustomStringConvertible {
         switch self {
         case .system(let errno, let operation, let path): "\(operation) \(path.string): \(errno)"
         case .unsafeDirectory(let path, let reason): "run-time directory \(path.string) is not safe: \(reason)"
-        case .noDaemon: "no vaultfs daemon answers; one that was mounted with another XDG_RUNTIME_DIR answers only with that"
+        case .noDaemon:
+            "no vaultfs daemon answers; one that was mounted with another XDG_RUNTIME_DIR answers only with that"
         case .noAnswer(let reason): "the vaultfs daemon does not answer: \(reason)"
         case .notUnderstood(let what): "the vaultfs daemon's answer is not understood: \(what)"
         }

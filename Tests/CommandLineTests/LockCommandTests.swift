@@ -153,7 +153,7 @@ import Testing
         // The command does not read a directory that belongs to another user.
         let foreign = DaemonSearch.Candidate(path: base.appending("b"), userID: geteuid() + 1)
         let answers = DaemonSearch.ask([foreign] + places) { socket in
-            (try? socket.connect().send(.lock)) ?? .error(ControlFailure(.failed, "no answer"))
+            (try? socket.connect().send(.lock(forgetsKeys: false))) ?? .error(ControlFailure(.failed, "no answer"))
         }
         let wasLate = isLate.load(ordering: .relaxed)
         #expect(wasLate)

@@ -55,7 +55,8 @@ final class ControlTestDirectory: Sendable {
 func status(mountpoint: String = "/mnt", statistics: JSONValue? = .object(["cacheHits": .integer(7)])) -> MountStatus {
     var status = MountStatus(
         version: "1", pid: getpid(), vaultPath: "/vault", vaultID: "00", mountpoint: mountpoint, state: "unlocked",
-        readOnly: false, mounted: "2026-11-20T12:00:00Z", uptimeSeconds: 1, keysNeverSwapped: true, cacheNeverSwapped: true)
+        readOnly: false, mounted: "2026-11-20T12:00:00Z", uptimeSeconds: 1, keysNeverSwapped: true,
+        cacheNeverSwapped: true)
     status.statistics = statistics
     return status
 }

@@ -1,6 +1,7 @@
 import Foundation
 import Locking
 import Testing
+import VaultCrypto
 
 @testable import Control
 
@@ -58,7 +59,9 @@ import Testing
 
     @Test func `a receipt of another version has what the page promises`() throws {
         let line = #"{"already":false,"ofTomorrow":1,"receipt":{"complete":true,"unpurged":[]},"state":"locked"}"#
-        guard case .locked(let receipt, false) = try ControlResponse.parse(Data(line.utf8), to: .lock(forgetsKeys: false)) else {
+        guard
+            case .locked(let receipt, false) = try ControlResponse.parse(Data(line.utf8), to: .lock(forgetsKeys: false))
+        else {
             Issue.record("no receipt")
             return
         }

@@ -1,6 +1,8 @@
 import LinuxSystem
 import Locking
 import Testing
+import VaultFormat
+import VaultStore
 
 @testable import VaultFileSystem
 

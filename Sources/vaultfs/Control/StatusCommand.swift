@@ -22,7 +22,9 @@ struct StatusCommand: ParsableCommand {
 
     func run() throws {
         let answers =
-            if let mountpoint { [try MountAnswer.ask(mountpoint.path, .status)] } else { try MountAnswer.askAll(.status) }
+            if let mountpoint { [try MountAnswer.ask(mountpoint.path, .status)] } else {
+                try MountAnswer.askAll(.status)
+            }
         if json, mountpoint == nil { try Console.printJSON(answers) }
         if answers.isEmpty, !json { print("No vault is mounted.") }
         let isTable = mountpoint == nil && answers.count > 1 && !verbose
@@ -30,7 +32,9 @@ struct StatusCommand: ParsableCommand {
         var failure: CommandFailure?
         for (index, answer) in answers.enumerated() {
             if case .answered(.status(let status)) = answer.outcome {
-                if json { if mountpoint != nil { try Console.printJSON(status) } } else if !isTable {
+                if json {
+                    if mountpoint != nil { try Console.printJSON(status) }
+                } else if !isTable {
                     if index > 0 { print("") }
                     StatusText.print(status, verbosely: verbose)
                 }

@@ -36,7 +36,8 @@ enum StatusText {
         case .answered(.status(let status)):
             let problems = status.problems?.count ?? 0
             return [
-                Console.shown(status.state) + (status.readOnly ? ", read-only" : ""), problems == 0 ? "none" : "\(problems)",
+                Console.shown(status.state) + (status.readOnly ? ", read-only" : ""),
+                problems == 0 ? "none" : "\(problems)",
                 Console.shown(status.mountpoint), Console.shown(status.vaultPath),
             ]
         case .dead: return ["dead", "-", answer.mountpoint, "'vaultfs unmount \(answer.mountpoint)' removes it"]
@@ -48,7 +49,7 @@ enum StatusText {
     /// `locked by a lock file: /run/…, read-only`
     private static func state(_ status: MountStatus) -> String {
         var parts = [Console.shown(status.state)]
-        // What was seen says it better than the reason that it is.
+        // The files that were seen say more than "by lock-file".
         if case .array(let seen)? = status.lock?["seen"], !seen.isEmpty {
             parts += seen.compactMap(JSONText.line)
         } else if case .array(let reasons)? = status.lock?["reasons"] {

@@ -76,7 +76,8 @@ struct ViewArguments: Codable, Sendable {
         else { return }
         throw CommandFailure(
             .usage,
-            "--key-file \(keyFile.shown) is a pipe, which no unlock can read again: give a file, or keep the keys (--on-lock refuse, lock without --forget)")
+            "--key-file \(keyFile.shown) is a pipe, which no unlock can read again: give a file, or keep the keys (--on-lock refuse, lock without --forget)"
+        )
     }
 
     /// Checks that there are keys and an initial vector.

@@ -1,0 +1,108 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension PlainMountTests {
+    /// Paths that people type: the vault for its mountpoint, no path at all, several. And mounts without a daemon that answers.
+    @Suite struct CommandPaths {
+        @Test("commands for a mount take the vault's path", arguments: Settings.accounts)
+        func vaultForMountpoint(setting: Setting) throws {
+            let vault = try setting.vault()
+            expectFailure(try vault.vaultfs(["status", vault.vault]), .mountpoint, naming: vault.vault)
+            try vault.mount()
+            for command in [["status"], ["lock"], ["unlock"], ["sync"]] {
+                let result = try vault.vaultfs(command + [vault.vault])
+                #expect(result.exitCode == 0, "\(command): \(result)")
+            }
+            try vault.vaultfs(["unmount", vault.vault]).succeeded()
+            #expect(try !vault.isMounted())
+        }
+
+        @Test("vault and mountpoint the wrong way round")
+        func wrongWayRound() throws {
+            let vault = try VaultUnderTest()
+            let swapped = ["mount", vault.mountpoint, vault.vault, "--passfile", vault.passfile]
+            expectFailure(
+                try vault.vaultfs(swapped), .usage, naming: "'vaultfs mount \(vault.vault) \(vault.mountpoint)'?")
+            try vault.mount()
+            for command in [["info"], ["slot", "list"], ["verify"]] {
+                let result = try vault.vaultfs(command + [vault.mountpoint])
+                expectFailure(result, .notAVault, naming: "is where \(vault.vault) is mounted")
+            }
+        }
+
+        @Test("a dead mount is listed with the command that removes it", arguments: Settings.accounts)
+        func dead(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            kill(try #require(vault.daemon), SIGKILL)
+            try vault.awaitDaemonsEnd()
+            let removal = "'vaultfs unmount \(vault.mountpoint)' removes"
+            expectFailure(try vault.vaultfs(["status", vault.mountpoint]), .mountpoint, naming: removal)
+            let all = try vault.vaultfs(["status"])
+            #expect(all.exitCode == 6 && (all.output + all.errors).contains(removal), "\(all)")
+            let lock = try vault.vaultfs(["lock", vault.vault]).succeeded()
+            #expect(lock.output.contains("its daemon has ended"))
+            try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
+            #expect(try !vault.isMounted())
+        }
+
+        @Test("a daemon out of reach is named as that, and unmount waits for its end", arguments: Settings.accounts)
+        func outOfReach(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            // Root's daemons have their sockets in one place, so this is about users; root's case must work too.
+            let elsewhere = ["XDG_RUNTIME_DIR": "/nonexistent"]
+            if !setting.isRoot {
+                let status = try vault.account.run([vault.account.binary, "status"], environment: elsewhere)
+                #expect(status.output.contains("\(vault.mountpoint)"), "\(status)")
+                #expect(status.output.contains("XDG_RUNTIME_DIR"), "\(status)")
+            }
+            let script = "head -c 60M /dev/zero > \(vault.mountpoint)/large"
+            try vault.account.run(["sh", "-c", script], timeout: .seconds(60)).succeeded()
+            try vault.account.run(
+                [vault.account.binary, "unmount", vault.mountpoint], environment: elsewhere, timeout: .seconds(60)
+            ).succeeded()
+            // The kernel closes the daemon's connections just before its end.
+            try vault.awaitDaemonsEnd(timeout: .seconds(1))
+        }
+
+        @Test("unmount names the programs that use the mount; several mounts at once", arguments: Settings.accounts)
+        func unmountSeveral(setting: Setting) throws {
+            let (first, second) = (try setting.vault(), try setting.vault())
+            try first.mount()
+            try second.mount()
+            let user = try first.account.command(["sh", "-c", "cd \(first.mountpoint) && exec sleep 60"]).start()
+            defer { user.kill(SIGKILL) }
+            try poll("sleep") {
+                try first.account.run(["readlink", "/proc/\(user.pid)/cwd"]).output.hasPrefix(first.mountpoint)
+            }
+            let busy = try first.vaultfs(["umount", first.mountpoint, second.mountpoint])
+            expectFailure(busy, .inUse, naming: "by sleep (\(user.pid))")
+            #expect(try first.isMounted() && !second.isMounted())
+            user.kill(SIGKILL)
+            _ = user.wait(timeout: .seconds(20))
+            try first.vaultfs(["unmount", first.vault]).succeeded()
+        }
+
+        @Test("names of other programs' commands get advice", arguments: [("passwd", "slot change"), ("ls", "status")])
+        func guesses(command: String, ours: String) throws {
+            let vault = try VaultUnderTest(initialise: false)
+            expectFailure(try vault.vaultfs([command]), .usage, naming: "did you mean 'vaultfs \(ours)'?")
+        }
+
+        @Test("lock --forget asks for the passphrase at the unlock, once", arguments: Settings.accounts)
+        func forget(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            let kept = try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
+            #expect(kept.output.hasSuffix("unlock needs no passphrase (lock --forget asks for it)\n"), "\(kept)")
+            let forgotten = try vault.vaultfs(["lock", "--forget", vault.mountpoint]).succeeded()
+            #expect(forgotten.output.contains("unlock needs the passphrase"), "\(forgotten)")
+            #expect(try vault.vaultfs(["unlock", vault.mountpoint]).exitCode != 0)
+            try vault.vaultfs(["unlock", vault.mountpoint, "--passfile", vault.passfile]).succeeded()
+            try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
+            try vault.vaultfs(["unlock", vault.mountpoint]).succeeded()
+        }
+    }
+}
