@@ -15,7 +15,8 @@ enum ProcessArguments {
         var arguments = (1..<max(1, Int(CommandLine.argc))).compactMap { index in
             CommandLine.unsafeArgv[index].map { text(of: Array(UnsafeRawBufferPointer(start: $0, count: strlen($0)))) }
         }
-        if isMountHelper(arguments) { arguments.insert("mount", at: 0) }
+        // mount(8) makes a mountpoint only if fstab(5) says X-mount.mkdir.
+        if isMountHelper(arguments) { arguments = ["mount", "--no-mkdir"] + arguments }
         return arguments
     }
 

@@ -12,7 +12,7 @@ import Testing
 
     init() throws {
         directory = try TemporaryDirectory()
-        try directory.write("key", Self.key)
+        try directory.write("key", Self.key, mode: 0o600)
     }
 
     private func export(_ format: String, _ source: String, _ destination: String, _ options: [String]) -> Command {

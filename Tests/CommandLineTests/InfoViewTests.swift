@@ -88,7 +88,7 @@ import Testing
         ("/a/b.ts", "/a/b.ts"), ("a b", "'a b'"), ("it's", "'it'\\''s'"), ("-x", "./-x"), ("größe", "'größe'"),
     ])
     func `paths as a shell reads them`(path: String, quoted: String) {
-        #expect(ViewCommandLines.quoted(FilePath(path)) == quoted)
+        #expect(FilePath(path).quotedForShell == quoted)
     }
 
     @Test(arguments: [(0, "0:00"), (9, "0:09"), (125, "2:05"), (3600, "1:00:00"), (7265, "2:01:05")])

@@ -52,7 +52,10 @@ import Testing
         _ source: Source, _ exitCode: Int32, _ words: String, redirection: String? = nil, _ content: Data? = nil
     ) throws {
         let path = place.file("secret-\(source)")
-        if let content { try content.write(to: URL(fileURLWithPath: path)) }
+        if let content {
+            try content.write(to: URL(fileURLWithPath: path))
+            chmod(path, 0o600)
+        }
         try place.expectRefusal(exitCode, words) {
             let result = try run(source, path, redirection: redirection)
             if let content, content.count > 8 {
@@ -189,13 +192,13 @@ import Testing
         let before = try place.configuration
         let (old, long) = ("Passphrase: =\(SlotPlace.passphrase)", String(repeating: "s", count: 5000))
         for (options, answers, code, words) in [
-            ([], ["Passphrase: =é\u{85}wrong"], 4, "wrong passphrase"),
-            ([], ["Passphrase: =\(long)"], 4, "a terminal takes no more than 4094 bytes"),
+            ([], thrice("Passphrase: =é\u{85}wrong"), 4, "wrong passphrase"),
+            ([], thrice("Passphrase: =\(long)"), 4, "a terminal takes no more than 4094 bytes"),
             ([], [old, "New passphrase: =\(long)"], 4, "a terminal takes no more than 4094 bytes"),
-            (["--recovery-key"], ["Recovery key: =battery"], 4, "not a hexadecimal digit"),
-            (["--recovery-key"], ["Recovery key: ="], 4, "0 digits instead of 72"),
-            (["--recovery-key"], ["Recovery key: =^D"], 4, "0 digits instead of 72"),
-            (["--recovery-key"], ["Recovery key: =\(long)"], 4, "a terminal takes no more than 4094 bytes"),
+            (["--recovery-key"], thrice("Recovery key: =battery"), 4, "not a hexadecimal digit"),
+            (["--recovery-key"], thrice("Recovery key: ="), 4, "0 digits instead of 72"),
+            (["--recovery-key"], thrice("Recovery key: =^D"), 4, "0 digits instead of 72"),
+            (["--recovery-key"], thrice("Recovery key: =\(long)"), 4, "a terminal takes no more than 4094 bytes"),
             (["--recovery-key"], ["Recovery key: =gone"], 1, "the terminal has hung up: Input/output error"),
             (["--recovery-key"], ["Recovery key: =^C"], 130, ""),
             ([], [old, "New passphrase: =battery staple", "The same again: =gone"], 1, "the terminal has hung up"),
@@ -203,7 +206,7 @@ import Testing
             let (shown, errors) = try place.terminal("add", options, answers: answers)
             #expect(shown.hasSuffix("exit \(code)\n") && !shown.contains("echo off"), "\(answers): \(shown)\(errors)")
             #expect(
-                (words.isEmpty || errors.contains(words)) && errors.split(separator: "\n").count <= 1,
+                (words.isEmpty || errors.contains(words)) && Set(errors.split(separator: "\n")).count <= 1,
                 "\(answers): \(errors)")
             for word in ["ssss", "battery", "horse"] { #expect(!(shown + errors).contains(word)) }
         }
@@ -262,7 +265,7 @@ import Testing
     @Test func `on a terminal: a rekey that nobody has allowed`() throws {
         let before = try place.configuration
         for (answers, code, said) in [
-            (["Passphrase: =battery staple"], 4, "wrong passphrase"), (["Passphrase: =^C"], 130, ""),
+            (thrice("Passphrase: =battery staple"), 4, "wrong passphrase"), (["Passphrase: =^C"], 130, ""),
             (["Passphrase: =gone"], 1, "the terminal has hung up: Input/output error"),
         ] { try expectEnd(["rekey", place.vault], answers, code, said) }
         #expect(try place.configuration == before)
@@ -273,6 +276,6 @@ import Testing
         let (shown, errors) = try place.terminal(command, answers: answers)
         #expect(shown.hasSuffix("exit \(code)\n") && !shown.contains("echo off"), "\(answers): \(shown)\(errors)")
         #expect(words.isEmpty ? errors.isEmpty : errors.contains(words), "\(answers): \(errors)")
-        #expect(errors.split(separator: "\n").count <= 1 && !(shown + errors).contains("battery"))
+        #expect(Set(errors.split(separator: "\n")).count <= 1 && !(shown + errors).contains("battery"))
     }
 }

@@ -11,7 +11,7 @@ import Testing
 
     init() throws {
         place = try SlotPlace()
-        try place.directory.write("leased", String(repeating: "l", count: 40))
+        try place.directory.write("leased", String(repeating: "l", count: 40), mode: 0o600)
         leased = ["--keyfile", place.file("leased")]
         new = ["--new-keyfile", place.file("keyfile")]
     }

@@ -2,6 +2,9 @@ import Foundation
 import TestSupport
 import Testing
 
+/// The same answer for each try at a terminal.
+func thrice(_ answer: String) -> [String] { [answer, answer, answer] }
+
 /// A vault for tests of `vaultfs slot` through the binary, and files with secrets.
 final class SlotPlace {
     static let passphrase = "correct horse"
@@ -14,9 +17,9 @@ final class SlotPlace {
     init() throws {
         directory = try TemporaryDirectory()
         vault = directory.appending("vault")
-        opening = ["--passfile", try directory.write("passfile", Self.passphrase)]
-        try directory.write("new", "battery staple\n")
-        try directory.write("keyfile", String(repeating: "k", count: 40))
+        opening = ["--passfile", try directory.write("passfile", Self.passphrase, mode: 0o600)]
+        try directory.write("new", "battery staple\n", mode: 0o600)
+        try directory.write("keyfile", String(repeating: "k", count: 40), mode: 0o600)
         try run(["init", vault, "--scrypt-logn", "10", "--no-recovery-key"] + opening).succeeded()
     }
 

@@ -68,7 +68,7 @@ extension MountTests {
                 try vault.vaultfs(["slot", action, vault.vault] + fromInput + options, input: owner).succeeded()
             }
             let directory = try TemporaryDirectory()
-            let guest = try directory.write("guest", String(repeating: "g", count: 40))
+            let guest = try directory.write("guest", String(repeating: "g", count: 40), mode: 0o600)
             let command = ["mount", vault.vault, vault.mountpoint, "--keyfile", guest]
             let lease = ["--new-keyfile", guest, "--expires"]
             for change in [["change", "3"] + lease + ["1s"], ["remove", "3"]] {

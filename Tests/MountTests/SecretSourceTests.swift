@@ -157,20 +157,22 @@ extension MountTests {
         @Test("prompted on a terminal: wrong, interrupted, closed, and right")
         func terminal() throws {
             let errors = "\(vault.store.path)/errors"
-            func answer(_ answer: String, _ command: [String]) throws -> (shown: String, errors: String) {
-                let program = [
-                    Products.python, Products.program("terminal.py"), errors, "Passphrase: =\(answer)", "--",
-                ]
+            func answer(
+                _ answer: String, times: Int = 1, _ command: [String]
+            ) throws -> (shown: String, errors: String) {
+                let answers = Array(repeating: "Passphrase: =\(answer)", count: times)
+                let program = [Products.python, Products.program("terminal.py"), errors] + answers + ["--"]
                 let result = try Command(program + [vault.account.binary] + command, environment: vault.environment)
                     .run()
                 return (try result.succeeded().output, try String(contentsOfFile: errors, encoding: .utf8))
             }
             let faults = [
-                ("battery staple", 4, "wrong passphrase"), ("^C", 130, ""), ("^D", 4, "the passphrase is empty"),
-                ("gone", 1, "the terminal has hung up: Input/output error"),
+                ("battery staple", 3, 4, "wrong passphrase"), ("^C", 1, 130, ""),
+                ("^D", 3, 4, "the passphrase is empty"),
+                ("gone", 1, 1, "the terminal has hung up: Input/output error"),
             ]
-            for (words, code, said) in faults {
-                let (shown, errors) = try answer(words, ["mount", vault.vault, vault.mountpoint])
+            for (words, tries, code, said) in faults {
+                let (shown, errors) = try answer(words, times: tries, ["mount", vault.vault, vault.mountpoint])
                 #expect(shown.hasSuffix("exit \(code)\n") && !shown.contains("echo off"), "\(words): \(shown)\(errors)")
                 #expect(said.isEmpty ? errors.isEmpty : errors.contains(said), "\(words): \(errors)")
                 #expect(try !vault.isMounted())
@@ -178,19 +180,29 @@ extension MountTests {
             try vault.mount(["--on-lock", "forget"])
             try Data("x".utf8).write(to: URL(fileURLWithPath: vault.mountpoint + "/file"))
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
-            for (words, code, said) in faults {
-                let (shown, errors) = try answer(words, ["unlock", vault.mountpoint])
+            for (words, tries, code, said) in faults {
+                let (shown, errors) = try answer(words, times: tries, ["unlock", vault.mountpoint])
                 #expect(shown.hasSuffix("exit \(code)\n") && !shown.contains("echo off"), "\(words): \(shown)\(errors)")
                 #expect(said.isEmpty ? errors.isEmpty : errors.contains(said), "\(words): \(errors)")
                 #expect(try Command(["cat", vault.mountpoint + "/file"]).run().exitCode != 0)
             }
-            var (shown, said) = ("", "")
-            try poll("the time after a wrong try") {
-                (shown, said) = try answer(VaultUnderTest.passphrase, ["unlock", vault.mountpoint])
-                return !said.contains("too many tries")
-            }
+            // It waits the time that the daemon demands after three wrong secrets.
+            let (shown, said) = try answer(VaultUnderTest.passphrase, ["unlock", vault.mountpoint])
             #expect(shown.hasSuffix("echo on\nexit 0\n") && !shown.contains("horse"), "\(shown)\(said)")
             #expect(try Command(["cat", vault.mountpoint + "/file"]).run().succeeded().output == "x")
+            try vault.unmount()
+        }
+
+        @Test("a client waits the second that the daemon demands after a wrong secret, but not long")
+        func waiting() throws {
+            try vault.mount(["--on-lock", "forget"])
+            try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
+            let unlock = ["unlock", vault.mountpoint, "--passphrase-fd", "0"]
+            let start = ContinuousClock.now
+            for _ in 0..<4 { expectFailure(try vault.vaultfs(unlock, input: "wrong"), .wrongSecret) }
+            // 1 + 2 + 4 s.
+            #expect(ContinuousClock.now - start > .seconds(6))
+            expectFailure(try vault.vaultfs(unlock, input: "wrong"), .failure, naming: "too many tries: wait 8 s")
             try vault.unmount()
         }
 

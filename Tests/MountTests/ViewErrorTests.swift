@@ -154,7 +154,7 @@ extension PlainMountTests {
         func noMount() throws {
             let view = try ViewUnderTest()
             try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
-            try shell("printf 12345 > keys/short; mkdir keys/directory; mkfifo keys/fifo", in: view)
+            try shell("umask 077; printf 12345 > keys/short; mkdir keys/directory; mkfifo keys/fifo", in: view)
             let iv = Self.iv
             let key = ["--key-file", "\(view.keys)/binary"]
             expectFailure(try view.tryMount("cbc", iv), .usage, naming: "--key-file")

@@ -50,8 +50,11 @@ class Place:
         self.directory, self.passfile = directory, passfile
 
     def write(self, kind, name, data):
-        with open(os.path.join(self.directory, kind, name), "wb") as file:
+        path = os.path.join(self.directory, kind, name)
+        with open(path, "wb") as file:
             file.write(data)
+        if kind == "keys":
+            os.chmod(path, 0o600)
 
     def add(self, lengths, encrypt):
         for length in map(int, lengths):

@@ -18,6 +18,9 @@ struct UnlockCommand: ParsableCommand, SecretArguments {
             \(FailureCode.lockFileExists.rawValue). With --json: the answer as an object; with --all, an array of them.
             """)
 
+    /// The longest wait for a daemon that got wrong secrets, in seconds. It demands 4 s after the third.
+    private static let longestWait = 5.0
+
     @OptionGroup
     var mounts: MountChoice
 
@@ -40,21 +43,43 @@ struct UnlockCommand: ParsableCommand, SecretArguments {
         let shared = secretSource != nil && answers.contains(where: wantsSecret) ? try readSecret() : nil
         var result = answers
         for index in answers.indices where wantsSecret(answers[index]) {
-            let given = if let shared { shared } else { try read(for: answers[index]) }
-            result[index] = answers[index].asking(.unlock(given))
+            result[index] =
+                if let shared { Self.send(shared, to: answers[index]) } else { try unlock(answers[index]) }
         }
         return result
+    }
+
+    /// Reads the secret of one mount, and sends it.
+    private func unlock(_ answer: MountAnswer) throws(CommandFailure) -> MountAnswer {
+        if mounts.all { Console.writeToStandardError("\(answer.mountpoint):\n") }
+        let vault = try secret.provider == nil ? nil : configuration(of: answer)
+        return try withSecret(for: vault, refusal: Self.wrongSecret) { secret in Self.send(secret, to: answer) }
+    }
+
+    /// Sends the secret. If the daemon demands a short wait, because somebody gave a wrong secret before, waits and sends it
+    /// again.
+    private static func send(_ secret: SlotSecret, to answer: MountAnswer) -> MountAnswer {
+        let deadline = ContinuousClock.now + .seconds(longestWait)
+        while true {
+            let result = answer.asking(.unlock(secret))
+            guard case .answered(.error(let failure)) = result.outcome, failure.code == .tooManyTries,
+                let seconds = failure.retryAfterSeconds, (0...longestWait).contains(seconds),
+                ContinuousClock.now + .seconds(seconds) <= deadline
+            else { return result }
+            // The daemon sends no event when the time is over.
+            usleep(useconds_t(seconds * 1_000_000))
+        }
+    }
+
+    private static func wrongSecret(_ answer: MountAnswer) -> CommandFailure? {
+        guard case .answered(.error(let failure)) = answer.outcome, failure.code == .wrongSecret else { return nil }
+        return Self.failure(answer.mountpoint, failure)
     }
 
     /// With --all, another user's daemon must not get a secret that is meant for others.
     private func wantsSecret(_ answer: MountAnswer) -> Bool {
         guard case .answered(.error(let failure)) = answer.outcome else { return false }
         return failure.code == .secretNeeded && (!mounts.all || answer.socket?.userID == geteuid())
-    }
-
-    private func read(for answer: MountAnswer) throws(CommandFailure) -> SlotSecret {
-        if mounts.all { Console.writeToStandardError("\(answer.mountpoint):\n") }
-        return try readSecret(for: secret.provider == nil ? nil : configuration(of: answer))
     }
 
     /// The present configuration of the mounted vault.

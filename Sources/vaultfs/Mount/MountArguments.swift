@@ -30,6 +30,9 @@ struct MountArguments: ParsableArguments {
             """)
     var guardMountpoint = false
 
+    @Flag(help: "Refuse a mountpoint that does not exist, instead of making it.")
+    var noMkdir = false
+
     @Option(
         help: ArgumentHelp(
             "Bytes that the kernel reads ahead of a program that reads a file from its start; takes root.",

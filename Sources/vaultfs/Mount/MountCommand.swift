@@ -25,7 +25,7 @@ struct MountCommand: ParsableCommand, VaultOpener {
     @Argument(help: "The vault directory.")
     var vault: PathArgument
 
-    @Argument(help: "An empty directory.")
+    @Argument(help: "An empty directory. Made with mode 700 if it is missing in a directory of yours.")
     var mountpoint: PathArgument
 
     @Flag(
@@ -73,7 +73,8 @@ struct MountCommand: ParsableCommand, VaultOpener {
         }
         let directory = try openVault()
         let target = try Mountpoint.check(
-            mountpoint.path, source: "vault \(directory.path.shown)", root: directory.descriptor, list)
+            mountpoint.path, source: "vault \(directory.path.shown)", root: directory.descriptor, list,
+            isMade: !mount.noMkdir)
         if shared { list.isShared = true }
         if list.isShared || directory.isOnReadOnlyStore { list.isReadOnly = true }
         let locking = try lock.options(mountpoint: target)
@@ -82,7 +83,9 @@ struct MountCommand: ParsableCommand, VaultOpener {
         let request = MountRequest(
             subject: .vault(slot: opened.slot.id), source: directory.path, mountpoint: target, options: list,
             cacheSize: mount.cacheSize.bytes, lock: locking, provider: prewarm ? secret.keyProvider : nil)
-        try DaemonLaunch.run(request, secret: opened.masterKey, inForeground: mount.foreground)
+        try Mountpoint.use(target) {
+            try DaemonLaunch.run(request, secret: opened.masterKey, inForeground: mount.foreground)
+        }
     }
 
     /// - Throws: code `usage` if the two paths are the wrong way round.

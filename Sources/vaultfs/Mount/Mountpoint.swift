@@ -9,16 +9,23 @@ internal import VaultStore
 
 /// Checks a mountpoint before a passphrase is asked for.
 enum Mountpoint {
+    /// Proposed for a new vault, beside it.
+    private static let usualName = "Private"
+
     /// Returns the absolute path of a usable mountpoint, and checks that this machine can mount.
     /// - Parameters:
     ///   - source: the name of what is mounted, for messages.
     ///   - root: nil if it is not a directory.
+    ///   - isMade: true if `use` may make it.
     /// - Throws: code `mountpoint`, `inUse` if a vault is mounted there, or `cannotMount`.
     static func check(
-        _ path: FilePath, source: String, root: Descriptor?, _ list: MountOptionList
+        _ path: FilePath, source: String, root: Descriptor?, _ list: MountOptionList, isMade: Bool
     ) throws(CommandFailure) -> FilePath {
         let resolved: FilePath
-        do throws(Errno) { resolved = try ResolvedPath.of(path) } catch { throw failure(path, error) }
+        do throws(Errno) { resolved = try ResolvedPath.of(path) } catch {
+            guard isMade, error == .noSuchFileOrDirectory else { throw failure(path, error) }
+            return try checkMissing(path, source: source, root: root, list)
+        }
         if let entry = try MountTable.read().entry(at: resolved.bytes), entry.isVault {
             // A mount whose daemon has died stays in the table.
             if entry.isDead() { throw failure(resolved, .socketNotConnected) }
@@ -47,6 +54,61 @@ enum Mountpoint {
         if !list.mayBeNonEmpty { try checkEmptiness(resolved) }
         try checkDevice(list)
         return resolved
+    }
+
+    /// The same for one that `use` makes.
+    private static func checkMissing(
+        _ path: FilePath, source: String, root: Descriptor?, _ list: MountOptionList
+    ) throws(CommandFailure) -> FilePath {
+        let resolved: FilePath
+        let parent: Descriptor
+        let status: stat
+        do {
+            resolved = try ResolvedPath.ofMountpoint(path)
+            parent = try Descriptor(path: resolved.removingLastComponent(), flags: linux_O_PATH | O_DIRECTORY)
+            status = try parent.status()
+        } catch {
+            throw CommandFailure(.mountpoint, "mountpoint does not exist: \(path.shown), nor the directory for it")
+        }
+        // A link that leads nowhere is there.
+        guard isMissing(resolved) else { throw failure(path, .noSuchFileOrDirectory) }
+        let isWritable = resolved.removingLastComponent().withPlatformString { access($0, W_OK | X_OK) } == 0
+        guard status.st_uid == geteuid(), isWritable else {
+            throw CommandFailure(
+                .mountpoint,
+                "mountpoint does not exist: \(path.shown): the directory for it is not yours, so make it first")
+        }
+        if let root, (try? parent.isInside(root)) == true {
+            throw CommandFailure(.mountpoint, "mountpoint \(resolved.shown) is inside the \(source)")
+        }
+        try checkDevice(list)
+        return resolved
+    }
+
+    /// Mounts on a checked mountpoint. Makes it if it is missing, and then removes it again if `mount` throws.
+    static func use(_ path: FilePath, _ mount: () throws -> Void) throws {
+        guard isMissing(path) else { return try mount() }
+        guard path.withPlatformString({ mkdir($0, 0o700) }) == 0 else {
+            throw CommandFailure(.mountpoint, "cannot make the mountpoint \(path.shown): \(currentErrno())")
+        }
+        do { try mount() } catch {
+            path.withPlatformString { _ = rmdir($0) }
+            throw error
+        }
+    }
+
+    /// Proposes a mountpoint for a new vault: a directory beside it that does not exist yet.
+    static func suggestion(for vault: FilePath) -> FilePath {
+        // Such as `.`.
+        let path = vault.lastComponent?.kind == .regular ? vault : (try? ResolvedPath.of(vault)) ?? vault
+        let usual = path.removingLastComponent().appending(usualName)
+        return isMissing(usual) ? usual : FilePath(bytes: path.bytes + Array(".open".utf8))
+    }
+
+    /// lstat(2), which mounts nothing by itself (autofs).
+    private static func isMissing(_ path: FilePath) -> Bool {
+        var status = stat()
+        return path.withPlatformString { lstat($0, &status) } != 0 && errno == ENOENT
     }
 
     /// Checks that this machine allows FUSE mounts, before a passphrase is asked for.

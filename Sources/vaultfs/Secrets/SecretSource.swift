@@ -14,6 +14,7 @@ struct SecretSource {
         /// Run with /bin/sh.
         case command(String)
         case descriptor(Int32)
+        case standardInput
         /// The description of a key in the kernel's keyrings.
         case key(String)
         /// The name of a systemd credential.
@@ -31,6 +32,28 @@ struct SecretSource {
     let kind: Kind
 
     init(_ option: String, _ kind: Kind) { (self.option, self.kind) = (option, kind) }
+
+    /// A file with a text. `-` is standard input.
+    init(_ option: String, textFile path: FilePath) {
+        self.init(option, path == "-" ? .standardInput : .file(path))
+    }
+
+    /// The descriptor that is read. Nil if it is not open yet.
+    var descriptor: Int32? {
+        switch kind {
+        case .descriptor(let number): number
+        case .standardInput: STDIN_FILENO
+        case .file, .command, .key, .credential, .keyfile: nil
+        }
+    }
+
+    /// True for a file that is named.
+    var isFile: Bool {
+        switch kind {
+        case .file, .keyfile: true
+        case .command, .descriptor, .standardInput, .key, .credential: false
+        }
+    }
 
     /// - Throws: if one of the sources is not valid, or there are several.
     static func check(_ sources: [SecretSource]) throws {
@@ -63,12 +86,24 @@ struct SecretSource {
             text = try Self.run(ProcessArguments.bytes(of: command), option: option, limit: Self.textLimit)
         case .descriptor(let number):
             text = try Self.read(descriptor: number, name: "file descriptor \(number)", limit: Self.textLimit)
+        case .standardInput: text = try readStandardInput()
         case .key(let description): text = try Self.read(key: ProcessArguments.bytes(of: description))
         case .credential(let name): text = try Self.read(credential: ProcessArguments.bytes(of: name))
         case .keyfile(let path):
             return try Self.read(path: path, limit: Self.keyfileLimit).secret(.keyfile, name: "keyfile \(path.shown)")
         }
+        if !isRecoveryKey { SecretWarning.checkLineBreaks(text, from: option) }
         return try text.secret(isRecoveryKey ? .recovery : .passphrase, name: name)
+    }
+
+    private func readStandardInput() throws(CommandFailure) -> WipedBytes {
+        // A terminal would show the secret.
+        guard isatty(STDIN_FILENO) == 0 else {
+            throw CommandFailure(
+                .usage,
+                "\(option) -: standard input is a terminal; without \(option) it asks, and does not show the answer")
+        }
+        return try Self.read(descriptor: STDIN_FILENO, name: "standard input", limit: Self.textLimit)
     }
 
     private static func read(path: FilePath, limit: Int) throws(CommandFailure) -> WipedBytes {
@@ -76,6 +111,7 @@ struct SecretSource {
         do throws(StoreError) { file = try Descriptor(path: path, flags: O_RDONLY | O_NOCTTY) } catch {
             throw CommandFailure(.failure, "cannot open \(path.shown): \(error.errno)")
         }
+        SecretWarning.checkMode(of: file, path: path)
         return try read(descriptor: file.fd, name: path.shown, limit: limit)
     }
 

@@ -8,9 +8,15 @@ internal import VaultStore
 
 /// The terminal of this process: asks for secrets without echo, and for a yes or no.
 struct TerminalPrompt: ~Copyable {
-    private static let sourcesOfNew = "--passfile, --extpass, --passphrase-fd, --keyring, --credential or --keyfile"
+    /// The options for use without a terminal, for a passphrase.
+    static let passphraseSources =
+        "--passfile (- for standard input), --extpass, --passphrase-fd, --keyring or --credential"
+    private static let sourcesOfNew =
+        "--passfile (- for standard input), --extpass, --passphrase-fd, --keyring, --credential or --keyfile"
     private static let sources =
-        "--passfile, --extpass, --passphrase-fd, --keyring, --credential, --provider or --keyfile"
+        "--passfile (- for standard input), --extpass, --passphrase-fd, --keyring, --credential, --provider or --keyfile"
+    /// The number of times that an existing secret is asked for.
+    static let maximumTries = 3
     /// The most bytes of a terminal's line. The terminal drops the rest silently (termios(3), canonical mode).
     private static let lineLimit = 4095
     /// The signals that end or stop the program. The terminal's state is restored first.
@@ -19,9 +25,10 @@ struct TerminalPrompt: ~Copyable {
     private let fd: Int32
 
     /// - Parameter options: those for use without a terminal.
-    init(otherwise options: String, code: FailureCode = .usage) throws(CommandFailure) {
+    /// - Throws: code `usage`.
+    init(otherwise options: String) throws(CommandFailure) {
         fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
-        guard fd >= 0 else { throw CommandFailure(code, "no terminal to ask on: use \(options)") }
+        guard fd >= 0 else { throw CommandFailure(.usage, "no terminal to ask on: use \(options)") }
     }
 
     deinit { close(fd) }
@@ -49,7 +56,7 @@ struct TerminalPrompt: ~Copyable {
 
     /// Returns the line that is typed, without the LF. `otherwise` lists the options for use without a terminal.
     static func ask(_ question: String, otherwise: String = sources) throws(CommandFailure) -> WipedBytes {
-        let terminal = try TerminalPrompt(otherwise: otherwise, code: .failure)
+        let terminal = try TerminalPrompt(otherwise: otherwise)
         while true {
             let answer = try terminal.askOnce(question)
             let arrived = arrivedSignal.exchange(0, ordering: .relaxed)

@@ -5,7 +5,7 @@ internal import VaultFormat
 
 /// The source of a new slot's secret: one of these options, or the terminal, which asks for a passphrase twice.
 struct NewSecretOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("Read the new passphrase from a file.", valueName: "file"))
+    @Option(help: ArgumentHelp("Read the new passphrase from a file; - for standard input.", valueName: "file"))
     var newPassfile: PathArgument?
 
     @Option(help: ArgumentHelp("Run a command and take its output as the new passphrase.", valueName: "cmd"))
@@ -24,7 +24,7 @@ struct NewSecretOptions: ParsableArguments {
 
     private var sources: [SecretSource] {
         [
-            newPassfile.map { SecretSource("--new-passfile", .file($0.path)) },
+            newPassfile.map { SecretSource("--new-passfile", textFile: $0.path) },
             newExtpass.map { SecretSource("--new-extpass", .command($0)) },
             newPassphraseDescriptor.map { SecretSource("--new-passphrase-fd", .descriptor($0)) },
             newKeyfile.map { SecretSource("--new-keyfile", .keyfile($0.path)) },
@@ -41,21 +41,40 @@ struct NewSecretOptions: ParsableArguments {
 
     /// Refuses to read two secrets from one descriptor.
     func validate(beside old: PassphraseOptions) throws {
-        if let newPassphraseDescriptor, newPassphraseDescriptor == old.passphraseDescriptor {
-            throw ValidationError("--passphrase-fd and --new-passphrase-fd must not be the same")
+        if let old = old.given.first, let new = sources.first, let descriptor = old.descriptor,
+            descriptor == new.descriptor
+        {
+            throw ValidationError("\(old.option) and \(new.option) must not be the same input")
         }
     }
 
+    /// Reads the secret if it is in a file. Called before any secret is asked for: a file that cannot be used ends the command.
+    func readFile() throws(CommandFailure) -> SlotSecret? {
+        guard let source = sources.first, source.isFile else { return nil }
+        return try read(source)
+    }
+
     /// Reads the secret, or makes a recovery key, and returns its text, to be shown once.
-    func read() throws -> (secret: SlotSecret, recoveryKey: String?) {
+    /// - Parameter secret: from `readFile`.
+    func read(file secret: SlotSecret?) throws -> (secret: SlotSecret, recoveryKey: String?) {
+        if let secret { return (secret, nil) }
         if newRecoveryKey {
-            let key = try SecretBytes.random(count: RecoveryKey.size)
-            return (try SlotSecret(kind: .recovery, bytes: key), RecoveryKey.text(key))
+            let key = try NewRecoveryKey.make()
+            return (key.secret, key.text)
         }
-        if let source = sources.first { return (try source.read(name: "new secret"), nil) }
+        if let source = sources.first { return (try read(source), nil) }
         let text = try TerminalPrompt.askForNew(
-            otherwise: "--new-passfile, --new-extpass, --new-passphrase-fd, --new-keyfile or --new-recovery-key")
-        return (try text.secret(.passphrase, name: "new secret"), nil)
+            otherwise: "--new-passfile (- for standard input), --new-extpass, --new-passphrase-fd, --new-keyfile or "
+                + "--new-recovery-key")
+        let secret = try text.secret(.passphrase, name: "new secret")
+        SecretWarning.checkLength(secret)
+        return (secret, nil)
+    }
+
+    private func read(_ source: SecretSource) throws(CommandFailure) -> SlotSecret {
+        let secret = try source.read(name: "new secret")
+        SecretWarning.checkLength(secret)
+        return secret
     }
 }
 

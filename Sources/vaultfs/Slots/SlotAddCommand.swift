@@ -43,16 +43,17 @@ struct SlotAddCommand: ParsableCommand {
         ProcessSetup.protectMemory()
         try expires?.check()
         let directory = try GivenVault.open(common.vault.path)
-        let (masterKey, opener) = try common.open(directory)
+        let file = try newSecret.readFile()
+        let opened = try common.open(directory)
         let (expires, window) = (expires?.time, playWindow?.window)
-        try SlotAuthority(opener).checkMaking(expires: expires, window: window)
-        let (secret, recoveryKey) = try newSecret.read()
+        try SlotAuthority(opened.slot).checkMaking(expires: expires, window: window)
+        let (secret, recoveryKey) = try newSecret.read(file: file)
         let cost = try kdf.cost(
             for: secret.kind, replacing: nil, beside: directory.configuration.slots, allowingWeaker: true)
         let request = SlotRequest(
             secret: secret, cost: cost, label: label?.text ?? "", expires: expires, window: window)
         try NewSlotReport.print("Added", isJSON: common.json, recoveryKey: recoveryKey) { onReady throws(VaultError) in
-            try SlotEditor(directory, masterKey: masterKey).add(request, onReady: onReady)
+            try SlotEditor(directory, masterKey: opened.masterKey).add(request, onReady: onReady)
         }
     }
 }

@@ -9,9 +9,10 @@ struct SlotChangeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "change", abstract: "Give a slot another secret, label or expiry.",
         discussion: """
-            Changes the slot that the secret opens, or the one with the id. Id, label and expiry stay unless an option \
-            changes them. The new secret may be of another kind. A rename replaces the old slot with the new one: at \
-            every moment one of the two opens the vault.
+            Changes the slot that the secret opens, or the one with the id. The recovery key changes the only passphrase \
+            slot: give the id if there are several. Id, label and expiry stay unless an option changes them. The new \
+            secret may be of another kind. A rename replaces the old slot with the new one: at every moment one of the \
+            two opens the vault.
 
             With --play-window alone no new secret is asked for, and with an id the slot's own secret is not needed.
 
@@ -24,7 +25,11 @@ struct SlotChangeCommand: ParsableCommand {
     @OptionGroup
     var common: VaultArguments
 
-    @Argument(help: "The slot's id in 'slot list'; default: the slot that the secret opens.")
+    @Argument(
+        help: """
+            The slot's id in 'slot list'; default: the slot that the secret opens, or for the recovery key the only \
+            passphrase slot.
+            """)
     var id: Int?
 
     @Flag(help: "Keep the secret: to renew an expiry, to change the label, or to make guessing more expensive.")
@@ -68,8 +73,8 @@ struct SlotChangeCommand: ParsableCommand {
         ProcessSetup.protectMemory()
         try expires?.check()
         let directory = try GivenVault.open(common.vault.path)
-        let oldSecret = try common.readSecret(for: directory.configuration)
-        let opened = try common.slots.open(directory, with: oldSecret)
+        let file = try newSecret.readFile()
+        let opened = try common.open(directory)
         let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
         try checkStillOpens(slot)
         let window = playWindow == nil ? slot.window : playWindow?.window
@@ -81,7 +86,7 @@ struct SlotChangeCommand: ParsableCommand {
                 try editor.change(slot, toWindow: window, isForced: force)
             }
         }
-        let (secret, recoveryKey) = keepSecret ? (oldSecret, nil) : try newSecret.read()
+        let (secret, recoveryKey) = keepSecret ? (opened.secret, nil) : try newSecret.read(file: file)
         let cost = try kdf.cost(
             for: secret.kind, replacing: slot, beside: directory.configuration.slots, allowingWeaker: allowWeaker)
         let request = SlotRequest(
@@ -89,6 +94,12 @@ struct SlotChangeCommand: ParsableCommand {
         try NewSlotReport.print("Changed", isJSON: common.json, recoveryKey: recoveryKey) {
             onReady throws(VaultError) in
             try editor.change(slot, to: request, isForced: force, onReady: onReady)
+        }
+        guard slot.kind == .recovery, !keepSecret else { return }
+        if secret.kind == .recovery {
+            RecoveryKeyText.reportReplacement(of: slot)
+        } else {
+            RecoveryKeyText.reportEnd(of: slot, in: common.vault.path)
         }
     }
 
@@ -107,7 +118,7 @@ struct SlotChangeCommand: ParsableCommand {
     }
 
     private func chosenSlot(of configuration: VaultConfiguration, opened: KeySlot) throws(CommandFailure) -> KeySlot {
-        guard let id else { return opened }
+        guard let id else { return try defaultSlot(of: configuration, opened: opened) }
         guard let slot = configuration.slot(id) else {
             throw CommandFailure(.failure, "there is no slot \(id); the secret opens slot \(opened.id)")
         }
@@ -115,5 +126,14 @@ struct SlotChangeCommand: ParsableCommand {
             throw CommandFailure(.usage, "--keep-secret: the secret is that of slot \(opened.id), not of slot \(id)")
         }
         return slot
+    }
+    /// The slot to change without an id. A recovery key is given to replace a lost passphrase, so it must not go itself.
+    private func defaultSlot(of configuration: VaultConfiguration, opened: KeySlot) throws(CommandFailure) -> KeySlot {
+        guard opened.kind == .recovery, !keepSecret, !newSecret.newRecoveryKey else { return opened }
+        let slots = configuration.slots.filter { $0.kind == .passphrase }
+        if slots.count == 1 { return slots[0] }
+        let ids = configuration.slots.map { "\($0.id) (\($0.kind.rawValue))" }.joined(separator: ", ")
+        throw CommandFailure(
+            .usage, "give the id of the slot to change: the recovery key opens slot \(opened.id), the slots are \(ids)")
     }
 }

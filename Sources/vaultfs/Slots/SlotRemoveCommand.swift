@@ -33,17 +33,21 @@ struct SlotRemoveCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         let directory = try GivenVault.open(common.vault.path)
-        let (masterKey, opener) = try common.open(directory)
+        let opened = try common.open(directory)
         for slot in directory.configuration.slots where ids.contains(slot.id) {
-            try SlotAuthority(opener).checkTouching(slot)
+            try SlotAuthority(opened.slot).checkTouching(slot)
         }
-        let removal = try SlotEditor(directory, masterKey: masterKey).remove(Set(ids), isForced: force)
+        let removal = try SlotEditor(directory, masterKey: opened.masterKey).remove(Set(ids), isForced: force)
         if common.json {
             try Console.printJSON(
                 Report(
                     removed: removal.removed.map(SlotReport.init), remaining: removal.remaining.map(SlotReport.init)))
         } else {
             for slot in removal.removed { print("Removed slot \(slot.id): \(SlotReport(slot).text).") }
+        }
+        // Without a slot nothing could make a new one.
+        for slot in removal.removed where slot.kind == .recovery && !removal.remaining.isEmpty {
+            RecoveryKeyText.reportEnd(of: slot, in: common.vault.path)
         }
         if let warning = Self.warning(removal) { Console.report("warning: " + warning) }
     }

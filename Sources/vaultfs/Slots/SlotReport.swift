@@ -82,24 +82,11 @@ struct NewSlotReport: Encodable {
             do throws(CommandFailure) {
                 try Console.write(isJSON ? json(slot) : RecoveryKeyText.shown(recoveryKey) + "\n\n")
             } catch {
-                throw .slotRefused("nothing was changed: the recovery key cannot be shown: \(error.message)")
+                throw .slotRefused("no slot was made: the recovery key cannot be shown: \(error.message)")
             }
         }
         progress.clear()
         if !isJSON { return Swift.print("\(verb) slot \(slot.id): \(SlotReport(slot).text).") }
         if recoveryKey == nil { try Console.write(json(slot)) }
-    }
-}
-
-/// The text that shows a new recovery key once.
-enum RecoveryKeyText {
-    static func shown(_ key: String) -> String {
-        """
-        Recovery key, for when the passphrase is lost:
-
-          \(key)
-
-        Whoever has it can open the vault. Write it down and keep it elsewhere; it is not shown again.
-        """
     }
 }

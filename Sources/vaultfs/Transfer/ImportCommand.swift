@@ -25,7 +25,8 @@ struct ImportCommand: ParsableCommand, VaultOpener {
             during the import, is named on stderr. The others are imported, and the exit code is \
             \(FailureCode.incomplete.rawValue).
 
-            The vault must not be mounted. SOURCE can be the mount of another encrypted file system.
+            The vault must not be mounted. SOURCE can be the mount of another encrypted file system, but not its encrypted \
+            side, unless --force is given.
             """)
 
     @Argument(help: "A file or a directory.")
@@ -36,6 +37,9 @@ struct ImportCommand: ParsableCommand, VaultOpener {
 
     @OptionGroup
     var transfer: TransferArguments
+
+    @Flag(help: "Import a source that is the encrypted side of a vault, as it is.")
+    var force = false
 
     @OptionGroup(title: "Secret options")
     var passphrase: PassphraseOptions
@@ -56,6 +60,7 @@ struct ImportCommand: ParsableCommand, VaultOpener {
         guard (try? from.root.isInside(directory.descriptor)) != true else {
             throw CommandFailure(.failure, "\(source.path.shown) is the vault or in it: choose another source")
         }
+        if from.path.isEmpty, !force { try EncryptedSource.check(from.root, path: source.path) }
         let session = try VaultSession(directory, isReadOnly: false, opener: self) {
             "copy to \($0) instead, or unmount it first"
         }

@@ -61,15 +61,10 @@ struct InitCommand: ParsableCommand {
         ProcessSetup.protectMemory()
         try VaultCreation.check(at: common.vault.path)
         var slots = [
-            SlotRequest(secret: try common.readSecret(isNew: true), cost: try KdfOptions.cost(logN: scryptLogn))
+            SlotRequest(secret: try common.readNewSecret(), cost: try KdfOptions.cost(logN: scryptLogn))
         ]
-        var recoveryKey: SecretBytes?
-        if !noRecoveryKey {
-            let key = try SecretBytes.random(count: RecoveryKey.size)
-            slots.append(SlotRequest(secret: try SlotSecret(kind: .recovery, bytes: key)))
-            recoveryKey = key
-        }
-        let text = recoveryKey.map(RecoveryKey.text)
+        let recoveryKey = noRecoveryKey ? nil : try NewRecoveryKey.make()
+        if let recoveryKey { slots.append(SlotRequest(secret: recoveryKey.secret)) }
         // The recovery key must be shown before the vault exists.
         try VaultCreation.create(
             at: common.vault.path, chunkSize: chunkSize.bytes, logSize: logSize.map { UInt64($0.bytes) }, slots: slots
@@ -77,13 +72,20 @@ struct InitCommand: ParsableCommand {
             do throws(CommandFailure) {
                 let report = Report(
                     vaultPath: common.vault.path.string, vaultID: configuration.vault.hex,
-                    chunkSize: configuration.chunkSize, recoveryKey: text)
+                    chunkSize: configuration.chunkSize, recoveryKey: recoveryKey?.text)
                 if common.json { try Console.write(Console.json(report)) }
-                if !common.json, let text { try Console.write(RecoveryKeyText.shown(text) + "\n\n") }
+                if !common.json, let recoveryKey { try Console.write(RecoveryKeyText.shown(recoveryKey.text) + "\n\n") }
             } catch {
                 throw .slotRefused("no vault was made: \(error.message)")
             }
         }
-        if !common.json { print("Made a vault in \(common.vault.path.shown).") }
+        if !common.json { print("Made a vault in \(common.vault.path.shown). Mount it:\n\n  \(mountCommand)") }
+    }
+
+    /// The command that mounts the new vault, ready to paste.
+    private var mountCommand: String {
+        let keyfile = common.secret.keyfile.map { ["--keyfile", $0.path.quotedForShell] } ?? []
+        let paths = [common.vault.path, Mountpoint.suggestion(for: common.vault.path)].map(\.quotedForShell)
+        return (["vaultfs", "mount"] + paths + keyfile).joined(separator: " ")
     }
 }

@@ -18,7 +18,8 @@ struct RekeyCommand: ParsableCommand {
             rekeyed vault: make new ones. An old backup can be used only as a whole.
 
             The secret that you give opens the vault afterwards. All other slots are removed, because they cannot be made \
-            again without their secrets. They are listed before anything is changed. Add them again with 'vaultfs slot add'.
+            again without their secrets. They are listed before anything is changed. Add them again with 'vaultfs slot add'. \
+            If a recovery key goes, the command asks on the terminal if it should make a new one.
 
             The vault must not be mounted. Each file is written beside the old one, which it then replaces: there \
             must be room for the largest files, one for each core. If it is interrupted or killed at any moment, the vault \
@@ -36,6 +37,15 @@ struct RekeyCommand: ParsableCommand {
     @Flag(help: "Even where the slot that is kept expires or has a play window, and nothing opens the vault after it.")
     var force = false
 
+    @Flag(help: "Make a new recovery key, and print it once. Not with --json: use 'vaultfs slot add' afterwards.")
+    var newRecoveryKey = false
+
+    func validate() throws {
+        if newRecoveryKey && common.json {
+            throw ValidationError("--new-recovery-key does not go with --json: use 'vaultfs slot add' afterwards")
+        }
+    }
+
     func run() throws {
         ProcessSetup.protectMemory()
         ProcessSetup.raiseLimits()
@@ -44,8 +54,7 @@ struct RekeyCommand: ParsableCommand {
         // Before a secret is typed.
         if asks { _ = try TerminalPrompt(otherwise: "--yes") }
         try VaultUse.check(directory, sharing: .exclusive)
-        let secret = try common.readSecret(for: directory.configuration)
-        _ = try common.slots.open(directory, with: secret)
+        let secret = try common.open(directory).secret
         try directory.lock(.exclusive, wait: VaultUse.lockTimeout)
         // Read again: now nobody else writes it.
         let locked = try directory.reread()
@@ -55,6 +64,7 @@ struct RekeyCommand: ParsableCommand {
         if locked.configuration.isRekeying {
             Console.report("\(common.vault.path.shown): a rekey was begun before, and goes on")
             masterKey = opened.masterKey
+            if newRecoveryKey { try continueWithNewRecoveryKey(locked, masterKey) }
         } else {
             masterKey = try begin(locked, keeping: opened.slot, secret, opened.masterKey, report)
         }
@@ -77,7 +87,41 @@ struct RekeyCommand: ParsableCommand {
                 throw CommandFailure(.failure, "not rekeyed: nothing was changed")
             }
         }
-        return try Rekeyer.begin(vault, keeping: slot, secret: secret, masterKey: masterKey)
+        let ending = going.filter { $0.kind == .recovery }
+        let makesRecoveryKey = try newRecoveryKey || isRecoveryKeyWanted(for: ending, keeping: slot)
+        if makesRecoveryKey { try authority.checkMaking(expires: nil, window: nil) }
+        let newMaster = try Rekeyer.begin(vault, keeping: slot, secret: secret, masterKey: masterKey)
+        if makesRecoveryKey { try addRecoveryKey(to: vault.reread(), newMaster) }
+        for slot in ending {
+            if makesRecoveryKey {
+                RecoveryKeyText.reportReplacement(of: slot)
+            } else {
+                RecoveryKeyText.reportEnd(of: slot, in: common.vault.path)
+            }
+        }
+        return newMaster
+    }
+
+    /// Offers a new recovery key if the rekey ends one and the slot that stays is not another.
+    private func isRecoveryKeyWanted(for ending: [KeySlot], keeping slot: KeySlot) throws(CommandFailure) -> Bool {
+        guard !yes, !common.json, !ending.isEmpty, slot.kind != .recovery, !slot.isLimited else { return false }
+        return try TerminalPrompt(otherwise: "--yes").confirm("Make a new recovery key? [y/N] ")
+    }
+
+    /// An earlier run of the same command may have made it.
+    private func continueWithNewRecoveryKey(_ vault: VaultDirectory, _ masterKey: SecretBytes) throws {
+        if let slot = vault.configuration.slots.first(where: { $0.kind == .recovery }) {
+            Console.report("no recovery key was made: slot \(slot.id) has one")
+        } else {
+            try addRecoveryKey(to: vault, masterKey)
+        }
+    }
+
+    private func addRecoveryKey(to vault: VaultDirectory, _ masterKey: SecretBytes) throws {
+        let key = try NewRecoveryKey.make()
+        try NewSlotReport.print("Added", isJSON: false, recoveryKey: key.text) { onReady throws(VaultError) in
+            try SlotEditor(vault, masterKey: masterKey).add(SlotRequest(secret: key.secret), onReady: onReady)
+        }
     }
 
     private func rekey(_ vault: VaultDirectory, _ masterKey: SecretBytes, _ report: RekeyReport) throws {

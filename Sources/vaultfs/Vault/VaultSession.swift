@@ -31,7 +31,8 @@ final class VaultSession {
             throw CommandFailure(.failure, "\(vault.path.shown) cannot be written: its file system is read-only")
         }
         try VaultUse.check(vault, sharing: sharing, advice: advice)
-        let (masterKey, slot) = try opener.open(vault)
+        let opened = try opener.open(vault)
+        let masterKey = opened.masterKey
         defer { masterKey.forget() }
         try vault.lock(sharing, wait: VaultUse.lockTimeout)
         // Read again: now nobody else writes it.
@@ -40,7 +41,7 @@ final class VaultSession {
         try directory.authenticate(masterKey: masterKey)
         keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         // A play window begins, as for a mount.
-        lease = try VaultLease(slot: slot.id, of: directory, keyRing: keyRing) { _ in }
+        lease = try VaultLease(slot: opened.slot.id, of: directory, keyRing: keyRing) { _ in }
         self.isReadOnly = isReadOnly
     }
 

@@ -122,6 +122,9 @@ struct ViewArguments: Codable, Sendable {
     func readSecret(_ passphrase: PassphraseOptions) throws -> SecretBytes {
         if takesPassphrase { return try passphrase.read().bytes }
         guard let keyFile else { return SecretBytes(copying: UnsafeRawBufferPointer(start: nil, count: 0)) }
+        if let file = try? Descriptor(path: keyFile, flags: linux_O_PATH) {
+            SecretWarning.checkMode(of: file, path: keyFile)
+        }
         let found = try KeyFile.readOnce(keyFile, cipher: format.cipher)
         if let notice = found.notice { Console.report(notice) }
         return found.key

@@ -69,13 +69,17 @@ struct ViewCommand: ParsableCommand {
         let path = try CommandFailure.wrapping("cannot open", source.path, try ResolvedPath.of(source.path))
         let location = try view.location(path)
         let root = location.onlyName == nil ? location.root : nil
-        let target = try Mountpoint.check(mountpoint.path, source: "source \(path.shown)", root: root, list)
+        let target = try Mountpoint.check(
+            mountpoint.path, source: "source \(path.shown)", root: root, list,
+            isMade: !mount.noMkdir)
         let request = MountRequest(
             subject: .view(view), source: path, mountpoint: target, options: list, cacheSize: mount.cacheSize.bytes,
             lock: try lock.options(mountpoint: target))
         if request.lock.policy == .forget { try view.checkKeyFileStays() }
         let secret = try view.readSecret(passphrase)
         Console.report("these files carry no authentication: a change in them is not detected")
-        try DaemonLaunch.run(request, secret: secret, inForeground: mount.foreground)
+        try Mountpoint.use(target) {
+            try DaemonLaunch.run(request, secret: secret, inForeground: mount.foreground)
+        }
     }
 }

@@ -121,7 +121,7 @@ struct ViewCommandLines {
             return [line("openssl", "--pbkdf2-iterations 10000"), line("openssl", "")]
         case .playlist:
             let directory = path.removingLastComponent()
-            return ["vaultfs view hls \(Self.quoted(directory.isEmpty ? "." : directory)) MOUNTPOINT"]
+            return ["vaultfs view hls \((directory.isEmpty ? "." : directory).quotedForShell) MOUNTPOINT"]
         case .opaque:
             let exact = found.chunkSizes.filter(\.isExact).map { "\(ByteSize(Int($0.size)))" }
             let sizes = exact.isEmpty && !found.chunkSizes.isEmpty ? ["SIZE"] : exact
@@ -133,23 +133,6 @@ struct ViewCommandLines {
     }
 
     private func line(_ format: String, _ options: String) -> String {
-        "vaultfs view \(format) \(Self.quoted(path)) MOUNTPOINT" + (options.isEmpty ? "" : " " + options)
-    }
-
-    /// Quotes a path for a shell.
-    static func quoted(_ path: FilePath) -> String {
-        let text = path.shown
-        // It would be taken for an option.
-        if text.hasPrefix("-") { return quoted(FilePath("./").appending(path.components)) }
-        let plain = text.utf8.allSatisfy { byte in
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "0")...UInt8(ascii: "9"):
-                true
-            default: "/._-+,:@%".utf8.contains(byte)
-            }
-        }
-        if plain { return text }
-        return "'" + text.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''") + "'"
+        "vaultfs view \(format) \(path.quotedForShell) MOUNTPOINT" + (options.isEmpty ? "" : " " + options)
     }
 }

@@ -1,0 +1,41 @@
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+/// Warnings about secrets that work, but may not protect as their owner believes. Each is a line on stderr.
+enum SecretWarning {
+    /// Characters under which a new passphrase is short.
+    private static let fewCharacters = 8
+
+    /// Warns if a file with a secret can be read by every user. Pipes and devices do not count.
+    static func checkMode(of file: Descriptor, path: FilePath) {
+        guard let mode = try? file.status().st_mode, mode & S_IFMT == S_IFREG, mode & S_IROTH != 0 else { return }
+        report("every user can read \(path.shown): chmod 600 \(path.quotedForShell)")
+    }
+
+    /// Warns about a line end inside a passphrase, which a text file of another system or two commands in a pipe leave.
+    static func checkLineBreaks(_ text: WipedBytes, from option: String) {
+        let (lineFeed, carriageReturn) = (UInt8(ascii: "\n"), UInt8(ascii: "\r"))
+        let isSuspect = text.withBytes { bytes in
+            let passphrase = bytes.last == lineFeed ? bytes.dropLast() : bytes[...]
+            return passphrase.contains { $0 == lineFeed || $0 == carriageReturn }
+        }
+        guard isSuspect else { return }
+        report(
+            "the passphrase from \(option) has a line break or a CR in it, which counts; only one LF at the end does not"
+        )
+    }
+
+    /// Warns about a new passphrase that is short.
+    static func checkLength(_ secret: SlotSecret) {
+        guard secret.kind == .passphrase else { return }
+        // In UTF-8 each character has one byte that is no continuation byte (RFC 3629, section 3).
+        let count = secret.bytes.withUnsafeBytes { bytes in bytes.count { $0 & 0xC0 != 0x80 } }
+        guard count < fewCharacters else { return }
+        report("the passphrase has fewer than \(fewCharacters) characters, and is easy to guess")
+    }
+
+    private static func report(_ warning: String) { Console.report("warning: " + warning) }
+}

@@ -1,0 +1,74 @@
+internal import ArgumentParser
+internal import VaultCrypto
+internal import VaultFormat
+internal import VaultStore
+
+/// The slots on which a secret is tried.
+struct SlotChoiceOptions: ParsableArguments {
+    /// The time after which the slot being tried is shown.
+    private static let progressDelay: Duration = .seconds(2)
+    /// The work of a slot that may take that long.
+    private static let notableWork = 4 * ScryptCost.standard.work
+
+    @Option(help: ArgumentHelp("Try the secret on this slot only, at any cost.", valueName: "id"))
+    var slot: Int?
+
+    @Flag(help: "Try all slots, even if that takes more than about half a minute.")
+    var allowCostly = false
+
+    func validate() throws {
+        if slot != nil && allowCostly { throw ValidationError("only one of --slot, --allow-costly can be given") }
+    }
+
+    /// Opens a slot of a vault. If that takes long, shows on a terminal which slot is being tried.
+    func open(
+        _ directory: VaultDirectory, with secret: SlotSecret
+    ) throws(VaultError) -> (masterKey: SecretBytes, slot: KeySlot) {
+        let progress = ProgressLine()
+        let start = ContinuousClock.now
+        defer { progress.clear() }
+        return try directory.openSlot(with: secret, choice: SlotChoice(only: slot, allowsCostly: allowCostly)) { slot in
+            guard let cost = slot.kdf.cost else { return }
+            if cost.work >= Self.notableWork || ContinuousClock.now - start >= Self.progressDelay {
+                progress.show("trying slot \(slot.id), \(SlotReport.text(cost)) …")
+            }
+        }
+    }
+}
+
+/// A slot that a secret has opened.
+struct OpenedSlot {
+    let secret: SlotSecret
+    let masterKey: SecretBytes
+    let slot: KeySlot
+}
+
+/// Arguments with a secret for a vault, and the slots on which it is tried.
+protocol VaultOpener: SecretArguments {
+    var slots: SlotChoiceOptions { get }
+}
+
+extension VaultOpener {
+    /// Reads the secret and opens a slot. A person at a terminal has three tries.
+    func open(_ vault: VaultDirectory) throws(CommandFailure) -> OpenedSlot {
+        let result = try withSecret(for: vault.configuration, refusal: \.failure) {
+            (secret) throws(CommandFailure) -> Result<OpenedSlot, CommandFailure> in
+            do throws(VaultError) {
+                let (masterKey, slot) = try slots.open(vault, with: secret)
+                return .success(OpenedSlot(secret: secret, masterKey: masterKey, slot: slot))
+            } catch {
+                guard case .wrongSecret = error else { throw CommandFailure(error) }
+                let advice = RecoveryKeyText.advice(for: secret, in: vault.configuration)
+                return .failure(CommandFailure(.wrongSecret, error.description + advice))
+            }
+        }
+        return try result.get()
+    }
+}
+
+extension Result {
+    fileprivate var failure: Failure? {
+        guard case .failure(let failure) = self else { return nil }
+        return failure
+    }
+}

@@ -1,0 +1,48 @@
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+/// A new recovery key, and its text, which is shown once.
+struct NewRecoveryKey {
+    let secret: SlotSecret
+    let text: String
+
+    static func make() throws -> NewRecoveryKey {
+        let key = try SecretBytes.random(count: RecoveryKey.size)
+        return NewRecoveryKey(secret: try SlotSecret(kind: .recovery, bytes: key), text: RecoveryKey.text(key))
+    }
+}
+
+/// Lines about recovery keys.
+enum RecoveryKeyText {
+    /// Ends the message about a wrong passphrase, if the vault has a recovery key.
+    static func advice(for secret: SlotSecret, in vault: VaultConfiguration) -> String {
+        secret.kind == .passphrase && vault.hasRecoveryKey ? "; if it is lost, use --recovery-key" : ""
+    }
+
+    static func shown(_ key: String) -> String {
+        """
+        Recovery key, for when the passphrase is lost:
+
+          \(key)
+
+        Whoever has it can open the vault. Write it down and keep it elsewhere; it is not shown again.
+        """
+    }
+
+    /// Reports on stderr that the recovery key of a slot no longer opens the vault.
+    static func reportEnd(of slot: KeySlot, in vault: FilePath) {
+        Console.report(
+            "the recovery key of slot \(slot.id) no longer opens the vault; to make a new one: vaultfs slot add "
+                + "\(vault.quotedForShell) --new-recovery-key")
+    }
+
+    /// The same if another recovery key has taken its place.
+    static func reportReplacement(of slot: KeySlot) {
+        Console.report("the old recovery key of slot \(slot.id) no longer opens the vault")
+    }
+}
+
+extension VaultConfiguration {
+    var hasRecoveryKey: Bool { slots.contains { $0.kind == .recovery } }
+}

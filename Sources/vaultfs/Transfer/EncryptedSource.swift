@@ -1,0 +1,25 @@
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultStore
+
+/// Finds out if the source of an import is the encrypted side of a vault. Its ciphertext would be encrypted again.
+enum EncryptedSource {
+    /// The file at the top of each, and the program that makes it.
+    private static let programs = [
+        ("gocryptfs.conf", "gocryptfs"), (".encfs6.xml", "EncFS"), ("cryfs.config", "CryFS"),
+        ("vault.cryptomator", "Cryptomator"), ("masterkey.cryptomator", "Cryptomator"), (".securefs.json", "securefs"),
+        (VaultDirectory.configurationEntry, "vaultfs"),
+    ]
+
+    /// - Parameter path: as it was typed.
+    /// - Throws: code `usage`, with the advice.
+    static func check(_ directory: Descriptor, path: FilePath) throws(CommandFailure) {
+        for (name, program) in programs {
+            guard (try? directory.status(of: Array(name.utf8))) != nil else { continue }
+            throw CommandFailure(
+                .usage,
+                "\(path.shown) holds \(name), so it is the encrypted side of a \(program) vault: mount it and import the "
+                    + "mount, or import it as it is with --force")
+        }
+    }
+}
