@@ -150,7 +150,7 @@ extension MountAnswer {
     }
 
     /// The mounts that concern this user.
-    fileprivate static func vaults(_ table: MountTable) -> [MountTable.Entry] {
+    static func vaults(_ table: MountTable) -> [MountTable.Entry] {
         let isRoot = geteuid() == 0
         return table.entries.filter { $0.isVault && (isRoot || $0.userID == geteuid()) }
     }

@@ -6,7 +6,10 @@ internal import LinuxSystem
 struct StatusCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "status", abstract: "Show the state of a mount, or of all your mounts.",
-        discussion: "With --json: the status of MOUNTPOINT as an object; without MOUNTPOINT, an array of them.")
+        discussion: """
+            With --json: the status of MOUNTPOINT as an object; without MOUNTPOINT, an array of them. With --prometheus: the \
+            counters in the text format that node_exporter's textfile collector reads.
+            """)
 
     @Argument(help: "The mountpoint.")
     var mountpoint: PathArgument?
@@ -14,13 +17,24 @@ struct StatusCommand: ParsableCommand {
     @Flag(help: "Print JSON.")
     var json = false
 
+    @Flag(help: "Print metrics for Prometheus.")
+    var prometheus = false
+
+    func validate() throws {
+        if json && prometheus { throw ValidationError("only one of --json, --prometheus can be given") }
+    }
+
     func run() throws {
+        if prometheus {
+            let mounts = try mountpoint.map { [try status(at: $0)] } ?? Self.all()
+            return try Console.write(PrometheusText(mounts).text)
+        }
         if let mountpoint {
             let status = try status(at: mountpoint)
             if json { try Console.printJSON(status) } else { Self.print(status) }
             return
         }
-        let all = DaemonSearch.statuses().sorted { $0.mountpoint < $1.mountpoint }
+        let all = Self.all()
         if json { return try Console.printJSON(all) }
         if all.isEmpty { Swift.print("No vault is mounted.") }
         for (index, status) in all.enumerated() {
@@ -28,6 +42,8 @@ struct StatusCommand: ParsableCommand {
             Self.print(status)
         }
     }
+
+    private static func all() -> [MountStatus] { DaemonSearch.statuses().sorted { $0.mountpoint < $1.mountpoint } }
 
     private func status(at mountpoint: PathArgument) throws(CommandFailure) -> MountStatus {
         let mount = try FoundMount(at: mountpoint.path)
