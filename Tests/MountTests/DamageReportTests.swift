@@ -65,7 +65,8 @@ extension PlainMountTests {
                 for chunk in ["2", "7"] { try vault.tamper(["flip_record", "dir/diary", chunk, "16"]) }
             }
             let path = "\(place.vault.mountpoint)/dir/diary"
-            let read = "for i in $(seq 20); do ! dd if=$1 of=/dev/null bs=4096 skip=2 count=1 && ! cat $1 >/dev/null; done"
+            let read =
+                "for i in $(seq 20); do ! dd if=$1 of=/dev/null bs=4096 skip=2 count=1 && ! cat $1 >/dev/null; done"
             try place.vault.account.run(["sh", "-ec", read, "sh", path]).succeeded()
             let line = "damaged: dir/diary: chunk 2: tag does not verify"
             #expect(place.logged == [line])

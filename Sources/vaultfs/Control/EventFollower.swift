@@ -56,7 +56,7 @@ struct EventFollower {
         let mount = FoundMount(entry)
         guard let client = try? mount.connect().client else { return false }
         let key = Key(entry)
-        followed.update { $0.insert(key) }
+        followed.update { _ = $0.insert(key) }
         let thread = try? BackgroundThread { [output, followed] in
             do {
                 if isNew { try output.write(ControlEvent(isMounted: true, mountpoint: mount.path.string)) }
@@ -64,7 +64,7 @@ struct EventFollower {
             } catch {
                 Console.report("\(mount.path.shown): \(CommandFailure(any: error)?.message ?? "\(error)")")
             }
-            followed.update { $0.remove(key) }
+            followed.update { _ = $0.remove(key) }
         }
         thread?.detach()
         return thread != nil

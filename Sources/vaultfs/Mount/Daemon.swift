@@ -35,7 +35,7 @@ final class Daemon: Sendable {
         Signals.block(Signals.ending + Signals.locking)
         ProcessSetup.raiseLimits()
         var logger = Logger(label: "vaultfs")
-        logger.logLevel = request.logLevel
+        logger.logLevel = request.logLevel.level
         self.logger = logger
         contents =
             switch request.subject {

@@ -40,7 +40,7 @@ struct MountArguments: ParsableArguments {
     @Option(
         help: ArgumentHelp(
             "Log messages from this level on: debug, info, notice, warning, error or critical.", valueName: "level"))
-    var logLevel: Logger.Level = .info
+    var logLevel = LogLevel.info
 
     private static let cacheSizes = (1 << 20)...(64 << 30)
     private static let readAheads = (4 << 10)...(64 << 20)
@@ -147,4 +147,10 @@ struct LockArguments: ParsableArguments {
 }
 
 extension LockPolicy: ExpressibleByArgument {}
-extension Logger.Level: @retroactive ExpressibleByArgument {}
+
+/// `--log-level`
+enum LogLevel: String, CaseIterable, Codable, ExpressibleByArgument {
+    case debug, info, notice, warning, error, critical
+
+    var level: Logger.Level { Logger.Level(rawValue: rawValue) ?? .info }
+}

@@ -1,7 +1,6 @@
 internal import FuseSession
 internal import Glibc
 internal import Locking
-internal import Logging
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
@@ -18,7 +17,7 @@ struct MountRequest: Codable, Sendable {
     let cacheSize: Int
     let lock: LockOptions
     /// Messages below this level are not logged.
-    let logLevel: Logger.Level
+    let logLevel: LogLevel
     /// For prefetching the vault's secret (`--prewarm`).
     var provider: KeyProvider?
 
