@@ -11,6 +11,9 @@ let settings: [SwiftSetting] = [
 // Tests run optimized sources, since most of their time is the sources'. Their own code is quicker compiled than run.
 let testSettings = settings + [.unsafeFlags(["-Onone"], .when(configuration: .release))]
 
+// The commit that the program is built from, if the caller names it: SwiftPM may evaluate this file long before it builds.
+let commit = (Context.environment["VAULTFS_COMMIT"] ?? "").filter(\.isHexDigit)
+
 let system = Target.Dependency.product(name: "SystemPackage", package: "swift-system")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 let arguments = Target.Dependency.product(name: "ArgumentParser", package: "swift-argument-parser")
@@ -39,6 +42,7 @@ let package = Package(
     targets: [
         .systemLibrary(name: "CFuse", pkgConfig: "fuse3", providers: [.apt(["libfuse3-dev"])]),
         .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
+        .target(name: "CBuild", cSettings: [.define("VAULTFS_COMMIT", to: "\"\(commit)\"")]),
         .target(name: "CLinux"),
         library("LinuxSystem", "CLinux", system),
         library("VaultCrypto", "COpenSSL", "CLinux"),
@@ -58,11 +62,11 @@ let package = Package(
             "Transfer", "VaultFileSystem", "ViewFileSystem", "FileSystem", "VaultStore", "ViewFormats", "LinuxSystem",
             "VaultFormat", "VaultCrypto", "CLinux", system),
         library("FuseSession", "FileSystem", "Locking", "LinuxSystem", "CFuse", "CLinux", system, logging),
-        library("Control", "Locking", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
+        library("Control", "Locking", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
         program(
             "vaultfs", "FuseSession", "VaultFileSystem", "ViewFileSystem", "FileSystem", "Locking", "Transfer",
-            "Control", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system,
-            logging, arguments),
+            "Control", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CBuild", "CLinux",
+            system, logging, arguments),
         program(
             "null-server", path: "Benchmarks/NullServer", "FuseSession", "FileSystem", "Locking", "LinuxSystem",
             "VaultCrypto", "CLinux", system, logging, arguments),
@@ -98,7 +102,7 @@ let package = Package(
         tests(
             "FuseSessionTests", "vaultfs", "FuseSession", "FileSystem", "Locking", "VaultFileSystem", "VaultStore",
             "LinuxSystem", "VaultFormat", "CLinux", "TestSupport", system, logging),
-        tests("ControlTests", "Control", "Locking", "LinuxSystem", "VaultFormat", "VaultCrypto", "TestSupport", system),
+        tests("ControlTests", "Control", "Locking", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "TestSupport", system),
         tests(
             "CommandLineTests", "vaultfs", "Control", "Locking", "VaultStore", "VaultFormat", "VaultCrypto",
             "TestSupport",

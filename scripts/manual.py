@@ -189,7 +189,7 @@ def main():
         sys.exit("usage: manual.py VAULTFS CHAPTERS DIRECTORY")
     binary, chapters, directory = sys.argv[1:]
     command = json.loads(output(binary, "--experimental-dump-help"))["command"]
-    version = output(binary, "--version").strip()
+    version = output(binary, "--version").split()[1]
     date = time.strftime("%Y-%m-%d", time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))))
     sections = [row for name in CHAPTERS for row in chapter(os.path.join(chapters, f"{name}.md"))]
     write(directory, ["vaultfs"], command, version, date, [*sections, *SEE_ALSO])

@@ -62,6 +62,8 @@ extension NullFileSystem: FileSystem {
     func endDeferred() {}
     func openInodes() -> [UInt64] { [] }
     func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {}
+    func setDamageObserver(_ observer: @escaping @Sendable (Damage) -> Void) {}
+    func path(of id: NodeID) -> ObjectPath? { nil }
 
     func statistics() -> Statistics { Statistics(counters, cache: cache, nodes: 0) }
 

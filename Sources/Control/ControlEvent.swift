@@ -1,3 +1,4 @@
+internal import FileSystem
 internal import LinuxSystem
 package import Locking
 
@@ -19,8 +20,12 @@ package struct ControlEvent: Codable, Equatable, Sendable {
     package private(set) var receipt: LockReceipt?
     /// With `denied`: requests refused since the last such event.
     package private(set) var count: UInt64?
-    /// With `integrity-error`.
+    /// With `integrity-error`: the part of the file that is damaged, and how.
     package private(set) var reason: String?
+    /// With `integrity-error`: the path below the mountpoint. Nil if it is not known. Invalid UTF-8 is repaired.
+    package private(set) var path: String?
+    /// With `integrity-error` in a vault: the path below the vault's directory.
+    package private(set) var encryptedPath: String?
 
     package init(_ event: LockEvent, time: String = UtcTime.now(), mountpoint: String) {
         self.time = time
@@ -38,10 +43,22 @@ package struct ControlEvent: Codable, Equatable, Sendable {
         case .denied(let count):
             self.event = "denied"
             self.count = count
-        case .integrityError(let reason):
+        case .integrityError(let damage):
             self.event = "integrity-error"
-            self.reason = reason
+            reason = damage.reason
+            path = damage.path?.plaintext.map { String(decoding: $0, as: UTF8.self) }
+            // A view's names are not encrypted.
+            if let stored = damage.path?.stored, stored != damage.path?.plaintext {
+                encryptedPath = String(decoding: stored, as: UTF8.self)
+            }
         }
+    }
+
+    /// `mounted` and `unmounted`, which a client finds by itself.
+    package init(isMounted: Bool, time: String = UtcTime.now(), mountpoint: String) {
+        event = isMounted ? "mounted" : "unmounted"
+        self.time = time
+        self.mountpoint = mountpoint
     }
 
     /// The first line of every stream: the state at the time of the request.

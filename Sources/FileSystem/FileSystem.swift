@@ -26,6 +26,10 @@ package protocol FileSystem: AnyObject, Sendable {
     func openInodes() -> [UInt64]
     /// Sets the function that is called, from any thread, with an inode whose attributes differ from those last returned.
     func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void)
+    /// Sets the function that is called, from any thread, with damage that is no request's error.
+    func setDamageObserver(_ observer: @escaping @Sendable (Damage) -> Void)
+    /// The object's path, for a message. Nil if it has no name.
+    func path(of id: NodeID) -> ObjectPath?
 
     func attributes(_ id: NodeID) throws(StoreError) -> stat
     func change(

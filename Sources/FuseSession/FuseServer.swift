@@ -32,7 +32,8 @@ final class FuseServer: Sendable {
     let generation = UInt64(UInt32.random(in: 1...UInt32.max))
     /// True once the INIT reply asks the kernel to send the longer SETXATTR request.
     let extendsSetxattr = Atomic<Bool>(false)
-    let onDamage = Mutex<(@Sendable (String) -> Void)?>(nil)
+    let onDamage = Mutex<(@Sendable (Damage) -> Void)?>(nil)
+    let damage = DamageLog()
     private let workers = Monitor<[Worker]>([])
     /// Number of wiping rounds so far.
     private let wipes = Atomic<Int>(0)
@@ -71,14 +72,19 @@ final class FuseServer: Sendable {
         gate.leave(worker.inFlight)
     }
 
-    func log(_ error: StoreError, _ operation: StaticString) {
+    /// - Parameter object: the object of the request, or the directory whose names it concerns.
+    func log(_ error: StoreError, _ operation: StaticString, _ object: NodeID) {
         switch error {
-        case .damaged(let reason):
-            logger.error("\(operation): \(reason)")
-            onDamage.withLock { $0 }?("\(operation): \(reason)")
+        case .damaged(let reason): report(Damage(reason, at: fileSystem.path(of: object)))
         case .crypto(let reason): logger.critical("\(operation): \(reason)")
         case .system: break
         }
+    }
+
+    func report(_ found: Damage) {
+        guard damage.note(found) else { return }
+        logger.error("\(found.message)")
+        onDamage.withLock { $0 }?(found)
     }
 
     // MARK: Workers
@@ -163,6 +169,7 @@ final class FuseServer: Sendable {
     private static let wipeTimeoutMilliseconds = 10_000
 
     func wipeWorkers(waitingForAll: Bool) -> [String] {
+        damage.forgetNames()
         let round = wipes.add(1, ordering: .acquiringAndReleasing).newValue
         let end = monotonicMilliseconds() + Self.wipeTimeoutMilliseconds
         while monotonicMilliseconds() < end {
@@ -227,10 +234,12 @@ struct Request {
     var fileSystem: any LockableFileSystem { server.fileSystem }
 
     /// Runs a callback's body. An error that it throws is the reply.
-    /// - Parameter isUse: true if the request counts as use of the mount, which delays the lock of an idle one.
+    /// - Parameters:
+    ///   - object: the object of the request, or the directory whose names it concerns.
+    ///   - isUse: true if the request counts as use of the mount, which delays the lock of an idle one.
     @inline(__always)
     static func serve(
-        _ raw: fuse_req_t?, _ operation: StaticString, isUse: Bool = true,
+        _ raw: fuse_req_t?, _ operation: StaticString, _ object: fuse_ino_t, isUse: Bool = true,
         _ body: (Request) throws(StoreError) -> Void
     ) {
         guard let raw else { return }
@@ -240,14 +249,17 @@ struct Request {
         do throws(StoreError) {
             try body(Request(raw: raw, server: server))
         } catch {
-            server.log(error, operation)
+            server.log(error, operation, NodeID(object))
             fuse_reply_err(raw, error.errno.rawValue)
         }
     }
 
     /// As `serve`, and replies success.
-    static func perform(_ raw: fuse_req_t?, _ operation: StaticString, _ body: (Request) throws(StoreError) -> Void) {
-        serve(raw, operation) { (request) throws(StoreError) in
+    static func perform(
+        _ raw: fuse_req_t?, _ operation: StaticString, _ object: fuse_ino_t,
+        _ body: (Request) throws(StoreError) -> Void
+    ) {
+        serve(raw, operation, object) { (request) throws(StoreError) in
             try body(request)
             fuse_reply_err(request.raw, 0)
         }
@@ -258,7 +270,7 @@ struct Request {
         _ raw: fuse_req_t?, _ operation: StaticString, _ name: UnsafePointer<CChar>?, in parent: fuse_ino_t,
         _ object: NewObject
     ) {
-        serve(raw, operation) { (request) throws(StoreError) in
+        serve(raw, operation, parent) { (request) throws(StoreError) in
             request.reply(try request.fileSystem.make(bytes(name), in: NodeID(parent), object, for: request.creator()))
         }
     }

@@ -1,6 +1,6 @@
 internal import CFuse
 internal import CLinux
-internal import FileSystem
+package import FileSystem
 internal import Glibc
 internal import LinuxSystem
 package import Locking
@@ -52,6 +52,7 @@ package final class FuseSession: @unchecked Sendable {
             // negative offset).
             _ = fuse_lowlevel_notify_inval_inode(session, inode, -1, 0)
         }
+        fileSystem.setDamageObserver { [weak server] damage in server?.report(damage) }
         // We keep no list of missing names, so the kernel may cache them only if one notification drops all names.
         server.keepsMissingNames.store(knowsEpochs, ordering: .relaxed)
     }
@@ -92,8 +93,11 @@ package final class FuseSession: @unchecked Sendable {
         fuse_session_custom_io(session, &functions, fuse_session_fd(session))
     }
 
-    /// Sets the function that is called, from any thread, with each damage that is found, without names.
-    package func onDamage(_ body: @escaping @Sendable (String) -> Void) { server.onDamage.withLock { $0 = body } }
+    /// Sets the function that is called, from any thread, with damage that is found. For each object at most once a minute.
+    package func onDamage(_ body: @escaping @Sendable (Damage) -> Void) { server.onDamage.withLock { $0 = body } }
+
+    /// The damage that requests have met since the mount, one for each object.
+    package var damage: [Damage] { server.damage.all }
 
     /// Unmounts, instead of `run`.
     /// - Parameter isInPlace: as for `run`.

@@ -52,7 +52,7 @@ extension FileSystem {
                 do throws(StoreError) {
                     reply(try result.get(), to: pending.request, info)
                 } catch {
-                    pending.request.server.log(error, "open")
+                    pending.request.server.log(error, "open", id)
                     fuse_reply_err(pending.request.raw, error.errno.rawValue)
                 }
             }
@@ -201,13 +201,13 @@ extension Request {
 extension fuse_lowlevel_ops {
     mutating func addFiles() {
         open = { raw, id, info in
-            Request.serve(raw, "open") { (request) throws(StoreError) in
+            Request.serve(raw, "open", id) { (request) throws(StoreError) in
                 guard let info else { throw .system(.invalidArgument) }
                 try request.fileSystem.open(request, NodeID(id), info.pointee)
             }
         }
         create = { raw, parent, name, mode, info in
-            Request.serve(raw, "create") { (request) throws(StoreError) in
+            Request.serve(raw, "create", parent) { (request) throws(StoreError) in
                 guard let info = info?.pointee else { throw .system(.invalidArgument) }
                 do throws(StoreError) {
                     try request.fileSystem.create(request, bytes(name), in: NodeID(parent), mode: mode, info)
@@ -219,33 +219,33 @@ extension fuse_lowlevel_ops {
             }
         }
         read = { raw, id, size, offset, info in
-            Request.serve(raw, "read") { (request) throws(StoreError) in
+            Request.serve(raw, "read", id) { (request) throws(StoreError) in
                 do throws(StoreError) { try request.fileSystem.read(request, info, at: offset, size: size) } catch {
                     try request.refuse(read: id, at: offset, error)
                 }
             }
         }
         write = { raw, id, data, size, offset, info in
-            Request.serve(raw, "write") { (request) throws(StoreError) in
+            Request.serve(raw, "write", id) { (request) throws(StoreError) in
                 try request.dropSetIDIfAsked(id)
                 let data = UnsafeRawBufferPointer(start: data, count: size)
                 try request.fileSystem.write(request, info, data, at: offset)
             }
         }
         release = { raw, id, info in
-            Request.perform(raw, "release") { (request) throws(StoreError) in
+            Request.perform(raw, "release", id) { (request) throws(StoreError) in
                 request.server.leaveGate()
                 try request.fileSystem.releaseFile(info)
             }
         }
         fsync = { raw, id, dataOnly, info in
-            Request.perform(raw, "fsync") { (request) throws(StoreError) in
+            Request.perform(raw, "fsync", id) { (request) throws(StoreError) in
                 request.server.leaveGate()
                 try request.fileSystem.synchronizeFile(info, dataOnly: dataOnly != 0)
             }
         }
         fallocate = { raw, id, mode, offset, length, info in
-            Request.perform(raw, "fallocate") { (request) throws(StoreError) in
+            Request.perform(raw, "fallocate", id) { (request) throws(StoreError) in
                 guard offset >= 0, length > 0, offset <= off_t.max - length else { throw .system(.invalidArgument) }
                 try request.dropSetIDUnlessRoot(id)
                 let range = UInt64(offset)..<UInt64(offset + length)
@@ -253,7 +253,7 @@ extension fuse_lowlevel_ops {
             }
         }
         lseek = { raw, id, offset, whence, info in
-            Request.serve(raw, "lseek") { (request) throws(StoreError) in
+            Request.serve(raw, "lseek", id) { (request) throws(StoreError) in
                 guard offset >= 0 else { throw .system(.noSuchAddressOrDevice) }
                 let toHole = whence == linux_SEEK_HOLE
                 guard toHole || whence == linux_SEEK_DATA else { throw .system(.invalidArgument) }
@@ -262,7 +262,7 @@ extension fuse_lowlevel_ops {
             }
         }
         copy_file_range = { raw, _, sourceOffset, source, id, offset, destination, size, _ in
-            Request.serve(raw, "copy_file_range") { (request) throws(StoreError) in
+            Request.serve(raw, "copy_file_range", id) { (request) throws(StoreError) in
                 try request.dropSetIDUnlessRoot(id)
                 let count = try request.fileSystem.copy(
                     request, from: source, at: sourceOffset, to: destination, at: offset, count: size)
@@ -273,29 +273,29 @@ extension fuse_lowlevel_ops {
 
     mutating func addDirectories() {
         opendir = { raw, id, info in
-            Request.serve(raw, "opendir") { (request) throws(StoreError) in
+            Request.serve(raw, "opendir", id) { (request) throws(StoreError) in
                 guard let info else { throw .system(.invalidArgument) }
                 try request.fileSystem.openDirectory(request, NodeID(id), info.pointee)
             }
         }
         releasedir = { raw, id, info in
-            Request.perform(raw, "releasedir") { (request) throws(StoreError) in
+            Request.perform(raw, "releasedir", id) { (request) throws(StoreError) in
                 try request.fileSystem.releaseDirectory(info)
             }
         }
         fsyncdir = { raw, id, dataOnly, info in
-            Request.perform(raw, "fsyncdir") { (request) throws(StoreError) in
+            Request.perform(raw, "fsyncdir", id) { (request) throws(StoreError) in
                 request.server.leaveGate()
                 try request.fileSystem.synchronizeDirectory(info, dataOnly: dataOnly != 0)
             }
         }
         readdir = { raw, id, size, offset, info in
-            Request.serve(raw, "readdir") { (request) throws(StoreError) in
+            Request.serve(raw, "readdir", id) { (request) throws(StoreError) in
                 try request.fileSystem.list(request, info, size, offset, withAttributes: false)
             }
         }
         readdirplus = { raw, id, size, offset, info in
-            Request.serve(raw, "readdirplus") { (request) throws(StoreError) in
+            Request.serve(raw, "readdirplus", id) { (request) throws(StoreError) in
                 try request.fileSystem.list(request, info, size, offset, withAttributes: true)
             }
         }

@@ -55,7 +55,7 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
 extension fuse_lowlevel_ops {
     mutating func addNames() {
         lookup = { raw, parent, name in
-            Request.serve(raw, "lookup") { (request) throws(StoreError) in
+            Request.serve(raw, "lookup", parent) { (request) throws(StoreError) in
                 do throws(StoreError) {
                     request.reply(try request.fileSystem.lookUp(bytes(name), in: NodeID(parent)))
                 } catch .system(.noSuchFileOrDirectory) {
@@ -69,13 +69,13 @@ extension fuse_lowlevel_ops {
             }
         }
         forget = { raw, id, count in
-            Request.serve(raw, "forget", isUse: false) { (request) throws(StoreError) in
+            Request.serve(raw, "forget", id, isUse: false) { (request) throws(StoreError) in
                 request.fileSystem.forget(NodeID(id), count: count)
                 fuse_reply_none(request.raw)
             }
         }
         forget_multi = { raw, count, forgets in
-            Request.serve(raw, "forget", isUse: false) { (request) throws(StoreError) in
+            Request.serve(raw, "forget", NodeID.root.rawValue, isUse: false) { (request) throws(StoreError) in
                 for forget in UnsafeBufferPointer(start: forgets, count: count) {
                     request.fileSystem.forget(NodeID(forget.ino), count: forget.nlookup)
                 }
@@ -83,7 +83,7 @@ extension fuse_lowlevel_ops {
             }
         }
         readlink = { raw, id in
-            Request.serve(raw, "readlink") { (request) throws(StoreError) in
+            Request.serve(raw, "readlink", id) { (request) throws(StoreError) in
                 withCString(try request.fileSystem.linkTarget(NodeID(id))) { target in
                     _ = fuse_reply_readlink(request.raw, target)
                 }
@@ -98,17 +98,17 @@ extension fuse_lowlevel_ops {
         }
         link = { raw, id, parent, name in Request.make(raw, "link", name, in: parent, .hardLink(of: NodeID(id))) }
         unlink = { raw, parent, name in
-            Request.perform(raw, "unlink") { (request) throws(StoreError) in
+            Request.perform(raw, "unlink", parent) { (request) throws(StoreError) in
                 try request.fileSystem.remove(bytes(name), in: NodeID(parent), isDirectory: false)
             }
         }
         rmdir = { raw, parent, name in
-            Request.perform(raw, "rmdir") { (request) throws(StoreError) in
+            Request.perform(raw, "rmdir", parent) { (request) throws(StoreError) in
                 try request.fileSystem.remove(bytes(name), in: NodeID(parent), isDirectory: true)
             }
         }
         rename = { raw, parent, name, newParent, newName, flags in
-            Request.perform(raw, "rename") { (request) throws(StoreError) in
+            Request.perform(raw, "rename", parent) { (request) throws(StoreError) in
                 try request.fileSystem.rename(
                     bytes(name), in: NodeID(parent), to: bytes(newName), in: NodeID(newParent), flags: flags,
                     for: request.creator())
@@ -118,12 +118,12 @@ extension fuse_lowlevel_ops {
 
     mutating func addAttributes() {
         getattr = { raw, id, _ in
-            Request.serve(raw, "getattr") { (request) throws(StoreError) in
+            Request.serve(raw, "getattr", id) { (request) throws(StoreError) in
                 request.reply(attributes: try request.fileSystem.attributes(NodeID(id)))
             }
         }
         setattr = { raw, id, attributes, valid, info in
-            Request.serve(raw, "setattr") { (request) throws(StoreError) in
+            Request.serve(raw, "setattr", id) { (request) throws(StoreError) in
                 guard let attributes = attributes?.pointee else { throw .system(.invalidArgument) }
                 let known = valid & AttributeChanges.knownFlags
                 if known & FUSE_SET_ATTR_SIZE != 0 { try request.dropSetIDIfAsked(id) }
@@ -139,31 +139,31 @@ extension fuse_lowlevel_ops {
             }
         }
         statfs = { raw, id in
-            Request.serve(raw, "statfs", isUse: false) { (request) throws(StoreError) in
+            Request.serve(raw, "statfs", id, isUse: false) { (request) throws(StoreError) in
                 var space = try request.fileSystem.space()
                 fuse_reply_statfs(request.raw, &space)
             }
         }
         setxattr = { raw, id, name, value, size, flags in
-            Request.perform(raw, "setxattr") { (request) throws(StoreError) in
+            Request.perform(raw, "setxattr", id) { (request) throws(StoreError) in
                 let value = [UInt8](UnsafeRawBufferPointer(start: value, count: value == nil ? 0 : size))
                 try request.fileSystem.setAttribute(NodeID(id), bytes(name), value: value, flags: flags)
                 try request.clearSetGroupIDIfAsked(id)
             }
         }
         getxattr = { raw, id, name, size in
-            Request.serve(raw, "getxattr") { (request) throws(StoreError) in
+            Request.serve(raw, "getxattr", id) { (request) throws(StoreError) in
                 try request.reply(attribute: try request.fileSystem.attribute(NodeID(id), bytes(name)), size: size)
             }
         }
         listxattr = { raw, id, size in
-            Request.serve(raw, "listxattr") { (request) throws(StoreError) in
+            Request.serve(raw, "listxattr", id) { (request) throws(StoreError) in
                 let names = try request.fileSystem.attributeNames(NodeID(id))
                 try request.reply(attribute: names.flatMap { $0 + [0] }, size: size)
             }
         }
         removexattr = { raw, id, name in
-            Request.perform(raw, "removexattr") { (request) throws(StoreError) in
+            Request.perform(raw, "removexattr", id) { (request) throws(StoreError) in
                 try request.fileSystem.setAttribute(NodeID(id), bytes(name), value: nil, flags: 0)
             }
         }

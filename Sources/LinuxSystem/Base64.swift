@@ -20,6 +20,8 @@ package struct Base64: Sendable {
         self.isPadded = isPadded
     }
 
+    package func isDigit(_ character: UInt8) -> Bool { values[Int(character)] != 0xFF }
+
     /// The number of characters that encode `count` bytes.
     package func encodedCount(_ count: Int) -> Int { isPadded ? (count + 2) / 3 * 4 : (count * 4 + 2) / 3 }
 

@@ -1,3 +1,5 @@
+package import FileSystem
+
 /// The treatment of keys at a lock.
 package enum LockPolicy: String, CaseIterable, Codable, Sendable {
     /// Keys stay in protected memory. The mount unlocks when the reason ends.
@@ -47,6 +49,6 @@ package enum LockEvent: Sendable {
     case willUnlock, didUnlock
     /// The number of requests refused since the last such event.
     case denied(count: UInt64)
-    /// Damage was found. The text contains no names.
-    case integrityError(String)
+    /// Damage was found.
+    case integrityError(Damage)
 }

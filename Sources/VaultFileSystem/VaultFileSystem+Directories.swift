@@ -28,7 +28,7 @@ extension VaultFileSystem {
         try handle.directory.descriptor.synchronize(dataOnly: dataOnly)
     }
 
-    /// Entries that do not authenticate are left out and counted.
+    /// Entries that do not authenticate are left out. Those that may belong to the vault are counted and reported.
     package func list(
         _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool
     ) throws(StoreError) {
@@ -50,7 +50,11 @@ extension VaultFileSystem {
         let (entry, directory) = (listed.name, handle.directory)
         guard [.name, .longName].contains(EntryName.kind(of: entry)) else { return false }
         guard let name = plaintextName(of: entry, in: directory) else {
+            // Other programs' files are not damage.
+            guard EntryName.canBeEncrypted(entry) else { return false }
             store.counters.hiddenNames.count()
+            let path = objectPath(of: handle.node, entry: entry)
+            damageObserver.withLock { $0 }?(Damage("name does not authenticate in this directory", at: path))
             return false
         }
         listed.name = name

@@ -223,7 +223,14 @@ extension VaultFileSystem {
         count: Int, workspace: Workspace
     ) throws(StoreError) -> Int {
         let buffer = workspace.reply.slice(..<min(count, workspace.reply.count))
-        let had = try read(source, at: sourceOffset, into: buffer, workspace: workspace)
+        let had: Int
+        do throws(StoreError) {
+            had = try read(source, at: sourceOffset, into: buffer, workspace: workspace)
+        } catch .damaged(let reason) {
+            // The caller would report damage of the destination.
+            damageObserver.withLock { $0 }?(Damage(reason, at: objectPath(of: source.node)))
+            throw .system(.ioError)
+        }
         if had == 0 { return 0 }
         let data = UnsafeRawBufferPointer(buffer.slice(..<had))
         return try write(destination, data, at: destinationOffset, workspace: workspace)

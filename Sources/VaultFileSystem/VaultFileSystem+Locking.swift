@@ -139,18 +139,22 @@ extension VaultFileSystem: LockableFileSystem {
         }
     }
 
-    package func detachedDirectories(all: Bool) -> [[UInt8]] { nodes.directories(all: all).compactMap { path(of: $0) } }
+    package func detachedDirectories(all: Bool) -> [[UInt8]] {
+        nodes.directories(all: all).compactMap { node in
+            let names = nodes.path(of: node)
+            guard names.first?.parent === nodes.root else { return nil }
+            return plaintextPath(names).map { [UInt8(ascii: "/")] + $0 }
+        }
+    }
 
-    /// The plaintext path from the root. Nil if a name does not authenticate.
-    private func path(of node: Node) -> [UInt8]? {
-        let names = nodes.path(of: node)
-        guard names.first?.parent === nodes.root else { return nil }
-        var path: [UInt8] = []
+    /// The names that lead from the root to a node, joined by `/`. Nil if one does not authenticate.
+    func plaintextPath(_ names: [NodeName<Node>]) -> [UInt8]? {
+        var path: [[UInt8]] = []
         for name in names {
             guard let plaintext = plaintextName(name) else { return nil }
-            path += [UInt8(ascii: "/")] + plaintext
+            path.append(plaintext)
         }
-        return path
+        return Array(path.joined(separator: [UInt8(ascii: "/")]))
     }
 
     private func plaintextName(_ name: NodeName<Node>) -> [UInt8]? {

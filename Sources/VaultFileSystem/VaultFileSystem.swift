@@ -23,6 +23,8 @@ package final class VaultFileSystem: Sendable {
     let writers = Atomic<Int>(0)
     /// Called with inodes whose attributes have changed in a request whose reply does not contain them.
     let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
+    /// Called with entries whose names do not authenticate.
+    let damageObserver = Mutex<(@Sendable (Damage) -> Void)?>(nil)
     /// Set once a controller can lock this file system.
     let lockController = Mutex<LockController?>(nil)
 
@@ -183,6 +185,22 @@ extension VaultFileSystem: FileSystem {
 
     package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {
         attributeObserver.withLock { $0 = observer }
+    }
+
+    package func setDamageObserver(_ observer: @escaping @Sendable (Damage) -> Void) {
+        damageObserver.withLock { $0 = observer }
+    }
+
+    /// Without plaintext names while the vault is locked.
+    package func path(of id: NodeID) -> ObjectPath? { (try? nodes.node(id)).flatMap { objectPath(of: $0) } }
+
+    /// - Parameter entry: an entry of the directory `node`, whose name does not authenticate.
+    func objectPath(of node: Node, entry: [UInt8]? = nil) -> ObjectPath? {
+        let names = nodes.path(of: node)
+        guard node === nodes.root || names.first?.parent === nodes.root else { return nil }
+        let stored = (names.map(\.entry) + (entry.map { [$0] } ?? [])).joined(separator: [UInt8(ascii: "/")])
+        let isKnown = entry == nil && gate.state == .unlocked
+        return ObjectPath(stored: Array(stored), plaintext: isKnown ? plaintextPath(names) : nil)
     }
 
     package func endDeferred() {}

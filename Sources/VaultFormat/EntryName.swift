@@ -36,6 +36,8 @@ package enum EntryName {
     private static let associatedData: [[UInt8]] = [Array("name".utf8)]
     private static let tagSize = 16
     private static let paddingUnit = 16
+    /// Of SHA-256, in bytes.
+    private static let digestSize = 32
     /// A blob of more bytes than this has more than 255 digits.
     private static let maximumShortBlob = 191
     private static let maximumBlob = tagSize + 256
@@ -76,6 +78,19 @@ package enum EntryName {
         let size = name.count
         while name.last == 0 { name.removeLast() }
         return paddedSize(name.count) == size && isValid(name) ? name : nil
+    }
+
+    /// Returns false for a spelling that `encode` gives no name: the entry is another program's.
+    package static func canBeEncrypted(_ entry: [UInt8]) -> Bool {
+        switch kind(of: entry) {
+        case .name:
+            guard entry.count <= maximumLength, let blob = Base64.url.decode(entry) else { return false }
+            return blob.count > tagSize && blob.count % paddingUnit == 0
+        case .longName:
+            let digest = Base64.url.decode(Array(entry.dropFirst(longPrefix.count)))
+            return digest?.count == digestSize
+        case .sidecar, .temporary, .reserved: return false
+        }
     }
 
     /// Returns true if an entry may be the name of a file, link or directory of a vault.

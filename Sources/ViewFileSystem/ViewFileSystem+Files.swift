@@ -27,6 +27,12 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         attributeObserver.withLock { $0 = observer }
     }
 
+    package func path(of id: NodeID) -> ObjectPath? {
+        guard let node = try? nodes.node(id), node === nodes.root || nodes.name(of: node) != nil else { return nil }
+        let path = path(of: node)
+        return ObjectPath(stored: path, plaintext: path)
+    }
+
     /// If keys must be fetched, which can take as long as a key command, another thread opens the file.
     package func open(
         _ id: NodeID, flags: Int32, for caller: Caller, workspace: ViewWorkspace,

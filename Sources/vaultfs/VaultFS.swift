@@ -17,7 +17,7 @@ struct VaultFS: ParsableCommand {
             Exit codes:
             \(FailureCode.table)
             """,
-        version: version,
+        version: VersionText.line,
         subcommands: [
             InitCommand.self, MountCommand.self, ViewCommand.self, UnmountCommand.self, LockCommand.self,
             UnlockCommand.self, SyncCommand.self, StatusCommand.self, EventsCommand.self, ProtectCommand.self,

@@ -1,4 +1,5 @@
 import SystemPackage
+import TestSupport
 import Testing
 import VaultStore
 
@@ -111,6 +112,15 @@ import VaultStore
     ])
     func `others are left to the parser`(arguments: [String]) {
         #expect(VaultFS.unknownCommand(arguments) == nil)
+    }
+}
+
+@Suite struct VersionTests {
+    @Test func `the version, the commit if known, and the libraries`() throws {
+        let line = try Command([Products.binary, "--version"]).run().succeeded().output
+        #expect(
+            line.contains(/^vaultfs \d+\.\d+\.\d+ \((commit [0-9a-f]{7,40}, )?libfuse 3\.\S+, OpenSSL 3\.\S+\)\n$/),
+            "\(line)")
     }
 }
 

@@ -24,7 +24,7 @@ import Testing
         ),
         (["unlock", "--passphrase-fd", "-1"], "vaultfs: missing value for '--passphrase-fd <n>'\n"),
         (["lock", "--passfile", "a"], "vaultfs: unknown option '--passfile'\n"),
-        (["events", "--all"], "vaultfs: unknown option '--all'\n"),
+        (["events", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
         (["events", "/a", "/b"], "vaultfs: unexpected argument '/b'\n"),
         (["unlock", ""], ""),
     ])

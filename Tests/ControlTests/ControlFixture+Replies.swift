@@ -1,3 +1,4 @@
+import FileSystem
 import Foundation
 import LinuxSystem
 import Locking
@@ -37,7 +38,7 @@ func state(mountpoint: String = "/mnt") -> ControlEvent {
 
 func event(_ number: Int, padding: Int = 0) -> ControlEvent {
     let reason = "\(number)" + String(repeating: "x", count: padding)
-    return ControlEvent(.integrityError(reason), time: "2026-11-21T10:00:00Z", mountpoint: "/mnt")
+    return ControlEvent(.integrityError(Damage(reason, at: nil)), time: "2026-11-21T10:00:00Z", mountpoint: "/mnt")
 }
 
 let receipt = LockReceipt()

@@ -138,7 +138,7 @@ final class MountInProcess: Sendable {
         done.wait { $0 ? () : nil }
     }
 
-    func onDamage(_ body: @escaping @Sendable (String) -> Void) {
+    func onDamage(_ body: @escaping @Sendable (Damage) -> Void) {
         session.onDamage(body)
     }
 

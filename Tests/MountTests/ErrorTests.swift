@@ -94,7 +94,12 @@ extension PlainMountTests {
             let (pattern, replacement, failure) = Self.configurations[index]
             let vault = try VaultUnderTest()
             try vault.tamper(["configuration", ".", pattern, replacement])
-            expectFailure(try vault.tryMount(), failure)
+            let result = try vault.tryMount()
+            expectFailure(result, failure)
+            if failure == .wrongSecret {
+                let advice = "wrong passphrase, or vaultfs.json was changed: try a copy of it\n"
+                #expect(result.errors.hasSuffix(advice), "\(result)")
+            }
             #expect(try !vault.isMounted())
             #expect(try vault.read().exitCode == 1)
         }

@@ -102,9 +102,50 @@ struct VerifierTreeTests {
         try manager.copyItem(atPath: vault.path + "/vaultfs.json", toPath: vault.backing("empty") + "/vaultfs.json")
         #expect(
             try vault.found() == [
-                "damaged Documents.txt", "hiddenName Documents.txt", "hiddenName empty/vaultfs.json",
-                "hiddenName vaultfs.other",
+                "foreign Documents.txt", "hiddenName empty/vaultfs.json", "hiddenName vaultfs.other",
             ])
+    }
+
+    @Test(arguments: VerifierVault.vectors)
+    func otherProgramsFilesAreNotes(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let copied = try vault.entry("size-1")
+        let long = try #require(
+            try manager.contentsOfDirectory(atPath: vault.backing("Documents")).first {
+                $0.hasPrefix("vaultfs.long.") && !$0.hasSuffix(".name")
+            })
+        // Copies of encrypted files too, in a directory that is a sync client's own, and beside the original.
+        try manager.createDirectory(atPath: vault.path + "/.stversions", withIntermediateDirectories: false)
+        let copies = [
+            (copied, ".stversions/\(copied)~20261123-101010"), (copied, "\(copied).sync-conflict-20261123-101010-ABC"),
+            (copied, "\(copied) (conflicted copy 2026-11-23 101010)"),
+            ("vaultfs.json", "vaultfs.sync-conflict-20261123-101010-ABC.json"),
+        ]
+        for (source, copy) in copies {
+            try manager.copyItem(atPath: "\(vault.path)/\(source)", toPath: "\(vault.path)/\(copy)")
+        }
+        let documents = try vault.backing("Documents")
+        try manager.copyItem(atPath: "\(documents)/\(long)", toPath: "\(documents)/\(long).sync-conflict-20261123")
+        let others = [".DS_Store", ".sync_1f.db", "notes.conflict-20261123.txt", "desktop.ini", "Thumbs"]
+        for other in others { try Data([1]).write(to: URL(filePath: "\(vault.path)/\(other)")) }
+        let (findings, totals) = try vault.findings()
+        let expected =
+            [".stversions", "Documents/\(long).sync-conflict-20261123"] + copies.dropFirst().map(\.1) + others
+        #expect(findings.map(VerifierVault.text).sorted() == expected.map { "foreign \($0)" }.sorted())
+        #expect(totals.damage == 0)
+        #expect(totals.notes == expected.count)
+        #expect(try vault.repair() == [])
+        #expect(try vault.findings().totals.damage == 0)
+    }
+
+    /// The vault's own file, whose name was changed to one that no encrypted name has.
+    @Test(arguments: VerifierVault.vectors, ["=", "ö", ""])
+    func aNameThatIsNoLongerOne(_ name: String, _ replacement: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let entry = try vault.entry("size-1")
+        let changed = entry.dropLast() + replacement
+        try manager.moveItem(atPath: "\(vault.path)/\(entry)", toPath: "\(vault.path)/\(changed)")
+        #expect(try vault.found() == ["hiddenName \(changed)"])
     }
 
     @Test(arguments: VerifierVault.vectors)

@@ -63,10 +63,14 @@ extension VaultError: CustomStringConvertible {
             } else {
                 "\(path.shown) is in use by another process, here or on another machine"
             }
-        case .wrongSecret(let path, .passphrase): "\(path.shown): wrong passphrase"
-        case .wrongSecret(let path, .keyfile): "\(path.shown): wrong keyfile"
+        // The secret unwraps the master key only together with the fields that matter (FileFormat, Slots).
+        case .wrongSecret(let path, .passphrase):
+            "\(path.shown): wrong passphrase, or vaultfs.json was changed: try a copy of it"
+        case .wrongSecret(let path, .keyfile):
+            "\(path.shown): wrong keyfile, or vaultfs.json was changed: try a copy of it"
         case .wrongSecret(let path, .recovery):
-            "\(path.shown): wrong recovery key: it belongs to another vault, or its slot was removed"
+            "\(path.shown): wrong recovery key: it belongs to another vault, its slot was removed, or vaultfs.json was "
+                + "changed: try a copy of it"
         case .noSlot(let path, .passphrase): "\(path.shown): no passphrase slot; use --keyfile or --recovery-key"
         case .noSlot(let path, .keyfile): "\(path.shown): no keyfile slot; 'vaultfs slot list' shows the slots"
         case .noSlot(let path, .recovery): "\(path.shown): no recovery key slot; 'vaultfs slot list' shows the slots"

@@ -9,6 +9,7 @@ extension Verifier {
     private static let rootEntries = ["vaultfs.dir", "vaultfs.json", "vaultfs.log", "vaultfs.lock"].map {
         Array($0.utf8)
     }
+    private static let foreign = "another program's: the vault ignores it"
     /// Bytes of the sidecar of the longest name.
     private static let largestSidecar = 272
 
@@ -25,6 +26,7 @@ extension Verifier {
     /// Checks an entry. Returns it if it is a directory.
     private func look(at entry: [UInt8], in directory: VerifierFrame.Open) -> VerifierObject? {
         let plain = VerifierObject(entry)
+        if EntryName.isObject(entry) && !EntryName.canBeEncrypted(entry) { return checkUnencrypted(plain, directory) }
         switch EntryName.kind(of: entry) {
         case .name: return checkObject(named(entry, sidecarBlob: nil, directory), in: directory.descriptor)
         case .longName:
@@ -40,7 +42,41 @@ extension Verifier {
         return nil
     }
 
+    /// Checks an entry whose spelling no encrypted name has.
+    private func checkUnencrypted(_ object: VerifierObject, _ directory: VerifierFrame.Open) -> VerifierObject? {
+        if isForeign(object.entry, directory) {
+            report(.foreign, object, Self.foreign)
+            return nil
+        }
+        reportNameless(object, directory)
+        return checkObject(object, in: directory.descriptor)
+    }
+
+    /// Returns false for an object of the vault whose name was damaged: its content authenticates.
+    private func isForeign(_ entry: [UInt8], _ directory: VerifierFrame.Open) -> Bool {
+        // The names that sync clients and desktops give their own files. They may keep copies of encrypted files there.
+        if entry.first == UInt8(ascii: ".") { return true }
+        if isCopy(entry, directory) { return true }
+        if LostObject.find(entry, in: directory.descriptor, keyRing) != nil { return false }
+        let below = try? Descriptor(at: directory.descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
+        return below.map { !holdsOurs($0) } ?? true
+    }
+
+    /// Returns true for a name of the directory and more, as of the copies that sync clients make in a conflict.
+    private func isCopy(_ entry: [UInt8], _ directory: VerifierFrame.Open) -> Bool {
+        guard let keys = directory.keys else { return false }
+        let prefix = EntryName.kind(of: entry) == .longName ? "vaultfs.long.".utf8.count : 0
+        let digits = entry.dropFirst(prefix).prefix { Base64.url.isDigit($0) }
+        let original = Array(entry[..<digits.endIndex])
+        let blob = prefix == 0 ? nil : directory.descriptor.sidecarBlob(of: original)
+        return EntryName.decode(original, sidecarBlob: blob, keys: keys) != nil
+    }
+
     private func reportUnknown(_ object: VerifierObject) {
+        // A sync client's copy of vaultfs.json, for example.
+        if String(decoding: object.entry, as: UTF8.self).contains("conflict") {
+            return report(.foreign, object, Self.foreign)
+        }
         let kept = [DamagedRoot.recordPrefix, DamagedRoot.logPrefix]
         let isKept = stack.count == 1 && kept.contains { object.entry.starts(with: $0) }
         report(.hiddenName, object, "not one of vaultfs's own files", remedy: isKept ? .move : nil)
@@ -51,12 +87,14 @@ extension Verifier {
         // Without keys every name is hidden. The finding about the directory's record covers that.
         guard let keys = directory.keys else { return VerifierObject(entry) }
         let object = VerifierObject(entry, name: EntryName.decode(entry, sidecarBlob: sidecarBlob, keys: keys))
-        if !object.isNamed {
-            report(
-                .hiddenName, object, "name does not authenticate in this directory",
-                remedy: remedy(forNameless: entry, directory))
-        }
+        if !object.isNamed { reportNameless(object, directory) }
         return object
+    }
+
+    private func reportNameless(_ object: VerifierObject, _ directory: VerifierFrame.Open) {
+        report(
+            .hiddenName, object, "name does not authenticate in this directory",
+            remedy: remedy(forNameless: object.entry, directory))
     }
 
     private func remedy(forNameless entry: [UInt8], _ directory: VerifierFrame.Open) -> Remedy? {

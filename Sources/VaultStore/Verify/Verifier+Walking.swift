@@ -132,7 +132,7 @@ extension Verifier {
     }
 
     /// Returns true if anything below a directory authenticates itself.
-    private func holdsOurs(_ directory: Descriptor) -> Bool {
+    func holdsOurs(_ directory: Descriptor) -> Bool {
         guard let root = try? directory.openedForReading() else { return false }
         var walk = BackingWalk(root)
         while let found = walk.nextEntry(onFailure: { _, _, _ in }) {

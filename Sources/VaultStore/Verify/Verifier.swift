@@ -8,7 +8,7 @@ internal import VaultFormat
 /// headers, lengths, chunks, the log, links and attributes.
 ///
 /// While a daemon has the vault, its changes may look like damage for a moment. A finding then counts if two looks in a row
-/// make it, and notes are left out. The walk uses directory descriptors and follows no link.
+/// make it, and notes about its work are left out. The walk uses directory descriptors and follows no link.
 /// Memory and descriptors stay bounded in wide and in deep trees: findings are passed on at once, and only the innermost
 /// directories stay open. Used by one thread.
 package final class Verifier {
@@ -128,7 +128,7 @@ package final class Verifier {
         _ kind: VerifierFinding.Kind, _ object: VerifierObject?, _ message: String, attribute: [UInt8]? = nil,
         at plaintextOffset: UInt64? = nil, count: UInt64? = nil, remedy: Remedy? = nil
     ) {
-        if isInUse && kind.isNote { return }
+        if isInUse && kind.isTransient { return }
         let shown = stack.dropFirst().map(\.object.shown) + (object.map { [$0.shown] } ?? [])
         let backing = stack.dropFirst().map(\.object.entry) + (object.map { [$0.entry] } ?? [])
         let finding = VerifierFinding(

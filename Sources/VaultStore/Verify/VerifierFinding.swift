@@ -21,6 +21,8 @@ package struct VerifierFinding: Sendable, Equatable {
         /// A note: a file without a header, or a directory without a record, after an unclean end. A mount completes it
         /// as an empty one.
         case incomplete
+        /// A note: another program's file or directory, whose name no encrypted one has. The vault ignores it.
+        case foreign
         /// A note: the daemon that has the vault changed it between all looks.
         case busy
 
@@ -28,9 +30,12 @@ package struct VerifierFinding: Sendable, Equatable {
         package var isNote: Bool {
             switch self {
             case .damaged, .missing, .hiddenName, .unreadable: false
-            case .unsealed, .logged, .tornTail, .leftover, .incomplete, .busy: true
+            case .unsealed, .logged, .tornTail, .leftover, .incomplete, .foreign, .busy: true
             }
         }
+
+        /// True for a note about the work of a daemon that has the vault.
+        var isTransient: Bool { isNote && self != .foreign }
     }
 
     package let kind: Kind

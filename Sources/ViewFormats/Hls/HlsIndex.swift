@@ -58,6 +58,22 @@ package final class HlsIndex: Sendable {
         }
     }
 
+    /// The keys that playlists name for files of the tree.
+    func keyNames() -> Set<KeyName> {
+        state.withLock { state in
+            var names: Set<KeyName> = []
+            for file in state.files.values {
+                for claim in file.claims {
+                    switch claim.use {
+                    case .encrypted(let encryption), .frames(let encryption): names.insert(encryption.key)
+                    case .plain, .failed: break
+                    }
+                }
+            }
+            return names
+        }
+    }
+
     /// The path under which a playlist was read. Its references are relative to this path, even if the file has other
     /// names.
     package func playlistPath(of identity: FileIdentity) -> [UInt8]? {

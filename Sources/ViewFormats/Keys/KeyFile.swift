@@ -173,6 +173,15 @@ package struct KeySources: Sendable {
         }
     }
 
+    /// True if the key command has the key.
+    func asksCommand(for name: KeyName) -> Bool {
+        switch name {
+        case .uri(let uri, _): command != nil && uriFiles[uri] == nil && !HlsURI.isData(uri)
+        case .path: command != nil
+        case .shared, .manifest, .derived: false
+        }
+    }
+
     private func manifestKey(_ path: [UInt8], cipher: ViewCipher?) throws(ViewError) -> KeyFile.Found {
         if path.first == UInt8(ascii: "/") {
             return try KeyFile.read(withCString(path) { FilePath(platformString: $0) }, cipher: cipher)

@@ -72,6 +72,21 @@ package final class KeyStore: Sendable {
         return try (isNew ? run(load, name) : state.wait { _ in load.outcome }).get()
     }
 
+    /// Tries to read keys from files, and returns the reasons why that fails, each once. Does not ask the key command.
+    func missing(_ names: Set<KeyName>) -> [String] {
+        // The notices come when a key is used.
+        let files = KeySources(root: sources.root, uriFiles: sources.uriFiles) { _ in }
+        var reasons: Set<String> = []
+        for name in names where !sources.asksCommand(for: name) {
+            do throws(ViewError) { _ = try files.load(name) } catch .noKey(let reason) {
+                reasons.insert(reason)
+            } catch {
+                // Any other failure may pass before the key is needed.
+            }
+        }
+        return reasons.sorted()
+    }
+
     private func run(_ load: Load, _ name: KeyName) -> Result<KeyMaterial, ViewError> {
         var loaded: Result<KeyMaterial, ViewError>? = Result { () throws(ViewError) in try sources.load(name) }
         linux_scrub_thread()

@@ -35,6 +35,9 @@ package final class ViewSource: Sendable {
     /// The defects of the playlists, for people.
     package var problems: [String] { index?.problems() ?? [] }
 
+    /// The keys that playlists name and that cannot be read, a line each for people. Does not ask the key command.
+    package func missingKeys() -> [String] { index.map { keys.missing($0.keyNames()) } ?? [] }
+
     /// True if the view shows this entry.
     package func shows(_ name: [UInt8], inRoot isRoot: Bool) -> Bool {
         guard isRoot else { return true }

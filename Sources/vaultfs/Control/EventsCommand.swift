@@ -3,26 +3,63 @@ internal import Control
 internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
+internal import Synchronization
 internal import SystemPackage
 
-/// `vaultfs events [MOUNTPOINT]`
+/// `vaultfs events [MOUNTPOINT | --all]`
 struct EventsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "events", abstract: "Print the events of a mount, a line each, until it ends.",
         discussion: """
             The first line has the state now. Then come will-lock, did-lock, will-unlock, did-unlock, denied and \
-            integrity-error as they happen. The command ends with success when the mount ends, or when nobody reads the \
-            output. With --json: each line is an object, as the control socket sends it.
+            integrity-error as they happen, and unmounted at the end. The command ends with success when the mount ends, \
+            or when nobody reads the output. With --all it does not end, and a mount that is made later begins with \
+            mounted. With --json: each line is an object, as the control socket sends it.
             """)
 
     @Argument(help: "The mountpoint. It may be left out if you have only one mount.")
     var mountpoint: PathArgument?
 
+    @Flag(help: "All your mounts, now and later; as root, every user's.")
+    var all = false
+
     @Flag(help: "Print JSON.")
     var json = false
 
+    func validate() throws {
+        guard !(all && mountpoint != nil) else { throw ValidationError("only one of MOUNTPOINT, --all can be given") }
+    }
+
     func run() throws {
-        let client = try connect()
+        let output = EventOutput(isJSON: json)
+        if all { return try EventFollower(output: output).run() }
+        let (name, client) = try connect()
+        try output.follow(client, at: name)
+    }
+
+    private func connect() throws(CommandFailure) -> (mountpoint: String, client: ControlClient) {
+        guard let mountpoint else {
+            let mount = try DaemonSearch.onlyMount(option: "--all")
+            return (mount.mountpoint, mount.client)
+        }
+        let mount = try FoundMount(at: mountpoint.path)
+        do throws(ControlError) { return (mount.path.string, try mount.connect().client) } catch {
+            throw CommandFailure(.failure, "\(mount.path.shown): \(error)")
+        }
+    }
+}
+
+/// Prints events, a line each. Any thread.
+final class EventOutput: Sendable {
+    private let isJSON: Bool
+    /// Held during a write, so that lines stay whole.
+    private let writing = Mutex(())
+
+    init(isJSON: Bool) { self.isJSON = isJSON }
+
+    /// Prints a mount's events until it ends or nobody reads.
+    /// - Parameter mountpoint: for the event of its end.
+    func follow(_ client: ControlClient, at mountpoint: String) throws {
         switch try client.send(.events) {
         case .subscribed(let event): guard try write(event, line: Data(event.line)) else { return }
         case .error(let failure): throw CommandFailure(.failure, Console.shown(failure.message))
@@ -31,21 +68,17 @@ struct EventsCommand: ParsableCommand {
         while let (event, line) = try client.nextEvent(whileReading: STDOUT_FILENO) {
             guard try write(event, line: line) else { return }
         }
+        _ = try write(ControlEvent(isMounted: false, mountpoint: mountpoint))
     }
 
-    private func connect() throws(CommandFailure) -> ControlClient {
-        guard let mountpoint else { return try DaemonSearch.onlyMount(option: nil).client }
-        let mount = try FoundMount(at: mountpoint.path)
-        do throws(ControlError) { return try mount.connect().client } catch {
-            throw CommandFailure(.failure, "\(mount.path.shown): \(error)")
-        }
-    }
+    @discardableResult
+    func write(_ event: ControlEvent) throws(CommandFailure) -> Bool { try write(event, line: Data(event.line)) }
 
     /// Writes an event without buffering. Returns false if nobody reads.
     private func write(_ event: ControlEvent, line: Data) throws(CommandFailure) -> Bool {
+        let text = (isJSON ? Array(line) : Array(Self.text(event, line).utf8)) + [UInt8(ascii: "\n")]
         do throws(StoreError) {
-            try writeAll(
-                (json ? Array(line) : Array(Self.text(event, line).utf8)) + Array("\n".utf8), to: STDOUT_FILENO)
+            try writing.withLock { (_) throws(StoreError) in try writeAll(text, to: STDOUT_FILENO) }
             return true
         } catch {
             if error.errno == .brokenPipe { return false }

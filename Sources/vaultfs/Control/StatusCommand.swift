@@ -8,7 +8,8 @@ struct StatusCommand: ParsableCommand {
         discussion: """
             Without MOUNTPOINT: all your mounts, as root every user's. A mount whose daemon has ended is listed, with the \
             command that removes it, and the exit code is \(FailureCode.mountpoint.rawValue). With --json: the status of \
-            MOUNTPOINT as an object; without MOUNTPOINT, an array of them.
+            MOUNTPOINT as an object; without MOUNTPOINT, an array of them. With --prometheus: the counters in the text format \
+            that node_exporter's textfile collector reads.
             """)
 
     @Argument(help: "The mountpoint, or the vault.")
@@ -20,11 +21,22 @@ struct StatusCommand: ParsableCommand {
     @Flag(help: "Print JSON.")
     var json = false
 
+    @Flag(help: "Print metrics for Prometheus.")
+    var prometheus = false
+
+    func validate() throws {
+        if json && prometheus { throw ValidationError("only one of --json, --prometheus can be given") }
+    }
+
     func run() throws {
         let answers =
             if let mountpoint { [try MountAnswer.ask(mountpoint.path, .status)] } else {
                 try MountAnswer.askAll(.status)
             }
+        if prometheus, mountpoint == nil {
+            let mounts = answers.compactMap { if case .answered(.status(let status)) = $0.outcome { status } else { nil } }
+            return try Console.write(PrometheusText(mounts).text)
+        }
         if json, mountpoint == nil { try Console.printJSON(answers) }
         if answers.isEmpty, !json { print("No vault is mounted.") }
         let isTable = mountpoint == nil && answers.count > 1 && !verbose
@@ -32,7 +44,9 @@ struct StatusCommand: ParsableCommand {
         var failure: CommandFailure?
         for (index, answer) in answers.enumerated() {
             if case .answered(.status(let status)) = answer.outcome {
-                if json {
+                if prometheus {
+                    try Console.write(PrometheusText([status]).text)
+                } else if json {
                     if mountpoint != nil { try Console.printJSON(status) }
                 } else if !isTable {
                     if index > 0 { print("") }

@@ -15,6 +15,8 @@ struct StatusReporter: Sendable {
     let lock: MountLock
     let announcer: MountAnnouncer
     let session: FuseSession
+    /// The number of damaged objects that `status` lists.
+    private static let shownDamage = 20
     private let mounted = UtcTime.now()
     private let start = ContinuousClock.now
 
@@ -59,7 +61,7 @@ struct StatusReporter: Sendable {
     private func status() -> MountStatus {
         let statistics = contents.fileSystem.statistics()
         let lock = lock.status()
-        let problems = contents.problems()
+        let problems = contents.problems() + Self.lines(session.damage)
         var status = MountStatus(
             version: VaultFS.version, pid: getpid(), vaultPath: request.source.string, vaultID: contents.vaultID,
             mountpoint: request.mountpoint.string, state: lock.state, readOnly: request.options.isReadOnly,
@@ -73,6 +75,13 @@ struct StatusReporter: Sendable {
         status.requests = JSONValue(encoding: session.statistics)
         status.problems = contents.view == nil && problems.isEmpty ? nil : problems
         return status
+    }
+
+    /// Lines for the latest damage, so that the answer stays short.
+    private static func lines(_ damage: [Damage]) -> [String] {
+        let rest = damage.count - shownDamage
+        return damage.suffix(shownDamage).map(\.message)
+            + (rest > 0 ? ["damaged: \(AmountText.counted(rest, "more object")): 'vaultfs verify' lists them"] : [])
     }
 }
 

@@ -13,7 +13,7 @@ internal import VaultCrypto
 final class Daemon: Sendable {
     let logger: Logger
     private let request: MountRequest
-    private let contents: MountContents
+    let contents: MountContents
     private let session: FuseSession
     /// Returns false if another mount is known to be at the mountpoint: a lazy unmount takes a mount away while programs still
     /// use it.
@@ -32,13 +32,14 @@ final class Daemon: Sendable {
         self.request = request
         Signals.block(Signals.ending + Signals.locking)
         ProcessSetup.raiseLimits()
-        let logger = Logger(label: "vaultfs")
+        var logger = Logger(label: "vaultfs")
+        logger.logLevel = request.logLevel.level
         self.logger = logger
-        let log: @Sendable (String) -> Void = { logger.notice("\($0)") }
         contents =
             switch request.subject {
-            case .vault(let slot): try MountContents(vault: request, slot: slot, masterKey: secret, log: log)
-            case .view(let arguments): try MountContents(view: request, arguments, secret: secret, log: log)
+            case .vault(let slot):
+                try MountContents(vault: request, slot: slot, masterKey: secret) { [logger] in logger.notice("\($0)") }
+            case .view(let arguments): try MountContents(view: request, arguments, secret: secret, logger: logger)
             }
         do {
             guard isWanted() else { throw CommandFailure(.failure, "the process that requested the mount has ended") }
@@ -80,6 +81,7 @@ final class Daemon: Sendable {
             contents.fileSystem.shutDown()
             throw error
         }
+        for warning in contents.warnings { logger.warning("\(warning)") }
         let shortcomings = MemoryProtection(cacheIsLocked: contents.fileSystem.cache.isLocked).shortcomings
         if !shortcomings.isEmpty {
             logger.warning("memory is not protected as well as it could be: \(shortcomings.joined(separator: "; "))")

@@ -17,13 +17,20 @@ internal import VaultStore
 enum DaemonLaunch {
     /// The first argument of a daemon. The others only show in ps(1): the command, the source, the mountpoint.
     static let argument = "--daemon"
+    /// The daemon's answer.
+    private enum Outcome: Codable {
+        /// With warnings for the user, a line each.
+        case ready(warnings: [String])
+        case failed(CommandFailure)
+    }
+
     /// The daemon's end of the channel: the first descriptor behind stdio.
     private static let channelDescriptor: Int32 = 3
 
     /// Returns when the mount is ready. In the foreground, returns only by throwing.
     static func run(_ request: MountRequest, secret: SecretBytes, inForeground: Bool) throws {
         if inForeground {
-            LoggingSystem.bootstrap(StreamLogHandler.standardError)
+            LoggingSystem.bootstrap { _ in StandardErrorHandler() }
             let daemon = try Daemon(request, secret: secret, guardian: Guardian.start())
             try daemon.serve { ReadinessNotice.send() }
         }
@@ -55,11 +62,15 @@ enum DaemonLaunch {
         // If the child has died, no outcome arrives.
         try? channel.send(request)
         try? secret.withUnsafeBytes { bytes throws(StoreError) in try channel.send(bytes) }
-        let failures = try? channel.receive([CommandFailure].self)
-        if failures == [] { return }
-        let end = ChildProcess.wait(for: child)
-        throw failures?.first
-            ?? CommandFailure(.cannotMount, "the background process \(end) before the mount was ready")
+        switch try? channel.receive(Outcome.self) {
+        case .ready(let warnings): for warning in warnings { Console.report("warning: \(warning)") }
+        case .failed(let failure):
+            _ = ChildProcess.wait(for: child)
+            throw failure
+        case nil:
+            let end = ChildProcess.wait(for: child)
+            throw CommandFailure(.cannotMount, "the background process \(end) before the mount was ready")
+        }
     }
 
     /// The background process: takes its request from the channel, mounts, answers and serves.
@@ -83,7 +94,7 @@ enum DaemonLaunch {
             try daemon.serve {
                 ProcessSetup.detach()
                 do {
-                    try channel?.send([CommandFailure]())
+                    try channel?.send(Outcome.ready(warnings: daemon.contents.warnings))
                 } catch {
                     daemon.logger.notice("the process that requested the mount has ended: unmounting")
                     kill(getpid(), SIGTERM)
@@ -93,7 +104,7 @@ enum DaemonLaunch {
         } catch {
             let failure = CommandFailure(any: error) ?? CommandFailure(.failure, "\(error)")
             // If the command has died, the exit code is all there is.
-            try? channel?.send([failure])
+            try? channel?.send(Outcome.failed(failure))
             // Not exit(3): it cleans up state that threads of a mount that was made and ended may still use.
             _exit(failure.code.rawValue)
         }
@@ -101,7 +112,7 @@ enum DaemonLaunch {
 }
 
 /// The socket between a mount command and the daemon it starts. The command sends a request and a secret, and the daemon
-/// answers with its failure, or none if the mount is ready. Each message is its length in four bytes, and its bytes. One thread at a time.
+/// answers with its failure, or that the mount is ready. Each message is its length in four bytes, and its bytes. One thread at a time.
 private struct DaemonChannel {
     let socket: Descriptor
 

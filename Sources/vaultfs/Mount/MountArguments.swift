@@ -2,6 +2,7 @@ internal import ArgumentParser
 internal import Control
 internal import LinuxSystem
 internal import Locking
+internal import Logging
 internal import SystemPackage
 internal import VaultStore
 
@@ -39,6 +40,11 @@ struct MountArguments: ParsableArguments {
             valueName: "size"))
     var readAhead: ByteSize?
 
+    @Option(
+        help: ArgumentHelp(
+            "Log messages from this level on: debug, info, notice, warning, error or critical.", valueName: "level"))
+    var logLevel = LogLevel.info
+
     private static let cacheSizes = (1 << 20)...(64 << 30)
     private static let readAheads = (4 << 10)...(64 << 20)
 
@@ -56,6 +62,7 @@ struct MountArguments: ParsableArguments {
         list.readAhead =
             try list.value("read_ahead", otherwise: "is not a size").map { (size: ByteSize) in size.bytes }
             ?? readAhead?.bytes
+        logLevel = try list.value("log_level", otherwise: "is not a level, such as warning") ?? logLevel
         if let readAhead = list.readAhead, !Self.readAheads.contains(readAhead) {
             throw CommandFailure(.usage, "read-ahead \(ByteSize(readAhead)) is not in 4K…64M")
         }
@@ -143,3 +150,10 @@ struct LockArguments: ParsableArguments {
 }
 
 extension LockPolicy: ExpressibleByArgument {}
+
+/// `--log-level`
+enum LogLevel: String, CaseIterable, Codable, ExpressibleByArgument {
+    case debug, info, notice, warning, error, critical
+
+    var level: Logger.Level { Logger.Level(rawValue: rawValue) ?? .info }
+}

@@ -17,8 +17,8 @@ struct MountCommand: ParsableCommand, VaultOpener {
             -o takes the words of fuse(8) and mount(8), separated by commas: ro, allow_other, allow_root, noexec, \
             nosuid, nodev, noatime, nonempty, fsname=NAME, …; for fstab also passfile=FILE, keyfile=FILE, extpass=CMD, \
             passphrase_fd=N, keyring=DESCRIPTION, credential=NAME, provider=CMD, cache_size=SIZE, lock_file=PATH, \
-            on_lock=POLICY, idle_lock=DURATION, grace=DURATION, shared, no_kernel_cache, read_ahead=SIZE, \
-            guard_mountpoint, prewarm. An \
+            on_lock=POLICY, idle_lock=DURATION, grace=DURATION, log_level=LEVEL, shared, no_kernel_cache, \
+            read_ahead=SIZE, guard_mountpoint, prewarm. An \
             ordinary user's mounts are always nosuid and nodev.
             """)
 
@@ -82,7 +82,8 @@ struct MountCommand: ParsableCommand, VaultOpener {
         let opened = try open(directory)
         let request = MountRequest(
             subject: .vault(slot: opened.slot.id), source: directory.path, mountpoint: target, options: list,
-            cacheSize: mount.cacheSize.bytes, lock: locking, provider: prewarm ? secret.keyProvider : nil)
+            cacheSize: mount.cacheSize.bytes, lock: locking, logLevel: mount.logLevel,
+            provider: prewarm ? secret.keyProvider : nil)
         try Mountpoint.use(target) {
             try DaemonLaunch.run(request, secret: opened.masterKey, inForeground: mount.foreground)
         }

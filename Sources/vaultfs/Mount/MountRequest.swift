@@ -16,6 +16,8 @@ struct MountRequest: Codable, Sendable {
     let options: MountOptionList
     let cacheSize: Int
     let lock: LockOptions
+    /// Messages below this level are not logged.
+    let logLevel: LogLevel
     /// For prefetching the vault's secret (`--prewarm`).
     var provider: KeyProvider?
 
@@ -53,6 +55,8 @@ struct MountContents: Sendable {
     let problems: @Sendable () -> [String]
     /// Returns the file system's own secret for the one that a user gives.
     let unlockSecret: @Sendable (SlotSecret) throws(UnlockRefusal) -> UnlockSecret
+    /// Warnings for the user, a line each.
+    var warnings: [String] = []
     /// A view's lease has no end.
     var lease: (any LeaseKeeper)?
     /// The vault, locked until the last reference goes.

@@ -201,18 +201,7 @@ struct SyslogHandler: LogHandler {
 
     func log(event: LogEvent) {
         event.message.description.withCString { pointer in
-            withVaList([pointer]) { vsyslog(Self.priority(event.level), "%s", $0) }
-        }
-    }
-
-    private static func priority(_ level: Logger.Level) -> Int32 {
-        switch level {
-        case .trace, .debug: LOG_DEBUG
-        case .info: LOG_INFO
-        case .notice: LOG_NOTICE
-        case .warning: LOG_WARNING
-        case .error: LOG_ERR
-        case .critical: LOG_CRIT
+            withVaList([pointer]) { vsyslog(event.level.priority, "%s", $0) }
         }
     }
 

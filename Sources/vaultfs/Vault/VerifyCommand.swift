@@ -17,7 +17,8 @@ struct VerifyCommand: ParsableCommand {
 
             Prints a line for each finding: its kind, the path, and a description. The kinds 'unsealed', 'logged', 'tornTail', \
             'leftover' and 'incomplete' are notes: a crash leaves them, the next mount or use corrects them, and no \
-            durable data is lost. Every other finding is damage, with the exit code \(FailureCode.damageFound.rawValue).
+            durable data is lost. The note 'foreign' names another program's file, such as a sync client's. Every other \
+            finding is damage, with the exit code \(FailureCode.damageFound.rawValue).
 
             With --repair, prints a line for each possible repair, asks, makes the repairs, and verifies again. The \
             vault must not be mounted. It applies the log, seals files, and cuts each file to the length in \
@@ -33,6 +34,12 @@ struct VerifyCommand: ParsableCommand {
 
     @Flag(help: "Make the possible repairs, after asking.")
     var repair = false
+
+    @Flag(help: "Other programs' files count as damage.")
+    var strict = false
+
+    @Flag(name: .shortAndLong, help: "List every unsealed file.")
+    var verbose = false
 
     @Flag(help: "With --repair, do not ask.")
     var yes = false
@@ -57,7 +64,7 @@ struct VerifyCommand: ParsableCommand {
         // Read again: now nobody writes it, unless it is in use. Then only damage that is found twice counts.
         let locked = try directory.reread()
         if repair && !locked.isOnReadOnlyStore { try locked.finishRekeyStep(masterKey: masterKey) }
-        let report = VerifyReport(vault: common.vault.path, isJSON: common.json)
+        let report = VerifyReport(vault: common.vault.path, isJSON: common.json, isVerbose: verbose)
         var repairable: [VerifierFinding] = []
         let verifier = try Verifier(
             directory: locked, masterKey: masterKey, isInUse: isInUse, isCompleting: isCompleting)
@@ -79,6 +86,9 @@ struct VerifyCommand: ParsableCommand {
         guard left.damage == 0 else {
             let findings = AmountText.counted(left.damage, "finding")
             throw failure(.damageFound, "\(findings) of damage\(repair ? " left" : "")")
+        }
+        if strict && report.foreign > 0 {
+            throw failure(.damageFound, "\(AmountText.counted(report.foreign, "file")) of other programs")
         }
         if report.uncertain > 0 {
             let objects = AmountText.counted(report.uncertain, "object")

@@ -37,18 +37,24 @@ final class VerifyReport {
 
     private let vault: FilePath
     private let isJSON: Bool
+    private let isVerbose: Bool
     private var progress = WorkProgress()
     private let encoder = JSONEncoder()
     /// The number of findings in the current JSON list.
     private var findingCount = 0
     /// The number of objects that changed during every check.
     private(set) var uncertain = 0
+    /// The number of other programs' objects.
+    private(set) var foreign = 0
+    /// The unsealed files of the current check, which get one line: their number, and the first.
+    private var unsealed: (count: Int, first: VerifierFinding)?
     /// The number of failed repairs.
     private(set) var failures = 0
 
-    init(vault: FilePath, isJSON: Bool) {
+    init(vault: FilePath, isJSON: Bool, isVerbose: Bool) {
         self.vault = vault
         self.isJSON = isJSON
+        self.isVerbose = isVerbose
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         if isJSON { print("{\n  \"findings\" : [", terminator: "") }
     }
@@ -58,11 +64,24 @@ final class VerifyReport {
         if isJSON {
             print(findingCount == 0 ? "\n    " : ",\n    ", terminator: "")
             print(encoded(Finding(finding)), terminator: "")
+        } else if finding.kind == .unsealed && !isVerbose {
+            unsealed = ((unsealed?.count ?? 0) + 1, unsealed?.first ?? finding)
         } else {
             print(Self.line(finding))
         }
         findingCount += 1
         if finding.kind == .busy { uncertain += 1 }
+        if finding.kind == .foreign { foreign += 1 }
+    }
+
+    private func printUnsealed() {
+        guard let (count, first) = unsealed else { return }
+        unsealed = nil
+        print(
+            count == 1
+                ? Self.line(first)
+                : "unsealed: \(count) files, as in a copy of a mounted vault: nothing vouches for their length "
+                    + "(--verbose lists them)")
     }
 
     func showProgress(_ totals: VerifierTotals) { progress.show { Self.text(totals, seconds: $0) } }
@@ -96,8 +115,10 @@ final class VerifyReport {
             print("  \"repaired\" : \(done),\n  \"repairs\" : \(encoded(repairs)),")
             if done { print("  \"left\" : [", terminator: "") }
             findingCount = 0
+            foreign = 0
             return
         }
+        foreign = 0
         for failure in failures { print("not repaired: \(Self.shownPath(failure.finding)): \(failure.reason)") }
         if !done && !findings.isEmpty { print("nothing was changed") }
         if done { print("verified again:") }
@@ -112,6 +133,7 @@ final class VerifyReport {
             print("  \"\(name)\" : \(encoded(totals)),")
             return
         }
+        printUnsealed()
         let objects = [
             AmountText.counted(totals.directories, "directory", "directories"),
             AmountText.counted(totals.files, "file"),

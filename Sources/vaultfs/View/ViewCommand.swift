@@ -74,10 +74,10 @@ struct ViewCommand: ParsableCommand {
             isMade: !mount.noMkdir)
         let request = MountRequest(
             subject: .view(view), source: path, mountpoint: target, options: list, cacheSize: mount.cacheSize.bytes,
-            lock: try lock.options(mountpoint: target))
+            lock: try lock.options(mountpoint: target), logLevel: mount.logLevel)
         if request.lock.policy == .forget { try view.checkKeyFileStays() }
         let secret = try view.readSecret(passphrase)
-        Console.report("these files carry no authentication: a change in them is not detected")
+        Console.report("warning: this format cannot detect tampering")
         try Mountpoint.use(target) {
             try DaemonLaunch.run(request, secret: secret, inForeground: mount.foreground)
         }

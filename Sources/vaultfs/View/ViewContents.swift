@@ -13,18 +13,17 @@ extension MountContents {
     /// Opens a view.
     /// - Parameter secret: its passphrase or key. Empty if it has none.
     init(
-        view request: MountRequest, _ arguments: ViewArguments, secret: SecretBytes,
-        log: @escaping @Sendable (String) -> Void
+        view request: MountRequest, _ arguments: ViewArguments, secret: SecretBytes, logger: Logger
     ) throws {
         let location = try ViewLocation(request.source)
         // A copy: callers keep theirs while this process serves.
         let own = secret.subrange(0..<secret.count)
         secret.forget()
         let secrets = try ViewSecrets(arguments.origin, secret: own.count > 0 ? own : nil)
-        let source = try arguments.source(location, secrets: secrets, keyFile: own, log: log)
+        let source = try arguments.source(location, secrets: secrets, keyFile: own) { logger.notice("\($0)") }
         let fileSystem = try ViewFileSystem(
             source: source, secrets: secrets, gate: LockGate(request.lock), cacheSize: request.cacheSize,
-            logger: Logger(label: "vaultfs"))
+            logger: logger)
         if request.options.prewarms { fileSystem.prefetchAll() }
         self.init(
             fileSystem: fileSystem, vaultID: "", view: source.format.name.rawValue, problems: { fileSystem.problems() },
@@ -33,6 +32,13 @@ extension MountContents {
                 try secrets.check(secret.bytes)
                 return UnlockSecret(secret.bytes)
             })
+        warnings = Self.warnings(missingKeys: source.missingKeys())
+    }
+
+    private static func warnings(missingKeys: [String]) -> [String] {
+        let shown = 10
+        let rest = missingKeys.count - shown
+        return missingKeys.prefix(shown) + (rest > 0 ? ["\(AmountText.counted(rest, "more key")) missing"] : [])
     }
 }
 

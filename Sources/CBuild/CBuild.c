@@ -1,0 +1,3 @@
+#include "CBuild.h"
+
+const char *vaultfs_build_commit(void) { return VAULTFS_COMMIT; }

@@ -1,0 +1,34 @@
+internal import LinuxSystem
+
+/// The path of an object below the root of the mount.
+package struct ObjectPath: Sendable, Hashable {
+    /// The names in the store, joined by `/`. Empty for the root.
+    package let stored: [UInt8]
+    /// The names that programs see. Nil if one is not known or the vault is locked.
+    package var plaintext: [UInt8]?
+
+    package init(stored: [UInt8], plaintext: [UInt8]?) { (self.stored, self.plaintext) = (stored, plaintext) }
+}
+
+/// Damage that a request has met.
+package struct Damage: Sendable, Equatable {
+    /// Nil for an object that has no name any more.
+    package var path: ObjectPath?
+    /// The part of the object, such as its chunk, and what is wrong with it. It holds no name.
+    package let reason: String
+
+    package init(_ reason: String, at path: ObjectPath?) { (self.path, self.reason) = (path, reason) }
+
+    /// One line for people: `damaged: Photos/a.jpg: chunk 126: tag does not verify`.
+    package var message: String { "damaged: \(shownPath): \(reason)" }
+
+    private var shownPath: String {
+        guard let path else { return "an object without a name" }
+        guard let plaintext = path.plaintext else { return "encrypted path \(Self.shown(path.stored))" }
+        return Self.shown(plaintext)
+    }
+
+    private static func shown(_ path: [UInt8]) -> String {
+        path.isEmpty ? "." : String(decoding: path, as: UTF8.self).withoutControlCharacters
+    }
+}

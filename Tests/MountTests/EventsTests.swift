@@ -1,0 +1,84 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension PlainMountTests {
+    /// `events --all`.
+    @Suite struct AllEvents {
+        @Test("mounts that are there, and mounts that come later, until nobody reads")
+        func all() throws {
+            let vault = try VaultUnderTest()
+            let (second, other) = ("\(vault.plain)/second", "\(vault.plain)/other")
+            try vault.account.run(["mkdir", second, other]).succeeded()
+            try vault.vaultfs(
+                ["init", other, "--passfile", vault.passfile, "--scrypt-logn", "10", "--no-recovery-key"]
+            ).succeeded()
+            try vault.mount()
+            let process = try vault.account.command(
+                [vault.account.binary, "events", "--all", "--json"], environment: vault.environment
+            ).start()
+            defer { process.kill(SIGKILL) }
+            // Root also follows the mounts of tests that run at the same time.
+            func seen(_ wanted: [String]) throws {
+                try poll("\(wanted)", timeout: .seconds(20)) {
+                    var rest = wanted[...]
+                    for event in lines() where event == rest.first { rest.removeFirst() }
+                    return rest.isEmpty
+                }
+            }
+            func lines() -> [String] {
+                let names = [vault.mountpoint: "first", second: "second"]
+                return process.output.split(separator: "\n").compactMap { line in
+                    let object = try? JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any]
+                    guard let event = object?["event"] as? String, let path = object?["mountpoint"] as? String else {
+                        return nil
+                    }
+                    return names[path].map { "\(event) \($0)" }
+                }
+            }
+            try seen(["state first"])
+            try vault.vaultfs(["mount", other, second, "--passfile", vault.passfile]).succeeded()
+            Products.countMount()
+            defer { _ = try? vault.account.run(["fusermount3", "-uz", second]) }
+            try seen(["state first", "mounted second", "state second"])
+            try vault.vaultfs(["lock", second]).succeeded()
+            try vault.vaultfs(["unlock", second]).succeeded()
+            try vault.vaultfs(["unmount", second]).succeeded()
+            try seen([
+                "state first", "mounted second", "state second", "will-lock second", "did-lock second",
+                "will-unlock second", "did-unlock second", "unmounted second",
+            ])
+            // At the same mountpoint again.
+            try vault.vaultfs(["mount", other, second, "--passfile", vault.passfile]).succeeded()
+            Products.countMount()
+            try seen(["unmounted second", "mounted second", "state second"])
+            try vault.vaultfs(["unmount", second]).succeeded()
+            try vault.unmount()
+            try seen(["state first", "unmounted first"])
+            #expect(!lines().contains("mounted first"))
+            #expect(process.wait(timeout: .zero) == nil)
+        }
+
+        @Test("it ends when nobody reads its output")
+        func reader() throws {
+            let vault = try VaultUnderTest()
+            let script = "{ timeout 20 \(vault.account.binary) events --all --json; echo $? >&2; } | sleep 0.2"
+            let result = try vault.account.run(["bash", "-c", script], environment: vault.environment)
+            #expect(result.errors == "0\n", "\(result)")
+        }
+
+        @Test("events of one mount end with unmounted")
+        func one() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            let process = try vault.account.command(
+                [vault.account.binary, "events", vault.mountpoint], environment: vault.environment
+            ).start()
+            defer { process.kill(SIGKILL) }
+            try poll("the state") { process.output.contains(" state ") }
+            try vault.unmount()
+            #expect(process.wait(timeout: .seconds(20)) == 0)
+            #expect(process.output.hasSuffix(" unmounted \(vault.mountpoint)\n"), "\(process.output)")
+        }
+    }
+}
