@@ -84,13 +84,14 @@ import Testing
         }
     }
 
-    @Test func `so it does the page that is written by hand`() throws {
-        let page = "\(Products.tests)/../packaging/vaultfs-tpm2.1"
+    @Test(arguments: [("vaultfs-tpm2", "--pcrs LIST"), ("vaultfs-agent", "InhibitDelayMaxSec")])
+    func `so it does the pages that are written by hand`(name: String, text: String) throws {
+        let page = "\(Products.tests)/../packaging/\(name).1"
         let result = try Command(
             ["man", "--warnings=w", "-l", page], environment: ["LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"]
         ).run().succeeded()
         #expect(result.errors.isEmpty, "\(result.errors)")
-        #expect(result.output.contains("--pcrs LIST"))
+        #expect(result.output.contains(text))
     }
 
     @Test func `every chapter is in the page, and every link of the README and the chapters leads to a file`() throws {

@@ -7,11 +7,12 @@ extension MountTests {
     /// applies to the whole machine.)
     @Suite(.enabled(if: Settings.hasOrdinaryUser, "the examples are an ordinary user's")) struct Desktop {
         private static let examples = "\(Products.tests)/../examples"
+        private static let packaging = "\(Products.tests)/../packaging"
 
-        /// A user's vault, with the examples in `plain`.
+        /// A user's vault, with the examples and the programs of the package in `plain`.
         private func vault() throws -> VaultUnderTest {
             let vault = try Setting.userOnTmpfs.vault()
-            try Command(["cp", "-r", Self.examples, vault.plain]).run().succeeded()
+            try Command(["cp", "-r", Self.examples, Self.packaging, vault.plain]).run().succeeded()
             try vault.account.own(vault.plain)
             return vault
         }
@@ -42,6 +43,13 @@ extension MountTests {
             try run("desktop_\(program).sh", vault)
         }
 
+        @Test("logind's signals: the session's lock, and sleep, which waits until the vault is locked")
+        func agent() throws {
+            let vault = try vault()
+            try vault.mount(["--grace", "20s"])
+            try run("desktop_agent.sh", vault, [vault.vault])
+        }
+
         @Test("PAM's script, run by root", .enabled(if: Products.isRoot, "root runs it"))
         func pamAsRoot() throws {
             let directory = try TemporaryDirectory()
@@ -60,12 +68,22 @@ extension MountTests {
             try run("desktop_units.sh", vault, [vault.vault])
         }
 
-        @Test("sh accepts the scripts")
+        @Test("sh and Python accept the scripts")
         func syntax() throws {
-            let files = try FileManager.default.contentsOfDirectory(atPath: Self.examples)
-            let scripts = files.filter { $0.hasPrefix("vaultfs-") || $0.hasSuffix(".sh") }
-            #expect(scripts.count >= 4)
-            for script in scripts { try Command(["sh", "-n", "\(Self.examples)/\(script)"]).run().succeeded() }
+            let check = """
+                cd "$1" && for script in examples/* packaging/*; do
+                    [ -f "$script" ] && read -r first <"$script" || continue
+                    case $first in
+                        '#!/bin/sh') sh -n "$script" ;;
+                        '#!/usr/bin/python3') python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$script" ;;
+                        *) continue ;;
+                    esac && echo "$script" || exit 1
+                done
+                """
+            let checked = try Command(["sh", "-c", check, "sh", "\(Products.tests)/.."]).run().succeeded().output
+            for script in ["examples/vaultfs-screen-lock", "examples/vaultfs-tray", "packaging/vaultfs-agent"] {
+                #expect(checked.contains("\(script)\n"))
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ mount=$1 examples=$2 vaultfs=$3 scratch=$4 passfile=$5 vault=$6
 units=$scratch/units
 mkdir -p "$units/system"
 for unit in "$examples"/systemd/*.service "$examples"/systemd/system/*.service; do
-    sed "s|=/usr/local/bin/vaultfs |=$vaultfs |" "$unit" >"$units/${unit#"$examples"/systemd/}"
+    sed -e "s|=/usr/local/bin/vaultfs |=$vaultfs |" -e "s|=/usr/local/bin/|=$examples/../packaging/|" \
+        "$unit" >"$units/${unit#"$examples"/systemd/}"
 done
 
 # systemd does not treat warnings as failures, but this test does.
