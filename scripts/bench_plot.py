@@ -12,11 +12,11 @@ from bench_table import rate, title
 
 # They store nothing, or encrypt nothing in user space: their bars would hide the differences of the others.
 LEFT_OUT = ("plain", "null")
-COLUMNS, PANEL, HEADING, BAR, GAP, MARGIN = 3, 290, 22, 15, 18, 12
+COLUMNS, PANEL, HEADING, BAR, GAP, MARGIN = 3, 300, 22, 15, 18, 12
 NAME, VALUE = 68, 62
 STYLE = """
 text { font: 12px system-ui, "Helvetica Neue", Arial, sans-serif; fill: #24292f }
-.heading { font-weight: 600 }
+.heading { font-size: 11px; font-weight: 600 }
 .vaultfs text { font-weight: 700 }
 .note { font-size: 11px; fill: #57606a }
 rect { fill: #9aa7b4 }

@@ -11,30 +11,34 @@ import termios
 import pyte
 import terminal_svg
 
-COLUMNS, LINES = 92, 48
+COLUMNS, LINES = 96, 60
 TIMEOUT = 60
 # Seconds: between two keys, before a command is started, after its output.
 KEY, START, AFTER = 0.045, 0.35, 1.1
 # The shell's prompt carries a mark that no terminal shows: an operating system command (xterm's control sequences).
 MARK = b"\x1b]7;ready\x07"
+# Shown instead of the temporary directory.
+HOME = b"/home/ada"
 PASSPHRASE = "correct horse battery"
 LABEL = "A terminal: a vault is made, mounted, locked while a program has a file open, unlocked and unmounted"
 
-# What is typed, and the questions that are answered with the passphrase. A line that begins with # explains.
+# What is typed, the words that must be shown then, and the questions that are answered with the passphrase. A line that
+# begins with # explains.
 STORY = [
-    ("# A vault is a directory of encrypted files.",),
-    ("vaultfs init Vault", "New passphrase: ", "The same again: "),
-    ("vaultfs mount Vault Private", "Passphrase: "),
-    ("echo 'Meet me at noon by the old mill.' >Private/letter",),
-    ("ls Private Vault",),
-    ("# A program has the letter open. Then the vault is locked.",),
-    ("exec 7<Private/letter",),
-    ("vaultfs lock",),
-    ("head -c 11 <&7; ls Private",),
-    ("# The same open file works again after the unlock.",),
-    ("vaultfs unlock",),
-    ("head -c 11 <&7; echo",),
-    ("exec 7<&-; vaultfs unmount Private",),
+    ("# A vault is a directory of encrypted files.", ""),
+    ("vaultfs init Vault", "Made a vault", "New passphrase: ", "The same again: "),
+    ("vaultfs mount Vault Private", "", "Passphrase: "),
+    ("printf 'Meet me at noon.\\nBring the map.\\n' >Private/letter", ""),
+    ("ls Vault", "vaultfs.json"),
+    ("# A program has the letter open. Then the vault is locked.", ""),
+    ("exec 7<Private/letter; head -n 1 <&7", "Meet me at noon."),
+    ("vaultfs lock Private", ""),
+    ("head -n 1 <&7", "Required key not available"),
+    ("ls Private", "Required key not available"),
+    ("# The same open file works again after the unlock.", ""),
+    ("vaultfs unlock Private", ""),
+    ("head -n 1 <&7", "Bring the map."),
+    ("exec 7<&-; vaultfs unmount Private", ""),
 ]
 
 
@@ -54,7 +58,7 @@ class Recording:
 
     def run(self):
         self.until(MARK)
-        for words, *questions in STORY:
+        for words, result, *questions in STORY:
             self.type(words, "\x1b[90m" if words.startswith("#") else "")
             self.wait(START)
             self.press("\n")
@@ -64,7 +68,9 @@ class Recording:
                 self.wait(START + len(PASSPHRASE) * KEY)
                 self.press(PASSPHRASE + "\n")
             self.stream.feed(b"\x1b[39m")
-            self.until(MARK)
+            shown = self.until(MARK)
+            if result.encode() not in shown or b"vaultfs: " in shown:
+                sys.exit(f"record-demo: {words}: instead of {result!r} the terminal showed {shown!r}")
             self.wait(KEY if words.startswith("#") else AFTER)
         os.close(self.terminal)
 
@@ -85,14 +91,14 @@ class Recording:
         self.clock += seconds
 
     def until(self, words):
-        """Reads until the terminal has shown the words."""
+        """Reads until the terminal has shown the words. Returns what it showed."""
         shown = b""
         while words not in shown:
             if not select.select([self.terminal], [], [], TIMEOUT)[0]:
                 sys.exit(f"record-demo: waited for {words!r}, and the terminal showed {shown!r}")
-            data = os.read(self.terminal, 4096)
-            self.stream.feed(data)
-            shown += data
+            shown += os.read(self.terminal, 4096)
+        self.stream.feed(shown.replace(os.fsencode(os.getcwd()), HOME))
+        return shown
 
 
 def pieces(line):
