@@ -1,13 +1,15 @@
 """The comparison as an SVG: a panel for each test, a bar for each system, vaultfs' in bold. Readable on a light and on
 a dark page.
 
-usage: bench_plot.py RESULTS PICTURE: draws the results.json of a run"""
+usage: bench_plot.py RESULTS PROJECT: draws docs/benchmark.svg from the results.json of a run, and puts its figures into
+the tables of the README and the manual"""
 
 import json
 import os
 import sys
 from xml.sax.saxutils import escape
 
+from bench_pages import filled
 from bench_table import rate, title
 
 # They store nothing, or encrypt nothing in user space: their bars would hide the differences of the others.
@@ -82,18 +84,22 @@ def text(x, y, words, kind=None):
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__.strip())
-    results, picture = sys.argv[1:]
+    source, project = sys.argv[1:]
     try:
-        with open(results, encoding="utf-8") as file:
-            drawn = svg(json.load(file))
-        os.makedirs(os.path.dirname(os.path.abspath(picture)), exist_ok=True)
-        with open(picture, "w", encoding="utf-8") as file:
-            file.write(drawn)
+        with open(source, encoding="utf-8") as file:
+            results = json.load(file)
+        written = {f"{project}/docs/benchmark.svg": svg(results)}
+        for page in (f"{project}/README.md", f"{project}/Manual/Performance.md"):
+            with open(page, encoding="utf-8") as file:
+                written[page] = filled(file.read(), results)
+        for path, words in written.items():
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(words)
+            print(path)
     except OSError as error:
         sys.exit(f"bench: {error.filename}: {error.strerror}")
     except (ValueError, KeyError, TypeError, AttributeError):
-        sys.exit(f"bench: {results} has no results of scripts/bench")
-    print(picture)
+        sys.exit(f"bench: {source} has no results of scripts/bench")
 
 
 if __name__ == "__main__":

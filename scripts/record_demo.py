@@ -22,8 +22,8 @@ HOME = b"/home/ada"
 PASSPHRASE = "correct horse battery"
 LABEL = "A terminal: a vault is made, mounted, locked while a program has a file open, unlocked and unmounted"
 
-# What is typed, the words that must be shown then, and the questions that are answered with the passphrase. A line that
-# begins with # explains.
+# A line that is typed, the words that must be shown then, and the questions that are answered with the passphrase. A
+# line that begins with # explains.
 STORY = [
     ("# A vault is a directory of encrypted files.", ""),
     ("vaultfs init Vault", "Made a vault", "New passphrase: ", "The same again: "),

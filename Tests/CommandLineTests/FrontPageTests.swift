@@ -53,11 +53,37 @@ import Testing
                      "vaultfs": {"seqwrite": 600, "untar": 3815.4}}}
         """
 
-    @Test func `a plot is drawn from the results of a run`() throws {
+    /// A project with two pages, of which one has figures of an earlier run.
+    private func project() throws -> TemporaryDirectory {
         let directory = try TemporaryDirectory()
-        let picture = directory.appending("made/plot.svg")
+        for name in ["docs", "Manual"] {
+            try FileManager.default.createDirectory(
+                atPath: directory.appending(name), withIntermediateDirectories: false)
+        }
+        try directory.write("README.md", "# A page\n")
+        try directory.write(
+            "Manual/Performance.md",
+            """
+            | | FUSE | bindfs | gocryptfs 2.2 | securefs 0.13 | encfs 1.9 | vaultfs |
+            |---|--:|--:|--:|--:|--:|--:|
+            | sequential write, MiB/s | 1 | 2 | 3 | 4 | 5 | 6 |
+            | untar, files/s | 1 | 2 | 3 | 4 | 5 | **6** |
+            | `rm -rf`, files/s | 1 | 2 | 3 | 4 | 5 | **6** |
+
+            """)
         try directory.write("results.json", Self.results)
-        try plot(directory.appending("results.json"), picture).succeeded()
+        return directory
+    }
+
+    private func plot(_ project: TemporaryDirectory, _ results: String) throws -> CommandResult {
+        let script = "\(Self.root)/scripts/bench_plot.py"
+        return try Command([Products.python, "-B", script, project.appending(results), project.path]).run()
+    }
+
+    @Test func `a chart is drawn from the results of a run`() throws {
+        let project = try project()
+        try plot(project, "results.json").succeeded()
+        let picture = project.appending("docs/benchmark.svg")
         let bars = """
             import sys, xml.dom.minidom as dom
             for group in dom.parse(sys.argv[1]).getElementsByTagName("g"):
@@ -74,18 +100,46 @@ import Testing
         #expect(text.contains(".vaultfs text { font-weight: 700 }"))
     }
 
-    @Test func `a file without results is refused in one line`() throws {
-        let directory = try TemporaryDirectory()
-        try directory.write("other.json", "{\"medians\": []}")
-        for name in ["other.json", "absent.json"] {
-            let result = try plot(directory.appending(name), directory.appending("plot.svg"))
-            #expect(result.exitCode == 1 && result.errors.hasPrefix("bench: "), "\(result)")
-            #expect(result.errors.split(separator: "\n").count == 1, "\(result)")
+    @Test func `its figures go into the tables, and a test that was not run keeps its own`() throws {
+        let project = try project()
+        try plot(project, "results.json").succeeded()
+        let page = try String(contentsOfFile: project.appending("Manual/Performance.md"), encoding: .utf8)
+        #expect(
+            page == """
+                | | FUSE | bindfs | gocryptfs 2.3 | securefs | encfs | vaultfs |
+                |---|--:|--:|--:|--:|--:|--:|
+                | sequential write, MiB/s | 1,137 | – | 300 | – | – | **600** |
+                | untar, files/s | 10,090 | – | 1,853 | 2,690 | – | **3,815** |
+                | `rm -rf`, files/s | 1 | 2 | 3 | 4 | 5 | **6** |
+
+                """)
+        #expect(try String(contentsOfFile: project.appending("README.md"), encoding: .utf8) == "# A page\n")
+    }
+
+    @Test(arguments: [("README.md", 6), ("Manual/Performance.md", 11)])
+    func `the tables have the figures of the chart`(page: String, count: Int) throws {
+        let chart = try text("docs/benchmark.svg")
+        let table = try text(page).split(separator: "| | FUSE |")[1]
+        let rows = table.split(separator: "\n").dropFirst(2).prefix { $0.hasPrefix("| ") }
+        #expect(rows.count == count)
+        for row in rows {
+            // After the row's words and the server that stores nothing, which the chart leaves out.
+            for cell in row.split(separator: " | ").dropFirst(2) {
+                let figure = cell.filter { $0.isNumber || $0 == "," }
+                #expect(chart.contains(">\(figure)</text>"), "\(row)")
+            }
         }
     }
 
-    private func plot(_ results: String, _ picture: String) throws -> CommandResult {
-        try Command([Products.python, "-B", "\(Self.root)/scripts/bench_plot.py", results, picture]).run()
+    @Test func `a file without results is refused in one line, and nothing is written`() throws {
+        let project = try project()
+        try project.write("other.json", "{\"medians\": []}")
+        for name in ["other.json", "absent.json"] {
+            let result = try plot(project, name)
+            #expect(result.exitCode == 1 && result.errors.hasPrefix("bench: "), "\(result)")
+            #expect(result.errors.split(separator: "\n").count == 1, "\(result)")
+        }
+        #expect(!FileManager.default.fileExists(atPath: project.appending("docs/benchmark.svg")))
     }
 
     @Test func `a terminal's rows are drawn once for as long as they stay`() throws {
