@@ -1,72 +1,106 @@
-"""The comparison as an SVG: a group of bars for each test, relative to the best encrypted peer."""
+"""The comparison as an SVG: a panel for each test, a bar for each system, vaultfs' in bold. Readable on a light and on
+a dark page.
 
+usage: bench_plot.py RESULTS PROJECT: draws docs/benchmark.svg from the results.json of a run, and puts its figures into
+the tables of the README and the manual"""
+
+import json
+import os
+import sys
 from xml.sax.saxutils import escape
 
-from bench_goals import best_peer
-from bench_table import notes, rate, title
+from bench_pages import filled
+from bench_table import rate, title
 
-LABELS, WIDTH, RIGHT = 250, 560, 150
-BAR, GAP, TOP = 11, 14, 50
-# Longer bars are cut, and labelled so.
-LONGEST = 4.0
-COLOURS = {
-    "plain": "#c9c9c9", "null": "#8f8f8f", "bindfs": "#b39b7d", "gocryptfs": "#7fb2d9", "securefs": "#4f86b8",
-    "encfs": "#a9c9e2", "vaultfs": "#d1495b",
+# They store nothing, or encrypt nothing in user space: their bars would hide the differences of the others.
+LEFT_OUT = ("plain", "null")
+COLUMNS, PANEL, HEADING, BAR, GAP, MARGIN = 3, 300, 22, 15, 18, 12
+NAME, VALUE = 68, 62
+STYLE = """
+text { font: 12px system-ui, "Helvetica Neue", Arial, sans-serif; fill: #24292f }
+.heading { font-size: 11px; font-weight: 600 }
+.vaultfs text { font-weight: 700 }
+.note { font-size: 11px; fill: #57606a }
+rect { fill: #9aa7b4 }
+.bindfs rect { fill: #d3d9df }
+.vaultfs rect { fill: #1f6feb }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6edf3 }
+  .note { fill: #9198a1 }
+  rect { fill: #6e7681 }
+  .bindfs rect { fill: #3d444d }
+  .vaultfs rect { fill: #58a6ff }
 }
+"""
 
 
 def svg(results):
-    names = list(results["medians"])
-    parts, y = legend(names), TOP
-    for test, about in results["tests"].items():
+    names = [name for name in results["medians"] if name not in LEFT_OUT]
+    height = HEADING + BAR * len(names) + GAP
+    tests = results["tests"]
+    lines = -(-len(tests) // COLUMNS)
+    parts = []
+    for number, (test, about) in enumerate(tests.items()):
         medians = {name: results["medians"][name][test] for name in names}
-        y = group(parts, y, about, medians, results["goals"][test])
-    grid = [line(LABELS + multiple * WIDTH / LONGEST, TOP - 6, y, "#e4e4e4") for multiple in range(int(LONGEST) + 1)]
-    grid += [text(LABELS + multiple * WIDTH / LONGEST, TOP - 10, f"{multiple}×", "middle")
-             for multiple in range(int(LONGEST) + 1)]
-    foot = [text(10, y + 14 * (number + 1), note) for number, note in enumerate(notes(results))]
-    height = y + 14 * (len(foot) + 1)
-    head = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{LABELS + WIDTH + RIGHT}" height="{height}" '
-            'font-family="sans-serif" font-size="11">\n<rect width="100%" height="100%" fill="white"/>')
-    return "\n".join([head, *grid, *parts, *foot, "</svg>"]) + "\n"
+        x, y = MARGIN + number % COLUMNS * PANEL, MARGIN + number // COLUMNS * height
+        parts += panel(x, y, f"{about['name']}, {about['unit']}", medians)
+    foot = MARGIN + lines * height
+    parts += [text(MARGIN, foot + 14 * number, words, "note") for number, words in enumerate(notes(results), 1)]
+    width, height = 2 * MARGIN + COLUMNS * PANEL - GAP, foot + 14 * len(notes(results)) + MARGIN
+    head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+            f'height="{height}" role="img" aria-label="Speed of vaultfs beside other encrypted file systems">')
+    return "\n".join([head, f"<style>{STYLE}</style>", *parts, "</svg>"]) + "\n"
 
 
-def legend(names):
-    parts, x = [], LABELS
-    for name in names:
-        parts += [bar(x, 8, 11, name), text(x + 15, 17, title(name))]
-        x += 30 + 7 * len(title(name))
-    return parts + [line(x + 4, 7, 20, "#000000"), text(x + 10, 17, "goal")]
+def panel(x, y, heading, medians):
+    """The bars of one test. The longest has the full length."""
+    parts = [text(x, y + 13, heading, "heading")]
+    most = max((value for value in medians.values() if value is not None), default=0)
+    for line, (name, value) in enumerate(medians.items()):
+        top = y + HEADING + BAR * line
+        length = (PANEL - GAP - NAME - VALUE) * (value or 0) / (most or 1)
+        parts += [
+            f'<g class="{name}">' + text(x, top + 11, title(name))
+            + f'<rect x="{x + NAME}" y="{top + 2}" width="{length:.1f}" height="{BAR - 4}" rx="1"/>'
+            + text(x + NAME + length + 5, top + 11, rate(value)) + "</g>"]
+    return parts
 
 
-def group(parts, y, about, medians, goal):
-    """Adds a test's bars. Returns the position of the next group."""
-    peer = best_peer(medians)
-    # Without an encrypted peer, relative to vaultfs.
-    unit = medians[peer] if peer else medians["vaultfs"]
-    shown = {name: value for name, value in medians.items() if value is not None and unit}
-    middle = y + BAR * len(shown) / 2
-    parts.append(text(LABELS - 10, middle, about["name"], "end"))
-    start = y
-    for name, value in shown.items():
-        multiple = value / unit
-        length = min(multiple, LONGEST) * WIDTH / LONGEST
-        cut = f" ({multiple:.0f}×, cut)" if multiple > LONGEST else ""
-        parts.append(bar(LABELS, y, length, name))
-        parts.append(text(LABELS + length + 4, y + BAR - 2, f"{rate(value)} {about['unit']}{cut}"))
-        y += BAR
-    if goal and unit and goal["value"] / unit <= LONGEST:
-        parts.append(line(LABELS + goal["value"] / unit * WIDTH / LONGEST, start - 2, y + 2, "#000000"))
-    return y + GAP
+def notes(results):
+    machine, settings = results["machine"], results["settings"]
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    return [
+        f"More is better. Medians of {settings['rounds']} interleaved rounds; {machine['cores']} cores, kernel "
+        f"{machine['kernel']}, {machine['filesystem']}, {machine['date']}.",
+        f"{versions}. bindfs encrypts nothing.",
+    ]
 
 
-def bar(x, y, length, name):
-    return f'<rect x="{x}" y="{y}" width="{length:.1f}" height="{BAR - 1}" fill="{COLOURS[name]}"/>'
+def text(x, y, words, kind=None):
+    kind = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:g}" y="{y:g}"{kind}>{escape(words)}</text>'
 
 
-def line(x, top, bottom, colour):
-    return f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{bottom}" stroke="{colour}"/>'
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__.strip())
+    source, project = sys.argv[1:]
+    try:
+        with open(source, encoding="utf-8") as file:
+            results = json.load(file)
+        written = {f"{project}/docs/benchmark.svg": svg(results)}
+        for page in (f"{project}/README.md", f"{project}/Manual/Performance.md"):
+            with open(page, encoding="utf-8") as file:
+                written[page] = filled(file.read(), results)
+        for path, words in written.items():
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(words)
+            print(path)
+    except OSError as error:
+        sys.exit(f"bench: {error.filename}: {error.strerror}")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        sys.exit(f"bench: {source} has no results of scripts/bench")
 
 
-def text(x, y, words, anchor="start"):
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+if __name__ == "__main__":
+    main()

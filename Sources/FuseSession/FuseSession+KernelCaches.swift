@@ -111,7 +111,7 @@ extension FuseSession: KernelCaches {
 
     private func expire(_ name: KnownName) -> Int32 {
         withCString(name.name) {
-            fuse_lowlevel_notify_expire_entry(session, name.parent, $0, name.name.count, FUSE_LL_EXPIRE_ONLY)
+            cfuse_notify_expire_entry(session, name.parent, $0, name.name.count)
         }
     }
 

@@ -64,7 +64,7 @@ package final class FuseSession: @unchecked Sendable {
         var operations = makeOperations()
         let userdata = Unmanaged.passUnretained(server).toOpaque()
         guard
-            let session = fuse_session_new(&arguments, &operations, MemoryLayout<fuse_lowlevel_ops>.size, userdata)
+            let session = cfuse_session_new(&arguments, &operations, MemoryLayout<fuse_lowlevel_ops>.size, userdata)
         else { throw MountError(reason: "cannot mount: \(LibraryMessages.summary)") }
         let status = options.mountpoint.withPlatformString { path in
             LibraryMessages.capturingHelper { fuse_session_mount(session, path) }

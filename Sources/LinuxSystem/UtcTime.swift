@@ -14,8 +14,10 @@ package enum UtcTime {
         var parts = tm()
         gmtime_r(&seconds, &parts)
         return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 32) { text in
-            // strftime(3), with glibc's width, since %Y is not padded.
-            let count = strftime(text.baseAddress, text.count, "%04Y-%m-%dT%H:%M:%SZ", &parts)
+            // From glibc 2.41, strftime(3) takes no null pointer.
+            guard let start = text.baseAddress else { return "" }
+            // With glibc's width, since %Y is not padded.
+            let count = strftime(start, text.count, "%04Y-%m-%dT%H:%M:%SZ", &parts)
             return String(decoding: UnsafeRawBufferPointer(text)[..<count], as: UTF8.self)
         }
     }
