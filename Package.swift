@@ -102,7 +102,9 @@ let package = Package(
         tests(
             "FuseSessionTests", "vaultfs", "FuseSession", "FileSystem", "Locking", "VaultFileSystem", "VaultStore",
             "LinuxSystem", "VaultFormat", "CLinux", "TestSupport", system, logging),
-        tests("ControlTests", "Control", "Locking", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "TestSupport", system),
+        tests(
+            "ControlTests", "Control", "Locking", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto",
+            "TestSupport", system),
         tests(
             "CommandLineTests", "vaultfs", "Control", "Locking", "VaultStore", "VaultFormat", "VaultCrypto",
             "TestSupport",

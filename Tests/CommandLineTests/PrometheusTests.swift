@@ -87,7 +87,8 @@ import Testing
                 let match = try #require(line.wholeMatch(of: sample), "\(line)")
                 #expect(String(match.name) == name && !kind.isEmpty, "\(line)")
                 #expect(Double(match.value) != nil, "\(line)")
-                #expect(seen.insert(String(line.prefix { $0 != " " })).inserted || match.labels != nil, "\(line)")
+                let series = "\(match.name){\(match.labels ?? "")}"
+                #expect(seen.insert(series).inserted, "\(line)")
                 guard let labels = match.labels else { continue }
                 let pairs = labels.dropFirst().dropLast().matches(of: label)
                 let whole = pairs.map { String($0.0) }.joined(separator: ",")
