@@ -17,13 +17,14 @@ extension MountTests {
             return vault
         }
 
-        private func run(_ program: String, _ vault: VaultUnderTest, _ more: [String] = []) throws {
+        private func run(_ program: String, _ vault: VaultUnderTest, _ more: [String] = [], seconds: Int = 50) throws {
             let script = "\(vault.account.tests)/Programs/\(program)"
             let arguments = [
                 vault.mountpoint, "\(vault.plain)/examples", vault.account.binary, vault.plain, vault.passfile,
             ]
             try vault.account.run(
-                ["timeout", "50", "bash", script] + arguments + more, environment: vault.environment
+                ["timeout", "\(seconds)", "bash", script] + arguments + more, environment: vault.environment,
+                timeout: .seconds(seconds + 10)
             ).succeeded()
         }
 
@@ -47,7 +48,7 @@ extension MountTests {
         func agent() throws {
             let vault = try vault()
             try vault.mount(["--grace", "20s"])
-            try run("desktop_agent.sh", vault, [vault.vault])
+            try run("desktop_agent.sh", vault, [vault.vault], seconds: 150)
         }
 
         @Test("PAM's script, run by root", .enabled(if: Products.isRoot, "root runs it"))

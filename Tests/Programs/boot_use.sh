@@ -77,6 +77,28 @@ FSTAB
     # root is refused. The mount admits only its own user.
     if cat /home/ada/Private/file 2>/dev/null; then return 1; fi
     echo "a user's unit: mounted"
+
+    as_ada systemctl --user enable --now vaultfs-agent
+    follows_session
+    echo "a user's agent: follows the session, and delays sleep"
+}
+
+# session_of USER: prints the session that logind has for the user.
+session_of() { loginctl list-sessions --no-legend | awk -v user="$1" '$3 == user { print $1; exit }'; }
+
+# follows_session: ada logs in. Her vault is locked with her session, and the agent delays sleep.
+follows_session() {
+    local session
+    await sh -c 'systemd-inhibit --list --no-legend | grep "vaultfs.*ada.*sleep.*delay"'
+    su --login ada -c 'exec sleep 600' </dev/null >/dev/null 2>&1 &
+    await sh -c '[ -n "$(loginctl list-sessions --no-legend | grep ada)" ]'
+    session=$(session_of ada)
+    loginctl lock-session "$session"
+    await as_ada sh -c 'cat Private/file 2>&1 | grep "Required key not available"'
+    loginctl unlock-session "$session"
+    await as_ada grep -q content Private/file
+    loginctl terminate-session "$session"
+    wait %% || true
 }
 
 first_boot() {
@@ -128,6 +150,7 @@ first_boot() {
     await as_ada systemctl --user is-active --quiet default.target
     as_ada systemctl --user start vaultfs@home
     [ "$(as_ada cat Private/file)" = content ]
+    follows_session
     as_ada systemctl --user stop vaultfs@home
     [ ! -e /home/ada/Private/file ]
     as_ada systemctl --user start vaultfs@home
