@@ -60,7 +60,7 @@ struct VaultFS: ParsableCommand {
             guard let next = below.first(where: { $0.configuration.answers(to: argument) }) else {
                 let names = below.compactMap { $0.configuration.commandName }.joined(separator: ", ")
                 let advice = command == Self.self ? guesses[argument].map { "did you mean 'vaultfs \($0)'?" } : nil
-                return "unknown command '\(argument)': \(advice ?? "there are \(names)")"
+                return "unknown command '\(argument)'; \(advice ?? "there are \(names)")"
             }
             command = next
         }

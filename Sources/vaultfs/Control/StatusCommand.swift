@@ -34,7 +34,9 @@ struct StatusCommand: ParsableCommand {
                 try MountAnswer.askAll(.status)
             }
         if prometheus, mountpoint == nil {
-            let mounts = answers.compactMap { if case .answered(.status(let status)) = $0.outcome { status } else { nil } }
+            let mounts = answers.compactMap {
+                if case .answered(.status(let status)) = $0.outcome { status } else { nil }
+            }
             return try Console.write(PrometheusText(mounts).text)
         }
         if json, mountpoint == nil { try Console.printJSON(answers) }
