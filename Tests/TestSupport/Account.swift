@@ -23,6 +23,16 @@ package final class Account: Sendable {
         return Account(name: "visitor", prefix: namespace.becoming, namespace: namespace)
     }()
 
+    /// Another ordinary user, who has no mounts but those of one test: `games`, which every Debian has. Nil unless root
+    /// runs the tests.
+    package static let newcomer: Account? = {
+        guard Products.isRoot, let namespace = ordinary?.namespace else { return nil }
+        let becoming = PrivateNamespace.becoming(uid: newcomerID, gid: 60)
+        return Account(name: "newcomer", prefix: namespace.entering + becoming, namespace: namespace)
+    }()
+
+    package static let newcomerID = 5
+
     package let name: String
     package let binary: String
     package let tests: String

@@ -53,7 +53,11 @@ final class PrivateNamespace: @unchecked Sendable {
     var entering: [String] { ["nsenter", "--mount=/proc/\(holder.pid)/ns/mnt", "--"] }
 
     /// The start of a command line that runs as the ordinary user.
-    var becoming: [String] { ["setpriv", "--reuid=\(Self.uid)", "--regid=\(Self.gid)", "--clear-groups", "--"] }
+    var becoming: [String] { Self.becoming(uid: Self.uid, gid: Self.gid) }
+
+    static func becoming(uid: Int, gid: Int) -> [String] {
+        ["setpriv", "--reuid=\(uid)", "--regid=\(gid)", "--clear-groups", "--"]
+    }
 
     /// The binary, the Swift libraries that it is linked to (the toolchain may be in a directory that only root can
     /// read), the programs.

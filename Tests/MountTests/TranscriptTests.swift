@@ -1,0 +1,34 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension PlainMountTests {
+    /// A session on a terminal, word for word.
+    @Suite struct Transcript {
+        @Test("the first hour", .enabled(if: Account.newcomer != nil, "takes root, for a user without other mounts"))
+        func firstHour() throws {
+            let account = try #require(Account.newcomer)
+            let place = try TemporaryDirectory()
+            try Command(["chown", "\(Account.newcomerID)", place.path]).run().succeeded()
+            defer { _ = try? account.run(["fusermount3", "-uz", place.appending("Private")]) }
+            let transcripts = "\(Products.tests)/Transcripts"
+            let script = try String(contentsOfFile: "\(transcripts)/first-hour.sh", encoding: .utf8)
+            let programs = URL(fileURLWithPath: account.binary).deletingLastPathComponent().path
+            let session = try account.run(
+                ["sh", "-c", "PATH=\(programs):$PATH exec bash -c \"$0\"", script], directory: place.path,
+                timeout: .seconds(120))
+            Products.countMount()
+            let expected = try String(contentsOfFile: "\(transcripts)/first-hour.txt", encoding: .utf8)
+            expectSameLines(Self.withoutChances(session.output, place.path), as: expected, "the first hour")
+            #expect(expected.split(separator: "\n").count <= 40)
+        }
+
+        /// Times, durations, sizes and the temporary directory differ from run to run.
+        private static func withoutChances(_ text: String, _ directory: String) -> String {
+            text.replacingOccurrences(of: directory, with: "~")
+                .replacing(/20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ/, with: "TIME")
+                .replacing(/[0-9.]+ ms/, with: "N ms")
+                .replacing(/[0-9]+ (inodes|bytes|files)/) { "N \($0.1)" }
+        }
+    }
+}

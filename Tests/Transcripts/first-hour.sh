@@ -1,0 +1,26 @@
+# first-hour.sh: the first hour with vaultfs, in an empty directory, without XDG_RUNTIME_DIR. PATH leads to vaultfs.
+# TranscriptTests compares the output with first-hour.txt, word for word.
+export HOME=$PWD
+unset XDG_RUNTIME_DIR
+umask 077
+printf 'correct horse battery\n' >pass
+printf 'a new passphrase\n' >new
+show() {
+    echo "\$ $*"
+    "$@" 2>&1
+    local code=$?
+    [ $code = 0 ] || echo "[exit code $code]"
+}
+show vaultfs init Vault --passfile pass --no-recovery-key --scrypt-logn 10
+show vaultfs mount Vault Private --passfile pass
+show vaultfs status
+echo secret >Private/file
+show cat Private/file
+show vaultfs lock --forget
+show cat Private/file
+show vaultfs unlock --passfile pass
+show cat Private/file
+show vaultfs passwd Vault
+show vaultfs slot change Vault --passfile pass --new-passfile new
+show vaultfs unmount --all
+show vaultfs mount Vault Private --passfile pass
