@@ -165,6 +165,8 @@ def check_passphrase(vault):
 
 def check_damage(vault):
     """A changed byte in a file's ciphertext."""
+    # The lock file has locked this vault too.
+    until("the unlock", lambda: vault.has_state("unlocked"))
     file = pathlib.Path(vault.mountpoint, "file")
     file.write_bytes(os.urandom(100_000))
     vault.unmount()
