@@ -3,9 +3,10 @@
 . "$(dirname "$0")/desktop_lib.sh"
 install -m 755 "$examples/vaultfs-screen-lock" "$bin"
 # A lock file that is removed before the daemon notices it does not forget the keys.
+export mount
 stand_in locker <<'STAND_IN'
 #!/bin/sh
-until vaultfs status | grep -Eq '^state +locked'; do sleep 0.01; done
+until vaultfs status "$mount" | grep -Eq '^state +locked'; do sleep 0.01; done
 STAND_IN
 vaultfs-screen-lock locker
 is_locked

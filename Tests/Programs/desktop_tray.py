@@ -69,7 +69,7 @@ class Vault:
         run(vaultfs, "unmount", self.mountpoint)
 
     def has_state(self, state):
-        return any(line.split() == ["state", state] for line in run(vaultfs, "status", self.mountpoint).split("\n"))
+        return any(line.replace(",", " ").split()[:2] == ["state", state] for line in run(vaultfs, "status", self.mountpoint).split("\n"))
 
 
 def items(layout, above=""):

@@ -46,7 +46,7 @@ run() {
 # Type=forking: ready when the command returns.
 run vaultfs@.service ExecStart
 mountpoint -q "$mount"
-"$vaultfs" status "$mount" | grep -Eq '^idle seconds +3600$'
+"$vaultfs" status --verbose "$mount" | grep -Eq '^idle seconds +3600$'
 echo content >"$mount/file"
 exec 7<"$mount/file"
 # The command queries all vaults of this user. A vault of another test, whose socket is elsewhere, does not reply (exit
