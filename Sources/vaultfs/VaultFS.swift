@@ -48,7 +48,7 @@ struct VaultFS: ParsableCommand {
     /// Names that other programs have for our commands.
     private static let guesses = [
         "passwd": "slot change", "password": "slot change", "list": "status", "ls": "status", "create": "init",
-        "open": "mount", "close": "unmount", "version": "--version", "fsck": "verify",
+        "open": "mount", "close": "unmount", "version": "--version", "fsck": "verify", "-V": "--version",
     ]
 
     /// The message for a misspelt command. ArgumentParser would call it an unexpected argument.
@@ -56,7 +56,8 @@ struct VaultFS: ParsableCommand {
         var command: any ParsableCommand.Type = Self.self
         for argument in arguments {
             let below = command.configuration.subcommands
-            guard !below.isEmpty, argument != "help", !argument.hasPrefix("-") else { return nil }
+            let isOption = argument.hasPrefix("-") && guesses[argument] == nil
+            guard !below.isEmpty, argument != "help", !isOption else { return nil }
             guard let next = below.first(where: { $0.configuration.answers(to: argument) }) else {
                 let names = below.compactMap { $0.configuration.commandName }.joined(separator: ", ")
                 let advice = command == Self.self ? guesses[argument].map { "did you mean 'vaultfs \($0)'?" } : nil

@@ -85,7 +85,9 @@ extension PlainMountTests {
             try first.vaultfs(["unmount", first.vault]).succeeded()
         }
 
-        @Test("names of other programs' commands get advice", arguments: [("passwd", "slot change"), ("ls", "status")])
+        @Test(
+            "names of other programs' commands get advice",
+            arguments: [("passwd", "slot change"), ("ls", "status"), ("-V", "--version")])
         func guesses(command: String, ours: String) throws {
             let vault = try VaultUnderTest(initialise: false)
             expectFailure(try vault.vaultfs([command]), .usage, naming: "did you mean 'vaultfs \(ours)'?")
