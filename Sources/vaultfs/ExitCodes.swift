@@ -26,7 +26,7 @@ enum FailureCode: Int32, CaseIterable, Codable {
     var explanation: String {
         switch self {
         case .failure: "something else failed"
-        case .usage: "wrong usage: unknown option, missing argument, value out of bounds; no terminal to ask on"
+        case .usage: "wrong usage: unknown option, value out of bounds; no terminal to ask on"
         case .notAVault: "not a vault, or its vaultfs.json is damaged or of a newer version"
         case .wrongSecret: "wrong secret; its slot has expired or ends too soon; clock set back"
         case .inUse: "the vault is mounted already, or the mount is in use"

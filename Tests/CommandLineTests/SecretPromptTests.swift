@@ -16,7 +16,7 @@ import Testing
     }
 
     @Test func `a person has three tries`() throws {
-        let refusal = "vaultfs: \(place.vault): wrong passphrase\n"
+        let refusal = "vaultfs: \(place.vault): wrong passphrase, or vaultfs.json was changed: try a copy of it\n"
         for (answers, code, refusals) in [
             ([right], 0, 0), ([wrong, wrong, right], 0, 2), ([wrong, wrong, wrong], 4, 3),
         ] {
@@ -32,7 +32,7 @@ import Testing
 
     @Test func `a wrong passphrase mentions the recovery key, if there is one`() throws {
         _ = try addRecoveryKey()
-        try place.expectRefusal(4, "wrong passphrase; if it is lost, use --recovery-key\n") {
+        try place.expectRefusal(4, "try a copy of it; if the passphrase is lost, use --recovery-key\n") {
             try place.run(["verify", place.vault, "--passfile", place.file("new")])
         }
     }
@@ -46,7 +46,7 @@ import Testing
         let misspelt = (key.hasPrefix("0") ? "1" : "0") + key.dropFirst()
         let (_, refused) = try place.terminal(
             ["verify", place.vault], answers: ["Passphrase: =\(misspelt)", "Passphrase: =\(key.uppercased())"])
-        #expect(refused.contains("wrong passphrase; if it is lost, use --recovery-key\nvaultfs: a recovery key was"))
+        #expect(refused.contains("passphrase is lost, use --recovery-key\nvaultfs: a recovery key was"))
         let (asked, again) = try place.terminal(
             ["verify", place.vault, "--recovery-key"],
             answers: ["Recovery key: =\(misspelt)", "Recovery key: =\(key)"])

@@ -74,7 +74,7 @@ extension MountTests {
             let view = try ViewUnderTest()
             try keys.mount(view, ["--on-lock", "forget"])
             try view.vaultfs(["lock", view.mountpoint]).succeeded()
-            expectFailure(try view.vaultfs(["unlock", view.mountpoint]), .failure, naming: "--passfile")
+            expectFailure(try view.vaultfs(["unlock", view.mountpoint]), .usage, naming: "--passfile")
             expectFailure(
                 try view.vaultfs(["unlock", view.mountpoint, "--extpass", "echo wrong"]), .wrongSecret,
                 naming: "wrong passphrase")

@@ -17,7 +17,7 @@ struct NewRecoveryKey {
 enum RecoveryKeyText {
     /// Ends the message about a wrong passphrase, if the vault has a recovery key.
     static func advice(for secret: SlotSecret, in vault: VaultConfiguration) -> String {
-        secret.kind == .passphrase && vault.hasRecoveryKey ? "; if it is lost, use --recovery-key" : ""
+        secret.kind == .passphrase && vault.hasRecoveryKey ? "; if the passphrase is lost, use --recovery-key" : ""
     }
 
     static func shown(_ key: String) -> String {
