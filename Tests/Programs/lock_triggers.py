@@ -514,7 +514,7 @@ def events(mount):
         expect("the receipt", (receipt["complete"], receipt["unpurged"], receipt["policy"]), (True, [], mount.policy))
         expect("forgotten", receipt["keysForgotten"], ["complete", "unless-open"] if mount.policy == "forget" else [])
     mount.unmount()
-    expect("the end of the stream", [e["event"] for e in lines if e["event"] != "denied"], [])
+    expect("the end of the stream", [e["event"] for e in lines if e["event"] != "denied"], ["unmounted"])
     expect("its exit code", stream.wait(30), 0)
     mount.mount()
 
