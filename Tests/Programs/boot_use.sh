@@ -98,7 +98,7 @@ follows_session() {
     loginctl unlock-session "$session"
     await as_ada grep -q content Private/file
     loginctl terminate-session "$session"
-    wait %% || true
+    wait $! || true
 }
 
 first_boot() {

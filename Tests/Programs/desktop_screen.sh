@@ -23,7 +23,7 @@ is_locked
 vaultfs-screen-lock true
 is_locked
 end 0
-wait %%
+wait $!
 is_unlocked
 
 # A locker that crashes leaves the vault locked until another one succeeds.
@@ -31,7 +31,7 @@ vaultfs-screen-lock swaylock &
 begun
 end 139
 code=0
-wait %% || code=$?
+wait $! || code=$?
 [ $code = 139 ]
 is_locked
 vaultfs-screen-lock true
@@ -42,7 +42,7 @@ vaultfs-screen-lock swaylock &
 begun
 vaultfs lock "$mount" >/dev/null
 end 0
-wait %%
+wait $!
 is_unlocked
 
 # swayidle, which runs the commands of its configuration with sh.
@@ -60,7 +60,7 @@ for event in timeout lock before-sleep; do
     begun
     is_locked
     on before-sleep
-    wait %%
+    wait $!
     is_locked
     end 0
     wait

@@ -29,7 +29,7 @@ await is_unlocked
 # At the end of gdbus's output, it locks.
 exec 8>&-
 code=0
-wait %% || code=$?
+wait $! || code=$?
 [ $code = 1 ]
 is_locked
 grep -q 'your vaults are locked' "$scratch/errors"
@@ -41,7 +41,7 @@ XDG_SESSION_ID=4 sh "$examples/vaultfs-follow-session" 8>&- &
 exec 8>"$scratch/signals"
 kill $!
 exec 8>&-
-wait %% || true
+wait $! || true
 is_locked
 rm "$lock_file"
 await is_unlocked
