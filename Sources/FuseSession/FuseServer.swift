@@ -82,7 +82,10 @@ final class FuseServer: Sendable {
     }
 
     func report(_ found: Damage) {
-        guard damage.note(found) else { return }
+        let isNew = damage.note(found)
+        // A request that has left the gate may come here after the lock has made the log forget its names.
+        if gate.state != .unlocked { damage.forgetNames() }
+        guard isNew else { return }
         logger.error("\(found.message)")
         onDamage.withLock { $0 }?(found)
     }

@@ -144,6 +144,18 @@ import VaultStore
         #expect(table.entry(at: Array("/".utf8)) == nil)
     }
 
+    @Test("another user's mount of the same source is not taken for the vault's")
+    func foreignMount() throws {
+        func table(_ users: [Int]) -> [MountTable.Entry] {
+            let lines = users.enumerated().map { "\($0) 0 0:1 / /m\($0) rw - fuse.vaultfs /v rw,user_id=\($1)\n" }
+            return MountTable(parsing: Array(lines.joined().utf8)).vaults(from: Array("/v".utf8))
+        }
+        #expect(try FoundMount.only(table([1000, 0]), of: "/v", user: 0).mountpoint == Array("/m1".utf8))
+        let foreign = #expect(throws: CommandFailure.self) { try FoundMount.only(table([1000]), of: "/v", user: 0) }
+        #expect(foreign?.code == .mountpoint && foreign?.message.contains("by another user, at /m0") == true)
+        #expect(throws: CommandFailure.self) { try FoundMount.only(table([0, 0]), of: "/v", user: 0) }
+    }
+
     @Test func `bytes that are no UTF-8`() {
         let line = Array("1 0 0:1 / /m".utf8) + [0xFF] + Array(" rw - fuse.vaultfs v rw".utf8)
         #expect(MountTable(parsing: line).entry(at: Array("/m".utf8) + [0xFF]) != nil)

@@ -32,6 +32,7 @@ import Testing
         let reported = (0..<3 * DamageLog.maximumCount).filter { log.note(damage("\($0)"), at: 0) }
         #expect(reported.count == DamageLog.maximumCount)
         #expect(log.all.count == DamageLog.maximumCount)
+        #expect(!log.note(damage("later"), at: 59_999))
         #expect(log.note(damage("later"), at: 60_000))
         #expect(log.all.count == DamageLog.maximumCount)
     }

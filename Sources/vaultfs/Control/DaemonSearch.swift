@@ -28,13 +28,28 @@ struct FoundMount {
             (path, self.entry) = (resolved, entry)
             return
         }
-        let mounts = table.vaults(from: resolved.bytes)
-        guard let entry = mounts.first else { throw CommandFailure(.mountpoint, "not mounted: \(typed.shown)") }
-        guard mounts.count == 1 else {
-            let names = mounts.map { FilePath(bytes: $0.mountpoint).shown }.joined(separator: ", ")
-            throw CommandFailure(.usage, "\(typed.shown) is mounted several times (\(names)): name one")
+        entry = try Self.only(table.vaults(from: resolved.bytes), of: typed, user: geteuid())
+        path = FilePath(bytes: entry.mountpoint)
+    }
+
+    /// The mount of a vault that was named by its own path. Another user's does not count, not even for root: it may claim
+    /// any source, and it would be given the passphrase.
+    static func only(
+        _ mounts: [MountTable.Entry], of vault: FilePath, user: uid_t
+    ) throws(CommandFailure) -> MountTable.Entry {
+        let own = mounts.filter { $0.userID == user }
+        let names = (own.isEmpty ? mounts : own).map { FilePath(bytes: $0.mountpoint).shown }.joined(separator: ", ")
+        guard let entry = own.first else {
+            throw CommandFailure(
+                .mountpoint,
+                mounts.isEmpty
+                    ? "not mounted: \(vault.shown)"
+                    : "\(vault.shown) is mounted by another user, at \(names): name that")
         }
-        (path, self.entry) = (FilePath(bytes: entry.mountpoint), entry)
+        guard own.count == 1 else {
+            throw CommandFailure(.usage, "\(vault.shown) is mounted several times (\(names)): name one")
+        }
+        return entry
     }
 
     /// Connects to the mount's daemon.

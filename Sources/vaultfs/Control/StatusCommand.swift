@@ -29,55 +29,50 @@ struct StatusCommand: ParsableCommand {
     }
 
     func run() throws {
-        let answers =
-            if let mountpoint { [try MountAnswer.ask(mountpoint.path, .status)] } else {
-                try MountAnswer.askAll(.status)
-            }
-        if prometheus, mountpoint == nil {
-            let mounts = answers.compactMap {
-                if case .answered(.status(let status)) = $0.outcome { status } else { nil }
-            }
-            return try Console.write(PrometheusText(mounts).text)
-        }
-        if json, mountpoint == nil { try Console.printJSON(answers) }
-        if answers.isEmpty, !json { print("No vault is mounted.") }
-        let isTable = mountpoint == nil && answers.count > 1 && !verbose
-        if isTable, !json { StatusText.printTable(answers) }
-        var failure: CommandFailure?
-        for (index, answer) in answers.enumerated() {
-            if case .answered(.status(let status)) = answer.outcome {
-                if prometheus {
-                    try Console.write(PrometheusText([status]).text)
-                } else if json {
-                    if mountpoint != nil { try Console.printJSON(status) }
-                } else if !isTable {
-                    if index > 0 { print("") }
-                    StatusText.print(status, verbosely: verbose)
-                }
-            } else {
-                let problem = Self.problem(of: answer)
-                if mountpoint != nil { throw problem }
-                if !json, !isTable { print("\(index > 0 ? "\n" : "")\(problem.message)") }
-                // A mount that is only out of reach is no failure: it may be well.
-                if problem.code == .mountpoint { failure = failure ?? problem }
-            }
-        }
-        if let failure {
-            if isTable || json { Console.report(failure.message) }
-            throw ExitCode(failure.code.rawValue)
+        if let mountpoint {
+            try show(MountAnswer.ask(mountpoint.path, .status).status.get())
+        } else {
+            try show(MountAnswer.askAll(.status))
         }
     }
 
-    private static func problem(of answer: MountAnswer) -> CommandFailure {
-        switch answer.outcome {
+    private func show(_ status: MountStatus) throws {
+        if prometheus {
+            try Console.write(PrometheusText([status]).text)
+        } else if json {
+            try Console.printJSON(status)
+        } else {
+            StatusText.print(status, verbosely: verbose)
+        }
+    }
+
+    private func show(_ answers: [MountAnswer]) throws {
+        if prometheus {
+            try Console.write(PrometheusText(answers.compactMap { try? $0.status.get() }).text)
+        } else if json {
+            try Console.printJSON(answers)
+        } else {
+            StatusText.print(answers, verbosely: verbose)
+        }
+        // A mount that is only out of reach is no failure: it may be well.
+        for case .failure(let failure) in answers.map(\.status) where failure.code == .mountpoint { throw failure }
+    }
+}
+
+extension MountAnswer {
+    /// The mount's status. The failure's code is `mountpoint` if the daemon has died, `failure` if it gives no status.
+    var status: Result<MountStatus, CommandFailure> {
+        switch outcome {
+        case .answered(.status(let status)): .success(status)
         case .dead:
-            CommandFailure(
-                .mountpoint,
-                "\(answer.mountpoint): its daemon has ended: 'vaultfs unmount \(answer.mountpoint)' removes the mount")
-        case .unreachable(let reason): CommandFailure(.failure, "\(answer.mountpoint): \(reason)")
+            .failure(
+                CommandFailure(
+                    .mountpoint,
+                    "\(mountpoint): its daemon has ended: 'vaultfs unmount \(mountpoint)' removes the mount"))
+        case .unreachable(let reason): .failure(CommandFailure(.failure, "\(mountpoint): \(reason)"))
         case .answered(.error(let failure)):
-            CommandFailure(.failure, "\(answer.mountpoint): \(Console.shown(failure.message))")
-        case .answered: CommandFailure(.failure, "\(answer.mountpoint): the daemon answered something else")
+            .failure(CommandFailure(.failure, "\(mountpoint): \(Console.shown(failure.message))"))
+        case .answered: .failure(CommandFailure(.failure, "\(mountpoint): the daemon answered something else"))
         }
     }
 }

@@ -21,8 +21,24 @@ enum StatusText {
         printFields(status.requests)
     }
 
+    /// Several mounts: a line for each, or with `verbosely` everything.
+    static func print(_ answers: [MountAnswer], verbosely: Bool) {
+        guard let first = answers.first else { return Swift.print("No vault is mounted.") }
+        if !verbosely {
+            guard answers.count == 1, case .success(let status) = first.status else { return printTable(answers) }
+            return print(status, verbosely: false)
+        }
+        for (index, answer) in answers.enumerated() {
+            if index > 0 { Swift.print("") }
+            switch answer.status {
+            case .success(let status): print(status, verbosely: true)
+            case .failure(let failure): Swift.print(failure.message)
+            }
+        }
+    }
+
     /// A line for each mount.
-    static func printTable(_ answers: [MountAnswer]) {
+    private static func printTable(_ answers: [MountAnswer]) {
         let rows = [["STATE", "PROBLEMS", "MOUNTPOINT", "VAULT"]] + answers.map(row)
         let widths = (0..<3).map { column in rows.map { $0[column].count }.max() ?? 0 }
         for row in rows {

@@ -63,34 +63,41 @@ struct UnmountCommand: ParsableCommand {
         // Find the daemon before unmounting, to see it end. One that does not answer may be dead.
         if let client = try? mount.connect().client {
             try unmount(mount.path)
-            return try wait(mount.path, process: client.processID) { client.waitUntilClosed(timeout: $0) }
+            return try wait(mount.path, process: client.processID, isDaemon: true) {
+                client.waitUntilClosed(timeout: $0)
+            }
         }
         let process = VaultProcess(of: mount)
         try unmount(mount.path)
-        if let process { try wait(mount.path, process: process.id) { process.waitUntilEnded(timeout: $0) } }
+        if let process {
+            try wait(mount.path, process: process.id, isDaemon: false) { process.waitUntilEnded(timeout: $0) }
+        }
     }
 
-    /// - Parameter hasEnded: waits for the daemon's end. Returns false after a time.
+    /// - Parameters:
+    ///   - isDaemon: true if the process is surely the mount's daemon, which may be ended.
+    ///   - hasEnded: waits for the process's end. Returns false after a time.
     private func wait(
-        _ mountpoint: FilePath, process: pid_t, hasEnded: (Duration) -> Bool
+        _ mountpoint: FilePath, process: pid_t, isDaemon: Bool, hasEnded: (Duration) -> Bool
     ) throws(CommandFailure) {
+        let mayEndIt = isDaemon && process > 0
         let silence: Duration = .seconds(min(2, seconds))
         if hasEnded(silence) { return }
         // A mount namespace that was made meanwhile (a container, a service) has a copy of the mount, which keeps the daemon
         // and its keys. SIGTERM ends it all the same. A daemon that is still writing ignores it.
-        if process > 0 { kill(process, SIGTERM) }
+        if mayEndIt { kill(process, SIGTERM) }
         if Console.isStandardErrorTerminal {
             Console.writeToStandardError("unmounted; waiting for everything to reach the disk…\n")
         }
         if hasEnded(.seconds(seconds) - silence) { return }
-        if force, process > 0 {
+        if force, mayEndIt {
             kill(process, SIGKILL)
             if hasEnded(Self.dyingTime) { return }
         }
         throw CommandFailure(
             .notEnded,
             "\(mountpoint.shown) is unmounted, but process \(process) has not ended after \(seconds) s: "
-                + (force
+                + (force && mayEndIt
                     ? "the vault's store does not answer, and the process cannot end before it does"
                     : "it may still be writing to the vault; 'kill -KILL \(process)' ends it"))
     }

@@ -5,18 +5,20 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// The process that has a vault, when its control socket is out of reach. Its end can be awaited. Any thread.
+/// The process that has a vault, when its control socket is out of reach. Its end can be awaited. Never signal it: it is
+/// only likely to be the mount's daemon. Any thread.
 struct VaultProcess: Sendable {
     let id: pid_t
     /// Readable when the process has ended (pidfd_open(2)).
     private let descriptor: Descriptor
 
-    /// The process that holds the lock of the mount's vault. Nil if it is unknown, if it has ended, or if the vault has
-    /// another mount, which may be the one that holds the lock.
+    /// The process that holds the flock of the mount's vault. Nil if it is unknown, if it has ended, or if the vault has
+    /// another mount, which may be the one that holds the lock. The writer record counts for nothing here: whoever writes the
+    /// store chooses its process.
     init?(of mount: FoundMount) {
         guard let table = try? MountTable.read(), table.vaults(from: mount.entry.source).count == 1,
             let vault = try? VaultDirectory.open(FilePath(bytes: mount.entry.source)),
-            let owner = vault.findLockOwner(), owner.host == nil, owner.command == "vaultfs"
+            let owner = LockOwner.find(descriptor: vault.root), owner.command == "vaultfs"
         else { return nil }
         id = owner.processID
         let fd = linux_pidfd_open(id)

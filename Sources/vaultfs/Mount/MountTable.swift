@@ -49,7 +49,7 @@ struct MountTable {
     func entry(at mountpoint: [UInt8]) -> Entry? { entries.last { $0.mountpoint == mountpoint } }
 
     /// The mounts of a vault or of a view's source, by its absolute path without links. Leaves out those that another mount
-    /// covers.
+    /// covers. Any user can mount something with this path as its source: look at `userID` before you trust one.
     func vaults(from source: [UInt8]) -> [Entry] {
         entries.filter { $0.isVault && $0.source == source && $0 == entry(at: $0.mountpoint) }
     }

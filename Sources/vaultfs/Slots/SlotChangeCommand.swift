@@ -127,6 +127,7 @@ struct SlotChangeCommand: ParsableCommand {
         }
         return slot
     }
+
     /// The slot to change without an id. A recovery key is given to replace a lost passphrase, so it must not go itself.
     private func defaultSlot(of configuration: VaultConfiguration, opened: KeySlot) throws(CommandFailure) -> KeySlot {
         guard opened.kind == .recovery, !keepSecret, !newSecret.newRecoveryKey else { return opened }
