@@ -59,6 +59,15 @@ def working_threads(pid):
     return [thread for thread in os.listdir(f"/proc/{pid}/task") if "poll" not in place(thread)]
 
 
+def is_idle(pid):
+    """True if all threads sleep (proc_pid_stat(5)). A lock files' watch that has just been set, and waits for a busy core,
+    does not serve requests yet, which then look twice."""
+    def state(thread):
+        with open(f"/proc/{pid}/task/{thread}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    return all(state(thread) == "S" for thread in os.listdir(f"/proc/{pid}/task"))
+
+
 def traced(thread):
     """True if a thread has a tracer (proc_pid_status(5))."""
     with open(f"/proc/{thread}/status") as status:
@@ -148,6 +157,7 @@ def count(system, function):
     """Calls for a unit: (all that count, requests, {name: calls})."""
     system.remount()
     os.stat(system.mountpoint)
+    wait_for(lambda: all(map(is_idle, system.daemons)), "the daemon to be idle")
     tracer = Tracer(system)
     try:
         units = function(system.mountpoint)

@@ -173,5 +173,5 @@ package final class LockGate: Sendable {
     }
 
     /// Time of the last request, in milliseconds of CLOCK_MONOTONIC.
-    var lastActivityMilliseconds: Int { lastActivity.load(ordering: .relaxed) }
+    package var lastActivityMilliseconds: Int { lastActivity.load(ordering: .relaxed) }
 }

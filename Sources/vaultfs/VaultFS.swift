@@ -35,7 +35,7 @@ struct VaultFS: ParsableCommand {
         // So is a file over its limit (setrlimit(2), RLIMIT_FSIZE).
         signal(SIGXFSZ, SIG_IGN)
         do {
-            let arguments = ProcessArguments.current()
+            let arguments = try HelpText.resolve(ProcessArguments.current())
             if arguments.first == DaemonLaunch.argument { DaemonLaunch.serve() }
             if let unknown = unknownCommand(arguments) { throw CommandFailure(.usage, unknown) }
             var command = try parseAsRoot(arguments)
@@ -75,7 +75,9 @@ struct VaultFS: ParsableCommand {
             return failure.code.rawValue
         }
         if exitCode(for: error).isSuccess {
-            print(fullMessage(for: error))
+            let text = fullMessage(for: error)
+            let format = HelpText.format(in: ProcessArguments.current())
+            print(HelpText(text)?.arranged(for: format) ?? text)
             return 0
         }
         if let exit = error as? ExitCode { return exit.rawValue }

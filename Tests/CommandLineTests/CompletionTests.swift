@@ -10,7 +10,9 @@ import Testing
         (["view", ""], ["cbc-chunks", "cbc", "openssl", "hls"]),
         (["view", "cbc", "s", "m", "--padding", ""], ["pkcs7", "none"]),
         (["view", "cbc", "s", "m", "--cipher", "aes-1"], ["aes-128-cbc", "aes-192-cbc"]),
-        (["view", "openssl", "s", "m", "--digest", "sha2"], ["sha224", "sha256"]),
+        (["protect", "un"], ["unless-open", "until-first-unlock"]), (["protect", "none", "let"], ["letter"]),
+        (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "--slot", "", "vault"], ["1", "2"]),
+        (["view", "openssl", "s", "m", "--md", "sha2"], ["sha224", "sha256"]),
         (["view", "cbc", "s", "m", "--kdf", ""], ["sha256"]), (["export", "--view", "h"], ["hls"]),
         (["mou"], ["mount"]), (["slot", ""], ["--version", "-h", "--help", "list", "add", "remove", "change"]),
         (["mount", "v", "m", "--passf"], ["--passfile"]), (["mount", "v", "m", "--passfile", "let"], ["letter"]),
@@ -18,6 +20,10 @@ import Testing
     func bash(words: [String], expected: [String]) throws {
         let directory = try TemporaryDirectory()
         try directory.write("letter", "")
+        try directory.write("secret", "a long passphrase")
+        // With a slot for the passphrase and one for the recovery key.
+        let options = ["--passfile", directory.appending("secret"), "--scrypt-logn", "10"]
+        try Command([Products.binary, "init", directory.appending("vault")] + options).run().succeeded()
         // Variables as readline sets them. The options of complete(1) that the function would query are absent.
         let script = """
             cd '\(directory.path)' || exit

@@ -28,7 +28,7 @@ import Testing
         #expect(found["isSalted"] as? Bool == true)
         let first = try #require((found["commands"] as? [String])?.first)
         #expect(
-            first == "vaultfs view openssl \(directory.appending("salted")) MOUNTPOINT --pbkdf2-iterations 10000")
+            first == "vaultfs view openssl \(directory.appending("salted")) MOUNTPOINT --pbkdf2")
     }
 
     @Test func `ciphertext in chunks: the size of which all are full comes first`() throws {
@@ -45,7 +45,8 @@ import Testing
     }
 
     @Test(arguments: [
-        ("", "empty"), ("head -c 4097 /dev/urandom", "other"), ("head -c 65536 /dev/zero", "other"),
+        ("", "empty"), ("echo text | openssl enc -a -aes-256-cbc -pbkdf2 -pass pass:x", "openssl-base64"),
+        ("head -c 4097 /dev/urandom", "other"), ("head -c 65536 /dev/zero", "other"),
         ("head -c 4096 /dev/urandom", "ciphertext"), ("printf '\\000\\000\\000\\030ftypmp42'", "plaintext"),
         ("for i in 1 2 3 4; do printf G; head -c 187 /dev/zero; done", "plaintext"),
     ])

@@ -24,9 +24,9 @@ struct ViewCase: Sendable, CustomTestStringConvertible {
 
     /// `openssl enc -pass`, by options of `openssl` and of vaultfs.
     static let salted: [ViewCase] = [
-        ("aes-128-cbc", "-pbkdf2 -iter 10000", ["--pbkdf2-iterations", "10000"]),
-        ("aes-192-cbc", "-pbkdf2 -iter 10000 -md sha512", ["--pbkdf2-iterations", "10000", "--digest", "sha512"]),
-        ("aes-256-cbc", "-pbkdf2 -md md5", ["--pbkdf2-iterations", "10000", "--digest", "md5"]),
+        ("aes-128-cbc", "-pbkdf2", ["--pbkdf2"]),
+        ("aes-192-cbc", "-pbkdf2 -iter 10000 -md sha512", ["--iter", "10000", "--md", "sha512"]),
+        ("aes-256-cbc", "-pbkdf2 -md md5", ["--pbkdf2", "--md", "md5"]),
         ("aes-256-cbc", "-pbkdf2 -iter 600000", ["--pbkdf2-iterations", "600000"]),
         ("aes-128-cbc", "-md md5", ["--digest", "md5"]),
         ("aes-192-cbc", "-md sha256", ["--digest", "sha256"]),

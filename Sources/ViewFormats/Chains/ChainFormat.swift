@@ -43,6 +43,9 @@ package enum ChainFormat {
         return try stream(of: source, from: 16, vector: .inFile(at: 0), padding: padding, key: key)
     }
 
+    /// The first bytes of a file of `openssl enc -a`: `Salted__` in base64.
+    static let base64Start = Array("U2FsdGVkX1".utf8)
+
     /// The salt of a file of `openssl enc`. It begins with `Salted__` and 8 bytes of salt (openssl-enc(1)).
     package static func salt(of source: SourceFile) throws(ViewError) -> [UInt8] {
         guard source.size > 0 else { throw .malformed("the file is empty: it has no Salted__ header") }
@@ -51,6 +54,9 @@ package enum ChainFormat {
             try header.withMutableBytes { (header) throws(ViewError) in try source.read(at: 0, into: header) }
         }
         guard header.starts(with: "Salted__".utf8) else {
+            if header.starts(with: base64Start) {
+                throw .malformed("base64, as 'openssl enc -a' writes it: decode it first, with 'base64 -d'")
+            }
             throw .malformed("the file has no Salted__ header: not made by openssl enc with a passphrase")
         }
         return Array(header[8...])

@@ -7,6 +7,8 @@ package struct SourceInspection: Sendable {
         case empty
         /// `openssl enc` with a passphrase.
         case salted
+        /// The same in base64 (`openssl enc -a`).
+        case base64
         case playlist(Playlist)
         /// The name of its format.
         case plaintext(String)
@@ -54,6 +56,7 @@ package struct SourceInspection: Sendable {
     ) throws(ViewError) -> Content {
         if beginning.isEmpty { return .empty }
         if (try? ChainFormat.salt(of: source)) != nil { return .salted }
+        if beginning.starts(with: ChainFormat.base64Start) { return .base64 }
         if source.size <= UInt64(Playlist.maximumSize), (try? Playlist.parse(beginning)) != nil,
             let playlist = try? Playlist.parse(try read(source, Int(source.size)))
         {

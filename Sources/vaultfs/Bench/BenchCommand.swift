@@ -4,7 +4,7 @@ internal import VaultStore
 /// `vaultfs bench PATH`
 struct BenchCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "bench", abstract: "Measure random reads of a file or a directory, such as a mount.",
+        commandName: "bench", abstract: "Measure random reads of a file or a directory.",
         discussion: """
             In a directory, makes a file of random bytes and removes it at the end. A file is only read. Each line of the \
             table is one run. 'page cache': reads through the kernel's page cache, which is empty at the start of the run. \

@@ -61,8 +61,8 @@ struct FoundMount {
         if geteuid() == 0, let user = entry.userID, user != 0, let table = try? MountTable.read() {
             directories = DaemonSearch.allDirectories(table).filter { $0.userID == user } + directories
         }
-        let found = DaemonSearch.ask(directories) { socket -> (DaemonSocket, ControlClient)? in
-            guard socket.name == name, let client = try? socket.connect() else { return nil }
+        let found = DaemonSearch.ask(directories, named: name) { socket -> (DaemonSocket, ControlClient)? in
+            guard let client = try? socket.connect() else { return nil }
             return (socket, client)
         }
         guard let first = found.first else { throw .noDaemon }
@@ -102,8 +102,9 @@ enum DaemonSearch {
 
     /// Calls `body` with every socket in the directories, each on its own thread, and returns its results other than nil when
     /// all are done. A directory that is reached by several paths counts once.
+    /// - Parameter name: of the only socket that is meant. Nil for all.
     static func ask<Answer: Sendable>(
-        _ directories: [Candidate], _ body: @escaping @Sendable (DaemonSocket) -> Answer?
+        _ directories: [Candidate], named name: String? = nil, _ body: @escaping @Sendable (DaemonSocket) -> Answer?
     ) -> [Answer] {
         let seen = Monitor(Set<FileIdentity>())
         // Opening a directory may hang too: a hostile user's may lie on a file system of their own.
@@ -111,7 +112,7 @@ enum DaemonSearch {
             guard let directory = try? RuntimeDirectory(existing: candidate.path, user: candidate.userID),
                 seen.access({ $0.insert(directory.identity).inserted })
             else { return [] }
-            let sockets = directory.socketNames().map { name in
+            let sockets = (name.map { [$0] } ?? directory.socketNames()).map { name in
                 DaemonSocket(userID: candidate.userID, directory: directory, name: name)
             }
             return ParallelWork.map(sockets, body).compactMap { $0 }

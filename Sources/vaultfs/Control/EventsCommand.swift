@@ -9,7 +9,7 @@ internal import SystemPackage
 /// `vaultfs events [MOUNTPOINT | --all]`
 struct EventsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "events", abstract: "Print the events of a mount, a line each, until it ends.",
+        commandName: "events", abstract: "Print a mount's events, a line each, until it ends.",
         discussion: """
             The first line has the state now. Then come will-lock, did-lock, will-unlock, did-unlock, denied and \
             integrity-error as they happen, and unmounted at the end. The command ends with success when the mount ends, \
@@ -17,7 +17,7 @@ struct EventsCommand: ParsableCommand {
             mounted. With --json: each line is an object, as the control socket sends it.
             """)
 
-    @Argument(help: "The mountpoint. It may be left out if you have only one mount.")
+    @Argument(help: "The mountpoint. It may be left out if you have only one mount.", completion: Completions.mounts)
     var mountpoint: PathArgument?
 
     @Flag(help: "All your mounts, now and later; as root, every user's.")

@@ -5,7 +5,7 @@ internal import Locking
 /// `vaultfs lock [MOUNTPOINT | --all] [--forget]`
 struct LockCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "lock", abstract: "Refuse access now and purge what was decrypted; the vault stays mounted.",
+        commandName: "lock", abstract: "Refuse access and purge plaintext; the mount stays.",
         discussion: """
             Returns when the purge is done, and prints the receipt: what was purged, and how long each step took. If \
             something could not be purged, it is named, and the exit code is \(FailureCode.notPurged.rawValue).

@@ -7,7 +7,7 @@ internal import SystemPackage
 
 /// `[MOUNTPOINT | --all]`: the mounts that a command asks.
 struct MountChoice: ParsableArguments {
-    @Argument(help: "The mountpoint. It may be left out if you have only one mount.")
+    @Argument(help: "The mountpoint. It may be left out if you have only one mount.", completion: Completions.mounts)
     var mountpoint: PathArgument?
 
     @Flag(help: "All your mounts; as root, every user's.")

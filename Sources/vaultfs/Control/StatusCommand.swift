@@ -12,7 +12,7 @@ struct StatusCommand: ParsableCommand {
             that node_exporter's textfile collector reads.
             """)
 
-    @Argument(help: "The mountpoint, or the vault.")
+    @Argument(help: "The mountpoint, or the vault.", completion: Completions.mounts)
     var mountpoint: PathArgument?
 
     @Flag(name: .shortAndLong, help: "Show everything: settings, counters, memory.")

@@ -1,5 +1,4 @@
 internal import ArgumentParser
-internal import CLinux
 internal import Control
 internal import Glibc
 internal import LinuxSystem
@@ -13,7 +12,9 @@ struct UnmountCommand: ParsableCommand {
         discussion: "Returns when the daemon has ended: everything is on disk, and no key is left in memory.",
         aliases: ["umount"])
 
-    @Argument(help: "The mountpoints, or the vaults. They may be left out if you have only one mount.")
+    @Argument(
+        help: "The mountpoints, or the vaults. They may be left out if you have only one mount.",
+        completion: Completions.mounts)
     var mountpoints: [PathArgument] = []
 
     @Flag(help: "All your mounts; as root, every user's.")
@@ -62,13 +63,13 @@ struct UnmountCommand: ParsableCommand {
     private func unmount(_ mount: FoundMount) throws(CommandFailure) {
         // Find the daemon before unmounting, to see it end. One that does not answer may be dead.
         if let client = try? mount.connect().client {
-            try unmount(mount.path)
+            try Unmounting.unmount(mount.path, force: force)
             return try wait(mount.path, process: client.processID, isDaemon: true) {
                 client.waitUntilClosed(timeout: $0)
             }
         }
         let process = VaultProcess(of: mount)
-        try unmount(mount.path)
+        try Unmounting.unmount(mount.path, force: force)
         if let process {
             try wait(mount.path, process: process.id, isDaemon: false) { process.waitUntilEnded(timeout: $0) }
         }
@@ -104,56 +105,4 @@ struct UnmountCommand: ParsableCommand {
 
     /// The time in which a killed process should end.
     private static let dyingTime: Duration = .seconds(5)
-
-    /// Unmounts: as root with umount2(2), otherwise with fusermount3(1), which is set-user-id root. If root uses force, programs
-    /// that wait for the daemon get an error now, otherwise when the daemon ends.
-    private func unmount(_ mountpoint: FilePath) throws(CommandFailure) {
-        if geteuid() == 0 {
-            // UMOUNT_NOFOLLOW of <sys/mount.h>, which Swift's Glibc lacks, with MNT_FORCE and MNT_DETACH.
-            if mountpoint.withPlatformString({ umount2($0, force ? 8 | 1 | 2 : 8) }) == 0 { return }
-            let error = currentErrno()
-            if error == .resourceBusy, !force { throw Self.busy(mountpoint) }
-            if !force { throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): \(error)") }
-        }
-        let (outcome, message) = try Self.runHelper(mountpoint, force ? ["-u", "-z", "--"] : ["-u", "--"])
-        guard outcome != .exited(0) else { return }
-        // fusermount3 prints strerror(3)'s text and sets no locale.
-        if message.contains("busy"), !force { throw Self.busy(mountpoint) }
-        throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): fusermount3 \(outcome): \(message)")
-    }
-
-    private static func busy(_ mountpoint: FilePath) -> CommandFailure {
-        let users = MountUsers.names(of: mountpoint)
-        return CommandFailure(
-            .inUse,
-            "\(mountpoint.shown) is in use\(users.isEmpty ? "" : " by \(users)"): close what uses it, or --force")
-    }
-
-    /// Returns fusermount3's outcome and the last line it wrote to stderr.
-    private static func runHelper(
-        _ mountpoint: FilePath, _ options: [String]
-    ) throws(CommandFailure) -> (ChildProcess.Outcome, String) {
-        var ends: [Int32] = [-1, -1]
-        guard linux_pipe(&ends) == 0 else { throw CommandFailure(.failure, "cannot make a pipe: \(currentErrno())") }
-        let printed = Descriptor(owning: ends[0])
-        let child: pid_t
-        do throws(Errno) {
-            defer { close(ends[1]) }
-            child = try ChildProcess.spawn(
-                path: helperPath(),
-                arguments: (["fusermount3"] + options).map { Array($0.utf8) } + [mountpoint.bytes],
-                descriptors: [(ends[1], STDERR_FILENO)])
-        } catch {
-            throw CommandFailure(.cannotMount, "cannot run fusermount3: \(error); it comes with the package fuse3")
-        }
-        let output = (try? printed.readToEnd(limit: 65536)) ?? []
-        let lines = String(decoding: output, as: UTF8.self).split(whereSeparator: \.isNewline)
-        return (ChildProcess.wait(for: child), lines.last.map(String.init) ?? "")
-    }
-
-    /// The path in the usual distributions. Not by PATH: that program decides what is unmounted.
-    private static func helperPath() -> String {
-        let paths = ["/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"]
-        return paths.first { access($0, X_OK) == 0 } ?? paths[0]
-    }
 }

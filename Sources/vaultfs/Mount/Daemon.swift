@@ -22,6 +22,7 @@ final class Daemon: Sendable {
     private let kernelSettings: KernelSettings?
     private let lock: MountLock
     private let control: ControlServer?
+    private let idleUnmount: IdleUnmount?
 
     /// Opens the contents and mounts them. Forgets the secret. Blocks the ending signals in this thread and all later ones, so
     /// no thread may exist yet.
@@ -76,6 +77,10 @@ final class Daemon: Sendable {
                 control = nil
             }
             announcer.connect(to: control)
+            idleUnmount = request.options.idleUnmountMilliseconds.map { [contents, isInPlace, logger] delay in
+                IdleUnmount(
+                    after: delay, request.mountpoint, contents.fileSystem.gate, isInPlace: isInPlace, logger: logger)
+            }
         } catch {
             // Otherwise the next mount would find an unclean end.
             contents.fileSystem.shutDown()
@@ -100,6 +105,12 @@ final class Daemon: Sendable {
         guard let bytes = request.options.readAhead else { return }
         do throws(StoreError) { try kernelSettings?.setReadAhead(bytes: bytes) } catch {
             logger.warning("read-ahead stays as it is: \(error.reason); it takes root, as in fstab")
+        }
+    }
+
+    private func endWhenIdle() {
+        do throws(StoreError) { try idleUnmount?.start() } catch {
+            logger.warning("it stays mounted when it is idle: cannot start a thread: \(error.errno)")
         }
     }
 
@@ -131,9 +142,14 @@ final class Daemon: Sendable {
             try session.run(
                 whenAnswering: {
                     setReadAhead()
+                    endWhenIdle()
                     logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
                     whenReady()
-                }, whenUnmounted: lock.stop, isInPlace: isInPlace)
+                },
+                whenUnmounted: {
+                    idleUnmount?.stop()
+                    lock.stop()
+                }, isInPlace: isInPlace)
         }
         // Clients stay connected. The kernel closes the connections when the process, with its keys, has ended.
         control?.removeSocket()

@@ -26,13 +26,19 @@ struct MountArguments: ParsableArguments {
 
     @Flag(
         help: """
-            Make the empty mountpoint unwritable, so that no plaintext is written to it while nothing is mounted there. It \
-            stays so until 'chmod u+w', as root after 'chattr -i'.
+            Make the empty mountpoint unwritable, so that nothing is written to it while the vault is not mounted. \
+            'chmod u+w' undoes it, as root after 'chattr -i'.
             """)
     var guardMountpoint = false
 
-    @Flag(help: "Refuse a mountpoint that does not exist, instead of making it.")
+    @Flag(help: "Refuse a mountpoint that is missing.")
     var noMkdir = false
+
+    @Option(
+        help: ArgumentHelp(
+            "Unmount after this time without a request and without an open file.", valueName: "duration"),
+        transform: DurationArgument.parse)
+    var idleUnmount: DurationArgument?
 
     @Option(
         help: ArgumentHelp(
@@ -41,8 +47,7 @@ struct MountArguments: ParsableArguments {
     var readAhead: ByteSize?
 
     @Option(
-        help: ArgumentHelp(
-            "Log messages from this level on: debug, info, notice, warning, error or critical.", valueName: "level"))
+        help: ArgumentHelp("Log messages from this level on.", valueName: "level"))
     var logLevel = LogLevel.info
 
     private static let cacheSizes = (1 << 20)...(64 << 30)
@@ -62,6 +67,12 @@ struct MountArguments: ParsableArguments {
         list.readAhead =
             try list.value("read_ahead", otherwise: "is not a size").map { (size: ByteSize) in size.bytes }
             ?? readAhead?.bytes
+        idleUnmount =
+            try list.value("idle_unmount", otherwise: "is not valid; it takes \(DurationArgument.form)") ?? idleUnmount
+        guard idleUnmount?.milliseconds != 0 else {
+            throw CommandFailure(.usage, "--idle-unmount 0 would always unmount")
+        }
+        list.idleUnmountMilliseconds = idleUnmount?.milliseconds
         logLevel = try list.value("log_level", otherwise: "is not a level, such as warning") ?? logLevel
         if let readAhead = list.readAhead, !Self.readAheads.contains(readAhead) {
             throw CommandFailure(.usage, "read-ahead \(ByteSize(readAhead)) is not in 4K…64M")
@@ -108,10 +119,6 @@ struct LockArguments: ParsableArguments {
             "Time before a lock in which programs may finish writing their open files.", valueName: "duration"))
     var grace = DurationArgument(milliseconds: 0)
 
-    func validate() throws {
-        if let idleLock, idleLock.milliseconds == 0 { throw ValidationError("--idle-lock 0 would always lock") }
-    }
-
     /// Takes the values from `-o`.
     mutating func take(_ list: MountOptionList) throws(CommandFailure) {
         let duration = "is not valid; it takes \(DurationArgument.form)"
@@ -120,6 +127,7 @@ struct LockArguments: ParsableArguments {
         }
         onLock = try list.value("on_lock", otherwise: "is not valid; it takes refuse or forget") ?? onLock
         idleLock = try list.value("idle_lock", otherwise: duration) ?? idleLock
+        guard idleLock?.milliseconds != 0 else { throw CommandFailure(.usage, "--idle-lock 0 would always lock") }
         grace = try list.value("grace", otherwise: duration) ?? grace
     }
 

@@ -14,11 +14,8 @@ struct MountCommand: ParsableCommand, VaultOpener {
             Returns when the mount is ready; the daemon goes to the background and logs to syslog. It ends when the \
             mountpoint is unmounted (vaultfs unmount, fusermount3 -u) or on SIGTERM.
 
-            -o takes the words of fuse(8) and mount(8), separated by commas: ro, allow_other, allow_root, noexec, \
-            nosuid, nodev, noatime, nonempty, fsname=NAME, …; for fstab also passfile=FILE, keyfile=FILE, extpass=CMD, \
-            passphrase_fd=N, keyring=DESCRIPTION, credential=NAME, provider=CMD, cache_size=SIZE, lock_file=PATH, \
-            on_lock=POLICY, idle_lock=DURATION, grace=DURATION, log_level=LEVEL, shared, no_kernel_cache, \
-            read_ahead=SIZE, guard_mountpoint, prewarm. An \
+            -o takes the words of fuse(8) and mount(8), separated by commas (ro, allow_other, nonempty, …), and for fstab \
+            most options of this command (idle_lock=5m, guard_mountpoint, passfile=FILE, …): vaultfs(1) lists them. An \
             ordinary user's mounts are always nosuid and nodev.
             """)
 
@@ -30,15 +27,13 @@ struct MountCommand: ParsableCommand, VaultOpener {
 
     @Flag(
         help: """
-            Read-only, beside another machine or mount that may be writing the vault. Changes appear after at most a \
-            second (and the time that the store's own caches take).
+            Read-only, beside another machine or mount that may be writing the vault. Changes appear after a second or so.
             """)
     var shared = false
 
     @Flag(
         help: """
-            Ask the --provider again, in the background, as soon as no lock file locks the vault. A vault that forgets \
-            its keys (--on-lock forget) is then unlocked before it is used.
+            With --on-lock forget: ask the --provider again, in the background, as soon as no lock file locks the vault.
             """)
     var prewarm = false
 

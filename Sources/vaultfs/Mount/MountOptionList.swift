@@ -15,6 +15,8 @@ struct MountOptionList: Codable, Equatable, Sendable {
     var bypassesKernelCache = false
     /// Bytes.
     var readAhead: Int?
+    /// The time without use after which the mount ends. Nil for never.
+    var idleUnmountMilliseconds: Int?
     var guardsMountpoint = false
     var prewarms = false
     private var isNoAtime = false
@@ -36,7 +38,7 @@ struct MountOptionList: Codable, Equatable, Sendable {
     private static let settings: Set = ["fsname", "max_read", "context", "fscontext", "defcontext", "rootcontext"]
     static let own: Set = [
         "passfile", "extpass", "keyfile", "passphrase_fd", "keyring", "credential", "provider", "cache_size",
-        "lock_file", "on_lock", "idle_lock", "grace", "read_ahead", "log_level",
+        "lock_file", "on_lock", "idle_lock", "idle_unmount", "grace", "read_ahead", "log_level",
     ]
     /// Flags that protect something. A misspelt one is refused.
     private static let protections: Set = [

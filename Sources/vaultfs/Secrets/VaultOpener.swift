@@ -10,7 +10,9 @@ struct SlotChoiceOptions: ParsableArguments {
     /// The work of a slot that may take that long.
     private static let notableWork = 4 * ScryptCost.standard.work
 
-    @Option(help: ArgumentHelp("Try the secret on this slot only, at any cost.", valueName: "id"))
+    @Option(
+        help: ArgumentHelp("Try the secret on this slot only, at any cost.", valueName: "id"),
+        completion: Completions.slots)
     var slot: Int?
 
     @Flag(help: "Try all slots, even if that takes more than about half a minute.")

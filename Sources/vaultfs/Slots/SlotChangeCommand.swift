@@ -29,7 +29,7 @@ struct SlotChangeCommand: ParsableCommand {
         help: """
             The slot's id in 'slot list'; default: the slot that the secret opens, or for the recovery key the only \
             passphrase slot.
-            """)
+            """, completion: Completions.slots)
     var id: Int?
 
     @Flag(help: "Keep the secret: to renew an expiry, to change the label, or to make guessing more expensive.")

@@ -7,7 +7,7 @@ internal import VaultStore
 /// `vaultfs slot list|add|remove|change`
 struct SlotCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "slot", abstract: "The ways to open a vault: passphrases, keyfiles, recovery keys.",
+        commandName: "slot", abstract: "Passphrases, keyfiles, recovery keys of a vault.",
         discussion: """
             Each slot opens the vault by itself. All of these commands work while the vault is mounted. The mount stays, \
             unless the change ends its slot.

@@ -20,7 +20,9 @@ struct SlotRemoveCommand: ParsableCommand {
     @OptionGroup
     var common: VaultArguments
 
-    @Argument(help: ArgumentHelp("The slots, by the ids that 'slot list' shows.", valueName: "id"))
+    @Argument(
+        help: ArgumentHelp("The slots, by the ids that 'slot list' shows.", valueName: "id"),
+        completion: Completions.slots)
     var ids: [Int]
 
     @Flag(help: "Remove it even if nothing can open the vault afterwards.")

@@ -84,7 +84,7 @@ struct ExportCommand: ParsableCommand, VaultOpener {
             if let option = forVaults.first { throw ValidationError("\(option) is for vaults, not for views") }
         } else {
             if let option = options.given.first {
-                throw ValidationError("\(option.name) is for views: give --view too")
+                throw ValidationError("\(option) is for views: give --view too")
             }
             if damaged && transfer.verify { throw ValidationError("only one of --damaged, --verify can be given") }
         }

@@ -9,7 +9,7 @@ internal import VaultStore
 /// `vaultfs import SOURCE VAULT[:PATH]`
 struct ImportCommand: ParsableCommand, VaultOpener {
     static let configuration = CommandConfiguration(
-        commandName: "import", abstract: "Encrypt a file or a tree into a vault, without mounting it.",
+        commandName: "import", abstract: "Encrypt files into a vault, without mounting it.",
         discussion: """
             If SOURCE is a directory, its contents go into the vault, or into the directory PATH in it. That directory is \
             made if only its last name is missing. If SOURCE is a file, it becomes the file PATH, or goes into the \

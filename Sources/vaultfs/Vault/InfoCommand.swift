@@ -8,7 +8,7 @@ internal import VaultStore
 /// `vaultfs info VAULT`, `vaultfs info --view FILE`
 struct InfoCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "info", abstract: "Show the properties of a vault, or of a file for a view, that need no key.")
+        commandName: "info", abstract: "Show the properties of a vault that need no key.")
 
     @Argument(help: "The vault directory; with --view, a file.")
     var path: PathArgument

@@ -42,7 +42,9 @@ struct ProtectCommand: ParsableCommand {
     @Flag(help: "Print JSON.")
     var json = false
 
-    @Argument(help: ArgumentHelp("A protection class and paths, or paths alone.", valueName: "class> <path"))
+    @Argument(
+        help: ArgumentHelp("A protection class and paths, or paths alone.", valueName: "class> <path"),
+        completion: Completions.classesAndFiles)
     var arguments: [PathArgument]
 
     func run() throws {

@@ -9,7 +9,7 @@ internal import VaultStore
 struct RekeyCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "rekey",
-        abstract: "Encrypt everything again under a new master key, which revokes every old secret.",
+        abstract: "Encrypt everything anew, under a new master key.",
         discussion: """
             Makes a new master key, and encrypts every file, name, link and attribute again, with new keys for each. \
             People who had a secret of this vault, a copy of vaultfs.json or the master key itself can then read nothing \

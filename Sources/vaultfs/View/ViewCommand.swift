@@ -8,7 +8,7 @@ internal import ViewFormats
 /// `vaultfs view FORMAT SOURCE MOUNTPOINT`
 struct ViewCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "view", abstract: "Mount other programs' AES-CBC files as plaintext, read-only.",
+        commandName: "view", abstract: "Mount other programs' AES-CBC files, read-only.",
         discussion: """
             Formats:
               cbc-chunks  plaintext cut in pieces, each encrypted and padded by itself
@@ -20,7 +20,8 @@ struct ViewCommand: ParsableCommand {
             parameters of their own. These formats cannot detect a changed file. A wrong key shows only as bad padding, in \
             all but one of 256 cases: opening such a file is an error.
 
-            Locking, -o and unmounting work as for 'vaultfs mount'.
+            'vaultfs view FORMAT --help' shows the options of a format. Mounting, locking and unmounting work as for a vault, \
+            with the same options.
             """)
 
     @Argument(help: "cbc-chunks, cbc, openssl or hls.")
@@ -38,13 +39,13 @@ struct ViewCommand: ParsableCommand {
     @Flag(help: "Fetch or derive all keys in the background after the mount, not when a file is opened.")
     var prewarm = false
 
-    @OptionGroup
+    @OptionGroup(title: "Options of mount")
     var mount: MountArguments
 
-    @OptionGroup(title: "Lock options")
+    @OptionGroup(title: "Options of mount")
     var lock: LockArguments
 
-    @OptionGroup(title: "Passphrase options")
+    @OptionGroup(title: "Secret options")
     var passphrase: PassphraseOptions
 
     func validate() throws { try options.validate(for: formatName) }

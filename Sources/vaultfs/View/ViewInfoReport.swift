@@ -47,6 +47,10 @@ struct ViewInfoReport: Encodable {
         case .empty: (content, explanation) = ("empty", "empty")
         case .salted:
             (content, explanation) = ("openssl", "made by 'openssl enc' with a passphrase: it has a Salted__ header")
+        case .base64:
+            (content, explanation) = (
+                "openssl-base64", "made by 'openssl enc -a': decode it with 'base64 -d' to a file that can be mounted"
+            )
         case .plaintext(let name): (content, explanation) = ("plaintext", "\(name), not encrypted")
         case .other(let reason): (content, explanation) = ("other", "not AES-CBC: \(reason)")
         case .opaque:
@@ -118,7 +122,7 @@ struct ViewCommandLines {
         switch found.content {
         case .salted:
             // For 'openssl enc' with -pbkdf2 and without.
-            return [line("openssl", "--pbkdf2-iterations 10000"), line("openssl", "")]
+            return [line("openssl", "--pbkdf2"), line("openssl", "")]
         case .playlist:
             let directory = path.removingLastComponent()
             return ["vaultfs view hls \((directory.isEmpty ? "." : directory).quotedForShell) MOUNTPOINT"]
@@ -128,7 +132,7 @@ struct ViewCommandLines {
             let chunks = sizes.map { line("cbc-chunks", "--chunk-size \($0) --key-file KEY") }
             return chunks + [line("cbc", "--key-file KEY --iv HEX")]
                 + (found.size >= 32 ? [line("cbc", "--key-file KEY --iv-in-file")] : [])
-        case .empty, .plaintext, .other: return []
+        case .empty, .base64, .plaintext, .other: return []
         }
     }
 

@@ -55,37 +55,55 @@ struct ViewOptions: ParsableArguments {
     @Option(help: ArgumentHelp("cbc, cbc-chunks: pkcs7 or none.", valueName: "padding"))
     var padding: CipherChain.Padding = .pkcs7
 
-    @Option(
-        help: ArgumentHelp(
-            "openssl: derive keys with PBKDF2 and this number of iterations ('openssl enc -pbkdf2' alone: 10000).",
-            valueName: "n"))
-    var pbkdf2Iterations: Int?
+    @Flag(help: "openssl: keys are derived with PBKDF2, as by 'openssl enc -pbkdf2'.")
+    var pbkdf2 = false
 
-    @Option(help: ArgumentHelp("openssl: the digest of the derivation ('openssl enc -md').", valueName: "digest"))
+    @Option(
+        name: [.customLong("iter"), .customLong("pbkdf2-iterations")],
+        help: ArgumentHelp("openssl: PBKDF2 with this number of iterations; --pbkdf2 alone: 10000.", valueName: "n"))
+    var iterations: Int?
+
+    @Option(
+        name: [.customLong("md"), .customLong("digest")],
+        help: ArgumentHelp("openssl: the digest of the derivation.", valueName: "digest"))
     var digest: OpenSSLDigest?
 
-    /// The given options that only some formats have.
-    var given: [(name: String, formats: Set<ViewFormatName>)] {
-        let all: [(name: String, isGiven: Bool, formats: Set<ViewFormatName>)] = [
-            ("--cipher", cipher != nil, [.cbcChunks, .cbc, .openssl]),
-            ("--chunk-size", chunkSize != nil, [.cbcChunks]),
-            ("--key-file", keyFile != nil, [.cbcChunks, .cbc]),
-            ("--kdf", kdf != nil, [.cbcChunks, .cbc]),
-            ("--key-command", keyCommand != nil, [.cbcChunks, .cbc, .hls]),
-            ("--key", !key.isEmpty, [.hls]),
-            ("--iv", iv != nil, [.cbcChunks, .cbc]),
-            ("--iv-in-file", ivInFile, [.cbc]),
-            ("--padding", padding != .pkcs7, [.cbcChunks, .cbc]),
-            ("--pbkdf2-iterations", pbkdf2Iterations != nil, [.openssl]),
-            ("--digest", digest != nil, [.openssl]),
-        ]
-        return all.filter(\.isGiven).map { ($0.name, $0.formats) }
+    /// The iterations of PBKDF2. Nil if the keys are derived without it.
+    var pbkdf2Iterations: Int? { iterations ?? (pbkdf2 ? Self.usualIterations : nil) }
+
+    /// As of 'openssl enc -pbkdf2' without -iter (openssl-enc(1)).
+    private static let usualIterations = 10_000
+
+    /// The options, and the formats that have each.
+    static let formats: [String: Set<ViewFormatName>] = [
+        "--cipher": [.cbcChunks, .cbc, .openssl],
+        "--chunk-size": [.cbcChunks],
+        "--key-file": [.cbcChunks, .cbc],
+        "--kdf": [.cbcChunks, .cbc],
+        "--key-command": [.cbcChunks, .cbc, .hls],
+        "--key": [.hls],
+        "--iv": [.cbcChunks, .cbc],
+        "--iv-in-file": [.cbc],
+        "--padding": [.cbcChunks, .cbc],
+        "--pbkdf2": [.openssl],
+        "--iter": [.openssl],
+        "--md": [.openssl],
+    ]
+
+    /// The names of the options given.
+    var given: [String] {
+        [
+            ("--cipher", cipher != nil), ("--chunk-size", chunkSize != nil), ("--key-file", keyFile != nil),
+            ("--kdf", kdf != nil), ("--key-command", keyCommand != nil), ("--key", !key.isEmpty), ("--iv", iv != nil),
+            ("--iv-in-file", ivInFile), ("--padding", padding != .pkcs7), ("--pbkdf2", pbkdf2),
+            ("--iter", iterations != nil), ("--md", digest != nil),
+        ].filter(\.1).map(\.0)
     }
 
     /// Checks that the format has the options given.
     func validate(for format: ViewFormatName) throws {
-        for option in given where !option.formats.contains(format) {
-            throw ValidationError("\(option.name) is not for \(format.rawValue)")
+        for option in given where Self.formats[option]?.contains(format) == false {
+            throw ValidationError("\(option) is not for \(format.rawValue)")
         }
     }
 
@@ -102,7 +120,7 @@ struct ViewOptions: ParsableArguments {
             }
         }
         if let iterations = pbkdf2Iterations, !OpenSSLKeyDerivation.iterations.contains(iterations) {
-            throw ValidationError("--pbkdf2-iterations \(iterations) is not in \(OpenSSLKeyDerivation.iterations)")
+            throw ValidationError("--iter \(iterations) is not in \(OpenSSLKeyDerivation.iterations)")
         }
     }
 

@@ -1,0 +1,61 @@
+internal import CLinux
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+
+/// Takes a mount away. Any thread.
+enum Unmounting {
+    /// Unmounts: as root with umount2(2), otherwise with fusermount3(1), which is set-user-id root. If root uses force, programs
+    /// that wait for the daemon get an error now, otherwise when the daemon ends.
+    /// - Parameter force: also a mount that is in use.
+    /// - Throws: code `inUse`, naming the programs that use it; `failure`, `cannotMount`.
+    static func unmount(_ mountpoint: FilePath, force: Bool) throws(CommandFailure) {
+        if geteuid() == 0 {
+            // UMOUNT_NOFOLLOW of <sys/mount.h>, which Swift's Glibc lacks, with MNT_FORCE and MNT_DETACH.
+            if mountpoint.withPlatformString({ umount2($0, force ? 8 | 1 | 2 : 8) }) == 0 { return }
+            let error = currentErrno()
+            if error == .resourceBusy, !force { throw busy(mountpoint) }
+            if !force { throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): \(error)") }
+        }
+        let (outcome, message) = try runHelper(mountpoint, force ? ["-u", "-z", "--"] : ["-u", "--"])
+        guard outcome != .exited(0) else { return }
+        // fusermount3 prints strerror(3)'s text and sets no locale.
+        if message.contains("busy"), !force { throw busy(mountpoint) }
+        throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): fusermount3 \(outcome): \(message)")
+    }
+
+    private static func busy(_ mountpoint: FilePath) -> CommandFailure {
+        let users = MountUsers.names(of: mountpoint)
+        return CommandFailure(
+            .inUse,
+            "\(mountpoint.shown) is in use\(users.isEmpty ? "" : " by \(users)"): close what uses it, or --force")
+    }
+
+    /// Returns fusermount3's outcome and the last line it wrote to stderr.
+    private static func runHelper(
+        _ mountpoint: FilePath, _ options: [String]
+    ) throws(CommandFailure) -> (ChildProcess.Outcome, String) {
+        var ends: [Int32] = [-1, -1]
+        guard linux_pipe(&ends) == 0 else { throw CommandFailure(.failure, "cannot make a pipe: \(currentErrno())") }
+        let printed = Descriptor(owning: ends[0])
+        let child: pid_t
+        do throws(Errno) {
+            defer { close(ends[1]) }
+            child = try ChildProcess.spawn(
+                path: helperPath(),
+                arguments: (["fusermount3"] + options).map { Array($0.utf8) } + [mountpoint.bytes],
+                descriptors: [(ends[1], STDERR_FILENO)])
+        } catch {
+            throw CommandFailure(.cannotMount, "cannot run fusermount3: \(error); it comes with the package fuse3")
+        }
+        let output = (try? printed.readToEnd(limit: 65536)) ?? []
+        let lines = String(decoding: output, as: UTF8.self).split(whereSeparator: \.isNewline)
+        return (ChildProcess.wait(for: child), lines.last.map(String.init) ?? "")
+    }
+
+    /// The path in the usual distributions. Not by PATH: that program decides what is unmounted.
+    private static func helperPath() -> String {
+        let paths = ["/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"]
+        return paths.first { access($0, X_OK) == 0 } ?? paths[0]
+    }
+}

@@ -1,0 +1,101 @@
+internal import ArgumentParser
+internal import ViewFormats
+
+/// A help text of ArgumentParser, arranged for reading: a command's own options come first, and options that many commands
+/// share are on a page of their own. The parser's own means to hide options would hide them from completion and the manual
+/// pages too.
+struct HelpText {
+    /// `SECRET OPTIONS:` and the entries below it. An entry is an option or a command, with the lines that explain it.
+    private struct Section {
+        let title: String
+        var entries: [[Substring]] = []
+        var lines: [Substring] { [title[...]] + entries.flatMap(\.self) }
+    }
+
+    private static let ownTitles = ["ARGUMENTS:", "OPTIONS:"]
+    /// Overview and usage.
+    private var head: [Substring] = []
+    private var sections: [Section] = []
+    /// The lines after the last section.
+    private var tail: [Substring] = []
+
+    /// Nil for a text that is no help, such as a completion script.
+    init?(_ text: String) {
+        guard text.hasPrefix("OVERVIEW: ") else { return nil }
+        var isInSection = false
+        for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
+            if line.last == ":", line.allSatisfy({ $0.isUppercase || $0 == " " || $0 == ":" }) {
+                sections.append(Section(title: String(line)))
+                isInSection = true
+            } else if line.isEmpty, !sections.isEmpty {
+                isInSection = false
+            } else if !isInSection {
+                if sections.isEmpty { head.append(line) } else { tail.append(line) }
+            } else if line.hasPrefix("   "), let last = sections.last?.entries.indices.last {
+                sections[sections.count - 1].entries[last].append(line)
+            } else {
+                sections[sections.count - 1].entries.append([line])
+            }
+        }
+        while head.last?.isEmpty == true { head.removeLast() }
+    }
+
+    /// - Parameter format: the view format whose options are meant.
+    func arranged(for format: ViewFormatName?) -> String {
+        var references: [Substring] = []
+        var shown = Self.ownTitles.flatMap { title in sections.filter { $0.title == title } }
+        for var section in sections where !Self.ownTitles.contains(section.title) {
+            switch section.title {
+            case "SECRET OPTIONS:": references.append("Secrets: see 'vaultfs help secrets'.")
+            case "OPTIONS OF MOUNT:": references.append("Mounting and locking: see 'vaultfs mount --help'.")
+            case "FORMAT OPTIONS:":
+                guard let format else {
+                    references.append("Formats: see 'vaultfs view FORMAT --help'.")
+                    continue
+                }
+                section.entries.removeAll { entry in
+                    let names = entry[0].split(whereSeparator: { $0 == " " || $0 == "," }).map(String.init)
+                    return names.allSatisfy { ViewOptions.formats[$0]?.contains(format) != true }
+                }
+                shown.append(section)
+            default: shown.append(section)
+            }
+        }
+        let parts = [head] + shown.map(\.lines) + [references, tail]
+        return parts.filter { !$0.isEmpty }.map { $0.joined(separator: "\n") }.joined(separator: "\n\n")
+    }
+
+    /// `vaultfs help COMMAND` is `vaultfs COMMAND --help`, and `vaultfs help secrets` a page of its own.
+    static func resolve(_ arguments: [String]) throws -> [String] {
+        guard arguments.first == "help" else { return arguments }
+        if arguments == ["help", "secrets"] { throw CleanExit.message(SecretHelp.helpMessage()) }
+        return arguments.dropFirst() + ["--help"]
+    }
+
+    /// The view format in a command line, if there is one.
+    static func format(in arguments: [String]) -> ViewFormatName? {
+        guard ["view", "export"].contains(arguments.first) else { return nil }
+        return arguments.lazy.compactMap(ViewFormatName.init(rawValue:)).first
+    }
+}
+
+/// The page `vaultfs help secrets`. It is never run.
+struct SecretHelp: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "The options by which a command gets the secret that opens a vault.", usage: "",
+        discussion: """
+            The passphrase is asked for on the terminal, unless one of these options says where it is. Every command that \
+            opens a vault has them; 'unlock' and 'view' have those that make sense for them. A secret is never an argument: \
+            other users could see it. Commands that make a slot have such options for the new secret too: --new-passfile \
+            and so on.
+            """)
+
+    @OptionGroup
+    var passphrase: PassphraseOptions
+
+    @OptionGroup
+    var secret: SecretOptions
+
+    @OptionGroup
+    var slots: SlotChoiceOptions
+}
