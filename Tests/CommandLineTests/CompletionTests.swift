@@ -11,7 +11,7 @@ import Testing
         (["view", "cbc", "s", "m", "--padding", ""], ["pkcs7", "none"]),
         (["view", "cbc", "s", "m", "--cipher", "aes-1"], ["aes-128-cbc", "aes-192-cbc"]),
         (["protect", "un"], ["unless-open", "until-first-unlock"]), (["protect", "none", "let"], ["letter"]),
-        (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "--slot", "", "vault"], ["1", "2"]),
+        (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "vault", "--slot", ""], ["1", "2"]),
         (["view", "openssl", "s", "m", "--md", "sha2"], ["sha224", "sha256"]),
         (["view", "cbc", "s", "m", "--kdf", ""], ["sha256"]), (["export", "--view", "h"], ["hls"]),
         (["mou"], ["mount"]), (["slot", ""], ["--version", "-h", "--help", "list", "add", "remove", "change"]),
@@ -27,6 +27,7 @@ import Testing
         // Variables as readline sets them. The options of complete(1) that the function would query are absent.
         let script = """
             cd '\(directory.path)' || exit
+            PATH="${1%/*}:$PATH"
             "$1" --generate-completion-script bash >completion; shift
             compopt() { :; }
             . ./completion

@@ -74,8 +74,9 @@ struct HelpText {
 
     /// The view format in a command line, if there is one.
     static func format(in arguments: [String]) -> ViewFormatName? {
-        guard ["view", "export"].contains(arguments.first) else { return nil }
-        return arguments.lazy.compactMap(ViewFormatName.init(rawValue:)).first
+        let words = arguments.drop { $0 == "help" }
+        guard ["view", "export"].contains(words.first) else { return nil }
+        return words.lazy.compactMap(ViewFormatName.init(rawValue:)).first
     }
 }
 
