@@ -227,8 +227,25 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
         }
     }
 
-    package func resume(_ name: [UInt8], in directory: Item) throws(StoreError) -> (Item, Content) {
-        try makeFile(name, in: directory)
+    package func resume(
+        _ name: [UInt8], in directory: Item, _ workspace: Workspace
+    ) throws(StoreError) -> (Item, Content) {
+        guard let item = try find(name, in: directory) else { return try makeFile(name, in: directory) }
+        let found = try status(of: item)
+        guard found.st_mode & S_IFMT == S_IFREG, found.st_nlink <= 1 else {
+            throw .damaged("'\(String(decoding: name, as: UTF8.self))' there is not from a transfer")
+        }
+        do throws(StoreError) {
+            // A finished file that still needs its rename already has its final mode, which may deny us access.
+            var changes = AttributeChanges()
+            changes.mode = 0o600
+            try change(item, changes, workspace)
+            return (item, try open(item, flags: O_RDWR, workspace))
+        } catch .damaged {
+            // Nothing of it can be used.
+            try remove(name, in: directory)
+            return try makeFile(name, in: directory)
+        }
     }
 
     package func link(_ item: Item, as name: [UInt8], in directory: Item) throws(StoreError) {

@@ -109,7 +109,9 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         return (file, file)
     }
 
-    package func resume(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> (Descriptor, Descriptor) {
+    package func resume(
+        _ name: [UInt8], in directory: Descriptor, _ workspace: Workspace
+    ) throws(StoreError) -> (Descriptor, Descriptor) {
         let file = try openUnfinished(name, in: directory)
         let status = try file.status()
         // A transfer by root gives a file its source's owner before its name.

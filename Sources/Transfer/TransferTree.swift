@@ -63,10 +63,9 @@ package protocol TransferTree: Sendable {
     func makeNode(_ name: [UInt8], like status: stat, in directory: Item) throws(StoreError) -> Item
     /// Makes an empty file with mode 0600.
     func makeFile(_ name: [UInt8], in directory: Item) throws(StoreError) -> (Item, Content)
-    /// Opens the unfinished file of this name that an interrupted transfer has begun, or makes it. Not called if
-    /// `sealsFiles`.
+    /// Opens the unfinished file of this name that an interrupted transfer has begun, or makes it.
     /// - Throws: `damaged` if the file is not this user's alone, or if another process writes it.
-    func resume(_ name: [UInt8], in directory: Item) throws(StoreError) -> (Item, Content)
+    func resume(_ name: [UInt8], in directory: Item, _ workspace: Workspace) throws(StoreError) -> (Item, Content)
     /// link(2).
     func link(_ item: Item, as name: [UInt8], in directory: Item) throws(StoreError)
     func write(

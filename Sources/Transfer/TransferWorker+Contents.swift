@@ -37,13 +37,12 @@ extension TransferWorker {
         let directory = object.directory.destination
         // Unfinished files of the same name, made from other content or from an older state of the source.
         removeStale(in: directory) { $0 != name && TemporaryName.isSameFile($0, name) }
-        let (made, file) = try writing(try destination.resume(name, in: directory))
+        let (made, file) = try writing(try destination.resume(name, in: directory, workspace))
         let size = try writing(try destination.length(of: file))
         var start = size == 0 ? 0 : (size - 1) / options.resumeInterval * options.resumeInterval
         let length = try reading(try source.length(of: content))
-        // The name does not depend on the keys, so compare samples.
-        if start >= length { start = 0 }
-        if try !hasSameSamples(file, content, upTo: start) { start = 0 }
+        // The name does not depend on the keys, so compare samples. A copy that cannot be read begins anew.
+        if start >= length || (try? hasSameSamples(file, content, upTo: start)) != true { start = 0 }
         try writing(try destination.setLength(start, of: file, workspace))
         count { $0.bytesPresent += start }
         try fill(file, from: content, of: object, resumedAt: start)

@@ -76,7 +76,7 @@ extension TransferWorker {
     /// Returns nil for a file that a later transfer cannot go on inside. The ranges of a damaged file must be found again.
     private func resumableName(of object: Object, _ content: Source.Content) throws(TransferFailure) -> [UInt8]? {
         let status = object.status
-        guard !destination.sealsFiles, !options.savesDamaged, status.st_size > Int64(options.resumeInterval) else {
+        guard !options.savesDamaged, status.st_size > Int64(options.resumeInterval) else {
             return nil
         }
         // Without the device, whose number can change with a restart.

@@ -24,6 +24,16 @@ import Testing
         #expect(first.prefix(100).contains("**locks"))
     }
 
+    @Test("the README's example is from the session that a test compares word for word")
+    func example() throws {
+        var session = try text("Tests/Transcripts/first-hour.txt").split(separator: "\n")[...]
+        let example = try #require(text("README.md").split(separator: "```\n").first { $0.hasPrefix("$ ") })
+        for line in example.split(separator: "\n") {
+            let found = try #require(session.firstIndex(of: line), "\(line)")
+            session = session[(found + 1)...]
+        }
+    }
+
     @Test(arguments: [("docs/demo.svg", 300), ("docs/benchmark.svg", 50)])
     func `a picture needs no script and nothing else, and suits a dark page`(path: String, kibibytes: Int) throws {
         let picture = try text(path)

@@ -12,17 +12,67 @@ import Testing
         var totals = RekeyTotals()
         (totals.files, totals.bytes) = (120, 9 << 30)
         #expect(
-            WorkProgress.text(WorkProgress.Amount(totals, of: survey), seconds: 9)
+            Self.text(WorkProgress.Amount(totals, of: survey), seconds: 9)
                 == "[##########          ]  50%  120 of 240 files  9.0 GiB  1.0 GiB/s  0:09 left")
         // No estimate of the remaining time.
         #expect(
-            WorkProgress.text(WorkProgress.Amount(RekeyTotals(), of: RekeySurvey()), seconds: 0)
+            Self.text(WorkProgress.Amount(RekeyTotals(), of: RekeySurvey()), seconds: 0)
                 == "[                    ]   0%  0 of 0 files  0 B  0 B/s")
         // There was more work than the survey had found.
         (totals.files, totals.bytes) = (300, 20 << 30)
         #expect(
-            WorkProgress.text(WorkProgress.Amount(totals, of: survey), seconds: 20)
+            Self.text(WorkProgress.Amount(totals, of: survey), seconds: 20)
                 == "[####################] 100%  300 of 300 files  20.0 GiB  1.0 GiB/s  0:00 left")
+    }
+
+    private static func text(_ amount: WorkProgress.Amount, seconds: Double) -> String {
+        var estimate = WorkEstimate()
+        return WorkProgress.text(amount, seconds: seconds, left: amount.secondsLeft(by: &estimate, at: seconds))
+    }
+
+    /// Work that takes a time for each file and a time for each MiB. Nobody knows them; the estimate must find them.
+    @Test(
+        "the time left counts files and bytes",
+        arguments: [
+            // Large files first: of the bytes, nearly all are done after the first tenth of the time.
+            [(files: 4, size: 512 << 20, count: 1), (files: 8000, size: 1000, count: 1)],
+            [(files: 8000, size: 1000, count: 1), (files: 4, size: 512 << 20, count: 1)],
+            [(files: 800, size: 1000, count: 10), (files: 1, size: 200 << 20, count: 10)],
+        ])
+    func timeLeft(parts: [(files: Int, size: Int, count: Int)]) throws {
+        let (fileTime, byteTime) = (0.001, 1.0 / 500e6)
+        // A piece of work is a file, or 4 MiB of one.
+        var pieces: [(files: Int, bytes: Int)] = []
+        for round in 0..<(parts.map(\.count).max() ?? 0) {
+            for part in parts where round < part.count {
+                for _ in 0..<part.files {
+                    let steps = max(1, part.size >> 22)
+                    for step in 0..<steps { pieces.append((step == steps - 1 ? 1 : 0, part.size / steps)) }
+                }
+            }
+        }
+        func time(_ files: Int, _ bytes: Int) -> Double { Double(files) * fileTime + Double(bytes) * byteTime }
+        let total = pieces.reduce((0, 0)) { ($0.0 + $1.files, $0.1 + $1.bytes) }
+        var estimate = WorkEstimate()
+        var (files, bytes, next) = (0, 0, 0.2)
+        var worst = 0.0
+        var kinds = (hasSmall: false, hasLarge: false)
+        for piece in pieces {
+            files += piece.files
+            bytes += piece.bytes
+            if piece.bytes > 1 << 20 { kinds.hasLarge = true } else { kinds.hasSmall = true }
+            let now = time(files, bytes)
+            guard now >= next else { continue }
+            next = now + 0.2
+            estimate.note(files: files, bytes: UInt64(bytes), seconds: now)
+            // Before both kinds were seen, it cannot know.
+            guard kinds == (true, true) else { continue }
+            let left = try #require(
+                estimate.secondsLeft(files: total.0 - files, bytes: UInt64(total.1 - bytes)))
+            let right = time(total.0 - files, total.1 - bytes)
+            worst = max(worst, abs(left - right) / (now + right))
+        }
+        #expect(worst < 0.1, "wrong by \(worst) of the whole time")
     }
 
     @Test func `of a look at a vault`() {

@@ -4,7 +4,7 @@ import Testing
 
 extension PlainMountTests {
     /// A session on a terminal, word for word.
-    @Suite struct Transcript {
+    @Suite(.serialized) struct Transcript {
         @Test("the first hour", .enabled(if: Account.newcomer != nil, "takes root, for a user without other mounts"))
         func firstHour() throws {
             let account = try #require(Account.newcomer)
@@ -21,6 +21,30 @@ extension PlainMountTests {
             let expected = try String(contentsOfFile: "\(transcripts)/first-hour.txt", encoding: .utf8)
             expectSameLines(Self.withoutChances(session.output, place.path), as: expected, "the first hour")
             #expect(expected.split(separator: "\n").count <= 40)
+        }
+
+        @Test("the status of five mounts fits a small terminal", .enabled(if: Account.newcomer != nil, "as above"))
+        func fiveMounts() throws {
+            let account = try #require(Account.newcomer)
+            let place = try TemporaryDirectory()
+            try Command(["chown", "\(Account.newcomerID)", place.path]).run().succeeded()
+            let points = (1...5).map { place.appending("M\($0)") }
+            defer { for point in points { _ = try? account.run(["fusermount3", "-uz", point]) } }
+            let script = """
+                set -e; umask 077; echo 'a long passphrase' >pass
+                for i in 1 2 3 4 5; do
+                    "$0" init V$i --passfile pass --no-recovery-key --scrypt-logn 10 >/dev/null
+                    "$0" mount V$i M$i --passfile pass
+                done
+                "$0" status
+                "$0" unmount --all
+                """
+            let status = try account.run(
+                ["sh", "-c", script, account.binary], directory: place.path, timeout: .seconds(120)
+            ).succeeded().output.split(separator: "\n")
+            for _ in points { Products.countMount() }
+            #expect(status.count <= 24)
+            for point in points { #expect(status.contains { $0.contains(" \(point) ") && $0.hasPrefix("unlocked") }) }
         }
 
         /// Times, durations, sizes and the temporary directory differ from run to run.

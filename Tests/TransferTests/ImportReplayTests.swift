@@ -44,13 +44,13 @@ import VaultStore
     /// Imports as an ordinary user.
     /// - Parameter threads: with one thread, a copy shows a single moment.
     private func transfer(
-        isComparing: Bool = false, mayFail: Bool = false, threads: Int = 1
+        isComparing: Bool = false, mayFail: Bool = false, threads: Int = 1, resumeInterval: UInt64? = nil
     ) throws -> TransferTotals {
-        try OrdinaryUser.act { try transferAsWhoCalls(isComparing, mayFail, threads) }
+        try OrdinaryUser.act { try transferAsWhoCalls(isComparing, mayFail, threads, resumeInterval) }
     }
 
     private func transferAsWhoCalls(
-        _ isComparing: Bool, _ mayFail: Bool, _ threads: Int
+        _ isComparing: Bool, _ mayFail: Bool, _ threads: Int, _ resumeInterval: UInt64?
     ) throws -> TransferTotals {
         let opened = try VaultDirectory.open(FilePath(vault))
         let store = try Store(root: opened.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: isComparing)
@@ -59,6 +59,7 @@ import VaultStore
         let source = Descriptor(owning: Glibc.open(directory.appending("tree"), O_RDONLY | O_DIRECTORY))
         var options = TransferOptions()
         options.isComparing = isComparing
+        if let resumeInterval { options.resumeInterval = resumeInterval }
         let transfer = TreeTransfer(
             from: LocalTree<Workspace>(), to: tree, options,
             failed: { path, reason in
@@ -79,14 +80,24 @@ import VaultStore
         return found
     }
 
-    @Test func `whatever the moment, the next import completes it`() throws {
+    @Test("whatever the moment, the next import completes it, also inside a file", arguments: [nil, 4096])
+    func moments(resumeInterval: UInt64?) throws {
         let copies = DirectoryCopies(of: vault)
-        try copies.takeBeforeEachChange(includingAttributes: true) { () throws in _ = try transfer() }
+        try copies.takeBeforeEachChange(includingAttributes: true) { () throws in
+            _ = try transfer(resumeInterval: resumeInterval)
+        }
         #expect(copies.paths.count > 60)
+        // Every sum of the files' sizes.
+        let wholeFiles = [10000, 3_000_003, 1, 6].reduce(into: [0] as Set<UInt64>) { sums, size in
+            sums.formUnion(sums.map { $0 + size })
+        }
+        var hasResumed = false
         for (call, copy) in copies.paths.enumerated() {
             try copies.putBack(copy)
-            try expectCompletion("before call \(call)")
+            let totals = try expectCompletion("before call \(call)", resumeInterval)
+            if !wholeFiles.contains(totals.bytesPresent) { hasResumed = true }
         }
+        #expect(hasResumed == (resumeInterval != nil))
     }
 
     /// The disk is full from any call on. The import reports that, and is completed once there is space again.
@@ -140,14 +151,16 @@ import VaultStore
         }
     }
 
-    private func expectCompletion(_ when: Comment) throws {
+    @discardableResult
+    private func expectCompletion(_ when: Comment, _ resumeInterval: UInt64? = nil) throws -> TransferTotals {
         // A crash leaves notes, but no damage.
         #expect(try findings().filter { !$0.kind.isNote } == [], when)
-        let totals = try transfer()
+        let totals = try transfer(resumeInterval: resumeInterval)
         #expect(totals.failed == 0 && totals.notKept == TransferTotals().notKept, when)
         #expect(try findings() == [], when)
         #expect(try modes() == ["closed 444", "fifo 644", "file 644"], when)
         let compared = try transfer(isComparing: true)
         #expect(compared.different == 0 && compared.failed == 0 && compared.objects == 9, when)
+        return totals
     }
 }

@@ -270,7 +270,7 @@ import VaultStore
         totals.files = 120
         totals.bytes = 512 << 20
         #expect(
-            WorkProgress.text(WorkProgress.Amount(totals, of: (files: 240, bytes: 1 << 30)), seconds: 4)
+            WorkProgress.text(WorkProgress.Amount(totals, of: (files: 240, bytes: 1 << 30)), seconds: 4, left: 4)
                 == "[##########          ]  50%  120 of 240 files  512.0 MiB  128.0 MiB/s  0:04 left")
         #expect(
             WorkProgress.text(WorkProgress.Amount(totals, of: nil), seconds: 4) == "120 files  512.0 MiB  128.0 MiB/s"

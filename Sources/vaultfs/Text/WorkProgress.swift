@@ -12,41 +12,60 @@ struct WorkProgress {
     }
 
     private static let interval: Duration = .milliseconds(200)
-    /// The work that a file takes besides its bytes, in bytes.
-    private static let costOfFile: Double = 32768
-
     /// Shown before the bar.
     private let label: String
     private let line = ProgressLine()
     private let started = ContinuousClock.now
     private var next = ContinuousClock.now + .milliseconds(500)
+    private var estimate = WorkEstimate()
 
     init(label: String = "") { self.label = label }
 
+    /// - Parameter amount: evaluated if it is time.
+    mutating func show(_ amount: @autoclosure () -> Amount) {
+        guard let seconds = secondsIfDue() else { return }
+        let amount = amount()
+        line.show(label + Self.text(amount, seconds: seconds, left: amount.secondsLeft(by: &estimate, at: seconds)))
+    }
+
     /// - Parameter text: called if it is time. Takes the seconds since the start.
     mutating func show(_ text: (Double) -> String) {
-        guard line.isShown, ContinuousClock.now >= next else { return }
+        if let seconds = secondsIfDue() { line.show(label + text(seconds)) }
+    }
+
+    private mutating func secondsIfDue() -> Double? {
+        guard line.isShown, ContinuousClock.now >= next else { return nil }
         let now = ContinuousClock.now
         next = now + Self.interval
-        line.show(label + text((now - started) / .seconds(1)))
+        return (now - started) / .seconds(1)
     }
 
     func clear() { line.clear() }
 
     /// `[##########          ]  50%  120 of 240 files  9.0 GiB  1.2 GiB/s  0:08 left`; without a total
     /// `120 files  9.0 GiB  1.2 GiB/s`.
-    static func text(_ amount: Amount, seconds: Double) -> String {
+    /// - Parameter left: seconds. Nil if that is unknown.
+    static func text(_ amount: Amount, seconds: Double, left: Double? = nil) -> String {
         let rate = seconds > 0 ? Double(amount.bytes) / seconds : 0
         let bytes = AmountText.bytes(Double(amount.bytes + amount.bytesPresent)) + "  \(AmountText.bytes(rate))/s"
         guard let total = amount.total else { return AmountText.counted(amount.files, "file") + "  " + bytes }
-        let present = Double(amount.bytesPresent) + Double(amount.filesPresent) * costOfFile
-        let done = Double(amount.bytes) + present + Double(amount.files - amount.filesPresent) * costOfFile
-        let all = max(Double(total.bytes) + Double(total.files) * costOfFile, done)
-        let speed = seconds > 0 ? (done - present) / seconds : 0
-        let left = speed > 0 ? (all - done) / speed : .infinity
+        let done = Double(amount.bytes + amount.bytesPresent) + Double(amount.files) * WorkEstimate.costOfFile
+        let all = max(Double(total.bytes) + Double(total.files) * WorkEstimate.costOfFile, done)
         // Hide estimates above 100 hours.
-        let time = left < 360_000 ? "  \(AmountText.time(seconds: Int(left.rounded(.up)))) left" : ""
+        let time =
+            left.flatMap { $0 < 360_000 ? "  \(AmountText.time(seconds: Int($0.rounded(.up)))) left" : nil } ?? ""
         return AmountText.bar(all > 0 ? done / all : 0) + "  \(amount.files) of "
             + AmountText.counted(max(total.files, amount.files), "file") + "  " + bytes + time
+    }
+}
+
+extension WorkProgress.Amount {
+    /// The estimate takes the amount into account. Nil without a total.
+    func secondsLeft(by estimate: inout WorkEstimate, at seconds: Double) -> Double? {
+        guard let total else { return nil }
+        estimate.note(files: files - filesPresent, bytes: bytes, seconds: seconds)
+        let done = bytes + bytesPresent
+        return estimate.secondsLeft(
+            files: max(0, total.files - files), bytes: total.bytes > done ? total.bytes - done : 0)
     }
 }

@@ -84,7 +84,7 @@ final class WorkReport: Sendable {
     }
 
     func showProgress(_ amount: @autoclosure () -> WorkProgress.Amount) {
-        state.withLock { $0.progress.show { WorkProgress.text(amount(), seconds: $0) } }
+        state.withLock { $0.progress.show(amount()) }
     }
 
     /// The work is done, and its result is verified now.

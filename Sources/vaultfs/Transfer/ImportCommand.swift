@@ -18,12 +18,12 @@ struct ImportCommand: ParsableCommand, VaultOpener {
             links. An existing directory that is named as the destination keeps its own owner, mode, attributes and \
             times. Directories in it get those of the source.
 
-            After an interruption, the same command goes on. An object that is there with the same type, size and time \
-            is skipped. A file with the same contents and another time gets the time of its source. An unfinished file \
-            has a name that begins with .vaultfs-transfer-, and the next import removes it. A file that is there and has \
-            other contents is an error, unless --overwrite is given. A file that cannot be read, or that is changed \
-            during the import, is named on stderr. The others are imported, and the exit code is \
-            \(FailureCode.incomplete.rawValue).
+            After an interruption, the same command goes on, also inside a large file. An object that is there with the \
+            same type, size and time is skipped. A file with the same contents and another time gets the time of its \
+            source. An unfinished file has a name that begins with .vaultfs-transfer-, and the next import goes on with it \
+            or removes it. A file that is there and has other contents is an error, unless --overwrite is given. A file \
+            that cannot be read, or that is changed during the import, is named on stderr. The others are imported, and \
+            the exit code is \(FailureCode.incomplete.rawValue).
 
             The vault must not be mounted. SOURCE can be the mount of another encrypted file system, but not its encrypted \
             side, unless --force is given.
