@@ -82,9 +82,13 @@ final class FuseServer: Sendable {
     }
 
     func report(_ found: Damage) {
+        var found = found
         let isNew = damage.note(found)
         // A request that has left the gate may come here after the lock has made the log forget its names.
-        if gate.state != .unlocked { damage.forgetNames() }
+        if gate.state != .unlocked {
+            damage.forgetNames()
+            found.path?.plaintext = nil
+        }
         guard isNew else { return }
         logger.error("\(found.message)")
         onDamage.withLock { $0 }?(found)

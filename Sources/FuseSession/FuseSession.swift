@@ -198,6 +198,12 @@ package final class FuseSession: @unchecked Sendable {
         server.wakeUntilEnded()
     }
 
+    /// False once the file system is unmounted everywhere. Only before `whenUnmounted` of `run` returns.
+    package var isConnected: Bool {
+        var device = pollfd(fd: fuse_session_fd(session), events: 0, revents: 0)
+        return poll(&device, 1, 0) >= 0 && device.revents & Int16(POLLERR) == 0
+    }
+
     package var statistics: RequestStatistics {
         RequestStatistics(served: server.requests.total, clientsFollowed: server.scheduler.followed.total)
     }

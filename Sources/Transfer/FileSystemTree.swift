@@ -231,21 +231,25 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
         _ name: [UInt8], in directory: Item, _ workspace: Workspace
     ) throws(StoreError) -> (Item, Content) {
         guard let item = try find(name, in: directory) else { return try makeFile(name, in: directory) }
+        if let content = try? openUnfinished(item, in: directory, workspace) { return (item, content) }
+        // Nothing of it can be used, or it is not from a transfer. A vault has one writer, so nobody else is writing it.
+        try remove(name, in: directory)
+        return try makeFile(name, in: directory)
+    }
+
+    private func openUnfinished(
+        _ item: Item, in directory: Item, _ workspace: Workspace
+    ) throws(StoreError) -> Content? {
         let found = try status(of: item)
-        guard found.st_mode & S_IFMT == S_IFREG, found.st_nlink <= 1 else {
-            throw .damaged("'\(String(decoding: name, as: UTF8.self))' there is not from a transfer")
-        }
-        do throws(StoreError) {
-            // A finished file that still needs its rename already has its final mode, which may deny us access.
-            var changes = AttributeChanges()
-            changes.mode = 0o600
-            try change(item, changes, workspace)
-            return (item, try open(item, flags: O_RDWR, workspace))
-        } catch .damaged {
-            // Nothing of it can be used.
-            try remove(name, in: directory)
-            return try makeFile(name, in: directory)
-        }
+        guard found.st_mode & S_IFMT == S_IFREG, found.st_nlink <= 1 else { return nil }
+        // A finished file that still needs its rename already has its final mode, which may deny us access.
+        var changes = AttributeChanges()
+        changes.mode = 0o600
+        try change(item, changes, workspace)
+        let content = try open(item, flags: O_RDWR, workspace)
+        // A new file has its directory's class, which may have changed.
+        let attribute = Array("user.vaultfs.class".utf8)
+        return try self.attribute(attribute, of: item) == self.attribute(attribute, of: directory) ? content : nil
     }
 
     package func link(_ item: Item, as name: [UInt8], in directory: Item) throws(StoreError) {

@@ -64,7 +64,8 @@ package protocol TransferTree: Sendable {
     /// Makes an empty file with mode 0600.
     func makeFile(_ name: [UInt8], in directory: Item) throws(StoreError) -> (Item, Content)
     /// Opens the unfinished file of this name that an interrupted transfer has begun, or makes it.
-    /// - Throws: `damaged` if the file is not this user's alone, or if another process writes it.
+    /// - Throws: in a directory `damaged` if the file is not this user's alone, or if another process writes it. In a vault such
+    ///   a file is removed.
     func resume(_ name: [UInt8], in directory: Item, _ workspace: Workspace) throws(StoreError) -> (Item, Content)
     /// link(2).
     func link(_ item: Item, as name: [UInt8], in directory: Item) throws(StoreError)

@@ -76,6 +76,28 @@ extension TransferWorker {
         }
     }
 
+    /// The offset up to which the contents are the same for sure, at most `end`.
+    func sameLength(
+        _ copy: Destination.Content, _ content: Source.Content, upTo end: UInt64
+    ) throws(TransferFailure) -> UInt64 {
+        let half = workspace.reply.count / 2
+        var offset: UInt64 = 0
+        while offset < end {
+            guard !transfer.isStopped() else { throw .stopped }
+            let size = Int(min(UInt64(half), end - offset))
+            let (wanted, found) = (workspace.reply.slice(..<size), workspace.reply.slice(half..<(half + size)))
+            let count = try reading(try source.read(content, at: offset, into: wanted, workspace))
+            guard count > 0, (try? destination.read(copy, at: offset, into: found, workspace)) == count,
+                Self.isSame(wanted, found, count)
+            else { break }
+            offset += UInt64(count)
+            let data = try reading(try source.data(in: content, from: offset))
+            let other = try? destination.data(in: copy, from: offset)
+            offset = max(offset, min(data?.lowerBound ?? end, other?.lowerBound ?? end, end))
+        }
+        return offset
+    }
+
     /// Compares 4 KiB at the start, before `end`, and where the source shows another decryption. A different key, initial
     /// vector or chunk size changes one of them.
     func hasSameSamples(

@@ -41,8 +41,15 @@ extension TransferWorker {
         let size = try writing(try destination.length(of: file))
         var start = size == 0 ? 0 : (size - 1) / options.resumeInterval * options.resumeInterval
         let length = try reading(try source.length(of: content))
-        // The name does not depend on the keys, so compare samples. A copy that cannot be read begins anew.
-        if start >= length || (try? hasSameSamples(file, content, upTo: start)) != true { start = 0 }
+        if start >= length { start = 0 }
+        if destination.sealsFiles {
+            // Whoever can write the vault's directory can lengthen an unsealed file with zeros, put another file in its place,
+            // or damage it. A seal would make that final, so compare everything.
+            start = try sameLength(file, content, upTo: start) / options.resumeInterval * options.resumeInterval
+        } else if (try? hasSameSamples(file, content, upTo: start)) != true {
+            // The name does not depend on the keys. A copy that cannot be read begins anew.
+            start = 0
+        }
         try writing(try destination.setLength(start, of: file, workspace))
         count { $0.bytesPresent += start }
         try fill(file, from: content, of: object, resumedAt: start)

@@ -11,7 +11,10 @@ import Testing
         (["view", "cbc", "s", "m", "--padding", ""], ["pkcs7", "none"]),
         (["view", "cbc", "s", "m", "--cipher", "aes-1"], ["aes-128-cbc", "aes-192-cbc"]),
         (["protect", "un"], ["unless-open", "until-first-unlock"]), (["protect", "none", "let"], ["letter"]),
-        (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "vault", "--slot", ""], ["1", "2"]),
+        (
+            ["protect", "none", ""],
+            ["complete", "unless-open", "until-first-unlock", "none", "completion", "letter", "secret", "vault"]
+        ), (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "vault", "--slot", ""], ["1", "2"]),
         (["view", "openssl", "s", "m", "--md", "sha2"], ["sha224", "sha256"]),
         (["view", "cbc", "s", "m", "--kdf", ""], ["sha256"]), (["export", "--view", "h"], ["hls"]),
         (["mou"], ["mount"]), (["slot", ""], ["--version", "-h", "--help", "list", "add", "remove", "change"]),
@@ -20,6 +23,9 @@ import Testing
     func bash(words: [String], expected: [String]) throws {
         let directory = try TemporaryDirectory()
         try directory.write("letter", "")
+        // bash would run it.
+        try directory.write("$(touch run)", "")
+        try directory.write("two words", "")
         try directory.write("secret", "a long passphrase")
         // With a slot for the passphrase and one for the recovery key.
         let options = ["--passfile", directory.appending("secret"), "--scrypt-logn", "10"]
@@ -38,5 +44,6 @@ import Testing
             """
         let result = try Command(["bash", "-c", script, "bash", Products.binary] + words).run().succeeded()
         #expect(result.output.split(separator: "\n").map(String.init) == expected, "\(result)")
+        #expect(!FileManager.default.fileExists(atPath: directory.appending("run")))
     }
 }

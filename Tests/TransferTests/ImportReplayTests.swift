@@ -2,6 +2,7 @@ import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
+import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
@@ -44,13 +45,14 @@ import VaultStore
     /// Imports as an ordinary user.
     /// - Parameter threads: with one thread, a copy shows a single moment.
     private func transfer(
-        isComparing: Bool = false, mayFail: Bool = false, threads: Int = 1, resumeInterval: UInt64? = nil
+        isComparing: Bool = false, mayFail: Bool = false, threads: Int = 1, resumeInterval: UInt64? = nil,
+        limit: UInt64 = .max
     ) throws -> TransferTotals {
-        try OrdinaryUser.act { try transferAsWhoCalls(isComparing, mayFail, threads, resumeInterval) }
+        try OrdinaryUser.act { try transferAsWhoCalls(isComparing, mayFail, threads, resumeInterval, limit) }
     }
 
     private func transferAsWhoCalls(
-        _ isComparing: Bool, _ mayFail: Bool, _ threads: Int, _ resumeInterval: UInt64?
+        _ isComparing: Bool, _ mayFail: Bool, _ threads: Int, _ resumeInterval: UInt64?, _ limit: UInt64
     ) throws -> TransferTotals {
         let opened = try VaultDirectory.open(FilePath(vault))
         let store = try Store(root: opened.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: isComparing)
@@ -60,13 +62,20 @@ import VaultStore
         var options = TransferOptions()
         options.isComparing = isComparing
         if let resumeInterval { options.resumeInterval = resumeInterval }
+        let running = Mutex<TreeTransfer<LocalTree<Workspace>, FileSystemTree<VaultFileSystem>>?>(nil)
         let transfer = TreeTransfer(
             from: LocalTree<Workspace>(), to: tree, options,
             failed: { path, reason in
                 if !mayFail { Issue.record("\(String(decoding: path, as: UTF8.self)): \(reason)") }
             },
-            damaged: { _, _, reason in Issue.record("\(reason)") }, isStopped: { false })
-        defer { if !isComparing { system.shutDown() } }
+            damaged: { _, _, reason in Issue.record("\(reason)") },
+            isStopped: { running.withLock { $0?.totals.bytes ?? 0 } >= limit })
+        running.withLock { $0 = transfer }
+        // One that is stopped ends as by a kill.
+        defer {
+            running.withLock { $0 = nil }
+            if !isComparing, limit == .max { system.shutDown() }
+        }
         try transfer.transferTree(
             source, into: tree.root, isNew: false, (0..<threads).map { _ in try Workspace(layout: keyRing.layout) },
             whileWaiting: { _ in })
@@ -98,6 +107,30 @@ import VaultStore
             if !wholeFiles.contains(totals.bytesPresent) { hasResumed = true }
         }
         #expect(hasResumed == (resumeInterval != nil))
+    }
+
+    @Test("a begun file that others have changed is not gone on with", arguments: ["damaged", "longer", "linked"])
+    func changedByOthers(how: String) throws {
+        // The hole makes a file that may be lengthened with zeros.
+        let script = """
+            cd \(directory.path)/tree; rm -r *; head -c 8192 /dev/urandom >file; truncate -s 3000000 file
+            head -c 200000 /dev/urandom >>file; touch -d 2001-01-01 file
+            """
+        try Command(["sh", "-c", script]).run().succeeded()
+        #expect(throws: TransferError.stopped) { try transfer(resumeInterval: 8192, limit: 60_000) }
+        let files = try FileManager.default.contentsOfDirectory(atPath: vault).filter { !$0.hasPrefix("vaultfs.") }
+        let begun = "\(vault)/\(try #require(files.first))"
+        let change =
+            switch how {
+            case "damaged": "printf x | dd of=\(begun) bs=1 seek=5000 conv=notrunc"
+            case "longer": "truncate -s +100000 \(begun)"
+            default: "ln \(begun) \(directory.path)/kept"
+            }
+        try Command(["sh", "-c", change]).run().succeeded()
+        let totals = try transfer(resumeInterval: 8192)
+        #expect(totals.files == 1 && totals.failed == 0 && (totals.bytesPresent == 0) == (how != "longer"))
+        #expect(try findings() == [])
+        #expect(try transfer(isComparing: true).different == 0)
     }
 
     /// The disk is full from any call on. The import reports that, and is completed once there is space again.

@@ -48,8 +48,9 @@ struct StatusCommand: ParsableCommand {
 
     private func show(_ answers: [MountAnswer]) throws {
         if prometheus {
-            try Console.write(PrometheusText(answers.compactMap { try? $0.status.get() }).text)
-        } else if json {
+            return try Console.write(PrometheusText(answers.compactMap { try? $0.status.get() }).text)
+        }
+        if json {
             try Console.printJSON(answers)
         } else {
             StatusText.print(answers, verbosely: verbose)

@@ -77,9 +77,13 @@ final class Daemon: Sendable {
                 control = nil
             }
             announcer.connect(to: control)
-            idleUnmount = request.options.idleUnmountMilliseconds.map { [contents, isInPlace, logger] delay in
+            idleUnmount = request.options.idleUnmountMilliseconds.map { [contents, session, logger] delay in
                 IdleUnmount(
-                    after: delay, request.mountpoint, contents.fileSystem.gate, isInPlace: isInPlace, logger: logger)
+                    after: delay, request.mountpoint, contents.fileSystem.gate,
+                    // A number of a device that is gone may belong to another mount already.
+                    isServed: {
+                        session.isConnected && device != nil && MountTable.device(at: request.mountpoint) == device
+                    }, logger: logger)
             }
         } catch {
             // Otherwise the next mount would find an unclean end.

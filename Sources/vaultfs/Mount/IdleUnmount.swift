@@ -1,3 +1,4 @@
+internal import Glibc
 internal import LinuxSystem
 internal import Locking
 internal import Logging
@@ -8,21 +9,23 @@ final class IdleUnmount: Sendable {
     private let delay: Int
     private let mountpoint: FilePath
     private let gate: LockGate
-    private let isInPlace: @Sendable () -> Bool
+    private let isServed: @Sendable () -> Bool
     private let logger: Logger
     private let hasEnded = Monitor(false)
+    /// Seconds in which the mount ends after its unmount, unless another mount namespace has a copy of it.
+    private static let endingTime = 2
 
     /// - Parameters:
     ///   - delay: milliseconds without a request.
-    ///   - isInPlace: returns false if another mount is at the mountpoint.
+    ///   - isServed: returns true if the mount exists and is at the mountpoint.
     init(
-        after delay: Int, _ mountpoint: FilePath, _ gate: LockGate, isInPlace: @escaping @Sendable () -> Bool,
+        after delay: Int, _ mountpoint: FilePath, _ gate: LockGate, isServed: @escaping @Sendable () -> Bool,
         logger: Logger
     ) {
         self.delay = delay
         self.mountpoint = mountpoint
         self.gate = gate
-        self.isInPlace = isInPlace
+        self.isServed = isServed
         self.logger = logger
     }
 
@@ -41,17 +44,27 @@ final class IdleUnmount: Sendable {
                 if hasEnded != nil { return }
                 continue
             }
-            // With the state held: a mount that is made here after the end of this one is not to be unmounted.
-            let failure = hasEnded.access { hasEnded -> CommandFailure? in
-                guard !hasEnded, isInPlace() else { return nil }
-                logger.info("nobody has used it: unmounting \(mountpoint.shown)")
-                do throws(CommandFailure) { try Unmounting.unmount(mountpoint, force: false) } catch { return error }
-                return nil
-            }
-            guard let failure else { return }
-            // An open file or a working directory is a use too.
-            if failure.code != .inUse { logger.warning("\(failure.message)") }
+            // With the state held, because the session exists until `stop` returns. Not during the unmount: the kernel may need
+            // workers for it, which have ended when `stop` is called.
+            let isServed = hasEnded.access { hasEnded -> Bool? in hasEnded ? nil : self.isServed() }
+            guard let isServed else { return }
             start = monotonicMilliseconds()
+            // Another mount may cover it for a while.
+            guard isServed else { continue }
+            do throws(CommandFailure) {
+                try Unmounting.unmount(mountpoint, force: false)
+                logger.info("nobody has used it: unmounted \(mountpoint.shown)")
+                return end()
+            } catch {
+                // An open file or a working directory is a use too.
+                if error.code != .inUse { logger.warning("\(error.message)") }
+            }
         }
+    }
+
+    /// Ends the daemon if a copy of the mount in another namespace (a container, a service) would keep it and its keys.
+    private func end() {
+        let hasEnded = hasEnded.wait(until: monotonicDeadline(in: Self.endingTime)) { $0 ? true : nil }
+        if hasEnded == nil { kill(getpid(), SIGTERM) }
     }
 }

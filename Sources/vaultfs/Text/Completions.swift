@@ -6,11 +6,13 @@ internal import VaultFormat
 internal import VaultStore
 
 /// The words that a shell offers for an argument. The completion script runs this program for them, on each press of the key.
+/// bash expands them as if they had been typed (`compgen -W`), so a name that others choose could run a command: names with
+/// other characters than plain ones are left out.
 enum Completions {
     /// The mountpoints of this user's vaults and views, as root of all users'.
     static let mounts = CompletionKind.custom { _, _, _ in
         let mounts = (try? MountTable.read().vaultsOfThisUser) ?? []
-        return mounts.map { FilePath(bytes: $0.mountpoint).string }
+        return mounts.map { FilePath(bytes: $0.mountpoint).string }.filter(isPlain)
     }
 
     /// The ids of the slots of the vault that is named in the same line.
@@ -25,9 +27,15 @@ enum Completions {
         let directory = String(word[..<end])
         let path = directory.isEmpty ? "." : expanded(directory)
         let names = (try? FileManager.default.contentsOfDirectory(atPath: path)) ?? []
-        return (ProtectionClass.allCases.map(\.name) + names.sorted().map { directory + $0 }).filter {
-            $0.hasPrefix(word)
-        }
+        let paths = names.filter(isPlain).sorted().map { directory + $0 }
+        return (ProtectionClass.allCases.map(\.name) + paths).filter { $0.hasPrefix(word) }
+    }
+
+    private static func isPlain(_ word: String) -> Bool {
+        word.first != "-"
+            && word.unicodeScalars.allSatisfy {
+                $0.properties.isAlphabetic || "0123456789/._+@%,:-".unicodeScalars.contains($0)
+            }
     }
 
     /// The shell passes words as they were typed.
