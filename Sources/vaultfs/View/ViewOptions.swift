@@ -65,7 +65,7 @@ struct ViewOptions: ParsableArguments {
 
     @Option(
         name: [.customLong("md"), .customLong("digest")],
-        help: ArgumentHelp("openssl: the digest of the derivation.", valueName: "digest"))
+        help: ArgumentHelp("openssl: the digest of the derivation; default: sha256.", valueName: "digest"))
     var digest: OpenSSLDigest?
 
     /// The iterations of PBKDF2. Nil if the keys are derived without it.
