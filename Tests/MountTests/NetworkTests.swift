@@ -165,10 +165,10 @@ extension MountTests {
             try Command(["sync", "\(machine.point)/file"]).run().succeeded()
             machine.server.kill(SIGSTOP)
             let reader = try machine.startWaiting("file", "nothing")
-            let busy = try machine.vaultfs(["unmount", machine.point, "--timeout", "2"])
+            let busy = try machine.vaultfs(["unmount", machine.point, "--timeout", "2s"])
             #expect([5, 13].contains(busy.exitCode), "\(busy)")
             if busy.exitCode == 5 {
-                let forced = try machine.vaultfs(["unmount", machine.point, "--force", "--timeout", "2"])
+                let forced = try machine.vaultfs(["unmount", machine.point, "--force", "--timeout", "2s"])
                 #expect([0, 13].contains(forced.exitCode), "\(forced)")
             }
             #expect(try !Machine.isMounted(machine.point))

@@ -20,8 +20,10 @@ struct UnmountCommand: ParsableCommand {
     @Flag(help: "All your mounts; as root, every user's.")
     var all = false
 
-    @Option(help: ArgumentHelp("Time to wait for the daemon to end; 300, with --force 10.", valueName: "seconds"))
-    var timeout: Int?
+    @Option(
+        help: ArgumentHelp("Time to wait for the daemon to end; 5m, with --force 10s.", valueName: "duration"),
+        transform: DurationArgument.parse)
+    var timeout: DurationArgument?
 
     @Flag(
         help: """
@@ -30,10 +32,9 @@ struct UnmountCommand: ParsableCommand {
             """)
     var force = false
 
-    private var seconds: Int { timeout ?? (force ? 10 : 300) }
+    private var limit: DurationArgument { timeout ?? DurationArgument(milliseconds: force ? 10_000 : 300_000) }
 
     func validate() throws {
-        guard (0...86400).contains(seconds) else { throw ValidationError("--timeout \(seconds) is not in 0…86400") }
         guard !all || mountpoints.isEmpty else { throw ValidationError("only one of MOUNTPOINT, --all can be given") }
     }
 
@@ -82,7 +83,8 @@ struct UnmountCommand: ParsableCommand {
         _ mountpoint: FilePath, process: pid_t, isDaemon: Bool, hasEnded: (Duration) -> Bool
     ) throws(CommandFailure) {
         let mayEndIt = isDaemon && process > 0
-        let silence: Duration = .seconds(min(2, seconds))
+        let limit: Duration = .milliseconds(self.limit.milliseconds)
+        let silence = min(.seconds(2), limit)
         if hasEnded(silence) { return }
         // A mount namespace that was made meanwhile (a container, a service) has a copy of the mount, which keeps the daemon
         // and its keys. SIGTERM ends it all the same. A daemon that is still writing ignores it.
@@ -90,14 +92,14 @@ struct UnmountCommand: ParsableCommand {
         if Console.isStandardErrorTerminal {
             Console.writeToStandardError("unmounted; waiting for everything to reach the disk…\n")
         }
-        if hasEnded(.seconds(seconds) - silence) { return }
+        if hasEnded(limit - silence) { return }
         if force, mayEndIt {
             kill(process, SIGKILL)
             if hasEnded(Self.dyingTime) { return }
         }
         throw CommandFailure(
             .notEnded,
-            "\(mountpoint.shown) is unmounted, but process \(process) has not ended after \(seconds) s: "
+            "\(mountpoint.shown) is unmounted, but process \(process) has not ended after \(self.limit): "
                 + (force && mayEndIt
                     ? "the vault's store does not answer, and the process cannot end before it does"
                     : "it may still be writing to the vault; 'kill -KILL \(process)' ends it"))
