@@ -2,21 +2,25 @@
 /// follows.
 package struct LogEntry: Sendable, Equatable {
     /// The change that an entry describes.
-    package enum Kind: UInt32, Sendable {
+    package enum Kind: UInt8, Sendable {
         /// The body is a run of adjacent chunk records, all full but the last. The first is of chunk `first`.
         case records = 1
         /// The file is cut to `length`.
         case length = 2
-        /// The chunks from `first` to `end`, exclusive, become a hole, also behind the end.
+        /// The chunks from `first` to `end`, exclusive, become a hole, also past the end.
         case hole = 3
+        /// The log had an entry of `records` here, with a body of `end` bytes, that could not be read again.
+        case lost = 4
     }
 
     package static let headSize = 64
     package static let tagSize = 16
-    private static let exactFlag: UInt32 = 1 << 8
+    /// Entries begin at multiples of this.
+    package static let alignment: UInt64 = 64
+    private static let exactFlag: UInt8 = 1 << 7
 
     package var kind: Kind
-    /// Consecutive in a log. The first is 1.
+    /// Consecutive in a log.
     package var sequence: UInt64 = 0
     package let fileID: UInt64
     package var first: UInt64 = 0
@@ -27,14 +31,30 @@ package struct LogEntry: Sendable, Equatable {
     package var isExact = false
     /// Time of the change, in nanoseconds since 1970.
     package var time: UInt64 = 0
+    /// The seal counter of the file's header. 56 bits.
+    package var sealCounter: UInt64 = 0
+    /// The last entry that was durable when this one was written, or an earlier one.
+    package var durable: UInt64 = 0
     package var bodySize: Int = 0
 
     /// Bytes of the whole entry.
     package var size: Int { Self.headSize + bodySize + Self.tagSize }
 
+    /// Bytes from its beginning to that of the next entry.
+    package var space: UInt64 { (UInt64(size) + Self.alignment - 1) / Self.alignment * Self.alignment }
+
     package init(_ kind: Kind, fileID: UInt64) {
         self.kind = kind
         self.fileID = fileID
+    }
+
+    /// The entry that takes the place of this one, of kind `records`, if its body cannot be read.
+    package var lost: LogEntry {
+        var entry = self
+        entry.kind = .lost
+        entry.end = UInt64(bodySize)
+        entry.bodySize = 0
+        return entry
     }
 
     /// Writes the 64 bytes of the head.
@@ -45,19 +65,20 @@ package struct LogEntry: Sendable, Equatable {
         head.storeLittleEndian64(end, at: 24)
         head.storeLittleEndian64(length, at: 32)
         head.storeLittleEndian64(time, at: 40)
-        head.storeLittleEndian64(0, at: 48)
-        head.storeLittleEndian64(
-            UInt64(bodySize) << 32 | UInt64(kind.rawValue | (isExact ? Self.exactFlag : 0)), at: 56)
+        let kind = UInt64(kind.rawValue | (isExact ? Self.exactFlag : 0))
+        head.storeLittleEndian64(sealCounter & (1 << 56 - 1) | kind << 56, at: 48)
+        let distance = min(sequence - min(durable, sequence), UInt64(UInt32.max))
+        head.storeLittleEndian64(UInt64(bodySize) << 32 | distance, at: 56)
     }
 
     /// Parses 64 bytes. Nil if they are no head. Nothing is authenticated yet.
     package init?(parsing head: UnsafeRawBufferPointer) {
         guard head.count == Self.headSize else { return nil }
-        let word = head.littleEndian64(at: 56)
-        let flags = UInt32(truncatingIfNeeded: word)
-        guard let kind = Kind(rawValue: flags & ~Self.exactFlag), let bodySize = Int(exactly: word >> 32),
-            head.littleEndian64(at: 48) == 0
-        else { return nil }
+        let (state, sizes) = (head.littleEndian64(at: 48), head.littleEndian64(at: 56))
+        let flags = UInt8(truncatingIfNeeded: state >> 56)
+        guard let kind = Kind(rawValue: flags & ~Self.exactFlag), let bodySize = Int(exactly: sizes >> 32) else {
+            return nil
+        }
         self.init(kind, fileID: head.littleEndian64(at: 8))
         sequence = head.littleEndian64(at: 0)
         first = head.littleEndian64(at: 16)
@@ -65,31 +86,41 @@ package struct LogEntry: Sendable, Equatable {
         length = head.littleEndian64(at: 32)
         time = head.littleEndian64(at: 40)
         isExact = flags & Self.exactFlag != 0
+        sealCounter = state & (1 << 56 - 1)
+        let distance = sizes & UInt64(UInt32.max)
+        guard distance > 0, distance <= sequence else { return nil }
+        durable = sequence - distance
         self.bodySize = bodySize
     }
 
-    /// True if the fields of an authentic entry make sense in a vault of this layout.
+    /// True if the fields make sense in a vault of this layout. A reader refuses any other entry, so a writer must too.
     package func isValid(_ layout: ChunkLayout) -> Bool {
-        guard fileID != 0, length <= UInt64(Int64.max) / 2 else { return false }
+        guard fileID != 0, length <= UInt64(Int64.max) / 2, first < UInt64(Int64.max), end <= UInt64(Int64.max),
+            isExact || length == 0
+        else { return false }
         switch kind {
-        case .records:
-            guard bodySize > 0, let last = lastRecordSize(layout), last > ChunkLayout.recordOverhead else {
-                return false
-            }
-            return layout.recordOffset(ofChunk: first + recordCount(layout)) < UInt64(Int64.max)
-        case .length: return bodySize == 0 && isExact
-        case .hole:
-            return bodySize == 0 && first < end && layout.recordOffset(ofChunk: end) < UInt64(Int64.max)
+        case .records: return end == 0 && hasRecords(bodySize, layout)
+        case .length: return bodySize == 0 && isExact && first == 0 && end == 0
+        case .hole: return bodySize == 0 && first < end && hasOffset(end, layout)
+        case .lost: return bodySize == 0 && end <= UInt64(UInt32.max) && hasRecords(Int(end), layout)
         }
     }
 
-    /// Number of records in the body.
-    package func recordCount(_ layout: ChunkLayout) -> UInt64 {
-        UInt64((bodySize + layout.recordSize - 1) / layout.recordSize)
+    /// The chunks whose records the entry has, or has lost.
+    package func chunks(_ layout: ChunkLayout) -> Range<UInt64> {
+        let size = kind == .lost ? end : UInt64(bodySize)
+        return first..<(first + (size + UInt64(layout.recordSize) - 1) / UInt64(layout.recordSize))
     }
 
-    private func lastRecordSize(_ layout: ChunkLayout) -> Int? {
-        first < UInt64(Int64.max) ? bodySize - Int(recordCount(layout) - 1) * layout.recordSize : nil
+    /// True if `size` bytes can be those of records from chunk `first` on.
+    private func hasRecords(_ size: Int, _ layout: ChunkLayout) -> Bool {
+        let rest = size % layout.recordSize
+        guard size > 0, rest == 0 || rest > ChunkLayout.recordOverhead else { return false }
+        return hasOffset(first + UInt64(size / layout.recordSize) + 1, layout)
+    }
+
+    private func hasOffset(_ chunk: UInt64, _ layout: ChunkLayout) -> Bool {
+        chunk < (UInt64(Int64.max) - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize)
     }
 }
 
@@ -115,7 +146,7 @@ package struct LogHeader: Sendable, Equatable {
 
     /// Maximum number of bytes of the whole file.
     package var logSize: UInt64
-    /// Drawn anew for each mount that writes entries. Part of every tag's nonce.
+    /// Drawn anew for each log file and each mount that writes entries. Part of every tag's nonce.
     package var salt: UInt64 = 0
     /// The first entry that may not be in place: its sequence number and offset.
     package var startSequence: UInt64 = 1
@@ -141,7 +172,9 @@ package struct LogHeader: Sendable, Equatable {
         salt = bytes.littleEndian64(at: 24)
         startSequence = bytes.littleEndian64(at: 32)
         startOffset = bytes.littleEndian64(at: 40)
-        guard Self.logSizes.contains(logSize), startSequence > 0, (Self.areaSize...logSize).contains(startOffset) else {
+        guard Self.logSizes.contains(logSize), startSequence > 0, (Self.areaSize...logSize).contains(startOffset),
+            startOffset % LogEntry.alignment == 0
+        else {
             return nil
         }
     }

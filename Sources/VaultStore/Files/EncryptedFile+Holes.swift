@@ -78,7 +78,7 @@ extension EncryptedFile {
         let isEnd = isLogged && endWhole >= layout.chunkCount(ofLength: length)
         try changes.during { () throws(StoreError) in
             let exactLength = isEnd || hasLoggedLength ? length : nil
-            try log(hole: firstWhole..<endWhole, exactLength: exactLength, writer, workspace)
+            try log(state.header.sealCounter, hole: firstWhole..<endWhole, exactLength: exactLength, writer, workspace)
             store.cache.removeAll(file: token, from: firstWhole)
         }
     }

@@ -41,24 +41,24 @@ extension EncryptedFile {
         _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ workspace: Workspace
     ) throws(StoreError) {
         let oldLength = length
-        guard newLength - oldLength >= Self.smallestHole else {
+        let chunkSize = UInt64(layout.chunkSize)
+        let chunkEnd = (oldLength + chunkSize - 1) / chunkSize * chunkSize
+        // A partial last record is written as encrypted zeros: one that is zero was torn.
+        let holeEnd = newLength / chunkSize * chunkSize
+        guard newLength - oldLength >= Self.smallestHole, holeEnd > chunkEnd else {
             return try writeZeros(&state, writer, oldLength..<newLength, workspace)
         }
         try markSparse(&state, writer)
         try unseal(&state, writer)
-        let chunkSize = UInt64(layout.chunkSize)
-        let chunkEnd = (oldLength + chunkSize - 1) / chunkSize * chunkSize
         // The last record must become a whole one, with its zeros encrypted, before records can follow it.
         try writeZeros(&state, writer, oldLength..<chunkEnd, workspace)
-        // A partial last record is written as encrypted zeros: one that is zero was torn.
-        let holeEnd = newLength / chunkSize * chunkSize
         do throws(StoreError) {
             if hasMostHoles { try settle(&state) }
             if !hasLoggedLength { try beginGrowth(&state) }
             try changes.during { () throws(StoreError) in
                 if hasLoggedLength {
                     let chunks = layout.chunkCount(ofLength: length)..<layout.chunkCount(ofLength: holeEnd)
-                    try log(hole: chunks, exactLength: holeEnd, writer, workspace)
+                    try log(state.header.sealCounter, hole: chunks, exactLength: holeEnd, writer, workspace)
                 } else {
                     // A fragment behind the last record must not become part of the hole.
                     let end = layout.backingSize(ofPlaintextLength: length)
@@ -107,9 +107,9 @@ extension EncryptedFile {
         try changes.during { () throws(StoreError) in
             if let rest {
                 let encrypted = try encrypt(rest, first: last, chunks: 1, workspace)
-                try log(records: encrypted.count, first: last, exactLength: newLength, writer, workspace)
+                try log(state.header.sealCounter, records: encrypted.count, first: last, exactLength: newLength, writer, workspace)
             } else {
-                try log(length: newLength, writer, workspace)
+                try log(state.header.sealCounter, length: newLength, writer, workspace)
             }
             noteCut(&state, to: newLength, last)
         }
@@ -184,7 +184,7 @@ extension EncryptedFile {
 
     /// The first chunk at or behind the header's durable length that does not verify. Nil if there is none, or if it is the
     /// chunk in which that length ends: such a one is damaged.
-    private func firstTornChunk(_ header: FileHeader) throws(StoreError) -> UInt64? {
+    func firstTornChunk(_ header: FileHeader) throws(StoreError) -> UInt64? {
         let count = layout.chunkCount(ofLength: length)
         let floor = layout.chunkCount(ofLength: header.length)
         guard floor < count else { return nil }

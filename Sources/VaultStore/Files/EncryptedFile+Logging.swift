@@ -11,6 +11,8 @@ extension EncryptedFile {
     struct Logged: Sendable {
         var changes = LoggedChanges()
         var log: Descriptor?
+        /// True if the file has no name, and its changes were dropped.
+        var isAbandoned = false
     }
 
     /// True while the log has changes that are not in place.
@@ -30,33 +32,39 @@ extension EncryptedFile {
     /// Appends a batch of records that `workspace.records` begins with.
     /// - Parameter exactLength: the file's length from then on, if the log has it.
     func log(
-        records size: Int, first: UInt64, exactLength: UInt64?, _ writer: Descriptor, _ workspace: Workspace
+        _ sealCounter: UInt64, records size: Int, first: UInt64, exactLength: UInt64?, _ writer: Descriptor,
+        _ workspace: Workspace
     ) throws(StoreError) {
         var entry = LogEntry(.records, fileID: fileID)
         entry.first = first
         entry.bodySize = size
-        try log(&entry, exactLength: exactLength, writer, workspace.logEntry)
+        try log(sealCounter, &entry, exactLength: exactLength, writer, workspace.logEntry)
     }
 
     /// Appends a hole.
     /// - Parameter exactLength: as above.
     func log(
-        hole chunks: Range<UInt64>, exactLength: UInt64?, _ writer: Descriptor, _ workspace: Workspace
+        _ sealCounter: UInt64, hole chunks: Range<UInt64>, exactLength: UInt64?, _ writer: Descriptor,
+        _ workspace: Workspace
     ) throws(StoreError) {
         var entry = LogEntry(.hole, fileID: fileID)
         (entry.first, entry.end) = (chunks.lowerBound, chunks.upperBound)
-        try log(&entry, exactLength: exactLength, writer, workspace.logEntry)
+        try log(sealCounter, &entry, exactLength: exactLength, writer, workspace.logEntry)
     }
 
     /// Appends a cut to a length between two chunks.
-    func log(length: UInt64, _ writer: Descriptor, _ workspace: Workspace) throws(StoreError) {
+    func log(
+        _ sealCounter: UInt64, length: UInt64, _ writer: Descriptor, _ workspace: Workspace
+    ) throws(StoreError) {
         var entry = LogEntry(.length, fileID: fileID)
-        try log(&entry, exactLength: length, writer, workspace.logEntry)
+        try log(sealCounter, &entry, exactLength: length, writer, workspace.logEntry)
     }
 
     private func log(
-        _ entry: inout LogEntry, exactLength: UInt64?, _ writer: Descriptor, _ buffer: UnsafeMutableRawBufferPointer
+        _ sealCounter: UInt64, _ entry: inout LogEntry, exactLength: UInt64?, _ writer: Descriptor,
+        _ buffer: UnsafeMutableRawBufferPointer
     ) throws(StoreError) {
+        entry.sealCounter = sealCounter
         if let exactLength {
             entry.length = exactLength
             entry.isExact = true
@@ -64,7 +72,7 @@ extension EncryptedFile {
         try store.log.append(entry, in: buffer, of: self, writer) { entry, position, log in
             logged.withLock { logged in
                 logged.changes.apply(entry, at: position, layout)
-                logged.log = log
+                (logged.log, logged.isAbandoned) = (log, false)
             }
             hasLoggedChanges.store(true, ordering: .releasing)
             loggedTime.store(entry.time, ordering: .releasing)
@@ -82,7 +90,7 @@ extension EncryptedFile {
 
     /// The caller holds the write lock and has just read the header.
     func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64, _ state: inout WriteState) {
-        let changes = found.files[fileID] ?? LoggedChanges()
+        let changes = found.changes(of: fileID, sealCounter: state.header.sealCounter)
         logged.withLock { $0 = Logged(changes: changes, log: found.log) }
         hasLoggedChanges.store(!changes.isEmpty, ordering: .releasing)
         loggedTime.store(changes.time, ordering: .releasing)
@@ -97,10 +105,9 @@ extension EncryptedFile {
     /// Replaces records that were read in place by those in the log.
     /// - Parameter records: of adjacent chunks from `first` on.
     func replaceLogged(_ first: UInt64, in records: UnsafeMutableRawBufferPointer) throws(StoreError) {
-        guard let log = logged.withLock({ $0.log }) else { return }
-        // Not under the lock: whoever appends an entry takes it.
-        try log.replace(first, in: records, layout) { chunk in
-            logged.withLock { $0.changes.source(ofChunk: chunk) }
+        // The position and its log together: a new log may begin. Not under the lock: whoever appends an entry takes it.
+        try LoggedChanges.replace(first, in: records, layout) { chunk in
+            logged.withLock { logged in logged.changes.source(ofChunk: chunk).map { ($0, logged.log) } }
         }
     }
 
@@ -171,10 +178,9 @@ extension EncryptedFile {
                 filled < buffer.count,
                 filled % layout.recordSize == 0, let record = changes.records[chunks[done]]
             {
-                let had = try buffer.withMutableBytes { (bytes) throws(StoreError) in
-                    try log.read(at: record.position, into: bytes.slice(filled..<(filled + record.size)))
+                try buffer.withMutableBytes { (bytes) throws(StoreError) in
+                    try log.read(record, into: bytes.slice(filled..<(filled + record.size)))
                 }
-                guard had == record.size else { throw .damaged("vaultfs.log: cut short") }
                 filled += record.size
                 done += 1
             }
@@ -185,14 +191,36 @@ extension EncryptedFile {
     }
 
     /// Notes that the changes up to `sequence` are in place, durably.
-    func dropLogged(through sequence: UInt64) {
+    func dropLogged(through sequence: UInt64) { changeLogged { $0.changes.drop(through: sequence) } }
+
+    /// Takes over the changes in a new log, which has all that are not in place.
+    func relocateLogged(_ changes: LoggedChanges, to log: Descriptor) {
+        changeLogged { ($0.changes, $0.log) = (changes, log) }
+        let lost = changes.lostChunks
+        if lost.isEmpty { return }
+        hasLostChunks.store(true, ordering: .releasing)
+        for chunk in lost { store.cache.remove(file: token, chunk: chunk) }
+    }
+
+    private func changeLogged(_ change: (inout Logged) -> Void) {
         // Before an entry is missing, for `readRecords`.
         checkpoints.add(1, ordering: .sequentiallyConsistent)
         logged.withLock { logged in
-            logged.changes.drop(through: sequence)
+            if !logged.isAbandoned { change(&logged) }
             hasLoggedChanges.store(!logged.changes.isEmpty, ordering: .releasing)
         }
         if !isLogged { loggedTime.store(0, ordering: .releasing) }
+    }
+
+    /// Returns true if the file has no name and nobody has it open. Its changes are then dropped: if a program gets at it all the
+    /// same, by a descriptor of O_PATH, it finds errors instead of older versions.
+    func abandonIfRemoved() -> Bool {
+        guard !isBusy, let status = try? reader.status(), status.st_nlink == 0 else { return false }
+        logged.withLock { logged in
+            logged.changes.loseRecords()
+            logged.isAbandoned = true
+        }
+        return true
     }
 
     /// Puts changes in place after an unclean end, and returns the descriptor to be synced. The header may be older than
@@ -206,13 +234,22 @@ extension EncryptedFile {
             let header = state.header
             let isOutdated =
                 header.isSealed ? changes.exactLength != nil || final > header.length : header.length > final
-            guard isOutdated || isSparse && !header.isSparse else { return }
+            guard
+                isOutdated || isSparse && !header.isSparse || header.sealCounter < changes.sealCounter
+                    || !changes.lostChunks.isEmpty
+            else { return }
             try writeHeader(&state, writer) { header in
                 if isOutdated {
                     header.isSealed = false
                     header.length = min(header.length, final)
                 }
                 header.isSparse = header.isSparse || isSparse
+                // Entries that are put in place now must not be applied once the file is sealed.
+                if changes.isAuthentic { header.sealCounter = max(header.sealCounter, changes.sealCounter) }
+                // What is lost must not be taken for a torn tail.
+                if let lost = changes.lostChunks.last, !header.isSealed {
+                    header.length = max(header.length, min(final, layout.plaintextOffset(ofChunk: lost + 1)))
+                }
             }
         }
         var before = status
@@ -265,29 +302,3 @@ extension EncryptedFile {
     }
 }
 
-extension Descriptor {
-    /// Replaces records by those in this log.
-    /// - Parameters:
-    ///   - records: of adjacent chunks from `first` on.
-    ///   - source: tells where a chunk's record is. Nil keeps it.
-    func replace(
-        _ first: UInt64, in records: UnsafeMutableRawBufferPointer, _ layout: ChunkLayout,
-        _ source: (UInt64) -> LoggedChanges.Source?
-    ) throws(StoreError) {
-        var start = 0
-        var chunk = first
-        while start < records.count {
-            let slot = records.slice(start..<min(start + layout.recordSize, records.count))
-            switch source(chunk) {
-            case .log(let record):
-                // With another size, a writer is at work, and the tag does not verify.
-                if record.size != slot.count { slot.fill(with: 0xFF) }
-                _ = try read(at: record.position, into: slot.slice(..<min(slot.count, record.size)))
-            case .hole: slot.fill(with: 0)
-            case nil: break
-            }
-            chunk += 1
-            start += slot.count
-        }
-    }
-}

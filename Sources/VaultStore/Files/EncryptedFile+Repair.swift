@@ -52,7 +52,10 @@ extension EncryptedFile {
             let writer = try writer(&state, evenIfClosed: true)
             // The file's size must be on disk before the header that authenticates it.
             try writer.synchronize(dataOnly: false)
-            try writeHeader(&state, writer) { $0.length = length }
+            try writeHeader(&state, writer) {
+                $0.length = length
+                $0.sealCounter += 1
+            }
         }
     }
 

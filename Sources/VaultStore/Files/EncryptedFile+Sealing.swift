@@ -18,15 +18,16 @@ extension EncryptedFile {
     package var isSealed: Bool { writing.withLock { $0.header.isSealed } }
 
     /// Writes the length to the header and keeps the times. Returns false if the length has changed since `mark` was taken,
-    /// or if only the log has it.
+    /// or if the log has changes of the file.
     /// - Parameter isDurable: chunks and size are on disk already (syncfs). Else they are synced first.
     func seal(ifStill mark: UInt64, isDurable: Bool) throws(StoreError) -> Bool {
-        if !isDurable { try synchronize(dataOnly: true) }
+        // A sync of the whole store proves nothing after one that has failed.
+        if !isDurable || isDoubtful { try synchronize(dataOnly: true) }
         return try writing.withLock { (state) throws(StoreError) -> Bool in
             guard let writer = state.writer, !state.header.isSealed else { return true }
             // A file that could not be sealed before a lock wiped its keys stays unsealed. It can be read all the same.
             guard hasKeys else { return true }
-            guard state.lengthChanges == mark, try !isLengthOnlyLogged(writer) else { return false }
+            guard state.lengthChanges == mark, !isLogged else { return false }
             try store.admitChange()
             try keepingAttributes(writer) { (before) throws(StoreError) in
                 // A file without a name ceases to exist when it is closed.
@@ -38,6 +39,7 @@ extension EncryptedFile {
                 try writeHeader(&state, writer) {
                     $0.isSealed = true
                     $0.length = length
+                    $0.sealCounter += 1
                 }
                 state.durableTail = layout.partialChunk(of: length)
                 store.counters.filesSealed.count()
@@ -52,7 +54,9 @@ extension EncryptedFile {
         defer { writing.withLock { $0.awaitedLength = nil } }
         try synchronize(dataOnly: true)
         try writing.withLock { (state) throws(StoreError) in
-            guard let writer = state.writer, let durable = state.awaitedLength, hasKeys, !state.header.isSealed,
+            // A power cut must not make a torn tail of a chunk that was lost.
+            let awaited = state.awaitedLength ?? (hasLostChunks.load(ordering: .acquiring) ? length : nil)
+            guard let writer = state.writer, let durable = awaited, hasKeys, !state.header.isSealed,
                 !hasLoggedLength, durable > state.header.length
             else { return }
             try store.admitChange()
@@ -61,15 +65,6 @@ extension EncryptedFile {
             }
         }
     }
-
-    /// True if the backing file does not have the file's size yet.
-    private func isLengthOnlyLogged(_ writer: Descriptor) throws(StoreError) -> Bool {
-        guard isLogged else { return false }
-        return UInt64(clamping: try writer.status().st_size) != layout.backingSize(ofPlaintextLength: length)
-            || logged.withLock { $0.changes.exactLength != nil || $0.changes.records[lastChunk] != nil }
-    }
-
-    private var lastChunk: UInt64 { layout.chunkIndex(ofPlaintextOffset: max(length, 1) - 1) }
 
     /// Runs `body`, which writes to the backing file, and restores the attributes that this changes. Programs see those of
     /// before until it is done.
@@ -148,13 +143,12 @@ extension EncryptedFile {
         isSparse.store(true, ordering: .releasing)
     }
 
-    /// Writes the header with a change and the next counter: 128 bytes of one page, old or new. If that fails, the
-    /// header in memory does not change.
+    /// Writes the header with a change: 128 bytes of one page, old or new. If that fails, the header in memory does not
+    /// change.
     func writeHeader(
         _ state: inout WriteState, _ writer: Descriptor, _ change: (inout FileHeader) -> Void
     ) throws(StoreError) {
         var header = state.header
-        header.sealCounter += 1
         change(&header)
         try writer.write(try StoreError.ofFormat(header.serialized(keys: keys)), at: 0)
         noteBackingWrite()

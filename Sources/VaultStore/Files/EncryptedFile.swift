@@ -36,6 +36,13 @@ package final class EncryptedFile: Sendable {
         var logNumber = 0
     }
 
+    struct Synced {
+        /// Number of writes to the backing file that are durable.
+        var writes: UInt64 = 0
+        /// True if a sync has failed: the kernel may have dropped what it could not write, so another sync proves nothing.
+        var isDoubtful = false
+    }
+
     /// The file's name in the block cache.
     let token: UInt64
     package let fileID: UInt64
@@ -55,6 +62,8 @@ package final class EncryptedFile: Sendable {
     /// Changes in the log that are not in place.
     let logged = Mutex(Logged())
     let hasLoggedChanges = Atomic<Bool>(false)
+    /// True if chunks were lost with the log since the file was opened.
+    let hasLostChunks = Atomic<Bool>(false)
     /// Held while the backing file's attributes are changed, or kept while it is written.
     let attributes = Mutex<Void>(())
     /// Counts the checkpoints that have put changes in place.
@@ -63,8 +72,8 @@ package final class EncryptedFile: Sendable {
     let loggedTime = Atomic<UInt64>(0)
     /// Counts the writes to the backing file. Each is counted when it has been made.
     let backingWrites: Atomic<UInt64>
-    /// Number of those that are durable. Held during a sync, so that nobody returns before it is over.
-    private let syncedWrites = Mutex<UInt64>(0)
+    /// Held during a sync, so that nobody returns before it is over.
+    let synced = Mutex(Synced())
     /// Time of the last check for changes by another machine, in milliseconds of CLOCK_MONOTONIC.
     let lastCheck = Atomic<Int>(0)
     /// Number of open handles of programs. The sealer's reference is not counted.
@@ -86,6 +95,9 @@ package final class EncryptedFile: Sendable {
     /// True if the backing file is longer than its sealed header says. The kernel's page cache must not fill in the
     /// rest with zeros.
     package var hasUnsealedTail: Bool { authenticLength < length }
+
+    /// The header's seal counter.
+    var sealCounter: UInt64 { writing.withLock { $0.header.sealCounter } }
 
     /// The length in a sealed header that the file is shorter than. Nil if it is not.
     var missedLength: UInt64? {
@@ -261,7 +273,7 @@ package final class EncryptedFile: Sendable {
             return state.writer ?? reader
         }
         do throws(StoreError) {
-            try synchronize(descriptor, dataOnly: dataOnly)
+            try synchronizeBacking(descriptor, dataOnly: dataOnly)
             let sequence = lastLoggedSequence
             if sequence > 0 {
                 try store.log.synchronize(through: sequence)
@@ -272,17 +284,6 @@ package final class EncryptedFile: Sendable {
             // fsync(2) reports an error only once for a descriptor. All handles of the file must report it.
             failedSynchronizations.add(1, ordering: .acquiringAndReleasing)
             throw error
-        }
-    }
-
-    /// Syncs the backing file.
-    private func synchronize(_ descriptor: Descriptor, dataOnly: Bool) throws(StoreError) {
-        try syncedWrites.withLock { (synced) throws(StoreError) in
-            let made = backingWrites.load(ordering: .acquiring)
-            // Attributes are not counted.
-            if dataOnly && made == synced { return }
-            try descriptor.synchronize(dataOnly: dataOnly)
-            synced = made
         }
     }
 
@@ -324,11 +325,7 @@ extension EncryptedFile {
             let writer = if let writer = state.writer { writer } else { try reader.reopened(flags: O_RDWR) }
             let rewrapped = try rewrapped(state.header, as: newClass)
             try keepingAttributes(writer) { (_) throws(StoreError) in
-                try writeHeader(&state, writer) { header in
-                    let counter = header.sealCounter
-                    header = rewrapped
-                    header.sealCounter = counter
-                }
+                try writeHeader(&state, writer) { $0 = rewrapped }
                 currentClass.store(newClass, ordering: .releasing)
             }
             return true

@@ -135,8 +135,8 @@ package final class HeaderSealer: Sendable {
                 together = false
             }
             for (seen, mark) in zip(waiting, marks) {
-                // A file that cannot be sealed is released too. It can be read unsealed.
-                let isDone = (try? seen.file.seal(ifStill: mark, isDurable: together)) ?? true
+                // A file that cannot be sealed is released too: it can be read unsealed. But not before its data is durable.
+                let isDone = (try? seen.file.seal(ifStill: mark, isDurable: together)) ?? !seen.file.isDoubtful
                 // A file that is open is added again when it is closed. One that has grown waits for the next round.
                 guard isDone || seen.file.isBusy else { continue }
                 release(seen)

@@ -12,6 +12,12 @@ final class FoundChanges: Sendable {
         var fault: String?
         /// Differs from that of earlier changes.
         var number = 0
+
+        /// The changes that apply to a file with this seal counter (FileFormat: Log-11).
+        func changes(of fileID: UInt64, sealCounter: UInt64) -> LoggedChanges {
+            guard let changes = files[fileID], changes.sealCounter >= sealCounter else { return LoggedChanges() }
+            return changes
+        }
     }
 
     private struct State {
@@ -52,10 +58,23 @@ final class FoundChanges: Sendable {
         state.stamp = stamp
         let number = state.found.number + 1
         do throws(StoreError) {
-            let changes = try LogRecovery.changes(root, keyRing)
-            state.found = Found(log: changes?.log, files: changes?.files ?? [:], number: number)
+            state.found = try read()
         } catch {
-            state.found = Found(fault: error.reason, number: number)
+            state.found = Found(fault: error.reason)
         }
+        state.found.number = number
+    }
+
+    private func read() throws(StoreError) -> Found {
+        let wasClean = WriterLock.isClean(root)
+        guard let contents = try LogContents.read(root, keyRing) else {
+            let isMissing = !isFollowing && WriterLock.isUnclean(root)
+            return Found(fault: isMissing ? LogRecovery.missing : nil)
+        }
+        // A writer that began meanwhile may have made them.
+        if wasClean && WriterLock.isClean(root) && !contents.isEmpty { return Found(fault: LogRecovery.afterCleanEnd) }
+        return Found(
+            log: contents.log, files: contents.files,
+            fault: contents.damagedEntries > 0 ? LogRecovery.damaged(contents.damagedEntries) : nil)
     }
 }

@@ -1,23 +1,18 @@
 internal import Glibc
 internal import LinuxSystem
+internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// Reads the authentic entries of a log, in order. The first that does not authenticate ends the log. Used by one thread.
+/// Reads and authenticates single entries of a log, wherever they are. Used by one thread.
 struct LogReader {
-    /// Where a log goes on: the sequence number of the next entry and its offset.
-    struct Position: Equatable, Sendable {
-        var sequence: UInt64
-        var offset: UInt64
-    }
-
-    private let descriptor: Descriptor
-    private let header: LogHeader
+    let descriptor: Descriptor
+    let header: LogHeader
     private let keys: ChunkKeys
     private let layout: ChunkLayout
     private let cipher: ChunkCipher
+    /// The entry that was read last, and room for a computed tag behind the largest one.
     private var buffer: [UInt8]
-    private(set) var position: Position
 
     init(_ descriptor: Descriptor, _ header: LogHeader, keys: ChunkKeys, _ layout: ChunkLayout) throws(StoreError) {
         self.descriptor = descriptor
@@ -25,52 +20,113 @@ struct LogReader {
         self.keys = keys
         self.layout = layout
         cipher = try StoreError.ofCrypto(ChunkCipher())
-        // The largest entry, and a computed tag.
         buffer = [UInt8](
             repeating: 0, count: LogEntry.headSize + Workspace.largestBatch(layout) + 2 * LogEntry.tagSize)
-        position = Position(sequence: header.startSequence, offset: header.startOffset)
     }
 
-    /// The next entry and the offset of its body. Nil at the end.
-    mutating func next() throws(StoreError) -> (entry: LogEntry, body: UInt64)? {
-        // An entry that does not fit before the end of the log is at its beginning.
-        for offset in [position.offset, LogHeader.areaSize] {
-            guard let entry = try entry(at: offset) else { continue }
-            position = Position(sequence: entry.sequence + 1, offset: offset + UInt64(entry.size))
-            return (entry, offset + UInt64(LogEntry.headSize))
+    /// Offset in `buffer` of a computed tag, and so the size of the largest entry.
+    private var largestSize: Int { buffer.count - LogEntry.tagSize }
+
+    /// The bytes of an entry that was just read: its head, body and tag.
+    mutating func withEntry<Result>(
+        _ entry: LogEntry, _ body: (UnsafeMutableRawBufferPointer) throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        try buffer.withMutableBytes { (bytes) throws(StoreError) -> Result in try body(bytes.slice(..<entry.size)) }
+    }
+
+    /// Returns true if the entry is at this offset, whole. Also reads it.
+    /// - Throws: the error of pread(2).
+    mutating func verify(_ entry: LogEntry, at offset: UInt64) throws(StoreError) -> Bool {
+        let size = min(entry.size, largestSize)
+        let count = try buffer.withMutableBytes { (bytes) throws(StoreError) -> Int in
+            try descriptor.read(at: offset, into: bytes.slice(..<size))
         }
-        return nil
+        guard count == entry.size, parsedHead() == entry else { return false }
+        return try isAuthentic(entry)
     }
 
-    /// All entries before `end`, as the changes of each file.
-    mutating func changes(before end: UInt64 = .max) throws(StoreError) -> [UInt64: LoggedChanges] {
-        var files: [UInt64: LoggedChanges] = [:]
-        while position.sequence < end, let (entry, body) = try next() {
-            files[entry.fileID, default: LoggedChanges()].apply(entry, at: body, layout)
+    /// Reads the entry at an offset, if there is one with this number. Nil if there is none, or if it cannot be read.
+    /// - Parameter sequence: nil for any number.
+    mutating func entry(at offset: UInt64, sequence: UInt64? = nil) throws(StoreError) -> LogEntry? {
+        guard let entry = head(at: offset), sequence == nil || entry.sequence == sequence else { return nil }
+        let rest = LogEntry.headSize..<entry.size
+        let count = buffer.withMutableBytes { bytes in
+            (try? descriptor.read(at: offset + UInt64(rest.lowerBound), into: bytes.slice(rest))) ?? 0
         }
-        return files
+        guard count == rest.count, try isAuthentic(entry) else { return nil }
+        return entry
     }
 
-    private mutating func entry(at offset: UInt64) throws(StoreError) -> LogEntry? {
-        let (expected, salt) = (position.sequence, header.salt)
-        let most = UInt64(buffer.count - LogEntry.tagSize)
+    /// Reads the head at an offset, which is not authenticated. Nil if no entry can begin like this, or if it cannot be read.
+    mutating func head(at offset: UInt64) -> LogEntry? {
         guard offset < header.logSize else { return nil }
-        return try buffer.withMutableBytes { (buffer) throws(StoreError) -> LogEntry? in
-            let head = buffer.slice(..<LogEntry.headSize)
-            guard try descriptor.read(at: offset, into: head) == head.count,
-                let entry = LogEntry(parsing: UnsafeRawBufferPointer(head)), entry.sequence == expected,
-                UInt64(entry.size) <= min(most, header.logSize - offset), entry.isValid(layout)
-            else { return nil }
-            let rest = buffer.slice(LogEntry.headSize..<entry.size)
-            guard try descriptor.read(at: offset + UInt64(LogEntry.headSize), into: rest) == rest.count else {
-                return nil
-            }
-            let message = UnsafeRawBufferPointer(buffer.slice(..<(entry.size - LogEntry.tagSize)))
-            let (tag, stored) = (buffer.slice(Int(most)...), buffer.slice((entry.size - LogEntry.tagSize)..<entry.size))
-            try StoreError.ofCrypto { () throws(CryptoError) in
-                try cipher.authenticate(message, nonce: (expected, salt), keys: keys, into: tag)
-            }
-            return tag.elementsEqual(stored) ? entry : nil
+        let count = buffer.withMutableBytes { bytes in
+            (try? descriptor.read(at: offset, into: bytes.slice(..<LogEntry.headSize))) ?? 0
         }
+        guard count == LogEntry.headSize, let entry = parsedHead() else { return nil }
+        return isPossible(entry, at: offset) ? entry : nil
+    }
+
+    /// True if such an entry can be at an offset.
+    private func isPossible(_ entry: LogEntry, at offset: UInt64) -> Bool {
+        entry.isValid(layout) && entry.size <= largestSize && UInt64(entry.size) <= header.logSize - offset
+    }
+
+    private func parsedHead() -> LogEntry? {
+        buffer.withBytes { LogEntry(parsing: $0.slice(..<LogEntry.headSize)) }
+    }
+
+    private mutating func isAuthentic(_ entry: LogEntry) throws(StoreError) -> Bool {
+        let (end, computed) = (entry.size - LogEntry.tagSize, largestSize)
+        return try buffer.withMutableBytes { (bytes) throws(StoreError) -> Bool in
+            let (tag, stored) = (bytes.slice(computed...), bytes.slice(end..<entry.size))
+            try StoreError.ofCrypto { () throws(CryptoError) in
+                try cipher.authenticate(
+                    UnsafeRawBufferPointer(bytes.slice(..<end)), nonce: (entry.sequence, header.salt), keys: keys,
+                    into: tag)
+            }
+            return tag.elementsEqual(stored)
+        }
+    }
+
+    // MARK: Searching
+
+    /// The places where the file has what may be heads of entries, by their numbers.
+    /// - Parameter sequence: only of entries from this number on.
+    func possibleEntries(from sequence: UInt64) -> [(sequence: UInt64, offset: UInt64)] {
+        // A log has no more entries than places for them.
+        let numbers = sequence..<(sequence + header.logSize / LogEntry.alignment)
+        var found: [(sequence: UInt64, offset: UInt64)] = []
+        var piece = [UInt8](repeating: 0, count: 64 << 10)
+        var offset = LogHeader.areaSize
+        while offset < header.logSize {
+            let count = piece.withMutableBytes { read(at: offset, into: $0) }
+            piece.withBytes { bytes in
+                for start in stride(from: 0, to: count - LogEntry.headSize + 1, by: Int(LogEntry.alignment)) {
+                    let head = bytes.slice(start..<(start + LogEntry.headSize))
+                    guard let entry = LogEntry(parsing: head), numbers.contains(entry.sequence),
+                        isPossible(entry, at: offset + UInt64(start))
+                    else { continue }
+                    found.append((entry.sequence, offset + UInt64(start)))
+                }
+            }
+            if count < piece.count { break }
+            offset += UInt64(count)
+        }
+        return found.sorted { $0.sequence < $1.sequence }
+    }
+
+    /// Reads a part of the file. Where it cannot be read there are zeros, which are no entry. Returns the number of bytes.
+    private func read(at offset: UInt64, into bytes: UnsafeMutableRawBufferPointer) -> Int {
+        if let count = try? descriptor.read(at: offset, into: bytes) { return count }
+        var done = 0
+        while done < bytes.count {
+            let block = bytes.slice(done..<min(done + 4096, bytes.count))
+            let count = try? descriptor.read(at: offset + UInt64(done), into: block)
+            if count == nil { block.fill(with: 0) }
+            done += count ?? block.count
+            if let count, count < block.count { break }
+        }
+        return done
     }
 }

@@ -7,6 +7,18 @@ internal import VaultFormat
 /// Puts the entries of a log in place that a killed daemon or a power cut has left, before anything else uses the store
 /// (FileFormat, Log). It can be interrupted at any point: the log stays until everything is in place.
 struct LogRecovery {
+    static let afterCleanEnd =
+        "vaultfs.log has entries after a clean end: somebody has put it there, and it is not applied"
+    static let missing =
+        "vaultfs.log is missing after an unclean end: what was written shortly before it may be lost; compare with a backup"
+
+    static func damaged(_ entries: UInt64) -> String {
+        "vaultfs.log is damaged: \(entries) of its entries cannot be read, and what they changed is lost; run 'vaultfs verify'"
+    }
+
+    static let outdated =
+        "vaultfs.log has entries of files that were sealed since: somebody has put an old one there, and they are not applied"
+
     private let store: Store
     private let log: Descriptor
     private var files: [UInt64: LoggedChanges]
@@ -15,33 +27,27 @@ struct LogRecovery {
     private static let mostWriters = 256
     /// The reason why the changes of some file could not be put in place.
     private var failure: StoreError?
+    private var hasOutdatedEntries = false
 
-    private init(_ store: Store, _ log: Descriptor, _ files: [UInt64: LoggedChanges]) {
-        (self.store, self.log, self.files) = (store, log, files)
+    private init(_ store: Store, _ contents: LogContents) {
+        (self.store, log, files) = (store, contents.log, contents.files)
     }
 
-    /// Reads the changes that are in the log. Nil if there is no log.
-    /// - Throws: `.damaged` if the file is no log.
-    static func changes(
-        _ root: Descriptor, _ keyRing: KeyRing
-    ) throws(StoreError) -> (log: Descriptor, files: [UInt64: LoggedChanges])? {
-        guard let (log, header) = try RedoLog.openToRead(root) else { return nil }
-        // A rekey that was interrupted may have begun with entries of the previous epoch.
-        for keys in keyRing.logKeys {
-            var reader = try LogReader(log, header, keys: keys, keyRing.layout)
-            let files = try reader.changes()
-            if !files.isEmpty { return (log, files) }
-        }
-        return (log, [:])
-    }
-
-    /// Puts the changes in place and empties the log. The changes of files that no longer exist are dropped.
+    /// Puts the changes in place and empties the log. The changes of files that no longer exist are dropped. Notes damage
+    /// among the store's faults, and gives such a log another name.
     /// - Parameter setsAside: renames a log with changes that cannot be put in place, for a repair.
     /// - Throws: `.damaged` if a file cannot be reached. Nothing is lost then.
     static func run(in store: Store, setsAside: Bool) throws(StoreError) {
-        guard let (log, files) = try changes(store.root, store.keyRing) else { return }
-        if !files.isEmpty {
-            var recovery = LogRecovery(store, log, files)
+        guard let contents = try LogContents.read(store.root, store.keyRing) else {
+            if store.followsUncleanEnd { store.faults.note(.foundLog, missing) }
+            return
+        }
+        if store.followsCleanEnd && !contents.isEmpty {
+            store.faults.note(.foundLog, afterCleanEnd)
+            return try DamagedRoot.setLogAside(in: store.root)
+        }
+        var recovery = LogRecovery(store, contents)
+        if !contents.files.isEmpty {
             recovery.walk()
             try recovery.synchronize()
             if let failure = recovery.failure {
@@ -49,10 +55,22 @@ struct LogRecovery {
                 return try DamagedRoot.setLogAside(in: store.root)
             }
         }
-        guard try log.status().st_size > off_t(LogHeader.areaSize) else { return }
-        let writer = try log.reopened(flags: O_RDWR)
+        if contents.damagedEntries > 0 || recovery.hasOutdatedEntries {
+            store.faults.note(.foundLog, contents.damagedEntries > 0 ? damaged(contents.damagedEntries) : outdated)
+            return try DamagedRoot.setLogAside(in: store.root)
+        }
+        guard try contents.log.status().st_size > off_t(LogHeader.areaSize) else { return }
+        let writer = try contents.log.reopened(flags: O_RDWR)
         try writer.truncate(to: LogHeader.areaSize)
         try writer.synchronize(dataOnly: false)
+    }
+
+    /// Moves logs that were damaged to lost+found. Best effort: there may be no space, or no record of the root.
+    static func keepDamagedLogs(in store: Store) {
+        guard (try? store.root.statusIfPresent(of: DamagedRoot.logPrefix)) != nil,
+            let lostAndFound = try? LostAndFound(in: store)
+        else { return }
+        try? lostAndFound.keepAside(DamagedRoot.logPrefix)
     }
 
     /// Finds the files by their ids. One that is found and cannot be changed is a failure, and so is one that may be where the
@@ -80,7 +98,11 @@ struct LogRecovery {
             }
             guard let changes = files.removeValue(forKey: fileID) else { continue }
             do throws(StoreError) {
-                writers.append(try EncryptedFile(reader, in: store).recover(changes, from: log))
+                let file = try EncryptedFile(reader, in: store)
+                let sealCounter = file.sealCounter
+                if changes.outdated(sealCounter) > 0 { hasOutdatedEntries = true }
+                if changes.sealCounter < sealCounter { continue }
+                writers.append(try file.recover(changes, from: log))
                 if writers.count == Self.mostWriters { try synchronize() }
             } catch { failure = failure ?? error }
         }

@@ -1,11 +1,12 @@
 internal import Glibc
+internal import LinuxSystem
 internal import VaultFormat
 
 /// The changes of one file that are in the log and not yet in place, later ones instead of earlier ones.
 struct LoggedChanges: Sendable {
     struct Record {
-        /// Offset in the log.
-        var position: UInt64
+        /// Offset in the log. Nil if the log had the record, and it is lost.
+        var position: UInt64?
         var size: Int
         var sequence: UInt64
     }
@@ -26,8 +27,21 @@ struct LoggedChanges: Sendable {
     private(set) var lastSequence: UInt64 = 0
     /// Time of the last entry, in nanoseconds since 1970.
     private(set) var time: UInt64 = 0
+    /// The seal counter of the file's header when the entries were made.
+    private(set) var sealCounter: UInt64 = 0
+    /// True if an authentic entry has that counter.
+    private(set) var isAuthentic = false
+    /// Number of entries of an earlier seal counter than others have. They are not applied.
+    private var outdatedEntries = 0
+    private var entries = 0
 
     var isEmpty: Bool { records.isEmpty && holes.isEmpty && exactLength == nil }
+
+    /// The chunks whose records are lost.
+    var lostChunks: [UInt64] { records.filter { $0.value.position == nil }.keys.sorted() }
+
+    /// Number of entries that do not belong to the state of a file with this seal counter. None of them may be applied.
+    func outdated(_ sealCounter: UInt64) -> Int { outdatedEntries + (self.sealCounter < sealCounter ? entries : 0) }
 
     /// Estimated bytes. A dictionary has a control word and free places beside its items.
     var memory: Int {
@@ -36,17 +50,21 @@ struct LoggedChanges: Sendable {
     }
 
     /// Applies a later entry.
-    /// - Parameter position: offset of the entry's body in the log.
-    mutating func apply(_ entry: LogEntry, at position: UInt64, _ layout: ChunkLayout) {
+    /// - Parameters:
+    ///   - position: offset of the entry's body in the log.
+    ///   - isAuthentic: false for a head whose body, and so its tag, cannot be read.
+    mutating func apply(_ entry: LogEntry, at position: UInt64, _ layout: ChunkLayout, isAuthentic: Bool = true) {
+        guard accept(entry, isAuthentic: isAuthentic) else { return }
         lastSequence = entry.sequence
         time = entry.time
         switch entry.kind {
-        case .records:
-            for index in 0..<entry.recordCount(layout) {
-                let start = Int(index) * layout.recordSize
-                records[entry.first + index] = Record(
-                    position: position + UInt64(start), size: min(layout.recordSize, entry.bodySize - start),
-                    sequence: entry.sequence)
+        case .records, .lost:
+            let size = entry.kind == .lost ? Int(entry.end) : entry.bodySize
+            for (index, chunk) in entry.chunks(layout).enumerated() {
+                let start = index * layout.recordSize
+                records[chunk] = Record(
+                    position: entry.kind == .lost ? nil : position + UInt64(start),
+                    size: min(layout.recordSize, size - start), sequence: entry.sequence)
             }
         case .length: break
         case .hole: makeHole(entry.first..<entry.end, entry.sequence)
@@ -61,6 +79,24 @@ struct LoggedChanges: Sendable {
             }
         }
         exactLength = (entry.length, entry.sequence)
+    }
+
+    /// Returns false for an entry of an earlier state of the file than those before. A later one replaces them.
+    private mutating func accept(_ entry: LogEntry, isAuthentic: Bool) -> Bool {
+        let isNewer = isAuthentic && !self.isAuthentic || entry.sealCounter > sealCounter
+        if entries > 0, entry.sealCounter != sealCounter {
+            guard isAuthentic, isNewer else {
+                outdatedEntries += 1
+                return false
+            }
+            let outdated = outdatedEntries + entries
+            self = LoggedChanges()
+            outdatedEntries = outdated
+        }
+        sealCounter = entry.sealCounter
+        self.isAuthentic = self.isAuthentic || isAuthentic
+        entries += 1
+        return true
     }
 
     private mutating func makeHole(_ chunks: Range<UInt64>, _ sequence: UInt64) {
@@ -104,5 +140,44 @@ struct LoggedChanges: Sendable {
         let length = layout.plaintextLength(ofBackingSize: backingSize)
         guard let (last, record) = records.max(by: { $0.key < $1.key }) else { return length }
         return max(length, layout.plaintextOffset(ofChunk: last) + UInt64(record.size - ChunkLayout.recordOverhead))
+    }
+
+    /// Makes all records lost ones.
+    mutating func loseRecords() { records = records.mapValues { Record(position: nil, size: $0.size, sequence: $0.sequence) } }
+
+    /// Replaces records by those in a log.
+    /// - Parameters:
+    ///   - records: of adjacent chunks from `first` on.
+    ///   - source: returns where a chunk's record is, and the log. Nil keeps it.
+    static func replace(
+        _ first: UInt64, in records: UnsafeMutableRawBufferPointer, _ layout: ChunkLayout,
+        _ source: (UInt64) -> (Source, Descriptor?)?
+    ) throws(StoreError) {
+        var start = 0
+        var chunk = first
+        while start < records.count {
+            let slot = records.slice(start..<min(start + layout.recordSize, records.count))
+            switch source(chunk) {
+            case (.log(let record), let log?)?:
+                // With another size, a writer is at work, and the tag does not verify.
+                if record.size != slot.count { slot.fill(with: 0xFF) }
+                var part = record
+                part.size = min(slot.count, record.size)
+                try log.read(part, into: slot.slice(..<part.size))
+            case (.log, nil)?, nil: break
+            case (.hole, _)?: slot.fill(with: 0)
+            }
+            chunk += 1
+            start += slot.count
+        }
+    }
+}
+
+extension Descriptor {
+    /// Reads a record from this log. One that is lost becomes bytes that verify for no chunk.
+    /// - Parameter bytes: room for the record.
+    func read(_ record: LoggedChanges.Record, into bytes: UnsafeMutableRawBufferPointer) throws(StoreError) {
+        guard let position = record.position else { return bytes.fill(with: 0xFF) }
+        guard try read(at: position, into: bytes) == bytes.count else { throw .damaged("vaultfs.log: cut short") }
     }
 }

@@ -27,6 +27,14 @@ extension RedoLog {
         if mustWake { schedule.update { _ in } }
     }
 
+    /// Wakes the thread, to begin a new log at once.
+    func hurry() {
+        schedule.update { schedule in
+            schedule.first = schedule.first ?? monotonicMilliseconds()
+            schedule.isHalfFull = true
+        }
+    }
+
     /// Makes checkpoints when the store is idle and when the log is half full. The body of a thread. Returns after `stop`.
     package func run() {
         while let first = schedule.next({ $0.isStopping ? .end : $0.first.map { .item($0) } ?? .wait }) {
@@ -34,10 +42,13 @@ extension RedoLog {
                 let now = monotonicMilliseconds()
                 if now - schedule.access({ $0.last }) >= Self.idle || now - first >= Self.longest { break }
             }
-            schedule.access { $0.first = nil }
+            schedule.access { schedule in
+                schedule.first = nil
+                schedule.isHalfFull = false
+            }
             do throws(StoreError) { try checkpoint() } catch {
                 // Try again later, also without another entry.
-                if pause({ $0.isStopping }) { schedule.access { $0.first = $0.first ?? monotonicMilliseconds() } }
+                if pause({ $0.isStopping }) { hurry() }
             }
         }
     }

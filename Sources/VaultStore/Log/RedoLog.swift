@@ -8,10 +8,11 @@ internal import VaultCrypto
 internal import VaultFormat
 
 /// `vaultfs.log`: the changes of existing chunks, before they are made in place (FileFormat, Log). An entry is appended
-/// with one pwrite(2). A checkpoint puts durable entries in place. Any thread.
+/// with one pwrite(2). A checkpoint puts durable entries in place. If the file cannot be trusted any more, a new one
+/// begins from what can be read back. Any thread.
 ///
-/// `state` is a leaf lock but for the file's own, and is held while an entry is written: after a SIGKILL no entry that was
-/// acknowledged may follow one that is incomplete.
+/// Locks, in this order: `checkpointing`, `syncing`, `state`. `state` is a leaf lock but for the file's own, and is held
+/// while an entry is written: after a SIGKILL no entry that was acknowledged may follow one that is incomplete.
 package final class RedoLog: Sendable {
     /// A file with entries. It and its descriptor stay open until they are in place.
     struct Target {
@@ -20,49 +21,58 @@ package final class RedoLog: Sendable {
         var lastSequence: UInt64
     }
 
-    private struct State {
+    /// An entry that is not in place, and its offset.
+    struct Place {
+        let entry: LogEntry
+        let offset: UInt64
+    }
+
+    struct State {
         var descriptor: Descriptor?
         var header: LogHeader
-        /// The next entry.
-        var next: LogReader.Position
-        /// Bytes from the start to `next`, with what is left free at the end of the log in between.
+        /// Number and offset of the next entry.
+        var sequence: UInt64 = 1
+        var offset = LogHeader.areaSize
+        /// Bytes from the start to `offset`, with what is left free at the end of the log in between.
         var used: UInt64 = 0
         /// The log is written with zeros up to here, so that a sync need not write the store's metadata.
         var prepared: UInt64 = 0
+        /// In the order of their numbers.
+        var entries: [Place] = []
         var targets: [UInt64: Target] = [:]
-        /// The error of a sync. It is unknown which entries are on disk, so there can be no others.
-        var failure: StoreError?
+        /// The reason why nothing can be acknowledged before a new log begins.
+        var fault: StoreError?
     }
 
     static let entry = Array("vaultfs.log".utf8)
     /// Bytes that are prepared at once, and if there is no space for that.
     private static let steps: [UInt64] = [1 << 20, 1 << 17, 0]
-    /// More files than this are made durable by syncing the whole store.
-    private static let fewFiles = 16
+    /// Number of entries at which a checkpoint begins, because each takes memory. No more than twice as many are there.
+    private static let mostEntries = 1 << 16
 
-    private let root: Descriptor
-    private let keys: ChunkKeys
-    private let layout: ChunkLayout
-    private let state: Mutex<State>
+    let root: Descriptor
+    let keys: ChunkKeys
+    let layout: ChunkLayout
+    let state: Mutex<State>
     // Unsafe: `state` guards it.
-    nonisolated(unsafe) private let cipher: ChunkCipher
+    nonisolated(unsafe) let cipher: ChunkCipher
     /// Held by the thread that syncs. The others then find their entries durable.
-    private let syncing = Mutex<Void>(())
-    private let checkpointing = Mutex<Void>(())
-    private let durable = Atomic<UInt64>(0)
+    let syncing = Mutex<Void>(())
+    let checkpointing = Mutex<Void>(())
+    let durable = Atomic<UInt64>(0)
     let schedule = Monitor(Schedule())
+    let faults: StoreFaults
     /// Called before anything is put in place: throws if another process has the vault.
-    private let admit: @Sendable () throws(StoreError) -> Void
-    private let usesSyncfs: Bool
+    let admit: @Sendable () throws(StoreError) -> Void
+    let usesSyncfs: Bool
     /// Number of files with entries at which a checkpoint begins, because each keeps its descriptors. No more than twice as
     /// many have entries.
     private let mostTargets = shareOfOpenFiles(atMost: 1024)
-    /// Called once, with the reason why the log does not work any more.
-    let onFailure = Mutex<(@Sendable (String) -> Void)?>(nil)
+    private let lastStatistics: Mutex<LogStatistics>
 
     /// - Parameter size: of the file at most. A log that exists keeps its own.
     init(
-        root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, size: UInt64, usesSyncfs: Bool,
+        root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, size: UInt64, usesSyncfs: Bool, faults: StoreFaults,
         admit: @escaping @Sendable () throws(StoreError) -> Void
     ) throws(StoreError) {
         self.root = root
@@ -70,12 +80,11 @@ package final class RedoLog: Sendable {
         self.layout = layout
         self.admit = admit
         self.usesSyncfs = usesSyncfs
+        self.faults = faults
         cipher = try StoreError.ofCrypto(ChunkCipher())
-        let found = (try? Self.openToRead(root))?.header.logSize
-        state = Mutex(
-            State(
-                header: LogHeader(logSize: found ?? size),
-                next: LogReader.Position(sequence: 1, offset: LogHeader.areaSize)))
+        let size = (try? Self.openToRead(root))?.header.logSize ?? size
+        state = Mutex(State(header: LogHeader(logSize: size)))
+        lastStatistics = Mutex(LogStatistics(size: size, used: 0, indexMemory: 0))
     }
 
     // MARK: Appending
@@ -84,21 +93,28 @@ package final class RedoLog: Sendable {
     /// - Parameters:
     ///   - buffer: room for a head, the entry's body, room for a tag.
     ///   - note: called with the entry, its body's offset and the log, before any other entry is appended.
-    /// - Throws: `ENOSPC` with nothing changed.
+    /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin.
     func append(
         _ entry: LogEntry, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile, _ writer: Descriptor,
         _ note: (LogEntry, UInt64, Descriptor) -> Void
     ) throws(StoreError) {
+        // It would end the log for every reader.
+        guard entry.isValid(layout) else { throw .system(.ioError) }
         while true {
             let isFull: Bool
             do throws(StoreError) {
                 isFull = try state.withLock { (state) throws(StoreError) -> Bool in
-                    if let failure = state.failure { throw failure }
+                    if let fault = state.fault { throw fault }
                     return try !append(entry, in: buffer, of: file, writer, &state, note)
                 }
             } catch {
+                guard error.isNoSpace else {
+                    // The file may have a part of the entry, or may not be readable there.
+                    fail(error)
+                    throw error
+                }
                 // A checkpoint frees the space that the log has already.
-                guard error.isNoSpace && usedSize > 0 else { throw error }
+                guard usedSize > 0 else { throw error }
                 isFull = true
             }
             guard isFull else { return }
@@ -112,36 +128,44 @@ package final class RedoLog: Sendable {
         _ state: inout State, _ note: (LogEntry, UInt64, Descriptor) -> Void
     ) throws(StoreError) -> Bool {
         let descriptor = try open(&state)
-        var entry = given
-        let size = UInt64(entry.size)
-        var offset = state.next.offset
-        var skipped: UInt64 = 0
-        if offset + size > state.header.logSize {
-            skipped = state.header.logSize - offset
-            offset = LogHeader.areaSize
-        }
-        guard state.used + skipped + size <= state.header.logSize - LogHeader.areaSize,
-            state.targets.count < 2 * mostTargets || state.targets[entry.fileID] != nil
+        let place = state.header.place(ofSpace: given.space, after: state.offset)
+        guard state.used + place.skipped + given.space <= state.header.logSize - LogHeader.areaSize,
+            state.targets.count < 2 * mostTargets || state.targets[given.fileID] != nil,
+            state.entries.count < 2 * Self.mostEntries
         else { return false }
-        try prepare(descriptor, upTo: offset + size, &state)
-        entry.sequence = state.next.sequence
+        try prepare(descriptor, upTo: place.offset + given.space, &state)
+        var entry = given
+        entry.sequence = state.sequence
+        entry.durable = min(durable.load(ordering: .acquiring), state.sequence - 1)
         entry.time = Self.now()
+        // A part of an entry ends the log. The next one is written over it.
+        try Self.write(entry, in: buffer, to: descriptor, at: place.offset, state.header.salt, cipher, keys)
+        state.sequence += 1
+        state.offset = place.offset + entry.space
+        state.used += place.skipped + entry.space
+        state.entries.append(Place(entry: entry, offset: place.offset))
+        state.targets[entry.fileID] = Target(file: file, writer: writer, lastSequence: entry.sequence)
+        note(entry, place.offset + UInt64(LogEntry.headSize), descriptor)
+        noteWork(
+            isHalfFull: state.used > state.header.logSize / 2 || state.targets.count >= mostTargets
+                || state.entries.count >= Self.mostEntries)
+        return true
+    }
+
+    /// Writes an entry with one pwrite(2).
+    /// - Parameter buffer: has the body at its place. The head and the tag are added.
+    static func write(
+        _ entry: LogEntry, in buffer: UnsafeMutableRawBufferPointer, to log: Descriptor, at offset: UInt64,
+        _ salt: UInt64, _ cipher: ChunkCipher, _ keys: ChunkKeys
+    ) throws(StoreError) {
         entry.store(into: buffer.slice(..<LogEntry.headSize))
         let end = entry.size - LogEntry.tagSize
-        let (salt, sequence) = (state.header.salt, entry.sequence)
         try StoreError.ofCrypto { () throws(CryptoError) in
             try cipher.authenticate(
-                UnsafeRawBufferPointer(buffer.slice(..<end)), nonce: (sequence, salt), keys: keys,
+                UnsafeRawBufferPointer(buffer.slice(..<end)), nonce: (entry.sequence, salt), keys: keys,
                 into: buffer.slice(end..<entry.size))
         }
-        // A part of an entry ends the log. The next one is written over it.
-        try descriptor.write(UnsafeRawBufferPointer(buffer.slice(..<entry.size)), at: offset)
-        state.next = LogReader.Position(sequence: sequence + 1, offset: offset + size)
-        state.used += skipped + size
-        state.targets[entry.fileID] = Target(file: file, writer: writer, lastSequence: sequence)
-        note(entry, offset + UInt64(LogEntry.headSize), descriptor)
-        noteWork(isHalfFull: state.used > state.header.logSize / 2 || state.targets.count >= mostTargets)
-        return true
+        try log.write(UnsafeRawBufferPointer(buffer.slice(..<entry.size)), at: offset)
     }
 
     /// The coarse clock may be older than the time that the kernel gave the file last.
@@ -151,15 +175,27 @@ package final class RedoLog: Sendable {
         return UInt64(clamping: time.tv_sec) * 1_000_000_000 + UInt64(clamping: time.tv_nsec)
     }
 
+    /// Makes the log's file if there is none, durably.
+    func makeFile() throws(StoreError) {
+        try state.withLock { (state) throws(StoreError) in
+            if state.descriptor == nil { _ = try Self.openToWrite(root, size: state.header.logSize) }
+        }
+    }
+
     /// The log's file, made if there is none, with a new salt in its header.
     private func open(_ state: inout State) throws(StoreError) -> Descriptor {
         if let descriptor = state.descriptor { return descriptor }
         let (descriptor, header) = try Self.openToWrite(root, size: state.header.logSize)
-        state.header = LogHeader(logSize: max(header.logSize, LogHeader.smallestSize(layout)))
-        do { state.header.salt = try SecureRandom.integer() } catch { throw StoreError(error) }
+        state.header = try Self.newHeader(size: max(header.logSize, LogHeader.smallestSize(layout)))
         try descriptor.write(state.header.bytes, at: 0)
         state.descriptor = descriptor
         return descriptor
+    }
+
+    static func newHeader(size: UInt64) throws(StoreError) -> LogHeader {
+        var header = LogHeader(logSize: size)
+        header.salt = try StoreError.ofCrypto(SecureRandom.integer())
+        return header
     }
 
     /// Writes zeros to the log up to `end` and somewhat further. Nothing that it writes over is an entry.
@@ -186,21 +222,40 @@ package final class RedoLog: Sendable {
     // MARK: Syncing
 
     /// Makes the entries up to `sequence` durable, with one fdatasync(2) for all threads that wait.
+    /// - Throws: the sync's error. The entries then stay doubtful until a new log has them.
     func synchronize(through sequence: UInt64) throws(StoreError) {
         if durable.load(ordering: .acquiring) >= sequence { return }
-        try syncing.withLock { (_) throws(StoreError) in
-            if durable.load(ordering: .acquiring) >= sequence { return }
-            let (written, descriptor, failure) = state.withLock { state in
-                (state.next.sequence - 1, state.descriptor, state.failure)
+        // A new log is durable.
+        if try !syncEntries(through: sequence) { try renewIfNeeded() }
+    }
+
+    /// Returns false, with the fault noted, if the log's name leads elsewhere by now.
+    func syncEntries(through sequence: UInt64) throws(StoreError) -> Bool {
+        try syncing.withLock { (_) throws(StoreError) -> Bool in
+            if durable.load(ordering: .acquiring) >= sequence { return true }
+            let (written, log, size, fault) = state.withLock { state in
+                (state.sequence - 1, state.descriptor, state.prepared, state.fault)
             }
-            if let failure { throw failure }
-            guard let descriptor else { return }
-            do throws(StoreError) { try descriptor.synchronize(dataOnly: true) } catch {
+            if let fault { throw fault }
+            guard let log else { return true }
+            do throws(StoreError) { try log.synchronize(dataOnly: true) } catch {
                 fail(error)
                 throw error
             }
+            // After the sync: what is acknowledged must be where the next mount looks.
+            guard isInPlace(log, size: size) else {
+                fail(.damaged("vaultfs.log was removed, replaced or cut"))
+                return false
+            }
             durable.store(written, ordering: .releasing)
+            return true
         }
+    }
+
+    /// True if the log's name leads to this file, with all of its bytes.
+    func isInPlace(_ log: Descriptor, size: UInt64) -> Bool {
+        guard let named = try? root.status(of: Self.entry), let own = try? log.status() else { return false }
+        return FileIdentity(named) == FileIdentity(own) && UInt64(clamping: named.st_size) >= size
     }
 
     /// The last entry that is durable.
@@ -208,23 +263,24 @@ package final class RedoLog: Sendable {
 
     /// Makes all entries durable.
     package func synchronize() throws(StoreError) {
-        try synchronize(through: state.withLock { $0.next.sequence - 1 })
+        try synchronize(through: state.withLock { $0.sequence - 1 })
     }
 
-    private func fail(_ error: StoreError) {
-        let isFirst = state.withLock { state in
-            defer { state.failure = state.failure ?? error }
-            return state.failure == nil
+    /// Notes that nothing can be acknowledged until a new log is there, and wakes the thread that makes it.
+    func fail(_ error: StoreError) {
+        let isNew = state.withLock { state in
+            // Without a file there is nothing to renew: the next append tries again.
+            guard state.fault == nil, state.descriptor != nil else { return false }
+            state.fault = error
+            return true
         }
-        if isFirst { onFailure.withLock { $0 }?(problemText(error)) }
+        guard isNew else { return }
+        faults.note(
+            .log, "vaultfs.log does not work (\(error.reason)): nothing can be overwritten or made durable until a new one is there")
+        hurry()
     }
 
-    private func problemText(_ error: StoreError) -> String {
-        "vaultfs.log could not be made durable (\(error.reason)), so nothing can be overwritten; mount the vault again"
-    }
-
-    /// The reason why the log does not work, as text for the user. Nil if it does.
-    var problem: String? { state.withLock { $0.failure }.map(problemText) }
+    // MARK: Status
 
     /// Number of files with entries that are not in place.
     var files: Int { state.withLock { $0.targets.count } }
@@ -232,84 +288,28 @@ package final class RedoLog: Sendable {
     /// Bytes of entries that are not in place.
     package var usedSize: UInt64 { state.withLock { $0.used } }
 
-    /// Current values.
+    /// Current values, or if the store does not answer, the last ones.
     package var statistics: LogStatistics {
-        let (size, used, files) = state.withLock { state in
-            (state.header.logSize, state.used, state.targets.values.map(\.file))
+        let now = state.withLockIfAvailable { state in
+            (state.header.logSize, state.used, state.entries.capacity, state.targets.values.map(\.file))
         }
-        let memory = files.reduce(0) { sum, file in sum + file.logged.withLock { $0.changes.memory } }
-        return LogStatistics(size: size, used: used, indexMemory: memory)
-    }
-
-    // MARK: Checkpoints
-
-    /// Puts every entry in place, durably, and frees its space. Needs no key of a file, because records are copied as they
-    /// are. Takes no lock that the caller may hold for a file.
-    package func checkpoint() throws(StoreError) {
-        try checkpointing.withLock { (_) throws(StoreError) in
-            let (start, end, used, targets, descriptor) = state.withLock { state in
-                (state.header, state.next, state.used, state.targets, state.descriptor)
-            }
-            guard used > 0, let descriptor else { return }
-            try admit()
-            try synchronize(through: end.sequence - 1)
-            var reader = try LogReader(descriptor, start, keys: keys, layout)
-            let files = try reader.changes(before: end.sequence)
-            guard reader.position.sequence == end.sequence else {
-                throw .damaged("vaultfs.log: an entry that was just written cannot be read")
-            }
-            try putInPlace(files, targets, descriptor)
-            var header = start
-            header.startSequence = end.sequence
-            header.startOffset = end.offset
-            try descriptor.write(header.bytes, at: 0)
-            try descriptor.synchronize(dataOnly: true)
-            for target in targets.values { target.file.dropLogged(through: end.sequence - 1) }
-            state.withLock { state in
-                state.header = header
-                state.used -= used
-                for (id, target) in state.targets where target.lastSequence < end.sequence {
-                    state.targets.removeValue(forKey: id)
-                }
-                // Begin anew where the store's space is in use already. A reader looks there too.
-                if state.used == 0 { state.next.offset = LogHeader.areaSize }
-            }
+        guard let (size, used, entries, files) = now else { return lastStatistics.withLock { $0 } }
+        let memory = files.reduce(entries * MemoryLayout<Place>.stride) { sum, file in
+            sum + file.logged.withLock { $0.changes.memory }
         }
-    }
-
-    private func putInPlace(
-        _ files: [UInt64: LoggedChanges], _ targets: [UInt64: Target], _ log: Descriptor
-    ) throws(StoreError) {
-        var synced: [Descriptor] = []
-        for (fileID, changes) in files {
-            guard let target = targets[fileID] else { continue }
-            try target.file.putInPlace(changes, target.writer, from: log)
-            // Also a file whose last name was removed: a power cut can bring the name back.
-            synced.append(target.writer)
-        }
-        try Self.synchronize(synced, root: root, usesSyncfs: usesSyncfs)
-    }
-
-    /// Makes files durable.
-    static func synchronize(_ files: [Descriptor], root: Descriptor, usesSyncfs: Bool) throws(StoreError) {
-        if usesSyncfs && files.count > fewFiles, linux_syncfs(root.fd) == 0 { return }
-        for file in files { try file.synchronize(dataOnly: true) }
+        let statistics = LogStatistics(size: size, used: used, indexMemory: memory)
+        lastStatistics.withLock { $0 = statistics }
+        return statistics
     }
 
     /// The file with entries that has this id. A second object of it would not know of them.
     func file(_ fileID: UInt64) -> EncryptedFile? { state.withLock { $0.targets[fileID]?.file } }
+}
 
-    /// Puts everything in place and empties the file of the log. Called when nothing else uses the store.
-    package func clear() throws(StoreError) {
-        try checkpoint()
-        try state.withLock { (state) throws(StoreError) in
-            guard let descriptor = state.descriptor, state.used == 0 else { return }
-            try descriptor.truncate(to: LogHeader.areaSize)
-            state.prepared = 0
-            state.descriptor = nil
-            state.next = LogReader.Position(sequence: 1, offset: LogHeader.areaSize)
-            durable.store(0, ordering: .releasing)
-            try descriptor.synchronize(dataOnly: false)
-        }
+extension LogHeader {
+    /// The offset of the next entry, and the bytes that stay free before it: one that does not fit below the log's size is
+    /// at the beginning.
+    func place(ofSpace space: UInt64, after offset: UInt64) -> (offset: UInt64, skipped: UInt64) {
+        offset + space > logSize ? (Self.areaSize, logSize - offset) : (offset, 0)
     }
 }

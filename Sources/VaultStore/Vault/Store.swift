@@ -13,6 +13,7 @@ package final class Store: Sendable {
     package let layout: ChunkLayout
     package let cache: BlockCache
     package let counters = Counters()
+    package let faults = StoreFaults()
     package let isReadOnly: Bool
     /// Another machine may be writing the vault. What was read stays valid for at most a second. Read-only.
     package let followsWriter: Bool
@@ -79,12 +80,19 @@ package final class Store: Sendable {
         isShared = self.writerLock?.isRemote ?? false
         log = try RedoLog(
             root: self.root, keys: keyRing.currentLogKeys, layout: layout, size: LogHeader.defaultLogSize,
-            usesSyncfs: !isOnFuse, admit: { [writerLock] () throws(StoreError) in try writerLock?.verify() })
+            usesSyncfs: !isOnFuse, faults: faults, admit: { [writerLock] () throws(StoreError) in try writerLock?.verify() })
         sealer = HeaderSealer(root: self.root, usesSyncfs: !isOnFuse) { [log] in try? log.checkpoint() }
         isAfterUncleanEnd = self.writerLock == nil && !followsWriter && WriterLock.isUnclean(self.root)
         foundChanges = isReadOnly ? FoundChanges(self.root, keyRing, isFollowing: followsWriter) : nil
-        if !isReadOnly { try LogRecovery.run(in: self, setsAside: setsLogAside) }
+        if isReadOnly { return }
+        try LogRecovery.run(in: self, setsAside: setsLogAside)
+        // If it cannot be made, the first entry tries again.
+        try? log.makeFile()
+        LogRecovery.keepDamagedLogs(in: self)
     }
+
+    /// True if the log cannot have entries.
+    var followsCleanEnd: Bool { writerLock.map { $0.followsCleanEnd ?? false } ?? WriterLock.isClean(root) }
 
     /// True if a read-only store has found changes in the log, so that a file's length does not follow from its size.
     package var hasFoundChanges: Bool { foundChanges.map { !$0.current.files.isEmpty } ?? false }
@@ -94,13 +102,16 @@ package final class Store: Sendable {
 
     /// The parts of the store that do not work, one line of text each.
     package var problems: [String] {
-        [foundChanges?.current.fault, log.problem, epochWatch?.problem].compactMap(\.self)
+        [foundChanges?.current.fault, epochWatch?.problem].compactMap(\.self) + faults.texts
     }
 
     /// Logs the problems of now, and later ones when they happen.
-    package func reportProblems(to log: @escaping @Sendable (String) -> Void) {
-        for problem in problems { log(problem) }
-        self.log.onFailure.withLock { $0 = log }
+    /// - Parameter lose: called with chunks whose acknowledged content is lost.
+    package func reportProblems(
+        to log: @escaping @Sendable (String) -> Void, lose: @escaping @Sendable (LostChunks) -> Void = { _ in }
+    ) {
+        for problem in [foundChanges?.current.fault, epochWatch?.problem].compactMap(\.self) { log(problem) }
+        faults.observe(report: log, lose: lose)
         completion?.onCompleted.withLock { $0 = log }
     }
 
@@ -130,8 +141,8 @@ package final class Store: Sendable {
         try writerLock?.verify()
     }
 
-    /// Ends all changes: `admitChange` throws from now on.
-    package func releaseWriterLock() { writerLock?.release() }
+    /// Ends all changes: `admitChange` throws from now on. The end is an unclean one if not everything is in place.
+    package func releaseWriterLock() { writerLock?.release(isClean: !faults.isAnythingPending) }
 
     /// A number that no other open file has had.
     func makeToken() -> UInt64 { nextToken.add(1, ordering: .relaxed).oldValue }

@@ -19,6 +19,8 @@ package final class WriterLock: Sendable {
         var isLost = false
         /// True if a former writer did not end properly, and its remains are not completed yet.
         var followsUncleanEnd = false
+        /// True if a former writer has noted that everything is in place.
+        var followsCleanEnd = false
     }
 
     static let entry = Array("vaultfs.lock".utf8)
@@ -150,6 +152,10 @@ package final class WriterLock: Sendable {
     /// completed since. Means nothing while a writer has the vault, because that writer's record is in the file.
     static func isUnclean(_ root: Descriptor) -> Bool { content(in: root).map { isUnclean($0) } ?? false }
 
+    /// Returns true if the last writer has noted that everything is in place. A file that is absent or was just made does not
+    /// say that.
+    static func isClean(_ root: Descriptor) -> Bool { content(in: root) == noWriter }
+
     /// Returns true unless the content is empty or a single LF. An empty file was just made. Only a writer that did
     /// not end properly leaves anything else.
     private static func isUnclean(_ content: [UInt8]) -> Bool { !content.isEmpty && content != noWriter }
@@ -192,6 +198,7 @@ package final class WriterLock: Sendable {
             let former = WriterRecord(parsing: content)
             if former?.isOfLivingOther == true { throw .system(.wouldBlock) }
             state.followsUncleanEnd = Self.isUnclean(content)
+            state.followsCleanEnd = content == Self.noWriter
             let record = try WriterRecord.own()
             try Self.write(record.bytes, to: file)
             try file.synchronize(dataOnly: false)
@@ -251,14 +258,18 @@ package final class WriterLock: Sendable {
     /// True if a former writer did not end properly, and its remains are not completed yet. Nil before `claim`.
     var followsUncleanEnd: Bool? { state.withLock { $0.record == nil ? nil : $0.followsUncleanEnd } }
 
+    /// True if a former writer has noted that everything is in place. Nil before `claim`.
+    var followsCleanEnd: Bool? { state.withLock { $0.record == nil ? nil : $0.followsCleanEnd } }
+
     /// Notes that all remains of an unclean end are completed, durably.
     func noteCompletion() { state.withLock { $0.followsUncleanEnd = false } }
 
     /// Removes the record and drops the lock, after the last change. The next machine then need not wait. On a network
     /// store the record stays unless everything has reached the server. Another process's record stays.
-    package func release() {
+    /// - Parameter isClean: false if not everything is in place. The record then stays, so that the end is unclean.
+    package func release(isClean: Bool = true) {
         state.withLock { state in
-            if let record = state.record, !state.isLost, let file = state.file, (try? isOwn(file, record)) == true,
+            if isClean, let record = state.record, !state.isLost, let file = state.file, (try? isOwn(file, record)) == true,
                 !isRemote || linux_syncfs(root.fd) == 0
             {
                 try? Self.write(state.followsUncleanEnd ? Self.incomplete : Self.noWriter, to: file)

@@ -86,7 +86,9 @@ extension Verifier {
         // Records past the end of the file are only in the log.
         records.slice(had...).initializeMemory(as: UInt8.self, repeating: 0)
         if let logged = content.logged {
-            try logged.log?.replace(chunks.lowerBound, in: records, layout, logged.changes.source)
+            try LoggedChanges.replace(chunks.lowerBound, in: records, layout) { chunk in
+                logged.changes.source(ofChunk: chunk).map { ($0, logged.log) }
+            }
         }
         count(chunks, length)
         return try checkRecords(UnsafeRawBufferPointer(records), chunks, of: &content, length)

@@ -85,8 +85,10 @@ extension Verifier {
     /// Takes the log's changes of this file into account.
     private func applyLog(to content: inout VerifierContent) {
         guard let logged = logged(content.header.fileID) else { return }
-        content.logged = logged
         let changes = logged.changes
+        if changes.outdated(content.header.sealCounter) > 0 { hasOutdatedEntries = true }
+        if changes.sealCounter < content.header.sealCounter { return }
+        content.logged = logged
         let length = changes.length(content.backingSize, layout)
         if length != layout.plaintextLength(ofBackingSize: content.backingSize) || changes.exactLength != nil {
             content.backingSize = layout.backingSize(ofPlaintextLength: length)

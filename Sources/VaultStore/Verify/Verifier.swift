@@ -28,6 +28,8 @@ package final class Verifier {
     var stack: [VerifierFrame] = []
     /// The changes in the log.
     private var changes: FoundChanges?
+    /// True if the log has entries of files that were sealed since.
+    var hasOutdatedEntries = false
     /// True if the log has changes of a file that cannot be opened.
     var hasLostChanges = false
     /// False when an object is looked at again.
@@ -80,6 +82,7 @@ package final class Verifier {
         self.onProgress = onProgress
         totals = VerifierTotals()
         hasLostChanges = false
+        hasOutdatedEntries = false
         keys = VerifierKeys()
         filesSeen = []
         stack = []
@@ -95,6 +98,10 @@ package final class Verifier {
                 report(
                     .damaged, VerifierObject(RedoLog.entry), "has changes of a file whose header does not authenticate",
                     remedy: .clearLog)
+            }
+            // A writer may have sealed a file since.
+            if hasOutdatedEntries && !isInUse {
+                report(.damaged, VerifierObject(RedoLog.entry), LogRecovery.outdated, remedy: .clearLog)
             }
         }
         return totals

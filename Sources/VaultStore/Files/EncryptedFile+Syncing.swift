@@ -1,0 +1,77 @@
+internal import CLinux
+internal import Glibc
+internal import LinuxSystem
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFormat
+
+/// Syncs of the backing file, and what follows if one fails (FileFormat: Store-9).
+extension EncryptedFile {
+    /// True if a sync has failed, and what it should have made durable was not written again since.
+    var isDoubtful: Bool { synced.withLock { $0.isDoubtful } }
+
+    /// Syncs the backing file, unless all writes to it are durable.
+    func synchronizeBacking(_ descriptor: Descriptor, dataOnly: Bool) throws(StoreError) {
+        try synced.withLock { (synced) throws(StoreError) in
+            let made = backingWrites.load(ordering: .acquiring)
+            // Attributes are not counted.
+            if dataOnly && made == synced.writes && !synced.isDoubtful { return }
+            let isRewritten = synced.isDoubtful
+            do throws(StoreError) {
+                if isRewritten { try rewriteDoubtful() }
+                try descriptor.synchronize(dataOnly: dataOnly)
+            } catch {
+                synced.isDoubtful = true
+                store.faults.note(
+                    .syncing(token), "the data of a file could not be made durable (\(error.reason)); this is tried again")
+                throw error
+            }
+            store.faults.clear(.syncing(token))
+            (synced.writes, synced.isDoubtful) = (made, false)
+            // What the kernel had dropped is durable as something else now.
+            if isRewritten { try checkDoubtful() }
+        }
+    }
+
+    /// Reads what was written in place since the durable length, and writes it again. Linux may drop pages whose writeback
+    /// failed, or take them for clean (PostgreSQL wiki, Fsync Errors).
+    private func rewriteDoubtful() throws(StoreError) {
+        try writing.withLock { (state) throws(StoreError) in
+            guard let writer = state.writer else { return }
+            // Also waits for a checkpoint of the file.
+            try keepingAttributes(writer) { (status) throws(StoreError) in
+                if hasKeys { try writeHeader(&state, writer) { _ in } }
+                let floor = layout.chunkIndex(ofPlaintextOffset: state.header.isSealed ? length : state.header.length)
+                try rewrite(writer, from: layout.recordOffset(ofChunk: floor), to: UInt64(clamping: status.st_size))
+            }
+        }
+    }
+
+    private func rewrite(_ writer: Descriptor, from start: UInt64, to end: UInt64) throws(StoreError) {
+        var buffer = [UInt8](repeating: 0, count: 1 << 20)
+        var position = start
+        // Holes stay holes.
+        while position < end, let data = try offset(position, linux_SEEK_DATA) {
+            let hole = try offset(data, linux_SEEK_HOLE) ?? end
+            position = data
+            while position < min(hole, end) {
+                let size = Int(min(UInt64(buffer.count), min(hole, end) - position))
+                let count = try buffer.withMutableBytes { (bytes) throws(StoreError) -> Int in
+                    let count = try writer.read(at: position, into: bytes.slice(..<size))
+                    try writer.write(UnsafeRawBufferPointer(bytes.slice(..<count)), at: position)
+                    return count
+                }
+                if count == 0 { return }
+                position += UInt64(count)
+            }
+        }
+    }
+
+    /// Reports the first chunk after the durable length that does not verify: its data was lost by a failed sync.
+    private func checkDoubtful() throws(StoreError) {
+        let lost = try writing.withLock { (state) throws(StoreError) -> UInt64? in
+            hasKeys && !state.header.isSealed ? try firstTornChunk(state.header) : nil
+        }
+        if let lost { store.faults.note(LostChunks(file: self, chunks: lost..<(lost + 1))) }
+    }
+}

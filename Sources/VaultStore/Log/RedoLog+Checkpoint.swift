@@ -1,0 +1,162 @@
+internal import CLinux
+internal import Glibc
+package import LinuxSystem
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFormat
+
+/// Checkpoints: they put the log's entries in place and free their space (FileFormat: Log-6).
+extension RedoLog {
+    /// More files than this are made durable by syncing the whole store.
+    private static let fewFiles = 16
+    /// Number of new logs that one checkpoint begins, at most.
+    private static let mostRenewals = 3
+
+    /// Puts every entry in place, durably, and frees its space. Needs no key of a file, because records are copied as they
+    /// are. Takes no lock that the caller may hold for a file.
+    /// - Throws: the store's error. What is not in place stays in the log.
+    package func checkpoint() throws(StoreError) {
+        do throws(StoreError) {
+            try checkpointing.withLock { (_) throws(StoreError) in
+                for _ in 0..<Self.mostRenewals {
+                    try renewHoldingCheckpoints()
+                    if try putEverythingInPlace() { return }
+                }
+                throw .system(.ioError)
+            }
+        } catch {
+            faults.note(
+                .checkpoint, "changes in vaultfs.log cannot be put in place (\(error.reason)); this is tried again")
+            throw error
+        }
+        faults.clear(.checkpoint)
+    }
+
+    /// Returns false, with the fault noted, if a new log must begin first.
+    private func putEverythingInPlace() throws(StoreError) -> Bool {
+        let now = state.withLock { state in
+            (
+                header: state.header, sequence: state.sequence, offset: state.offset, used: state.used,
+                entries: state.entries, targets: state.targets, log: state.descriptor
+            )
+        }
+        guard now.used > 0, let log = now.log else { return true }
+        try admit()
+        guard try syncEntries(through: now.sequence - 1) else { return false }
+        guard let files = try readBack(now.entries, log, now.header) else { return false }
+        let failure = try putInPlace(files, now.targets, log)
+        if let failure {
+            // The others' entries need not wait, and must not be applied again later.
+            if failure.fileIDs.count < files.count {
+                try renewHoldingCheckpoints { $0.sequence < now.sequence && !failure.fileIDs.contains($0.fileID) }
+            }
+            throw failure.error
+        }
+        var header = now.header
+        (header.startSequence, header.startOffset) = (now.sequence, now.offset)
+        do throws(StoreError) {
+            try log.write(header.bytes, at: 0)
+            try log.synchronize(dataOnly: true)
+        } catch {
+            fail(error)
+            throw error
+        }
+        for target in now.targets.values {
+            target.file.dropLogged(through: now.sequence - 1)
+            if target.file.hasLostChunks.load(ordering: .acquiring) { _ = target.file.store.sealer.addGrown(target.file) }
+        }
+        state.withLock { state in
+            state.header = header
+            state.used -= now.used
+            state.entries.removeFirst(now.entries.count)
+            for (id, target) in state.targets where target.lastSequence < now.sequence {
+                state.targets.removeValue(forKey: id)
+            }
+            // Begin anew where the store's space is in use already. A reader looks there too.
+            if state.used == 0 { state.offset = LogHeader.areaSize }
+        }
+        return true
+    }
+
+    /// Reads every entry again, and returns the changes of each file. Nil, with the fault noted, if one cannot be read.
+    private func readBack(
+        _ entries: [Place], _ log: Descriptor, _ header: LogHeader
+    ) throws(StoreError) -> [UInt64: LoggedChanges]? {
+        var reader = try LogReader(log, header, keys: keys, layout)
+        var files: [UInt64: LoggedChanges] = [:]
+        for place in entries {
+            let isThere: Bool
+            do throws(StoreError) { isThere = try reader.verify(place.entry, at: place.offset) } catch {
+                fail(error)
+                return nil
+            }
+            guard isThere else {
+                fail(.damaged("an entry cannot be read back"))
+                return nil
+            }
+            files[place.entry.fileID, default: LoggedChanges()].apply(
+                place.entry, at: place.offset + UInt64(LogEntry.headSize), layout)
+        }
+        return files
+    }
+
+    /// Puts the changes of each file in place, and makes the files durable that have all of theirs.
+    /// - Returns: the files that have not, and the first reason.
+    private func putInPlace(
+        _ files: [UInt64: LoggedChanges], _ targets: [UInt64: Target], _ log: Descriptor
+    ) throws(StoreError) -> (fileIDs: Set<UInt64>, error: StoreError)? {
+        var changed: [Descriptor] = []
+        var failed: Set<UInt64> = []
+        var failure: StoreError?
+        var isRemoved = false
+        for (fileID, changes) in files {
+            guard let target = targets[fileID] else { continue }
+            // Its removal is made durable instead: a power cut could bring the name back.
+            if usesSyncfs, target.file.abandonIfRemoved() {
+                isRemoved = true
+                continue
+            }
+            do throws(StoreError) {
+                try target.file.putInPlace(changes, target.writer, from: log)
+                changed.append(target.writer)
+                faults.clear(.placing(fileID))
+            } catch {
+                failed.insert(fileID)
+                failure = failure ?? error
+                faults.note(.placing(fileID), "changes of a file cannot be put in place (\(error.reason))")
+            }
+        }
+        try Self.synchronize(changed, root: root, usesSyncfs: usesSyncfs, isEverythingNeeded: isRemoved)
+        return failure.map { (failed, $0) }
+    }
+
+    /// Makes files durable.
+    /// - Parameter isEverythingNeeded: also names.
+    static func synchronize(
+        _ files: [Descriptor], root: Descriptor, usesSyncfs: Bool, isEverythingNeeded: Bool = false
+    ) throws(StoreError) {
+        if isEverythingNeeded || usesSyncfs && files.count > fewFiles {
+            do throws(StoreError) {
+                try retrying { linux_syncfs(root.fd) }
+                return
+            } catch {
+                if isEverythingNeeded { throw error }
+            }
+        }
+        for file in files { try file.synchronize(dataOnly: true) }
+    }
+
+    /// Puts everything in place and empties the file of the log. Called when nothing else uses the store.
+    package func clear() throws(StoreError) {
+        try checkpoint()
+        try state.withLock { (state) throws(StoreError) in
+            guard let descriptor = state.descriptor, state.used == 0 else { return }
+            try descriptor.truncate(to: LogHeader.areaSize)
+            state.prepared = 0
+            state.descriptor = nil
+            (state.sequence, state.offset) = (1, LogHeader.areaSize)
+            durable.store(0, ordering: .releasing)
+            try descriptor.synchronize(dataOnly: false)
+        }
+    }
+}

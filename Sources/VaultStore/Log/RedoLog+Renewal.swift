@@ -1,0 +1,145 @@
+internal import CLinux
+internal import Glibc
+package import LinuxSystem
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFormat
+
+/// A new log, when the old one cannot be trusted any more (FileFormat: Log-14). It gets every entry that is not in place and
+/// can be read back. An entry that cannot costs its own chunks, because memory has the rest.
+extension RedoLog {
+    /// Begins a new log if something has failed since the last one began. Everything is durable then.
+    /// - Throws: the store's error. The log works no more than before then.
+    package func renewIfNeeded() throws(StoreError) {
+        try checkpointing.withLock { (_) throws(StoreError) in try renewHoldingCheckpoints() }
+    }
+
+    /// - Parameter isInPlace: true for an entry that need not be in the new log. Nil if all must be, and only if a new log is
+    ///   needed.
+    func renewHoldingCheckpoints(_ isInPlace: ((LogEntry) -> Bool)? = nil) throws(StoreError) {
+        guard isInPlace != nil || state.withLock({ $0.fault != nil }) else { return }
+        try admit()
+        let losses = try syncing.withLock { (_) throws(StoreError) in
+            try state.withLock { (state) throws(StoreError) in try renew(&state, isInPlace ?? { _ in false }) }
+        }
+        faults.clear(.log)
+        for loss in losses { faults.note(loss) }
+    }
+
+    private func renew(_ state: inout State, _ isInPlace: (LogEntry) -> Bool) throws(StoreError) -> [LostChunks] {
+        guard let old = state.descriptor else { return [] }
+        var header = try Self.newHeader(size: state.header.logSize)
+        (header.startSequence, header.startOffset) = (state.sequence, LogHeader.areaSize)
+        let temporary = try VaultDirectory.temporaryEntry()
+        let log = try Descriptor(at: root.fd, temporary, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+        do throws(StoreError) {
+            try log.giveToOwner(of: root)
+            try log.write(header.bytes, at: 0)
+            // Only if the store answers does a failed read mean that an entry is lost.
+            try log.synchronize(dataOnly: false)
+            var reader = try LogReader(old, state.header, keys: keys, layout)
+            let kept = state.entries.filter { !isInPlace($0.entry) }
+            let entries = try copy(kept, &reader, to: log, header)
+            try log.synchronize(dataOnly: false)
+            try checkLost(entries, kept, &reader)
+            try putInPlace(temporary, old, state.prepared, keepsOld: entries.contains { $0.isNewlyLost })
+            return adopt(entries, log, header, &state)
+        } catch {
+            root.removeQuietly(temporary)
+            throw error
+        }
+    }
+
+    private struct CopiedEntry {
+        let place: Place
+        let isNewlyLost: Bool
+    }
+
+    /// Writes entries to a new log, with new numbers.
+    private func copy(
+        _ entries: [Place], _ reader: inout LogReader, to log: Descriptor, _ header: LogHeader
+    ) throws(StoreError) -> [CopiedEntry] {
+        var copied: [CopiedEntry] = []
+        var offset = LogHeader.areaSize
+        for (index, old) in entries.enumerated() {
+            let needsBody = old.entry.kind == .records
+            // Twice, because a moment ago the store may not have answered.
+            let isThere = needsBody ? isReadable(old, &reader) || isReadable(old, &reader) : true
+            var entry = isThere ? old.entry : old.entry.lost
+            entry.sequence = header.startSequence + UInt64(index)
+            entry.durable = entry.sequence - 1
+            try reader.withEntry(entry) { (bytes) throws(StoreError) in
+                try Self.write(entry, in: bytes, to: log, at: offset, header.salt, cipher, keys)
+            }
+            copied.append(CopiedEntry(place: Place(entry: entry, offset: offset), isNewlyLost: !isThere))
+            offset += entry.space
+        }
+        return copied
+    }
+
+    private func isReadable(_ place: Place, _ reader: inout LogReader) -> Bool {
+        (try? reader.verify(place.entry, at: place.offset)) ?? false
+    }
+
+    /// Makes sure that the entries that count as lost cannot be read by now either: the store may have come back meanwhile.
+    private func checkLost(
+        _ copied: [CopiedEntry], _ old: [Place], _ reader: inout LogReader
+    ) throws(StoreError) {
+        for (entry, place) in zip(copied, old) where entry.isNewlyLost {
+            if isReadable(place, &reader) { throw .system(.ioError) }
+        }
+    }
+
+    /// Gives the new log its name, durably. What had the name, and is not just the former log, gets another one.
+    private func putInPlace(
+        _ temporary: [UInt8], _ old: Descriptor, _ size: UInt64, keepsOld: Bool
+    ) throws(StoreError) {
+        if keepsOld || !isInPlace(old, size: size),
+            (try? root.rename(temporary, as: Self.entry, flags: linux_RENAME_EXCHANGE)) != nil
+        {
+            try DamagedRoot.stepAside(temporary, as: DamagedRoot.logPrefix, in: root)
+        } else {
+            try root.rename(temporary, as: Self.entry)
+        }
+        try root.synchronize(dataOnly: false)
+    }
+
+    /// Uses the new log from now on. Returns the chunks that were lost.
+    private func adopt(
+        _ entries: [CopiedEntry], _ log: Descriptor, _ header: LogHeader, _ state: inout State
+    ) -> [LostChunks] {
+        var files: [UInt64: LoggedChanges] = [:]
+        var losses: [LostChunks] = []
+        for copied in entries {
+            let entry = copied.place.entry
+            files[entry.fileID, default: LoggedChanges()].apply(
+                entry, at: copied.place.offset + UInt64(LogEntry.headSize), layout)
+            if copied.isNewlyLost, let file = state.targets[entry.fileID]?.file {
+                losses.append(LostChunks(file: file, chunks: entry.chunks(layout)))
+            }
+        }
+        for (fileID, target) in state.targets {
+            let changes = files[fileID]
+            target.file.relocateLogged(changes ?? LoggedChanges(), to: log)
+            state.targets[fileID]?.lastSequence = changes?.lastSequence ?? 0
+            if changes == nil { state.targets.removeValue(forKey: fileID) }
+        }
+        state.descriptor = log
+        state.header = header
+        state.entries = entries.map(\.place)
+        state.sequence = header.startSequence + UInt64(entries.count)
+        state.offset = state.entries.last.map { $0.offset + $0.entry.space } ?? LogHeader.areaSize
+        state.used = state.offset - LogHeader.areaSize
+        state.prepared = state.offset
+        state.fault = nil
+        durable.store(state.sequence - 1, ordering: .releasing)
+        return losses
+    }
+}
+
+/// Chunks of a file whose acknowledged content is lost. They read as errors.
+package struct LostChunks: Sendable {
+    package let file: EncryptedFile
+    package let chunks: Range<UInt64>
+}
