@@ -283,6 +283,7 @@ extension NullFileSystem: LockableFileSystem {
     var writingHandles: Int { 0 }
     var presentKeys: [String] { [] }
     var needsSecret: Bool { false }
+    var missingData: [String] { [] }
 
     func setLockController(_ controller: LockController) {}
     func inodesToDrop() -> [UInt64] { [] }

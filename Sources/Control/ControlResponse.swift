@@ -86,6 +86,8 @@ package struct ControlFailure: Error, Codable, Equatable, Sendable {
         case wrongSecret = "wrong-secret"
         /// The secret was not tried: ask again after `retryAfterSeconds`.
         case tooManyTries = "too-many-tries"
+        /// Written data could not be made durable, or was lost.
+        case notDurable = "not-durable"
         /// Any other reason, in `message`.
         case failed
     }

@@ -143,6 +143,7 @@ struct LockSequence {
             controller.lease?.noteTime()
         }
         receipt.filesSealed = fileSystem.counters.filesSealed.total - before
+        receipt.missingData = fileSystem.missingData
     }
 
     /// Wipes keys. Not while a request waits for the store, because it still uses its keys.

@@ -63,6 +63,8 @@ package struct LockReceipt: Codable, Sendable, Equatable {
     package var writtenBackBytes: UInt64? = 0
     /// Number of files that were sealed.
     package var filesSealed: UInt64? = 0
+    /// A line for each reason why written data is not durable, or lost.
+    package var missingData: [String]? = []
     /// Classes whose keys were wiped.
     package var keysForgotten: [String]? = []
     /// True if an unlock needs a slot's secret.

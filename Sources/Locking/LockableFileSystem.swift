@@ -24,6 +24,8 @@ package protocol LockableFileSystem: FileSystem {
     func closeDirectories()
     /// Makes written data durable.
     func sealEverything()
+    /// A line for each reason why written data is not durable, or lost.
+    var missingData: [String] { get }
 
     /// Names of the keys in memory.
     var presentKeys: [String] { get }

@@ -169,10 +169,13 @@ extension VaultFileSystem: LockableFileSystem {
         for node in nodes.all {
             if let file = node.openFile { sealLater(file, of: node) }
         }
-        // Durable, but without a checkpoint, for which no lock waits. A file whose length only the log has is sealed later.
+        // Durable, but without a checkpoint, for which no lock waits. A file with changes in the log is sealed later.
+        try? store.log.renewIfNeeded()
         try? store.log.synchronize()
         store.sealer.sealAll()
     }
+
+    package var missingData: [String] { store.faults.isDataMissing ? store.faults.texts : [] }
 
     /// Wipes the keys that must not outlive a lock: of classes, directories, files. Returns the classes' names.
     /// - Parameter everything: true to wipe all keys, for a lock that allows nothing.

@@ -191,6 +191,16 @@ extension VaultFileSystem: FileSystem {
         damageObserver.withLock { $0 = observer }
     }
 
+    /// Reports chunks whose acknowledged content is lost, as damage of their file. Never waits for a file that is being
+    /// opened.
+    package func report(_ loss: LostChunks) {
+        let node = nodes.all.first { $0.opening.withLockIfAvailable { $0.file === loss.file } ?? false }
+        let (first, last) = (loss.chunks.lowerBound, loss.chunks.upperBound - 1)
+        let name = first == last ? "chunk \(first) is" : "chunks \(first) to \(last) are"
+        damageObserver.withLock { $0 }?(
+            Damage("\(name) lost: written, but not readable in vaultfs.log", at: node.flatMap { objectPath(of: $0) }))
+    }
+
     /// Without plaintext names while the vault is locked.
     package func path(of id: NodeID) -> ObjectPath? { (try? nodes.node(id)).flatMap { objectPath(of: $0) } }
 

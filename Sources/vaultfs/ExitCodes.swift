@@ -22,6 +22,7 @@ enum FailureCode: Int32, CaseIterable, Codable {
     case notKept = 12
     case notEnded = 13
     case undetermined = 14
+    case notDurable = 15
 
     var explanation: String {
         switch self {
@@ -39,6 +40,7 @@ enum FailureCode: Int32, CaseIterable, Codable {
         case .notKept: "import, export: not every owner, mode, attribute or device was kept"
         case .notEnded: "unmounted, but the daemon has not ended: it waits for the store"
         case .undetermined: "verify of a mounted vault: no damage, but some objects kept changing"
+        case .notDurable: "unmount, sync, lock: done, but written data is not in place, or was lost"
         }
     }
 

@@ -40,7 +40,7 @@ package struct WatchedCall: Sendable {
 
     package var isChange: Bool { kind != .synchronize && kind != .synchronizeAll }
     /// True if the call can fail for lack of space.
-    fileprivate var needsSpace: Bool { isChange && ![.truncate, .remove, .setAttributes].contains(kind) }
+    package var needsSpace: Bool { isChange && ![.truncate, .remove, .setAttributes].contains(kind) }
 
     /// Nil for a descriptor that is closed, or whose object has no path.
     fileprivate init?(_ call: watched_call) {

@@ -59,7 +59,7 @@ import VaultFormat
         try file.put(pattern(Self.c, seed: 4), at: Self.c)
         let size = 64 + Self.c + 32 + 16
         // In the second of three entries.
-        try vault.change("vaultfs.log") { $0[4096 + size + cut * (size - 1) / 15] ^= 0x40 }
+        try vault.change("vaultfs.log") { $0[4096 + (size + 63) / 64 * 64 + cut * (size - 1) / 15] ^= 0x40 }
         let recovered = try vault.reopen(in: try vault.open()).contents()
         #expect(recovered == pattern(Self.c, seed: 2) + pattern(2 * Self.c)[Self.c...])
     }
@@ -152,6 +152,7 @@ import VaultFormat
     func noLog(_ kind: String) throws {
         let vault = try TestStore()
         try vault.make(pattern(100))
+        unlink(vault.path + "/vaultfs.log")
         switch kind {
         case "fifo": makeFifo(vault.path + "/vaultfs.log")
         case "directory": makeDirectory(vault.path + "/vaultfs.log")
@@ -210,7 +211,7 @@ import VaultFormat
         try file.truncate(to: 3 * Self.c)
         try file.truncate(to: 2 << 20)
         // The checkpoint of the first entry ended between the two.
-        let size = 64 + 16
+        let size = 128
         try vault.change("vaultfs.log") { bytes in
             var header = try #require(LogHeader(parsing: Array(bytes[..<LogHeader.size])))
             (header.startSequence, header.startOffset) = (2, UInt64(4096 + size))

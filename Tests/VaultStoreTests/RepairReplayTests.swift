@@ -95,6 +95,7 @@ import Testing
     @Test("Store-31, Store-34: a log that is a directory goes to lost+found") func aLogThatIsADirectory() throws {
         let vault = try VerifierVault { try $0.file("f", count: 10_000) }
         let before = try contents(vault)
+        try? manager.removeItem(atPath: vault.path + "/vaultfs.log")
         try manager.createDirectory(atPath: vault.path + "/vaultfs.log", withIntermediateDirectories: false)
         try replay(vault, leaving: before, atLeast: 8)
     }

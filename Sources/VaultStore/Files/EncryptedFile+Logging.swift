@@ -90,7 +90,12 @@ extension EncryptedFile {
 
     /// The caller holds the write lock and has just read the header.
     func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64, _ state: inout WriteState) {
-        let changes = found.changes(of: fileID, sealCounter: state.header.sealCounter)
+        let sealCounter = state.header.sealCounter
+        let changes = found.changes(of: fileID, sealCounter: sealCounter)
+        // A writer may have sealed the file since the log was read.
+        if !store.followsWriter, found.files[fileID]?.outdated(sealCounter) ?? 0 > 0 {
+            store.faults.note(.foundLog, LogRecovery.outdated)
+        }
         logged.withLock { $0 = Logged(changes: changes, log: found.log) }
         hasLoggedChanges.store(!changes.isEmpty, ordering: .releasing)
         loggedTime.store(changes.time, ordering: .releasing)

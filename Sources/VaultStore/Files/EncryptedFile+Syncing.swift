@@ -22,8 +22,12 @@ extension EncryptedFile {
                 try descriptor.synchronize(dataOnly: dataOnly)
             } catch {
                 synced.isDoubtful = true
-                store.faults.note(
-                    .syncing(token), "the data of a file could not be made durable (\(error.reason)); this is tried again")
+                // Nobody misses a file without a name.
+                if (try? reader.status().st_nlink) != 0 {
+                    store.faults.note(
+                        .syncing(token),
+                        "the data of a file could not be made durable (\(error.reason)); this is tried again")
+                }
                 throw error
             }
             store.faults.clear(.syncing(token))

@@ -82,6 +82,7 @@ package final class HeaderSealer: Sendable {
 
     /// Releases a file whose last name was removed, so that its space is freed.
     package func forget(_ file: EncryptedFile) {
+        file.store.faults.clear(.syncing(file.token))
         state.access { $0.pending.removeValue(forKey: file.token) }?.onRelease()
     }
 

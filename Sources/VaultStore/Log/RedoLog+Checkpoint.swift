@@ -114,6 +114,7 @@ extension RedoLog {
             // Its removal is made durable instead: a power cut could bring the name back.
             if usesSyncfs, target.file.abandonIfRemoved() {
                 isRemoved = true
+                faults.clear(.placing(fileID))
                 continue
             }
             do throws(StoreError) {

@@ -12,6 +12,8 @@ extension RedoLog {
     /// Begins a new log if something has failed since the last one began. Everything is durable then.
     /// - Throws: the store's error. The log works no more than before then.
     package func renewIfNeeded() throws(StoreError) {
+        // A lock does not wait for a checkpoint.
+        guard state.withLock({ $0.fault != nil }) else { return }
         try checkpointing.withLock { (_) throws(StoreError) in try renewHoldingCheckpoints() }
     }
 

@@ -141,8 +141,8 @@ package final class Store: Sendable {
         try writerLock?.verify()
     }
 
-    /// Ends all changes: `admitChange` throws from now on. The end is an unclean one if not everything is in place.
-    package func releaseWriterLock() { writerLock?.release(isClean: !faults.isAnythingPending) }
+    /// Ends all changes: `admitChange` throws from now on. The end is an unclean one if written data is missing.
+    package func releaseWriterLock() { writerLock?.release(isClean: !faults.isDataMissing) }
 
     /// A number that no other open file has had.
     func makeToken() -> UInt64 { nextToken.add(1, ordering: .relaxed).oldValue }

@@ -81,9 +81,8 @@ package final class StoreFaults: Sendable {
             + (lost > 0 ? ["\(lost) chunks of written data were lost with vaultfs.log: reading them is an error"] : [])
     }
 
-    /// True if written data is not durable, or lost.
-    package var isAnyDataMissing: Bool { state.withLock { !$0.faults.isEmpty || $0.lostChunks > 0 } }
-
-    /// True if written data is not in place.
-    package var isAnythingPending: Bool { state.withLock { $0.faults.keys.contains { $0 != .foundLog } } }
+    /// True if data that was written since the store was opened is not durable, or lost.
+    package var isDataMissing: Bool {
+        state.withLock { $0.lostChunks > 0 || $0.faults.keys.contains { $0 != .foundLog } }
+    }
 }

@@ -175,6 +175,11 @@ extension VaultDirectory {
     /// Removes the writer record, after the last change and when everything is durable.
     package func releaseWriterLock() { writerLock?.release() }
 
+    /// True if this process of this machine was the last writer, and its end was unclean.
+    package func wasLeftUnclean(by processID: Int32) -> Bool {
+        WriterLock.record(in: descriptor).map { $0.isOfThisMachine && $0.processID == processID } ?? false
+    }
+
     /// Drops both locks, for a vault that was locked only to see if it can be.
     package func releaseLock() {
         takenLock.withLock { $0 = nil }

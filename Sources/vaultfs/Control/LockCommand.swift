@@ -8,7 +8,8 @@ struct LockCommand: ParsableCommand {
         commandName: "lock", abstract: "Refuse access and purge plaintext; the mount stays.",
         discussion: """
             Returns when the purge is done, and prints the receipt: what was purged, and how long each step took. If \
-            something could not be purged, it is named, and the exit code is \(FailureCode.notPurged.rawValue).
+            something could not be purged, it is named, and the exit code is \(FailureCode.notPurged.rawValue). If written \
+            data could not be made durable, or was lost since the mount, it is \(FailureCode.notDurable.rawValue).
 
             A mount whose daemon has died holds nothing: that is no failure. A daemon that does not answer is one. With \
             --json: the receipt as an object; with --all, an array of them.
@@ -35,8 +36,11 @@ struct LockCommand: ParsableCommand {
                     .notPurged,
                     "\(mountpoint): locked, but its daemon is of an earlier version and has kept the keys: unmount it")
             }
-            guard let left = receipt.left else { return }
-            throw CommandFailure(.notPurged, "\(mountpoint): locked, but not purged: \(left)")
+            if let left = receipt.left {
+                throw CommandFailure(.notPurged, "\(mountpoint): locked, but not purged: \(left)")
+            }
+            let missing = (receipt.missingData ?? []).map(Console.shown).joined(separator: "; ")
+            if !missing.isEmpty { throw CommandFailure(.notDurable, "\(mountpoint): locked, but not durable: \(missing)") }
         case .error(let failure):
             throw CommandFailure(.failure, "\(mountpoint): not locked: \(Console.shown(failure.message))")
         default: throw CommandFailure(.failure, "\(mountpoint): the daemon answered something else")

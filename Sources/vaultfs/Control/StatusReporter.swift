@@ -47,10 +47,11 @@ struct StatusReporter: Sendable {
             let thread = try BackgroundThread(blocksSignals: true) { [fileSystem = contents.fileSystem] in
                 do throws(StoreError) {
                     try fileSystem.synchronizeEverything()
-                    reply(.synchronized)
                 } catch {
-                    reply(.error(ControlFailure(.failed, error.reason)))
+                    return reply(.error(ControlFailure(.notDurable, error.reason)))
                 }
+                let missing = fileSystem.missingData.joined(separator: "; ")
+                reply(missing.isEmpty ? .synchronized : .error(ControlFailure(.notDurable, missing)))
             }
             thread.detach()
         } catch {

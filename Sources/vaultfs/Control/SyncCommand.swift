@@ -7,8 +7,9 @@ struct SyncCommand: ParsableCommand {
         commandName: "sync", abstract: "Make everything durable, in the vault's files.",
         discussion: """
             Returns when everything that was written is in the vault's files, and vaultfs.log holds nothing that is not. \
-            A snapshot of the vault's file system then needs no log. A locked vault can be synchronized too. With \
-            --json: the answer as an object; with --all, an array of them.
+            A snapshot of the vault's file system then needs no log. A locked vault can be synchronized too. If \
+            something cannot be made durable, or was lost since the mount, the exit code is \
+            \(FailureCode.notDurable.rawValue). With --json: the answer as an object; with --all, an array of them.
             """)
 
     @OptionGroup
@@ -23,7 +24,9 @@ struct SyncCommand: ParsableCommand {
         switch response {
         case .synchronized: if !mounts.json { print("\(mountpoint): synchronized") }
         case .error(let failure):
-            throw CommandFailure(.failure, "\(mountpoint): not synchronized: \(Console.shown(failure.message))")
+            throw CommandFailure(
+                failure.code == .notDurable ? .notDurable : .failure,
+                "\(mountpoint): not synchronized: \(Console.shown(failure.message))")
         default: throw CommandFailure(.failure, "\(mountpoint): the daemon answered something else")
         }
     }

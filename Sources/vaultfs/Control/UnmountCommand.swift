@@ -65,14 +65,14 @@ struct UnmountCommand: ParsableCommand {
         // Find the daemon before unmounting, to see it end. One that does not answer may be dead.
         if let client = try? mount.connect().client {
             try Unmounting.unmount(mount.path, force: force)
-            return try wait(mount.path, process: client.processID, isDaemon: true) {
+            return try wait(mount, process: client.processID, isDaemon: true) {
                 client.waitUntilClosed(timeout: $0)
             }
         }
         let process = VaultProcess(of: mount)
         try Unmounting.unmount(mount.path, force: force)
         if let process {
-            try wait(mount.path, process: process.id, isDaemon: false) { process.waitUntilEnded(timeout: $0) }
+            try wait(mount, process: process.id, isDaemon: false) { process.waitUntilEnded(timeout: $0) }
         }
     }
 
@@ -80,29 +80,40 @@ struct UnmountCommand: ParsableCommand {
     ///   - isDaemon: true if the process is surely the mount's daemon, which may be ended.
     ///   - hasEnded: waits for the process's end. Returns false after a time.
     private func wait(
-        _ mountpoint: FilePath, process: pid_t, isDaemon: Bool, hasEnded: (Duration) -> Bool
+        _ mount: FoundMount, process: pid_t, isDaemon: Bool, hasEnded: (Duration) -> Bool
     ) throws(CommandFailure) {
         let mayEndIt = isDaemon && process > 0
         let limit: Duration = .milliseconds(self.limit.milliseconds)
         let silence = min(.seconds(2), limit)
-        if hasEnded(silence) { return }
+        if hasEnded(silence) { return try checkEnd(mount, process) }
         // A mount namespace that was made meanwhile (a container, a service) has a copy of the mount, which keeps the daemon
         // and its keys. SIGTERM ends it all the same. A daemon that is still writing ignores it.
         if mayEndIt { kill(process, SIGTERM) }
         if Console.isStandardErrorTerminal {
             Console.writeToStandardError("unmounted; waiting for everything to reach the disk…\n")
         }
-        if hasEnded(limit - silence) { return }
+        if hasEnded(limit - silence) { return try checkEnd(mount, process) }
         if force, mayEndIt {
             kill(process, SIGKILL)
             if hasEnded(Self.dyingTime) { return }
         }
         throw CommandFailure(
             .notEnded,
-            "\(mountpoint.shown) is unmounted, but process \(process) has not ended after \(self.limit): "
+            "\(mount.path.shown) is unmounted, but process \(process) has not ended after \(self.limit): "
                 + (force && mayEndIt
                     ? "the vault's store does not answer, and the process cannot end before it does"
                     : "it may still be writing to the vault; 'kill -KILL \(process)' ends it"))
+    }
+
+    /// Throws if the daemon has ended without having everything in place: it then leaves its note in the vault.
+    private func checkEnd(_ mount: FoundMount, _ process: pid_t) throws(CommandFailure) {
+        guard let vault = try? VaultDirectory.open(FilePath(bytes: mount.entry.source)),
+            vault.wasLeftUnclean(by: process)
+        else { return }
+        throw CommandFailure(
+            .notDurable,
+            "\(mount.path.shown) is unmounted, but written data is not in place, or was lost: 'vaultfs verify' names it, and the "
+                + "next mount puts in place what vaultfs.log still has")
     }
 
     /// The time in which a killed process should end.

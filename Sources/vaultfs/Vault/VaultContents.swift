@@ -43,7 +43,7 @@ extension MountContents {
             $0 = { log("vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it") }
         }
         // The log has been replayed by now.
-        store.reportProblems(to: log)
+        store.reportProblems(to: log) { fileSystem.report($0) }
         self.init(
             fileSystem: fileSystem, vaultID: keyRing.vault.hex, view: nil,
             problems: {
