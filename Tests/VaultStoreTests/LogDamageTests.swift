@@ -107,6 +107,9 @@ import VaultFormat
         }
         try place.overwrite(chunk: 2, seed: 22)
         #expect(place.store.problems.isEmpty)
+        let inode = try place.vault.root.status(of: ascii("vaultfs.log")).st_ino
+        try place.overwrite(chunk: 2, seed: 22)
+        #expect(try place.vault.root.status(of: ascii("vaultfs.log")).st_ino == inode)
         // Killed: what was synced is in the new log.
         let next = try place.vault.open()
         for name in ["a", "b", "c"] {

@@ -77,6 +77,8 @@ extension RedoLog {
             copied.append(CopiedEntry(place: Place(entry: entry, offset: offset), isNewlyLost: !isThere))
             offset += entry.space
         }
+        // As long as what it has room for, so that a log that is cut is noticed.
+        try log.truncate(to: offset)
         return copied
     }
 
