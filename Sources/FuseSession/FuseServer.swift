@@ -32,7 +32,7 @@ final class FuseServer: Sendable {
     let generation = UInt64(UInt32.random(in: 1...UInt32.max))
     /// True once the INIT reply asks the kernel to send the longer SETXATTR request.
     let extendsSetxattr = Atomic<Bool>(false)
-    let onDamage = Mutex<(@Sendable (Damage) -> Void)?>(nil)
+    let onDamage = Observer<Damage>()
     let damage = DamageLog()
     private let workers = Monitor<[Worker]>([])
     /// Number of wiping rounds so far.
@@ -91,7 +91,7 @@ final class FuseServer: Sendable {
         }
         guard isNew else { return }
         logger.error("\(found.message)")
-        onDamage.withLock { $0 }?(found)
+        onDamage.notify(found)
     }
 
     // MARK: Workers

@@ -94,7 +94,7 @@ package final class FuseSession: @unchecked Sendable {
     }
 
     /// Sets the function that is called, from any thread, with damage that is found. For each object at most once a minute.
-    package func onDamage(_ body: @escaping @Sendable (Damage) -> Void) { server.onDamage.withLock { $0 = body } }
+    package func onDamage(_ body: @escaping @Sendable (Damage) -> Void) { server.onDamage.set(body) }
 
     /// The damage that requests have met since the mount, one for each object.
     package var damage: [Damage] { server.damage.all }

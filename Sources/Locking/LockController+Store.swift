@@ -73,6 +73,10 @@ extension LockController {
 /// A task that may wait for the vault's store, on a thread of its own. Callers wait for it at the lock controller's
 /// inbox, and so see new jobs. Any thread.
 final class StoreTask<Result: Sendable>: Sendable {
+    private struct Body {
+        let run: @Sendable () -> Result
+    }
+
     private let result = Mutex<Result?>(nil)
     private let isAbandoned = Atomic<Bool>(false)
     private let inbox: Monitor<LockController.Inbox>
@@ -84,10 +88,10 @@ final class StoreTask<Result: Sendable>: Sendable {
         whenEnded: @escaping @Sendable () -> Void
     ) {
         self.inbox = inbox
-        let body = Mutex<(@Sendable () -> Result)?>(body)
+        let body = Mutex<Body?>(Body(run: body))
         let run = { @Sendable [self] in
             // Both may hold an unlock's secret. Nothing of it may remain once a task that was given up has ended.
-            var result = body.withLock { $0.take() }?()
+            var result = body.withLock { $0.take() }?.run()
             if isAbandoned.load(ordering: .acquiring) { result = nil }
             linux_scrub_thread()
             whenEnded()

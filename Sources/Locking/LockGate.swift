@@ -26,12 +26,12 @@ package final class LockGate: Sendable {
     private let hasExpired = Atomic<Bool>(false)
     /// Time in milliseconds of CLOCK_MONOTONIC. The first activity after it calls `onAlarm`.
     private let alarm = Atomic<Int>(.max)
-    private let onAlarm = Mutex<(@Sendable () -> Void)?>(nil)
+    private let onAlarm = Observer<Void>()
     /// Every request checks them.
     let lockFiles: [LockFile]
     /// With a grace, requests pass until the lock thread locks.
     private let letsPassInGrace: Bool
-    private let onSighting = Mutex<(@Sendable () -> Void)?>(nil)
+    private let onSighting = Observer<Void>()
     /// True from the first sighting of a lock file until the lock thread looks.
     private let isSighted = Atomic<Bool>(false)
 
@@ -84,14 +84,14 @@ package final class LockGate: Sendable {
     /// Checks every file. Returns true if a request may pass. Allocates nothing.
     private func lockFilesLetPass() -> Bool {
         for file in lockFiles where file.glance().isLocked {
-            if !isSighted.exchange(true, ordering: .sequentiallyConsistent) { onSighting.withLock { $0 }?() }
+            if !isSighted.exchange(true, ordering: .sequentiallyConsistent) { onSighting.notify() }
             return letsPassInGrace
         }
         return true
     }
 
     /// Calls `body` when a request finds a lock file.
-    func whenSighted(_ body: @escaping @Sendable () -> Void) { onSighting.withLock { $0 = body } }
+    func whenSighted(_ body: @escaping @Sendable () -> Void) { onSighting.set(body) }
 
     /// The files that lock now, and their states.
     func lockingFiles() -> [(file: LockFile, state: LockFileState)] {
@@ -163,13 +163,13 @@ package final class LockGate: Sendable {
 
     /// Calls `body` once, at the first activity after that time, on the request's thread.
     func callAtActivity(after milliseconds: Int, _ body: @escaping @Sendable () -> Void) {
-        onAlarm.withLock { $0 = body }
+        onAlarm.set(body)
         alarm.store(monotonicMilliseconds() + milliseconds, ordering: .releasing)
     }
 
     private func ring() {
         guard alarm.exchange(.max, ordering: .acquiringAndReleasing) != .max else { return }
-        onAlarm.withLock { $0 }?()
+        onAlarm.notify()
     }
 
     /// Time of the last request, in milliseconds of CLOCK_MONOTONIC.

@@ -79,7 +79,7 @@ extension VaultFileSystem {
         try admit(node, .attributes)
         if try dropSetID(node, pinned, for: caller) {
             // The reply contains no attributes.
-            attributeObserver.withLock { $0 }?(id.rawValue)
+            attributeObserver.notify(id.rawValue)
         }
     }
 

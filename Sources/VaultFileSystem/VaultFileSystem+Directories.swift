@@ -54,7 +54,7 @@ extension VaultFileSystem {
             guard EntryName.canBeEncrypted(entry) else { return false }
             store.counters.hiddenNames.count()
             let path = objectPath(of: handle.node, entry: entry)
-            damageObserver.withLock { $0 }?(Damage("name does not authenticate in this directory", at: path))
+            damageObserver.notify(Damage("name does not authenticate in this directory", at: path))
             return false
         }
         listed.name = name

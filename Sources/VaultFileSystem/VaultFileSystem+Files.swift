@@ -44,7 +44,7 @@ extension VaultFileSystem {
         state.fileID = file.fileID
         state.file = file
         node.protectionClass = file.protectionClass
-        file.onSealing.withLock { $0 = { node.noteSealing(before: $0, after: $1) } }
+        file.onSealing.set { node.noteSealing(before: $0.before, after: $0.after) }
     }
 
     /// Opens and truncates a file to length 0. This works also if its length or header is damaged.
@@ -228,7 +228,7 @@ extension VaultFileSystem {
             had = try read(source, at: sourceOffset, into: buffer, workspace: workspace)
         } catch .damaged(let reason) {
             // The caller would report damage of the destination.
-            damageObserver.withLock { $0 }?(Damage(reason, at: objectPath(of: source.node)))
+            damageObserver.notify(Damage(reason, at: objectPath(of: source.node)))
             throw .system(.ioError)
         }
         if had == 0 { return 0 }

@@ -22,9 +22,9 @@ package final class VaultFileSystem: Sendable {
     let fileHandles = Atomic<Int>(0)
     let writers = Atomic<Int>(0)
     /// Called with inodes whose attributes have changed in a request whose reply does not contain them.
-    let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
+    let attributeObserver = Observer<UInt64>()
     /// Called with entries whose names do not authenticate.
-    let damageObserver = Mutex<(@Sendable (Damage) -> Void)?>(nil)
+    let damageObserver = Observer<Damage>()
     /// Set once a controller can lock this file system.
     let lockController = Mutex<LockController?>(nil)
 
@@ -184,11 +184,11 @@ extension VaultFileSystem: FileSystem {
     }
 
     package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {
-        attributeObserver.withLock { $0 = observer }
+        attributeObserver.set(observer)
     }
 
     package func setDamageObserver(_ observer: @escaping @Sendable (Damage) -> Void) {
-        damageObserver.withLock { $0 = observer }
+        damageObserver.set(observer)
     }
 
     /// Reports chunks whose acknowledged content is lost, as damage of their file. Never waits for a file that is being
@@ -197,7 +197,7 @@ extension VaultFileSystem: FileSystem {
         let node = nodes.all.first { $0.opening.withLockIfAvailable { $0.file === loss.file } ?? false }
         let (first, last) = (loss.chunks.lowerBound, loss.chunks.upperBound - 1)
         let name = first == last ? "chunk \(first) is" : "chunks \(first) to \(last) are"
-        damageObserver.withLock { $0 }?(
+        damageObserver.notify(
             Damage("\(name) lost: written, but not readable in vaultfs.log", at: node.flatMap { objectPath(of: $0) }))
     }
 

@@ -24,7 +24,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     package func openInodes() -> [UInt64] { nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue } }
 
     package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {
-        attributeObserver.withLock { $0 = observer }
+        attributeObserver.set(observer)
     }
 
     package func path(of id: NodeID) -> ObjectPath? {
@@ -103,7 +103,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
             return reported != size
         }
         // Before the open returns, so that the program's fstat(2) gets the new size.
-        if hasChanged { attributeObserver.withLock { $0 }?(nodes.id(of: node).rawValue) }
+        if hasChanged { attributeObserver.notify(nodes.id(of: node).rawValue) }
         return ViewHandle(node: node, token: token, caching: caching)
     }
 

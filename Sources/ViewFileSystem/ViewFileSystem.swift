@@ -26,7 +26,7 @@ package final class ViewFileSystem: Sendable {
     let commandOpens: DeferredOpens
     let prefetches = Monitor(PrefetchQueue())
     let lockController = Mutex<LockController?>(nil)
-    let attributeObserver = Mutex<(@Sendable (UInt64) -> Void)?>(nil)
+    let attributeObserver = Observer<UInt64>()
     let nextToken = Atomic<UInt64>(1)
     let isMounted: Bool
 

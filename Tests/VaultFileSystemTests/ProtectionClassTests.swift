@@ -167,20 +167,18 @@ import VaultStore
     func meanwhile() throws {
         let (entry, handle) = try system.create(ascii("f"), in: .root, mode: 0o755, flags: O_RDWR, for: vault.caller)
         let before = try system.attributes(entry.id)
-        let told = handle.file.onSealing.withLock { $0 }
+        let told = try #require(handle.file.onSealing.current)
         let seen = Mutex<stat?>(nil)
-        handle.file.onSealing.withLock { hook in
-            hook = { [system = vault.system] before, after in
-                told?(before, after)
-                guard after == nil else { return }
-                // As a write of the header does.
-                let moved = [timespec(tv_sec: 1000, tv_nsec: 5), timespec(tv_sec: 1000, tv_nsec: 5)]
-                futimens(handle.file.reader.fd, moved)
-                fchmod(handle.file.reader.fd, 0o700)
-                let status = try? system.attributes(entry.id)
-                seen.withLock { $0 = status }
-                fchmod(handle.file.reader.fd, 0o755)
-            }
+        handle.file.onSealing.set { [system = vault.system] status in
+            told(status)
+            guard status.after == nil else { return }
+            // As a write of the header does.
+            let moved = [timespec(tv_sec: 1000, tv_nsec: 5), timespec(tv_sec: 1000, tv_nsec: 5)]
+            futimens(handle.file.reader.fd, moved)
+            fchmod(handle.file.reader.fd, 0o700)
+            let meanwhile = try? system.attributes(entry.id)
+            seen.withLock { $0 = meanwhile }
+            fchmod(handle.file.reader.fd, 0o755)
         }
         try set(entry.id, "none")
         let meanwhile = try #require(seen.withLock { $0 })

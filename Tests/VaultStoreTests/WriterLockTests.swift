@@ -127,7 +127,7 @@ import VaultFormat
         let hold = try #require(try take(isRemote: isRemote))
         try hold.claim()
         let losses = Monitor(0)
-        hold.onLoss.withLock { $0 = { losses.update { $0 += 1 } } }
+        hold.onLoss.set { losses.update { $0 += 1 } }
         try hold.verify()
         age(hold)
         try hold.verify()

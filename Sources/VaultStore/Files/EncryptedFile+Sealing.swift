@@ -77,9 +77,9 @@ extension EncryptedFile {
         try attributes.withLock { (_) throws(StoreError) in
             let before = if let before { before } else { shownStatus(try writer.status()) }
             let capability = Self.capability(of: writer)
-            let notify = onSealing.withLock { $0 }
-            notify?(before, nil)
-            defer { notify?(before, (try? writer.status()) ?? before) }
+            let notify = onSealing.current
+            notify?((before, nil))
+            defer { notify?((before, (try? writer.status()) ?? before)) }
             try body(before)
             // A change may have been logged meanwhile.
             try Self.restore(writer, shownStatus(before), capability)

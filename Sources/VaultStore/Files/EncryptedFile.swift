@@ -82,7 +82,7 @@ package final class EncryptedFile: Sendable {
     package let failedSynchronizations = Atomic<Int>(0)
     /// Called around a write of the header that programs must not notice: before it with the backing file's stat(2),
     /// which programs must see until the second call, and after it, when the times are restored, with the new one.
-    package let onSealing = Mutex<(@Sendable (_ before: stat, _ after: stat?) -> Void)?>(nil)
+    package let onSealing = Observer<(before: stat, after: stat?)>()
 
     var layout: ChunkLayout { store.layout }
 

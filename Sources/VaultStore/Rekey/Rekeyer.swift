@@ -76,7 +76,7 @@ package final class Rekeyer: Sendable {
         )
         (self.isStopped, self.onProblem, self.onProgress) = (isStopped, onProblem, onProgress)
         // Without the vault, every further object would fail.
-        directory.writerLock?.onLoss.withLock { $0 = { [weak self] in self?.fail(.system(.ioError)) } }
+        directory.writerLock?.onLoss.set { [weak self] in self?.fail(.system(.ioError)) }
     }
 
     /// Continues to the end, or as far as possible.

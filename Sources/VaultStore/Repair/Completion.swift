@@ -2,7 +2,7 @@ internal import CLinux
 internal import FileSystem
 internal import Glibc
 package import LinuxSystem
-package import Synchronization
+internal import Synchronization
 internal import SystemPackage
 package import VaultFormat
 
@@ -36,7 +36,7 @@ package final class Completion: Sendable {
     private let counters: Counters
     private let state = Monitor(State())
     /// Called with a line about each completed object. The line holds no plaintext name.
-    package let onCompleted = Mutex<(@Sendable (String) -> Void)?>(nil)
+    package let onCompleted = Observer<String>()
 
     init(_ writerLock: WriterLock, counters: Counters) {
         self.writerLock = writerLock
@@ -116,11 +116,11 @@ package final class Completion: Sendable {
 
     private func note(_ isDirectory: Bool, _ path: [UInt8]) {
         let number = counters.completedObjects.add(1, ordering: .relaxed).newValue
-        guard number <= Self.mostLines, let log = onCompleted.withLock({ $0 }) else { return }
+        guard number <= Self.mostLines else { return }
         let what = isDirectory ? "a directory without a record" : "a file without a header"
         let shown = FilePath(String(decoding: path, as: UTF8.self)).shown
-        log("\(what) was completed as an empty one after an unclean end: \(shown)")
-        if number == Self.mostLines { log("there may be more of these: 'vaultfs status' counts them") }
+        onCompleted.notify("\(what) was completed as an empty one after an unclean end: \(shown)")
+        if number == Self.mostLines { onCompleted.notify("there may be more of these: 'vaultfs status' counts them") }
     }
 
     /// Completes the object of an entry, if the entry's name authenticates in the directory.

@@ -111,8 +111,9 @@ package final class Store: Sendable {
         to log: @escaping @Sendable (String) -> Void, lose: @escaping @Sendable (LostChunks) -> Void = { _ in }
     ) {
         for problem in [foundChanges?.current.fault, epochWatch?.problem].compactMap(\.self) { log(problem) }
-        faults.observe(report: log, lose: lose)
-        completion?.onCompleted.withLock { $0 = log }
+        faults.onLoss.set(lose)
+        faults.report(to: log)
+        completion?.onCompleted.set(log)
     }
 
     /// Puts everything in place, and seals every file that waits for it.

@@ -18,35 +18,25 @@ package final class StoreFaults: Sendable {
         case foundLog
     }
 
-    private final class Observer: Sendable {
-        let report: @Sendable (String) -> Void
-        let lose: @Sendable (LostChunks) -> Void
-
-        init(report: @escaping @Sendable (String) -> Void, lose: @escaping @Sendable (LostChunks) -> Void) {
-            (self.report, self.lose) = (report, lose)
-        }
-    }
-
     private struct State {
         var faults: [Part: String] = [:]
         var lostChunks: UInt64 = 0
-        var observer: Observer?
     }
 
     /// Number of faults that are listed.
     private static let mostListed = 10
 
     private let state = Mutex(State())
+    private let onFault = Observer<String>()
+    /// Called with chunks whose acknowledged content is lost.
+    package let onLoss = Observer<LostChunks>()
 
     package init() {}
 
     /// Notes that a part does not work. A new fault is logged once.
     func note(_ part: Part, _ text: String) {
-        let observer = state.withLock { state -> Observer? in
-            let isNew = state.faults.updateValue(text, forKey: part) == nil
-            return isNew ? state.observer : nil
-        }
-        observer?.report(text)
+        let isNew = state.withLock { $0.faults.updateValue(text, forKey: part) == nil }
+        if isNew { onFault.notify(text) }
     }
 
     /// Notes that a part works again.
@@ -54,23 +44,15 @@ package final class StoreFaults: Sendable {
 
     /// Notes chunks whose acknowledged content is lost. Each fsync of the file's handles fails once.
     func note(_ loss: LostChunks) {
-        let observer = state.withLock { state in
-            state.lostChunks += UInt64(loss.chunks.count)
-            return state.observer
-        }
+        state.withLock { $0.lostChunks += UInt64(loss.chunks.count) }
         loss.file.failedSynchronizations.add(1, ordering: .acquiringAndReleasing)
-        observer?.lose(loss)
+        onLoss.notify(loss)
     }
 
-    /// Calls `report` with the faults of now, and both with later ones.
-    package func observe(
-        report: @escaping @Sendable (String) -> Void, lose: @escaping @Sendable (LostChunks) -> Void
-    ) {
-        let now = state.withLock { state in
-            state.observer = Observer(report: report, lose: lose)
-            return Array(state.faults.values)
-        }
-        for text in now { report(text) }
+    /// Calls `log` with the faults of now and later ones, a line each.
+    func report(to log: @escaping @Sendable (String) -> Void) {
+        onFault.set(log)
+        for text in state.withLock({ Array($0.faults.values) }) { log(text) }
     }
 
     /// One line of text for each fault.
@@ -78,7 +60,7 @@ package final class StoreFaults: Sendable {
         let (all, lost) = state.withLock { (Array($0.faults.values), $0.lostChunks) }
         let rest = all.count - Self.mostListed
         return all.sorted().prefix(Self.mostListed) + (rest > 0 ? ["\(rest) more files have such problems"] : [])
-            + (lost > 0 ? ["\(lost) chunks of written data were lost with vaultfs.log: reading them is an error"] : [])
+            + (lost > 0 ? ["\(lost == 1 ? "a chunk" : "\(lost) chunks") of written data was lost: reading it is an error"] : [])
     }
 
     /// True if data that was written since the store was opened is not durable, or lost.

@@ -1,7 +1,7 @@
 internal import CLinux
 internal import Glibc
 package import LinuxSystem
-package import Synchronization
+internal import Synchronization
 internal import SystemPackage
 
 /// The right to write a vault, which keeps out other machines and other mounts of the same store: a lock on
@@ -45,7 +45,7 @@ package final class WriterLock: Sendable {
     /// Time of the last check, in milliseconds of CLOCK_BOOTTIME, so that a machine that slept checks again.
     let lastCheck = Atomic<Int>(never)
     /// Called once, when another process has taken the vault.
-    package let onLoss = Mutex<(@Sendable () -> Void)?>(nil)
+    package let onLoss = Observer<Void>()
 
     private init(root: Descriptor, file: Descriptor, isRemote: Bool) {
         self.root = root
@@ -222,7 +222,7 @@ package final class WriterLock: Sendable {
             guard !state.isLost else { throw .system(.ioError) }
             guard try isOwn(&state) else {
                 state.isLost = true
-                onLoss.withLock { $0 }?()
+                onLoss.notify()
                 throw .system(.ioError)
             }
             lastCheck.store(now, ordering: .releasing)

@@ -39,8 +39,8 @@ extension MountContents {
             directory.releaseWriterLock()
             throw error
         }
-        directory.writerLock?.onLoss.withLock {
-            $0 = { log("vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it") }
+        directory.writerLock?.onLoss.set {
+            log("vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it")
         }
         // The log has been replayed by now.
         store.reportProblems(to: log) { fileSystem.report($0) }
