@@ -45,7 +45,9 @@ extension RedoLog {
             let entries = try copy(kept, &reader, to: log, header)
             try log.synchronize(dataOnly: false)
             try checkLost(entries, kept, &reader)
-            try putInPlace(temporary, old, state.prepared, keepsOld: entries.contains { $0.isNewlyLost })
+            let isOldThere = self.isInPlace(state.identity, size: state.prepared)
+            try putInPlace(temporary, keepsOld: !isOldThere || entries.contains { $0.isNewlyLost })
+            state.identity = FileIdentity(try log.status())
             return adopt(entries, log, header, &state)
         } catch {
             root.removeQuietly(temporary)
@@ -95,13 +97,10 @@ extension RedoLog {
         }
     }
 
-    /// Gives the new log its name, durably. What had the name, and is not just the former log, gets another one.
-    private func putInPlace(
-        _ temporary: [UInt8], _ old: Descriptor, _ size: UInt64, keepsOld: Bool
-    ) throws(StoreError) {
-        if keepsOld || !isInPlace(old, size: size),
-            (try? root.rename(temporary, as: Self.entry, flags: linux_RENAME_EXCHANGE)) != nil
-        {
+    /// Gives the new log its name, durably.
+    /// - Parameter keepsOld: what has the name gets another one.
+    private func putInPlace(_ temporary: [UInt8], keepsOld: Bool) throws(StoreError) {
+        if keepsOld, (try? root.rename(temporary, as: Self.entry, flags: linux_RENAME_EXCHANGE)) != nil {
             try DamagedRoot.stepAside(temporary, as: DamagedRoot.logPrefix, in: root)
         } else {
             try root.rename(temporary, as: Self.entry)

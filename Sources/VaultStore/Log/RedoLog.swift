@@ -29,6 +29,8 @@ package final class RedoLog: Sendable {
 
     struct State {
         var descriptor: Descriptor?
+        /// Of `descriptor`.
+        var identity: FileIdentity?
         var header: LogHeader
         /// Number and offset of the next entry.
         var sequence: UInt64 = 1
@@ -188,6 +190,7 @@ package final class RedoLog: Sendable {
         let (descriptor, header) = try Self.openToWrite(root, size: state.header.logSize)
         state.header = try Self.newHeader(size: max(header.logSize, LogHeader.smallestSize(layout)))
         try descriptor.write(state.header.bytes, at: 0)
+        state.identity = FileIdentity(try descriptor.status())
         state.descriptor = descriptor
         return descriptor
     }
@@ -233,8 +236,8 @@ package final class RedoLog: Sendable {
     func syncEntries(through sequence: UInt64) throws(StoreError) -> Bool {
         try syncing.withLock { (_) throws(StoreError) -> Bool in
             if durable.load(ordering: .acquiring) >= sequence { return true }
-            let (written, log, size, fault) = state.withLock { state in
-                (state.sequence - 1, state.descriptor, state.prepared, state.fault)
+            let (written, log, identity, size, fault) = state.withLock { state in
+                (state.sequence - 1, state.descriptor, state.identity, state.prepared, state.fault)
             }
             if let fault { throw fault }
             guard let log else { return true }
@@ -243,7 +246,7 @@ package final class RedoLog: Sendable {
                 throw error
             }
             // After the sync: what is acknowledged must be where the next mount looks.
-            guard isInPlace(log, size: size) else {
+            guard isInPlace(identity, size: size) else {
                 fail(.damaged("vaultfs.log was removed, replaced or cut"))
                 return false
             }
@@ -253,9 +256,9 @@ package final class RedoLog: Sendable {
     }
 
     /// True if the log's name leads to this file, with all of its bytes.
-    func isInPlace(_ log: Descriptor, size: UInt64) -> Bool {
-        guard let named = try? root.status(of: Self.entry), let own = try? log.status() else { return false }
-        return FileIdentity(named) == FileIdentity(own) && UInt64(clamping: named.st_size) >= size
+    func isInPlace(_ identity: FileIdentity?, size: UInt64) -> Bool {
+        guard let named = try? root.status(of: Self.entry) else { return false }
+        return FileIdentity(named) == identity && UInt64(clamping: named.st_size) >= size
     }
 
     /// The last entry that is durable.

@@ -1,4 +1,4 @@
-internal import LinuxSystem
+package import LinuxSystem
 internal import Synchronization
 
 /// What does not work in a store at the moment, and what it has lost, for status, the log and the end of the mount. Never
