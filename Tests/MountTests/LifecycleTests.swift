@@ -50,6 +50,7 @@ extension MountTests {
             let vault = try setting.vault()
             try vault.mount()
             try vault.unmount()
+            try vault.account.run(["rm", "\(vault.vault)/vaultfs.log"]).succeeded()
             try vault.account.run(["mkdir", "\(vault.vault)/vaultfs.log"]).succeeded()
             #expect(try vault.tryMount().exitCode == 3)
             #expect(try vault.account.run(["cat", "\(vault.vault)/vaultfs.lock"]).output == "\n")

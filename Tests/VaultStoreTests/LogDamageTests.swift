@@ -55,7 +55,9 @@ import VaultFormat
 
     // MARK: A living daemon
 
-    @Test("Log-10, Log-14: an entry that a living daemon cannot read costs its own chunk, and is reported", arguments: [0, 70, 4200])
+    @Test(
+        "Log-10, Log-14: an entry that a living daemon cannot read costs its own chunk, and is reported",
+        arguments: [0, 70, 4200])
     func livingDamage(_ byte: Int) throws {
         let place = try Place(TestStore())
         let lost = Mutex<[LostChunks]>([])
@@ -90,7 +92,9 @@ import VaultFormat
         #expect(try file.contents() == content([0: 14, 1: 15, 2: 12, 3: 13]))
     }
 
-    @Test("Log-14: a log that is removed, exchanged or cut is made anew by the next fsync, and loses nothing it can read", arguments: ["removed", "exchanged", "directory", "cut"])
+    @Test(
+        "Log-14: a log that is removed, exchanged or cut is made anew by the next fsync, and loses nothing it can read",
+        arguments: ["removed", "exchanged", "directory", "cut"])
     func displaced(_ kind: String) throws {
         let place = try Place(TestStore())
         try place.overwrite(chunk: 1, seed: 21)
@@ -125,10 +129,11 @@ import VaultFormat
         try place.files[0].put(pattern(Self.c, seed: 32), at: 0)
         let failure = Atomic<Bool>(true)
         let path = place.vault.path
-        try CallWatcher.watch(path, { call in
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
             call.kind == .synchronize && call.path == path + "/vaultfs.log"
                 && failure.exchange(false, ordering: .relaxed) ? EIO : 0
-        }) {
+        }
+        try CallWatcher.watch(path, answer) {
             #expect(throws: StoreError.system(.ioError)) { try place.files[0].synchronize(dataOnly: true) }
             #expect(place.store.problems.count == 1)
             // No thread runs here that makes the new log.
@@ -151,11 +156,12 @@ import VaultFormat
         try file.put(pattern(20_000), at: 0)
         let calls = Mutex<[String]>([])
         let fails = Atomic<Bool>(true)
-        try CallWatcher.watch(vault.path, { call in
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
             guard call.path.hasSuffix("/file") else { return 0 }
             calls.withLock { $0.append("\(call.kind)") }
             return call.kind == .synchronize && fails.exchange(false, ordering: .relaxed) ? EIO : 0
-        }) {
+        }
+        try CallWatcher.watch(vault.path, answer) {
             #expect(throws: StoreError.system(.ioError)) { try file.synchronize(dataOnly: true) }
             #expect(store.problems.count == 1 && store.faults.isDataMissing)
             try file.synchronize(dataOnly: true)
@@ -170,7 +176,8 @@ import VaultFormat
         let place = try Place(TestStore())
         try place.overwrite(chunk: 1, seed: 41)
         let bad = place.vault.path + "/b"
-        try CallWatcher.watch(place.vault.path, { $0.kind == .write && $0.path == bad ? EIO : 0 }) {
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in call.kind == .write && call.path == bad ? EIO : 0 }
+        try CallWatcher.watch(place.vault.path, answer) {
             #expect(throws: StoreError.system(.ioError)) { try place.store.log.checkpoint() }
             #expect(!place.files[0].isLogged && place.files[1].isLogged && !place.files[2].isLogged)
             #expect(place.store.faults.isDataMissing)
@@ -279,14 +286,15 @@ import VaultFormat
         try place.overwrite(chunk: 1, seed: 71)
         #expect(unlink(place.vault.path + "/b") == 0)
         let calls = Mutex<[String]>([])
-        try CallWatcher.watch(place.vault.path, { call in
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
             calls.withLock { $0.append("\(call.kind) \(call.path.split(separator: "/").last ?? "")") }
             return 0
-        }) { try place.store.log.checkpoint() }
+        }
+        try CallWatcher.watch(place.vault.path, answer) { try place.store.log.checkpoint() }
         let made = calls.withLock { $0 }
         #expect(!made.contains { $0.hasPrefix("write b") } && made.contains { $0.hasPrefix("synchronizeAll") })
         #expect(place.store.log.usedSize == 0)
-        // Who gets at it all the same finds no older version.
+        // A program that gets at it all the same finds no older version.
         damage { _ = try place.files[1].get(10, at: Self.c) }
         #expect(try place.files[0].contents() == content([1: 71]))
     }
@@ -299,7 +307,8 @@ import VaultFormat
 
     enum Ending: CaseIterable { case lives, killed }
 
-    @Test("Log-14: an error at any call loses nothing that was acknowledged without saying so",
+    @Test(
+        "Log-14: an error at any call loses nothing that was acknowledged without saying so",
         arguments: [EIO, ENOSPC], Ending.allCases)
     func everyCall(_ error: Int32, _ ending: Ending) throws {
         var call = 0
@@ -320,7 +329,7 @@ import VaultFormat
         var models = files.map { _ in FileModel() }
         let number = Mutex(0)
         let isReached = Atomic<Bool>(false)
-        CallWatcher.watch(vault.path, { watched in
+        let answer = { @Sendable (watched: WatchedCall) -> Int32 in
             if error == ENOSPC && !watched.needsSpace { return 0 }
             let index = number.withLock { number in
                 number += 1
@@ -329,7 +338,8 @@ import VaultFormat
             guard index >= call, index - call < count else { return 0 }
             isReached.store(true, ordering: .relaxed)
             return error
-        }) {
+        }
+        CallWatcher.watch(vault.path, answer) {
             for round in 0..<4 {
                 for index in files.indices {
                     models[index].write(files[index], chunk: round + index, seed: UInt64(10 * round + index + 1))
@@ -359,7 +369,7 @@ import VaultFormat
         return isReached.load(ordering: .relaxed)
     }
 
-    /// What a file may hold: each chunk has the last version that was acknowledged, or a later one that failed.
+    /// The content that a file may have: each chunk has the last version that was acknowledged, or a later one that failed.
     private struct FileModel {
         private var allowed: [Int: [UInt64]] = [:]
 
@@ -378,7 +388,8 @@ import VaultFormat
                 let found = try? file.get(LogFaultTests.c, at: range.lowerBound)
                 let versions = (allowed[chunk] ?? [0]).map { seed in
                     seed == 0
-                        ? Array(pattern(LogFaultTests.chunks * LogFaultTests.c)[range]) : pattern(LogFaultTests.c, seed: seed)
+                        ? Array(pattern(LogFaultTests.chunks * LogFaultTests.c)[range])
+                        : pattern(LogFaultTests.c, seed: seed)
                 }
                 #expect(versions.contains { $0 == found }, "\(context): chunk \(chunk) of \(allowed)")
             }

@@ -107,7 +107,9 @@ extension EncryptedFile {
         try changes.during { () throws(StoreError) in
             if let rest {
                 let encrypted = try encrypt(rest, first: last, chunks: 1, workspace)
-                try log(state.header.sealCounter, records: encrypted.count, first: last, exactLength: newLength, writer, workspace)
+                try log(
+                    state.header.sealCounter, records: encrypted.count, first: last, exactLength: newLength, writer,
+                    workspace)
             } else {
                 try log(state.header.sealCounter, length: newLength, writer, workspace)
             }

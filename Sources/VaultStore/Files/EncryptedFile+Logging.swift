@@ -251,7 +251,7 @@ extension EncryptedFile {
                 header.isSparse = header.isSparse || isSparse
                 // Entries that are put in place now must not be applied once the file is sealed.
                 if changes.isAuthentic { header.sealCounter = max(header.sealCounter, changes.sealCounter) }
-                // What is lost must not be taken for a torn tail.
+                // A lost chunk must not be taken for a torn tail.
                 if let lost = changes.lostChunks.last, !header.isSealed {
                     header.length = max(header.length, min(final, layout.plaintextOffset(ofChunk: lost + 1)))
                 }
@@ -306,4 +306,3 @@ extension EncryptedFile {
         (a.tv_sec, a.tv_nsec) < (b.tv_sec, b.tv_nsec)
     }
 }
-

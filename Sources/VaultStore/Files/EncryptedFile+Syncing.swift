@@ -32,7 +32,7 @@ extension EncryptedFile {
             }
             store.faults.clear(.syncing(token))
             (synced.writes, synced.isDoubtful) = (made, false)
-            // What the kernel had dropped is durable as something else now.
+            // Data that the kernel had dropped is durable as something else now.
             if isRewritten { try checkDoubtful() }
         }
     }

@@ -229,7 +229,8 @@ extension EncryptedFile {
             try reserve(writer, start..<end)
         }
         if grows { state.loggedGrowth += records.count }
-        try log(state.header.sealCounter, records: records.count, first: first, exactLength: exactLength, writer, workspace)
+        try log(
+            state.header.sealCounter, records: records.count, first: first, exactLength: exactLength, writer, workspace)
         if exactLength != nil { state.loggedBytes += records.count }
         if let tail = state.durableTail, first...(first + UInt64(records.count / layout.recordSize)) ~= tail {
             state.tailSequence = lastLoggedSequence

@@ -118,7 +118,9 @@ struct LogContents: Sendable {
         _ reader: inout LogReader, _ sequence: UInt64, at offset: UInt64
     ) throws(StoreError) -> Found? {
         for offset in [offset, LogHeader.areaSize] {
-            if let entry = try reader.entry(at: offset, sequence: sequence) { return Found(entry: entry, offset: offset) }
+            if let entry = try reader.entry(at: offset, sequence: sequence) {
+                return Found(entry: entry, offset: offset)
+            }
         }
         return nil
     }

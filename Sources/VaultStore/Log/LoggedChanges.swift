@@ -143,7 +143,9 @@ struct LoggedChanges: Sendable {
     }
 
     /// Makes all records lost ones.
-    mutating func loseRecords() { records = records.mapValues { Record(position: nil, size: $0.size, sequence: $0.sequence) } }
+    mutating func loseRecords() {
+        records = records.mapValues { Record(position: nil, size: $0.size, sequence: $0.sequence) }
+    }
 
     /// Replaces records by those in a log.
     /// - Parameters:

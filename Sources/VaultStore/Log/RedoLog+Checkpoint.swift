@@ -63,7 +63,9 @@ extension RedoLog {
         }
         for target in now.targets.values {
             target.file.dropLogged(through: now.sequence - 1)
-            if target.file.hasLostChunks.load(ordering: .acquiring) { _ = target.file.store.sealer.addGrown(target.file) }
+            if target.file.hasLostChunks.load(ordering: .acquiring) {
+                _ = target.file.store.sealer.addGrown(target.file)
+            }
         }
         state.withLock { state in
             state.header = header
@@ -80,13 +82,13 @@ extension RedoLog {
 
     /// Reads every entry again, and returns the changes of each file. Nil, with the fault noted, if one cannot be read.
     private func readBack(
-        _ entries: [Place], _ log: Descriptor, _ header: LogHeader
+        _ entries: [LoggedEntry], _ log: Descriptor, _ header: LogHeader
     ) throws(StoreError) -> [UInt64: LoggedChanges]? {
         var reader = try LogReader(log, header, keys: keys, layout)
         var files: [UInt64: LoggedChanges] = [:]
-        for place in entries {
+        for logged in entries {
             let isThere: Bool
-            do throws(StoreError) { isThere = try reader.verify(place.entry, at: place.offset) } catch {
+            do throws(StoreError) { isThere = try reader.verify(logged.entry, at: logged.offset) } catch {
                 fail(error)
                 return nil
             }
@@ -94,8 +96,8 @@ extension RedoLog {
                 fail(.damaged("an entry cannot be read back"))
                 return nil
             }
-            files[place.entry.fileID, default: LoggedChanges()].apply(
-                place.entry, at: place.offset + UInt64(LogEntry.headSize), layout)
+            files[logged.entry.fileID, default: LoggedChanges()].apply(
+                logged.entry, at: logged.offset + UInt64(LogEntry.headSize), layout)
         }
         return files
     }

@@ -56,13 +56,13 @@ extension RedoLog {
     }
 
     private struct CopiedEntry {
-        let place: Place
+        let logged: LoggedEntry
         let isNewlyLost: Bool
     }
 
     /// Writes entries to a new log, with new numbers.
     private func copy(
-        _ entries: [Place], _ reader: inout LogReader, to log: Descriptor, _ header: LogHeader
+        _ entries: [LoggedEntry], _ reader: inout LogReader, to log: Descriptor, _ header: LogHeader
     ) throws(StoreError) -> [CopiedEntry] {
         var copied: [CopiedEntry] = []
         var offset = LogHeader.areaSize
@@ -76,7 +76,7 @@ extension RedoLog {
             try reader.withEntry(entry) { (bytes) throws(StoreError) in
                 try Self.write(entry, in: bytes, to: log, at: offset, header.salt, cipher, keys)
             }
-            copied.append(CopiedEntry(place: Place(entry: entry, offset: offset), isNewlyLost: !isThere))
+            copied.append(CopiedEntry(logged: LoggedEntry(entry: entry, offset: offset), isNewlyLost: !isThere))
             offset += entry.space
         }
         // As long as what it has room for, so that a log that is cut is noticed.
@@ -84,16 +84,16 @@ extension RedoLog {
         return copied
     }
 
-    private func isReadable(_ place: Place, _ reader: inout LogReader) -> Bool {
-        (try? reader.verify(place.entry, at: place.offset)) ?? false
+    private func isReadable(_ logged: LoggedEntry, _ reader: inout LogReader) -> Bool {
+        (try? reader.verify(logged.entry, at: logged.offset)) ?? false
     }
 
     /// Makes sure that the entries that count as lost cannot be read by now either: the store may have come back meanwhile.
     private func checkLost(
-        _ copied: [CopiedEntry], _ old: [Place], _ reader: inout LogReader
+        _ copied: [CopiedEntry], _ old: [LoggedEntry], _ reader: inout LogReader
     ) throws(StoreError) {
-        for (entry, place) in zip(copied, old) where entry.isNewlyLost {
-            if isReadable(place, &reader) { throw .system(.ioError) }
+        for (entry, former) in zip(copied, old) where entry.isNewlyLost {
+            if isReadable(former, &reader) { throw .system(.ioError) }
         }
     }
 
@@ -115,9 +115,9 @@ extension RedoLog {
         var files: [UInt64: LoggedChanges] = [:]
         var losses: [LostChunks] = []
         for copied in entries {
-            let entry = copied.place.entry
+            let entry = copied.logged.entry
             files[entry.fileID, default: LoggedChanges()].apply(
-                entry, at: copied.place.offset + UInt64(LogEntry.headSize), layout)
+                entry, at: copied.logged.offset + UInt64(LogEntry.headSize), layout)
             if copied.isNewlyLost, let file = state.targets[entry.fileID]?.file {
                 losses.append(LostChunks(file: file, chunks: entry.chunks(layout)))
             }
@@ -130,7 +130,7 @@ extension RedoLog {
         }
         state.descriptor = log
         state.header = header
-        state.entries = entries.map(\.place)
+        state.entries = entries.map(\.logged)
         state.sequence = header.startSequence + UInt64(entries.count)
         state.offset = state.entries.last.map { $0.offset + $0.entry.space } ?? LogHeader.areaSize
         state.used = state.offset - LogHeader.areaSize

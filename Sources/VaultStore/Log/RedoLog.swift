@@ -22,7 +22,7 @@ package final class RedoLog: Sendable {
     }
 
     /// An entry that is not in place, and its offset.
-    struct Place {
+    struct LoggedEntry {
         let entry: LogEntry
         let offset: UInt64
     }
@@ -40,7 +40,7 @@ package final class RedoLog: Sendable {
         /// The log is written with zeros up to here, so that a sync need not write the store's metadata.
         var prepared: UInt64 = 0
         /// In the order of their numbers.
-        var entries: [Place] = []
+        var entries: [LoggedEntry] = []
         var targets: [UInt64: Target] = [:]
         /// The reason why nothing can be acknowledged before a new log begins.
         var fault: StoreError?
@@ -130,24 +130,24 @@ package final class RedoLog: Sendable {
         _ state: inout State, _ note: (LogEntry, UInt64, Descriptor) -> Void
     ) throws(StoreError) -> Bool {
         let descriptor = try open(&state)
-        let place = state.header.place(ofSpace: given.space, after: state.offset)
-        guard state.used + place.skipped + given.space <= state.header.logSize - LogHeader.areaSize,
+        let position = state.header.position(ofSpace: given.space, after: state.offset)
+        guard state.used + position.skipped + given.space <= state.header.logSize - LogHeader.areaSize,
             state.targets.count < 2 * mostTargets || state.targets[given.fileID] != nil,
             state.entries.count < 2 * Self.mostEntries
         else { return false }
-        try prepare(descriptor, upTo: place.offset + given.space, &state)
+        try prepare(descriptor, upTo: position.offset + given.space, &state)
         var entry = given
         entry.sequence = state.sequence
         entry.durable = min(durable.load(ordering: .acquiring), state.sequence - 1)
         entry.time = Self.now()
         // A part of an entry ends the log. The next one is written over it.
-        try Self.write(entry, in: buffer, to: descriptor, at: place.offset, state.header.salt, cipher, keys)
+        try Self.write(entry, in: buffer, to: descriptor, at: position.offset, state.header.salt, cipher, keys)
         state.sequence += 1
-        state.offset = place.offset + entry.space
-        state.used += place.skipped + entry.space
-        state.entries.append(Place(entry: entry, offset: place.offset))
+        state.offset = position.offset + entry.space
+        state.used += position.skipped + entry.space
+        state.entries.append(LoggedEntry(entry: entry, offset: position.offset))
         state.targets[entry.fileID] = Target(file: file, writer: writer, lastSequence: entry.sequence)
-        note(entry, place.offset + UInt64(LogEntry.headSize), descriptor)
+        note(entry, position.offset + UInt64(LogEntry.headSize), descriptor)
         noteWork(
             isHalfFull: state.used > state.header.logSize / 2 || state.targets.count >= mostTargets
                 || state.entries.count >= Self.mostEntries)
@@ -279,7 +279,9 @@ package final class RedoLog: Sendable {
         }
         guard isNew else { return }
         faults.note(
-            .log, "vaultfs.log does not work (\(error.reason)): nothing can be overwritten or made durable until a new one is there")
+            .log,
+            "vaultfs.log does not work (\(error.reason)): nothing can be overwritten or made durable until a new one is there"
+        )
         hurry()
     }
 
@@ -297,7 +299,7 @@ package final class RedoLog: Sendable {
             (state.header.logSize, state.used, state.entries.capacity, state.targets.values.map(\.file))
         }
         guard let (size, used, entries, files) = now else { return lastStatistics.withLock { $0 } }
-        let memory = files.reduce(entries * MemoryLayout<Place>.stride) { sum, file in
+        let memory = files.reduce(entries * MemoryLayout<LoggedEntry>.stride) { sum, file in
             sum + file.logged.withLock { $0.changes.memory }
         }
         let statistics = LogStatistics(size: size, used: used, indexMemory: memory)
@@ -312,7 +314,7 @@ package final class RedoLog: Sendable {
 extension LogHeader {
     /// The offset of the next entry, and the bytes that stay free before it: one that does not fit below the log's size is
     /// at the beginning.
-    func place(ofSpace space: UInt64, after offset: UInt64) -> (offset: UInt64, skipped: UInt64) {
+    func position(ofSpace space: UInt64, after offset: UInt64) -> (offset: UInt64, skipped: UInt64) {
         offset + space > logSize ? (Self.areaSize, logSize - offset) : (offset, 0)
     }
 }

@@ -80,7 +80,8 @@ package final class Store: Sendable {
         isShared = self.writerLock?.isRemote ?? false
         log = try RedoLog(
             root: self.root, keys: keyRing.currentLogKeys, layout: layout, size: LogHeader.defaultLogSize,
-            usesSyncfs: !isOnFuse, faults: faults, admit: { [writerLock] () throws(StoreError) in try writerLock?.verify() })
+            usesSyncfs: !isOnFuse, faults: faults,
+            admit: { [writerLock] () throws(StoreError) in try writerLock?.verify() })
         sealer = HeaderSealer(root: self.root, usesSyncfs: !isOnFuse) { [log] in try? log.checkpoint() }
         isAfterUncleanEnd = self.writerLock == nil && !followsWriter && WriterLock.isUnclean(self.root)
         foundChanges = isReadOnly ? FoundChanges(self.root, keyRing, isFollowing: followsWriter) : nil

@@ -1,8 +1,8 @@
 package import LinuxSystem
 internal import Synchronization
 
-/// What does not work in a store at the moment, and what it has lost, for status, the log and the end of the mount. Never
-/// waits for the store. Any thread.
+/// The parts of a store that do not work at the moment, and the data that it has lost: for status, the logger and the end of
+/// the mount. Never waits for the store. Any thread.
 package final class StoreFaults: Sendable {
     /// A part of the store. It has at most one fault at a time.
     package enum Part: Hashable, Sendable {
@@ -60,7 +60,8 @@ package final class StoreFaults: Sendable {
         let (all, lost) = state.withLock { (Array($0.faults.values), $0.lostChunks) }
         let rest = all.count - Self.mostListed
         return all.sorted().prefix(Self.mostListed) + (rest > 0 ? ["\(rest) more files have such problems"] : [])
-            + (lost > 0 ? ["\(lost == 1 ? "a chunk" : "\(lost) chunks") of written data was lost: reading it is an error"] : [])
+            + (lost > 0
+                ? ["\(lost == 1 ? "a chunk" : "\(lost) chunks") of written data was lost: reading it is an error"] : [])
     }
 
     /// True if data that was written since the store was opened is not durable, or lost.

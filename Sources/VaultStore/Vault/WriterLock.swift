@@ -269,7 +269,8 @@ package final class WriterLock: Sendable {
     /// - Parameter isClean: false if not everything is in place. The record then stays, so that the end is unclean.
     package func release(isClean: Bool = true) {
         state.withLock { state in
-            if isClean, let record = state.record, !state.isLost, let file = state.file, (try? isOwn(file, record)) == true,
+            if isClean, let record = state.record, !state.isLost, let file = state.file,
+                (try? isOwn(file, record)) == true,
                 !isRemote || linux_syncfs(root.fd) == 0
             {
                 try? Self.write(state.followsUncleanEnd ? Self.incomplete : Self.noWriter, to: file)

@@ -40,7 +40,9 @@ struct LockCommand: ParsableCommand {
                 throw CommandFailure(.notPurged, "\(mountpoint): locked, but not purged: \(left)")
             }
             let missing = (receipt.missingData ?? []).map(Console.shown).joined(separator: "; ")
-            if !missing.isEmpty { throw CommandFailure(.notDurable, "\(mountpoint): locked, but not durable: \(missing)") }
+            if !missing.isEmpty {
+                throw CommandFailure(.notDurable, "\(mountpoint): locked, but not durable: \(missing)")
+            }
         case .error(let failure):
             throw CommandFailure(.failure, "\(mountpoint): not locked: \(Console.shown(failure.message))")
         default: throw CommandFailure(.failure, "\(mountpoint): the daemon answered something else")

@@ -1,0 +1,88 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension PlainMountTests {
+    /// Written data that is lost with the log: everybody who can be told is told.
+    @Suite struct LogLosses {
+        /// Overwrites a chunk of a file, and changes a byte of its entry in the log or removes the log.
+        private static let script = """
+            import os, sys
+            mountpoint, vault, damage = sys.argv[1:]
+            file = os.open(mountpoint + "/file", os.O_RDWR)
+            os.pwrite(file, b"n" * 4096, 8192)
+            os.fsync(file)
+            log = vault + "/vaultfs.log"
+            if damage == "byte":
+                with open(log, "r+b") as opened:
+                    opened.seek(4096 + 200)
+                    byte = opened.read(1)[0]
+                    opened.seek(4096 + 200)
+                    opened.write(bytes([byte ^ 1]))
+            else:
+                os.unlink(log)
+            """
+
+        private func vault() throws -> VaultUnderTest {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            try vault.account.run(["sh", "-c", "seq 10000 >$1/file", "sh", vault.mountpoint]).succeeded()
+            try vault.vaultfs(["sync", vault.mountpoint]).succeeded()
+            return vault
+        }
+
+        private func change(_ vault: VaultUnderTest, _ damage: String) throws {
+            try vault.account.run([Products.python, "-c", Self.script, vault.mountpoint, vault.vault, damage])
+                .succeeded()
+        }
+
+        @Test(
+            "an entry that cannot be read back is told by sync, status, an event, lock, unmount, verify and the next mount"
+        )
+        func damagedEntry() throws {
+            let vault = try vault()
+            let events = try vault.account.command(
+                [vault.account.binary, "events", vault.mountpoint], environment: vault.environment
+            ).start()
+            defer { events.kill(SIGKILL) }
+            try poll("the first event") { !events.output.isEmpty }
+            try change(vault, "byte")
+            let lost = Failure.notDurable.rawValue
+            #expect(try vault.vaultfs(["sync", vault.mountpoint]).exitCode == lost)
+            let problems = try #require(try vault.status()["problems"] as? [String])
+            #expect(problems.contains { $0.hasPrefix("damaged: file: chunk 2 is lost") }, "\(problems)")
+            try poll("the event") { events.output.contains("integrity-error") }
+            #expect(try vault.vaultfs(["lock", vault.mountpoint]).exitCode == lost)
+            try vault.vaultfs(["unlock", vault.mountpoint]).succeeded()
+            let unmounted = try vault.vaultfs(["unmount", vault.mountpoint])
+            #expect(unmounted.exitCode == lost && unmounted.errors.hasPrefix("vaultfs: "), "\(unmounted)")
+            #expect(try vault.account.run(["cat", "\(vault.vault)/vaultfs.lock"]).output != "\n")
+            let verify = ["verify", vault.vault, "--passfile", vault.passfile]
+            #expect(try vault.vaultfs(verify).exitCode == Failure.damageFound.rawValue)
+            try vault.mount()
+            let read = try vault.account.run([
+                "dd", "if=\(vault.mountpoint)/file", "bs=4096", "skip=2", "count=1", "of=/dev/null",
+            ])
+            #expect(read.errors.contains("Input/output error"))
+            try vault.unmount()
+            #expect(try vault.account.run(["cat", "\(vault.vault)/vaultfs.lock"]).output == "\n")
+        }
+
+        @Test("a log that is removed under a mount is made anew, and nothing is lost")
+        func removedLog() throws {
+            let vault = try vault()
+            try change(vault, "removed")
+            try change(vault, "removed")
+            try vault.vaultfs(["sync", vault.mountpoint]).succeeded()
+            #expect(try vault.status()["problems"] == nil)
+            try vault.unmount()
+            try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile]).succeeded()
+            try vault.mount()
+            let read = try vault.account.run([
+                "sh", "-c", "tail -c +8193 $1/file | head -c 4096", "sh", vault.mountpoint,
+            ])
+            #expect(read.output == String(repeating: "n", count: 4096))
+            try vault.unmount()
+        }
+    }
+}
