@@ -120,6 +120,8 @@ package enum PageCaching: Sendable {
     case drop
     /// It must not be used, so that each read reaches us with its exact range.
     case bypass
+    /// Neither its pages nor the kernel's size are current. The file must be looked up, then opened again.
+    case outdated
 }
 
 /// One worker thread's buffers. Only that thread uses them.

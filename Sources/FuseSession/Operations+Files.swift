@@ -61,6 +61,14 @@ extension FileSystem {
     }
 
     private func reply(_ file: File, to request: Request, _ info: fuse_file_info) {
+        if case .outdated = pageCaching(of: file) {
+            release(file)
+            // Linux then walks the path again, with lookups that set the size, and repeats the open once (do_filp_open in
+            // fs/namei.c, fuse_dentry_revalidate in fs/fuse/dir.c). A notification cannot set it: a program could append at the
+            // old end, or map pages behind the new one, before the kernel asks for the attributes.
+            fuse_reply_err(request.raw, Errno.staleNFSFileHandle.rawValue)
+            return
+        }
         var info = fileInfo(info, for: file, request)
         // A program that was killed meanwhile sends no release.
         if fuse_reply_open(request.raw, &info) != 0 { try? releaseFile(&info) }
@@ -85,7 +93,7 @@ extension FileSystem {
         case _ where request.server.bypassesKernelCache: info.direct_io = 1
         case .bypass: info.direct_io = 1
         case .keep: info.keep_cache = 1
-        case .drop: break
+        case .drop, .outdated: break
         }
         return info
     }

@@ -115,6 +115,9 @@ package final class Node: TableNode, @unchecked Sendable {
         set { knownClass.store(newValue?.rawValue ?? 0, ordering: .releasing) }
     }
 
+    /// True since the file was cut without the kernel's knowledge, until the kernel is asked to look it up again.
+    let isOutdated = Atomic<Bool>(false)
+
     /// For a name that now leads to another object. Whoever has looked by that name has finished.
     func forgetAttributes() { attributes.withLock { $0.others = .unknown } }
 

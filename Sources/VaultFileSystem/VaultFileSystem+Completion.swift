@@ -92,7 +92,8 @@ extension VaultFileSystem {
             object.entry, in: object.directory, shownPath: walk.path(of: object.entry), in: store)
         if !isDone, object.status.st_mode & S_IFMT == S_IFREG {
             do throws(StoreError) {
-                try completion.proveTail(object.entry, in: object.directory, in: store)
+                let isCut = try completion.proveTail(object.entry, in: object.directory, in: store)
+                if isCut, let node = nodes.find(object.status) { noteCut(node) }
             } catch .damaged {}
         }
     }

@@ -12,7 +12,13 @@ extension VaultFileSystem {
     /// The node's only `EncryptedFile`. Opens it if necessary.
     func openFile(_ node: Node) throws(StoreError) -> EncryptedFile {
         guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
-        return try node.opening.withLock { (state) throws(StoreError) -> EncryptedFile in
+        let file = try onlyFile(of: node)
+        noteCut(file, node)
+        return file
+    }
+
+    private func onlyFile(of node: Node) throws(StoreError) -> EncryptedFile {
+        try node.opening.withLock { (state) throws(StoreError) -> EncryptedFile in
             if let file = state.file {
                 if store.followsWriter { try confirm(file, node) }
                 return file
@@ -29,6 +35,21 @@ extension VaultFileSystem {
             adopt(file, &state, node)
             return file
         }
+    }
+
+    /// Notes that the file may have been cut by its opening, or by the opening of its descriptor for writing.
+    private func noteCut(_ file: EncryptedFile, _ node: Node) {
+        // A read-only store shows the shorter length from the start.
+        guard !store.isReadOnly, file.isCutBack.load(ordering: .acquiring),
+            file.isCutBack.exchange(false, ordering: .acquiringAndReleasing)
+        else { return }
+        noteCut(node)
+    }
+
+    /// Makes the kernel ask for the size of a file that was cut without its knowledge. Its next open looks the file up.
+    func noteCut(_ node: Node) {
+        node.isOutdated.store(true, ordering: .releasing)
+        attributeObserver.notify(nodes.id(of: node).rawValue)
     }
 
     /// Checks that an open file still has its name, if another machine writes the vault.
@@ -92,10 +113,15 @@ extension VaultFileSystem {
         let isWriting = flags & O_ACCMODE != O_RDONLY || isTruncating
         if isWriting { try store.admitChange() }
         let file = isTruncating ? try openTruncated(node, workspace) : try openFile(node)
-        if isWriting { try file.prepareForWriting() }
+        if isWriting {
+            try file.prepareForWriting()
+            noteCut(file, node)
+        }
         // The kernel reads the attributes again after this.
         if isTruncating && caller.uid != 0 { try dropSetID(node, file.anyDescriptor) { caller } }
-        return handle(file, node, flags: flags)
+        // It sets the size of a truncated file itself.
+        let isOutdated = node.isOutdated.exchange(false, ordering: .acquiringAndReleasing) && !isTruncating
+        return handle(file, node, flags: flags, isOutdated: isOutdated)
     }
 
     package func open(
@@ -103,8 +129,8 @@ extension VaultFileSystem {
     ) throws(StoreError) -> FileHandle? { try open(id, flags: flags, for: caller, workspace: workspace) }
 
     /// Makes a handle. It counts until `release`.
-    func handle(_ file: EncryptedFile, _ node: Node, flags: Int32) -> FileHandle {
-        let handle = FileHandle(file: file, node: node, flags: flags)
+    func handle(_ file: EncryptedFile, _ node: Node, flags: Int32, isOutdated: Bool = false) -> FileHandle {
+        let handle = FileHandle(file: file, node: node, flags: flags, isOutdated: isOutdated)
         fileHandles.add(1, ordering: .acquiringAndReleasing)
         if handle.isWriting { writers.add(1, ordering: .acquiringAndReleasing) }
         return handle
@@ -128,7 +154,8 @@ extension VaultFileSystem {
     /// machine writes the vault, they are dropped. A file with a tail that is not yet authenticated bypasses the page cache,
     /// because the kernel would fill the rest of a page with zeros.
     package func pageCaching(of handle: FileHandle) -> PageCaching {
-        handle.file.hasUnsealedTail ? .bypass : store.followsWriter ? .drop : .keep
+        if handle.isOutdated { return .outdated }
+        return handle.file.hasUnsealedTail ? .bypass : store.followsWriter ? .drop : .keep
     }
 
     /// The last close(2) of an open file.
@@ -272,15 +299,18 @@ package final class FileHandle: Sendable {
     package let file: EncryptedFile
     let node: Node
     let isWriting: Bool
+    /// True if the file was cut since the kernel has its size.
+    let isOutdated: Bool
     /// With O_SYNC or O_DSYNC each write is durable when it returns. Nil without them.
     let synchronizesDataOnly: Bool?
     /// Number of the file's failed synchronizations that this handle has reported, or that came before it.
     private let reportedFailures: Atomic<Int>
 
-    init(file: EncryptedFile, node: Node, flags: Int32) {
+    init(file: EncryptedFile, node: Node, flags: Int32, isOutdated: Bool) {
         self.file = file
         self.node = node
         isWriting = flags & O_ACCMODE != O_RDONLY
+        self.isOutdated = isOutdated
         reportedFailures = Atomic(file.failedSynchronizations.load(ordering: .acquiring))
         // O_SYNC contains O_DSYNC's bit, open(2).
         synchronizesDataOnly = flags & O_SYNC == O_SYNC ? false : flags & O_DSYNC != 0 ? true : nil

@@ -142,12 +142,14 @@ package final class VaultFileSystem: Sendable {
     }
 
     /// Returns a file's plaintext length. An open file knows it, because only this daemon changes it. For any other
-    /// file the backing size gives it. If a read-only store has found changes in the log, or if records are missing, only the
-    /// opened file knows where it ends.
+    /// file the backing size gives it. If a read-only store has found changes in the log, or if records are missing or may be
+    /// torn, only the opened file knows where it ends.
     private func plaintextLength(of node: Node, _ status: stat) -> UInt64 {
         // The backing file may have been extended since it was opened. Reads do not follow such an extension.
         if !store.followsWriter, let file = node.openFile { return file.length }
-        if store.isReadOnly, store.hasFoundChanges || store.readsCutFiles, let file = try? openFile(node) {
+        if store.isReadOnly, store.hasFoundChanges || store.readsCutFiles || store.followsUncleanEnd,
+            let file = try? openFile(node)
+        {
             return file.length
         }
         return store.layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))

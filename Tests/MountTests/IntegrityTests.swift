@@ -180,6 +180,18 @@ extension PlainMountTests {
             #expect(try vault.read(["--require-sealed"]).exitCode == 0)
         }
 
+        @Test("no program sees the old size of a file that was cut back, or appends behind it")
+        func sizeAfterCut() throws {
+            let (vault, _) = try Self.prepared()
+            for name in ["file", "whole", "other", "dir/inner"] { try vault.tamper(["extend", name, "20"]) }
+            try vault.mount()
+            let arguments = [vault.mountpoint, "file=41083", "whole=8192", "--", "other=41083", "dir/inner=5000"]
+            let found = try vault.account.program("cut_at_open.py", arguments).succeeded()
+            #expect(found.output == "")
+            try vault.unmount()
+            #expect(try vault.read(["--require-sealed"]).exitCode == 0)
+        }
+
         @Test("damage made while mounted is seen once the caches are dropped")
         func damagedMeanwhile() throws {
             let (vault, _) = try Self.prepared()

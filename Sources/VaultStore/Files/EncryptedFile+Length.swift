@@ -157,7 +157,9 @@ extension EncryptedFile {
     /// A person who makes a file look so, and the vault's end unclean, has cut it at a chunk boundary, which an unsealed
     /// file cannot show in any case.
     func cutTornTail() throws(StoreError) {
+        let before = length
         try cutTail()
+        if length < before { isCutBack.store(true, ordering: .releasing) }
         // The end will count as a clean one, and this as looked at.
         if !store.isReadOnly, !isSealed { try reader.synchronize(dataOnly: true) }
     }

@@ -78,6 +78,9 @@ package final class EncryptedFile: Sendable {
     let lastCheck = Atomic<Int>(0)
     /// Number of open handles of programs. The sealer's reference is not counted.
     package let openHandles = Atomic<Int>(0)
+    /// True since the file was cut to the length that its header authenticates. No program asked for that, so the kernel
+    /// still has the old size.
+    package let isCutBack = Atomic<Bool>(false)
     /// Number of times that written data could not be made durable.
     package let failedSynchronizations = Atomic<Int>(0)
     /// Called around a write of the header that programs must not notice: before it with the backing file's stat(2),
@@ -257,7 +260,10 @@ package final class EncryptedFile: Sendable {
         if let writer = state.writer { return writer }
         let writer = evenIfClosed ? try reader.reopenedForWriting() : try reader.reopened(flags: O_RDWR)
         // Before anything can be written behind the sealed length. If this fails, the next caller tries again.
-        if hasUnsealedTail { try cutBack(&state, writer) }
+        if hasUnsealedTail {
+            try cutBack(&state, writer)
+            isCutBack.store(true, ordering: .releasing)
+        }
         state.writer = writer
         return writer
     }

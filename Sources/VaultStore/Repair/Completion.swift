@@ -71,16 +71,17 @@ package final class Completion: Sendable {
     }
 
     /// Cuts off the torn tail of a file that nobody has open, and seals it, durably. Does nothing if its header says that it
-    /// has none.
-    package func proveTail(_ entry: [UInt8], in parent: Descriptor, in store: Store) throws(StoreError) {
+    /// has none. Returns true if the file is shorter now.
+    package func proveTail(_ entry: [UInt8], in parent: Descriptor, in store: Store) throws(StoreError) -> Bool {
         let reader = try Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_NONBLOCK)
-        guard try EncryptedFile.mayHaveTornTail(reader, store.layout) else { return }
-        try proving(reader) { (mustLook) throws(StoreError) in
-            guard mustLook else { return }
+        guard try EncryptedFile.mayHaveTornTail(reader, store.layout) else { return false }
+        return try proving(reader) { (mustLook) throws(StoreError) -> Bool in
+            guard mustLook else { return false }
             let file = try EncryptedFile.open(reader, in: store, cutsTornTail: true)
             try file.prepareForWriting(evenIfClosed: true)
             _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
             try file.synchronize(dataOnly: true)
+            return file.isCutBack.load(ordering: .acquiring)
         }
     }
 

@@ -99,7 +99,7 @@ package final class Store: Sendable {
     package var hasFoundChanges: Bool { foundChanges.map { !$0.current.files.isEmpty } ?? false }
 
     /// True until what an unclean end may have left has been looked at.
-    var followsUncleanEnd: Bool { completion?.isActive ?? isAfterUncleanEnd }
+    package var followsUncleanEnd: Bool { completion?.isActive ?? isAfterUncleanEnd }
 
     /// The parts of the store that do not work, one line of text each.
     package var problems: [String] {
