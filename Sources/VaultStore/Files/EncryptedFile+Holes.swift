@@ -67,11 +67,7 @@ extension EncryptedFile {
         if endWhole * chunkSize < range.upperBound {
             try writeZeros(&state, writer, (endWhole * chunkSize)..<range.upperBound, workspace)
         }
-        // Not every store can make holes. Behind the end nothing changes.
-        let end = Int64(try writer.status().st_size)
-        try retrying {
-            linux_fallocate(writer.fd, linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, end, 1)
-        }
+        try checkHoles(writer)
         try markSparse(&state, writer)
         if hasMostHoles { try settle(&state) }
         // The hole may remove the record that the file ended with.
@@ -80,6 +76,19 @@ extension EncryptedFile {
             let exactLength = isEnd || hasLoggedLength ? length : nil
             try log(state.header.sealCounter, hole: firstWhole..<endWhole, exactLength: exactLength, writer, workspace)
             store.cache.removeAll(file: token, from: firstWhole)
+        }
+    }
+
+    /// Throws `EOPNOTSUPP` if the store cannot make holes. Tries one of a byte behind the end, where it changes nothing. The
+    /// caller holds the write lock.
+    private func checkHoles(_ writer: Descriptor) throws(StoreError) {
+        // A checkpoint holds this lock while it writes. Else it could make the file longer after the look at its size, and the
+        // hole would be in a record.
+        try attributes.withLock { (_) throws(StoreError) in
+            let end = Int64(try writer.status().st_size)
+            try retrying {
+                linux_fallocate(writer.fd, linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, end, 1)
+            }
         }
     }
 

@@ -1,0 +1,51 @@
+import FileSystem
+import LinuxSystem
+import TestSupport
+import Testing
+
+@testable import VaultStore
+
+@Suite struct HoleCheckTests {
+    @Test("Holes-1: a checkpoint that makes the file longer loses no byte to the look whether the store can make holes")
+    func besideCheckpoint() throws {
+        let vault = try TestStore()
+        let store = try vault.open()
+        let file = try vault.create(in: store)
+        try file.put(pattern(14_000), at: 0)
+        // The last record is durable, and a longer one is in the log only.
+        try file.synchronize(dataOnly: true)
+        try file.put(pattern(500, seed: 2), at: 14_000)
+        try #require(file.isLogged)
+        var expected = pattern(14_000) + pattern(500, seed: 2)
+        expected.replaceSubrange(4096..<8192, with: [UInt8](repeating: 0, count: 4096))
+
+        let hasBegun = Monitor(false)
+        let isOver = Monitor(false)
+        // Between the look at the size and the hole behind it, as late as possible.
+        let beforeHole = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .write,
+                hasBegun.access({ wasBegun in
+                    defer { wasBegun = true }
+                    return !wasBegun
+                })
+            else { return 0 }
+            let checkpoint = try? BackgroundThread {
+                let isExcluded = (try? file.unlessSealing { true }) == nil
+                if !isExcluded { #expect(throws: Never.self) { try store.log.checkpoint() } }
+                isOver.update { $0 = true }
+            }
+            #expect(isOver.wait(until: monotonicDeadline(in: 20)) { $0 ? () : nil } != nil)
+            checkpoint?.join()
+            return 0
+        }
+        try CallWatcher.watch(vault.path, beforeHole) {
+            try file.punchHole(4096..<8192, workspace: Workspace(layout: vault.layout))
+        }
+        #expect(hasBegun.access { $0 })
+        #expect(try file.contents() == expected)
+        try store.log.checkpoint()
+        #expect(try file.contents() == expected)
+        #expect(try file.sealInPlace())
+        #expect(try vault.reopen(in: try vault.open()).contents() == expected)
+    }
+}
