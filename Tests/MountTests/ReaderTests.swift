@@ -42,6 +42,13 @@ extension PlainMountTests {
             expectSameLines(result.output, as: try Self.expected(vector), vector)
         }
 
+        @Test("Log-3, Log-8, Log-10 to Log-12, Log-15: the independent reader's own tests of its log")
+        func ownTests() throws {
+            try Command([
+                Products.python, "-m", "unittest", "discover", "-s", "\(Products.tests)/Reader",
+            ]).run().succeeded()
+        }
+
         @Test("files that every operation wrote", arguments: Settings.available, [4096, 16384, 1_048_576])
         func written(setting: Setting, chunkSize: Int) throws {
             let vault = try setting.vault(arguments: ["--chunk-size", "\(chunkSize)"])

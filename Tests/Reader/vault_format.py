@@ -270,7 +270,8 @@ class FileHeader:
             raise Damage("header: magic, version, class, wrap or epoch")
         if any(data[64:96]):
             raise Damage("header: reserved bytes are not zero")
-        self.length, flags = struct.unpack_from("<QB", data, 96)
+        self.length, state = struct.unpack_from("<QQ", data, 96)
+        flags, self.seal_counter = state & 255, state >> 8
         if flags & ~3:
             raise Damage(f"header: flags {flags:#x}")
         self.sealed, self.sparse = bool(flags & 1), bool(flags & 2)
@@ -312,94 +313,6 @@ def plaintext_length(backing_size, chunk_size):
 def backing_size(length, chunk_size):
     full, rest = divmod(length, chunk_size)
     return HEADER_SIZE + full * (chunk_size + OVERHEAD) + (rest + OVERHEAD if rest else 0)
-
-
-class LoggedFile:
-    """The changes of one file in vaultfs.log: its records by chunk, its holes, its exact length."""
-
-    def __init__(self):
-        self.records, self.holes, self.exact = {}, [], None
-
-    def apply(self, kind, first, end, exact, body, chunk_size):
-        if kind == 1:
-            for number, start in enumerate(range(0, len(body), chunk_size + OVERHEAD)):
-                self.records[first + number] = body[start:start + chunk_size + OVERHEAD]
-        elif kind == 3:
-            self.make_hole(first, end)
-        if exact is None:
-            return
-        count = -(-exact // chunk_size)
-        self.records = {c: r for c, r in self.records.items() if c < count}
-        self.holes = [(a, min(b, count)) for a, b in self.holes if a < count]
-        self.exact = exact
-
-    def make_hole(self, first, end):
-        self.records = {c: r for c, r in self.records.items() if not first <= c < end}
-        self.holes.append((first, end))
-
-    def length(self, backing, chunk_size):
-        """The file's length with these changes."""
-        if self.exact is not None:
-            return self.exact
-        length = plaintext_length(backing, chunk_size)
-        if self.records:
-            last = max(self.records)
-            length = max(length, last * chunk_size + len(self.records[last]) - OVERHEAD)
-        return length
-
-    def record(self, index, stored):
-        """The record of a chunk: the log's, zeros for a hole, or the stored one."""
-        if index in self.records:
-            return self.records[index]
-        if any(a <= index < b for a, b in self.holes):
-            return bytes(len(stored))
-        return stored
-
-
-class Log:
-    """The valid entries of vaultfs.log, by file id."""
-
-    AREA = 4096
-
-    def __init__(self, data, keys):
-        self.files = {}
-        if not any(data[:64]):
-            return
-        if data[:16] != b"vaultfs log 1\n\0\0" or any(data[48:64]):
-            raise Damage("vaultfs.log: no header")
-        size, salt, sequence, offset = struct.unpack_from("<QQQQ", data, 16)
-        for log_key in keys.log_keys:
-            self.replay(data, size, salt, sequence, offset, log_key, keys.chunk_size)
-            if self.files:
-                return
-
-    def replay(self, data, size, salt, sequence, offset, log_key, chunk_size):
-        while True:
-            for place in (offset, self.AREA):
-                entry = self.entry(data, place, size, salt, sequence, log_key)
-                if entry is not None:
-                    break
-            else:
-                return
-            file_id, (kind, first, end, exact, body) = entry
-            self.files.setdefault(file_id, LoggedFile()).apply(kind, first, end, exact, body, chunk_size)
-            offset, sequence = place + 80 + len(body), sequence + 1
-
-    def entry(self, data, place, size, salt, sequence, log_key):
-        head = data[place:place + 64]
-        if len(head) < 64:
-            return None
-        number, file_id, first, end, length, _, _, kind, count = struct.unpack("<Q8sQQQQQII", head)
-        message, tag = data[place:place + 64 + count], data[place + 64 + count:place + 80 + count]
-        if number != sequence or place + 80 + count > size or len(tag) < 16:
-            return None
-        nonce = struct.pack("<QQ", sequence, salt)
-        one_time = Cipher(algorithms.AES(log_key[32:64]), modes.ECB()).encryptor().update(nonce)
-        try:
-            Poly1305.verify_tag(log_key[64:80] + one_time, message + struct.pack("<Q", sequence), tag)
-        except InvalidSignature:
-            return None
-        return file_id, (kind & 255, first, end, length if kind & 256 else None, message[64:])
 
 
 # Directories, names, links, attributes -----------------------------------------------------------------------------

@@ -12,8 +12,9 @@ import os
 import stat
 import sys
 
-from vault_format import (HEADER_SIZE, OVERHEAD, Configuration, Damage, DirectoryRecord, FileHeader, Log,
-                          backing_size, open_attribute, open_link, open_pack, plaintext_length, recovery_secret)
+import vault_log
+from vault_format import (HEADER_SIZE, OVERHEAD, Configuration, Damage, DirectoryRecord, FileHeader, backing_size,
+                          open_attribute, open_link, open_pack, plaintext_length, recovery_secret)
 
 KINDS = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "char", stat.S_IFBLK: "block"}
 PACK = b"user.vaultfs.pack"
@@ -44,10 +45,9 @@ class Reader:
         self.chunk_size = self.keys.chunk_size
         if configuration.previous is not None and os.path.lexists(os.path.join(root, b"vaultfs.rekey")):
             raise Damage("vaultfs.rekey: a step of a rekey is half done")
-        try:
-            self.log = Log(read_whole(os.path.join(root, b"vaultfs.log")), self.keys)
-        except FileNotFoundError:
-            self.log = Log(b"", self.keys)
+        self.log = vault_log.Log.of_vault(root, self.keys)
+        for what in self.log.damage:
+            self.bad(vault_log.NAME, what)
 
     def run(self):
         self.directory(self.root, b"")
@@ -138,7 +138,9 @@ class Reader:
     def content(self, file, header, size, path):
         """(length, SHA-256); damage is reported with its plaintext offset and the chunk left out."""
         chunk, record_size = self.chunk_size, self.chunk_size + OVERHEAD
-        logged = self.log.files.get(header.file_id)
+        logged, refused = self.log.changes(header.file_id, header.seal_counter)
+        if refused:
+            self.bad(path, f"{refused} entries of vaultfs.log are from before its last seal: not applied")
         if logged is not None:
             length = logged.length(size, chunk)
             size = backing_size(length, chunk)
@@ -154,6 +156,9 @@ class Reader:
         for index in range(count):
             record = file.read(record_size)
             if logged is not None:
+                if logged.is_lost(index):
+                    self.bad(path, f"chunk {index} at {index * chunk}: lost with its entry of vaultfs.log")
+                    continue
                 due = min(record_size, size - HEADER_SIZE - index * record_size)
                 record = logged.record(index, record[:due].ljust(due, b"\0"))
             plain = self.chunk(header, index, record)

@@ -1,0 +1,296 @@
+"""The redo log of format 1 (FileFormat, Log), read-only. Written from the format document alone, like vault_format.py.
+
+Requirements that the code follows are named where they are met: Log-3, Log-8, Log-10, Log-11, Log-12, Log-15."""
+
+import os
+import stat
+import struct
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.poly1305 import Poly1305
+
+from vault_format import OVERHEAD, Damage, plaintext_length
+
+NAME = b"vaultfs.log"
+LOCK_NAME = b"vaultfs.lock"
+MAGIC = b"vaultfs log 1\n\0\0"
+AREA = 4096
+ALIGNMENT = 64
+HEAD_SIZE = 64
+TAG_SIZE = 16
+RECORDS, LENGTH, HOLE, LOST = 1, 2, 3, 4
+
+
+def aligned(offset):
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+class Entry:
+    """One entry's head, and its body once the tag has verified."""
+
+    def __init__(self, head, place):
+        (self.sequence, self.file_id, self.first, self.end, self.length, self.time, state, distance,
+         self.body_size) = struct.unpack("<Q8sQQQQQII", head)
+        self.place = place
+        self.seal_counter = state & (1 << 56) - 1
+        self.kind, self.is_exact = state >> 56 & 127, bool(state >> 63)
+        self.distance = distance
+        self.durable = self.sequence - distance
+        self.body = None
+
+    @property
+    def next_place(self):
+        """The first place where the next entry may be."""
+        return aligned(self.place + HEAD_SIZE + self.body_size + TAG_SIZE)
+
+    def is_possible(self, chunk_size, log_size):
+        """True if the fields go together as the table says. Lost records were in the log."""
+        if self.distance < 1 or self.length and not self.is_exact:
+            return False
+        if self.kind == RECORDS:
+            return self.end == 0 and are_records(self.body_size, chunk_size)
+        if self.body_size:
+            return False
+        if self.kind == LENGTH:
+            return self.is_exact and self.first == self.end == 0
+        if self.kind == HOLE:
+            return self.first < self.end
+        return self.kind == LOST and self.end <= log_size and are_records(self.end, chunk_size)
+
+    def record_sizes(self, chunk_size):
+        """[(chunk, size of its record)] of an entry of records, also lost ones."""
+        whole, rest = divmod(self.body_size if self.kind == RECORDS else self.end, chunk_size + OVERHEAD)
+        sizes = [chunk_size + OVERHEAD] * whole + ([rest] if rest else [])
+        return [(self.first + number, size) for number, size in enumerate(sizes)]
+
+
+def are_records(size, chunk_size):
+    """True if adjacent records, all full but perhaps the last, can have this size."""
+    rest = size % (chunk_size + OVERHEAD)
+    return size > 0 and (rest == 0 or rest > OVERHEAD)
+
+
+class FileChanges:
+    """The changes of one file in the log: its records by chunk, None for a lost one; its holes; its exact length."""
+
+    def __init__(self):
+        self.records, self.holes, self.exact = {}, [], None
+        self.lost_reach = 0
+
+    def apply(self, entry, chunk_size):
+        if entry.kind == HOLE:
+            chunks = range(entry.first, entry.end)
+            self.records = {c: r for c, r in self.records.items() if c not in chunks}
+            self.holes.append(chunks)
+        elif entry.kind != LENGTH:
+            start = 0
+            for chunk, size in entry.record_sizes(chunk_size):
+                self.records[chunk] = entry.body[start:start + size] if entry.body else None
+                start += size
+        if entry.is_exact:
+            count = -(-entry.length // chunk_size)
+            self.records = {c: r for c, r in self.records.items() if c < count}
+            self.holes = [range(h.start, min(h.stop, count)) for h in self.holes if h.start < count]
+            self.exact, self.lost_reach = entry.length, 0
+        elif entry.kind == LOST:
+            last, size = entry.record_sizes(chunk_size)[-1]
+            self.lost_reach = max(self.lost_reach, last * chunk_size + size - OVERHEAD)
+
+    def lose(self, entry, chunk_size):
+        """Log-10: the chunks that a damaged head names are damage. It is not authenticated, so nothing else follows."""
+        for chunk, _ in entry.record_sizes(chunk_size):
+            self.records[chunk] = None
+
+    def length(self, backing, chunk_size):
+        """The file's length with these changes, over a backing file of this size."""
+        length = plaintext_length(backing, chunk_size) if self.exact is None else self.exact
+        ends = [c * chunk_size + len(r) - OVERHEAD for c, r in self.records.items() if r is not None]
+        return max([length, self.lost_reach] + (ends if self.exact is None else []))
+
+    def is_lost(self, chunk):
+        return self.records.get(chunk, b"") is None
+
+    def record(self, chunk, stored):
+        """The record of a chunk that is not lost: the log's, zeros for a hole, or the stored one."""
+        if chunk in self.records:
+            return self.records[chunk]
+        if any(chunk in hole for hole in self.holes):
+            return bytes(len(stored))
+        return stored
+
+
+class Log:
+    """The entries that count, by file id, and `damage`: what is wrong with the log as a whole, a line each."""
+
+    def __init__(self, data=b"", keys=None, is_after_clean_end=False):
+        self.damage = []
+        self.entries = {}
+        if not any(data[:HEAD_SIZE]):
+            return
+        self.data, self.chunk_size = data, keys.chunk_size
+        self.parse_header(data)
+        for log_key in keys.log_keys:
+            self.log_key = log_key
+            found, gaps = self.search()
+            if found:
+                break
+        if is_after_clean_end:
+            # Log-12.
+            if found:
+                self.damage.append(f"{len(found)} entries after a clean end: not applied")
+            return
+        self.judge(found, gaps)
+
+    @classmethod
+    def of_vault(cls, root, keys):
+        """The log of a vault. One that cannot be used is reported, and the vault is read without it (Store-31)."""
+        log = cls()
+        try:
+            lock = read_regular(os.path.join(root, LOCK_NAME))
+        except (Damage, FileNotFoundError):
+            lock = b""
+        try:
+            return cls(read_regular(os.path.join(root, NAME)), keys, lock == b"\n")
+        except FileNotFoundError:
+            # Log-15, with the unclean end of Store-38.
+            if lock not in (b"", b"\n"):
+                log.damage.append("missing after an unclean end: it may have had entries")
+        except Damage as damage:
+            log.damage.append(str(damage))
+        return log
+
+    def parse_header(self, data):
+        """Log-8."""
+        self.size, self.salt, self.start, self.place = struct.unpack_from("<QQQQ", data.ljust(HEAD_SIZE, b"\0"), 16)
+        least = max(1 << 20, 8 * (self.chunk_size + OVERHEAD))
+        if len(data) < HEAD_SIZE or data[:16] != MAGIC or any(data[48:64]) or not least <= self.size <= 1 << 30 \
+                or not AREA <= self.place <= self.size or self.place % ALIGNMENT:
+            raise Damage("it does not begin with a header")
+
+    # Entries
+
+    def head(self, place):
+        """The head at a place, not authenticated; None where no entry can begin."""
+        head = self.data[place:place + HEAD_SIZE]
+        if len(head) < HEAD_SIZE:
+            return None
+        entry = Entry(head, place)
+        fits = place + HEAD_SIZE + entry.body_size + TAG_SIZE <= self.size
+        return entry if fits and entry.is_possible(self.chunk_size, self.size) else None
+
+    def entry(self, place, sequence):
+        """The entry with this number at a place; None if its tag is wrong."""
+        entry = self.head(place)
+        if entry is None or entry.sequence != sequence:
+            return None
+        end = place + HEAD_SIZE + entry.body_size
+        message, tag = self.data[place:end], self.data[end:end + TAG_SIZE]
+        nonce = struct.pack("<QQ", sequence, self.salt)
+        one_time = Cipher(algorithms.AES(self.log_key[32:64]), modes.ECB()).encryptor().update(nonce)
+        try:
+            Poly1305.verify_tag(self.log_key[64:80] + one_time, message + struct.pack("<Q", sequence), tag)
+        except InvalidSignature:
+            return None
+        entry.body = message[HEAD_SIZE:]
+        return entry
+
+    def at_its_place(self, sequence, place):
+        """The next entry, at the end of the one before or at the beginning of the area."""
+        return self.entry(place, sequence) or self.entry(AREA, sequence)
+
+    # Search
+
+    def search(self):
+        """(the entries with a right tag, in order; the gaps between them)"""
+        found, gaps, candidates = [], [], None
+        sequence, place = self.start, self.place
+        while True:
+            entry = self.at_its_place(sequence, place)
+            if entry is None:
+                if candidates is None:
+                    candidates = self.candidates(sequence)
+                entry = self.later_entry(sequence, candidates)
+                if entry is None:
+                    return found, gaps
+                gaps.append((range(sequence, entry.sequence), place))
+            found.append(entry)
+            sequence, place = entry.sequence + 1, entry.next_place
+
+    def candidates(self, sequence):
+        """[(number, place)] of what may be heads of later entries, by number."""
+        # There is no more than one entry at each place.
+        numbers = range(sequence + 1, sequence + 1 + self.size // ALIGNMENT)
+        end = min(len(self.data), self.size) // ALIGNMENT * ALIGNMENT
+        firsts = memoryview(self.data[:end]).cast("Q")[AREA // 8::ALIGNMENT // 8]
+        return sorted((n, AREA + i * ALIGNMENT) for i, n in enumerate(firsts) if n in numbers)
+
+    def later_entry(self, sequence, candidates):
+        for number, place in candidates:
+            if number > sequence:
+                entry = self.entry(place, number)
+                if entry is not None:
+                    return entry
+        return None
+
+    # Judgement
+
+    def judge(self, found, gaps):
+        """Log-3 and Log-10: ends at the torn tail, and turns what is missing before it into damage."""
+        durable = max((entry.durable for entry in found), default=0)
+        # The first number of each gap that was not durable.
+        torn = ((max(numbers.start, durable + 1), numbers) for numbers, _ in gaps)
+        tail = min((number for number, numbers in torn if number in numbers), default=None)
+        by_number = {entry.sequence: entry for entry in found}
+        lost = {}
+        count = 0
+        for numbers, place in gaps:
+            # Everything that is missing before the torn tail was durable.
+            bad = numbers if tail is None else range(numbers.start, min(numbers.stop, tail))
+            count += len(bad)
+            if bad:
+                lost.update(self.chain(numbers, place, by_number[numbers.stop]))
+        if count:
+            self.damage.append(f"{count} entries of it cannot be read")
+        for number in sorted(by_number.keys() | lost.keys()):
+            if tail is not None and number >= tail:
+                break
+            entry = by_number.get(number) or lost[number]
+            self.entries.setdefault(entry.file_id, []).append(entry)
+
+    def chain(self, numbers, place, after):
+        """The heads of missing entries by number, if each leads to the next, and the last to the entry after them."""
+        heads = {}
+        for number in numbers:
+            head = next((h for h in map(self.head, (place, AREA)) if h and h.sequence == number), None)
+            if head is None:
+                return {}
+            heads[number] = head
+            place = head.next_place
+        does_not_fit = place + HEAD_SIZE + after.body_size + TAG_SIZE > self.size
+        return heads if after.place == (AREA if does_not_fit else place) else {}
+
+    def changes(self, file_id, seal_counter):
+        """(the changes of the file whose header has this counter, or None; the number of entries that it refuses)"""
+        entries = self.entries.get(file_id, [])
+        # Log-11. A later entry shows that the file was sealed since, as its header does.
+        state = max([seal_counter] + [e.seal_counter for e in entries if e.body is not None])
+        refused = [e for e in entries if e.seal_counter < state]
+        changes = FileChanges() if len(refused) < len(entries) else None
+        for entry in entries:
+            if entry.seal_counter < state:
+                continue
+            if entry.body is not None:
+                changes.apply(entry, self.chunk_size)
+            elif entry.kind in (RECORDS, LOST):
+                changes.lose(entry, self.chunk_size)
+        return changes, sum(1 for entry in refused if entry.body is not None)
+
+
+def read_regular(path):
+    """The bytes of a regular file with one name, or Damage."""
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        raise Damage("it is not a regular file with one name")
+    with open(path, "rb") as file:
+        return file.read()
