@@ -29,12 +29,13 @@ class Mount:
             sys.exit(f"{' '.join(arguments)}: exit {code}\n{said}")
         return said
 
-    def initialise(self):
+    def initialise(self, *arguments):
         os.makedirs(self.vault, exist_ok=True)
         os.makedirs(self.mountpoint, exist_ok=True)
         with open(self.passfile, "w") as file:
             file.write("correct horse")
-        self.run(self.binary, "init", self.vault, "--passfile", self.passfile, "--scrypt-logn", "10", "--no-recovery-key")
+        self.run(self.binary, "init", self.vault, "--passfile", self.passfile, "--scrypt-logn", "10", "--no-recovery-key",
+                 *arguments)
 
     def mount(self, *arguments):
         self.run(self.binary, "mount", self.vault, self.mountpoint, "--passfile", self.passfile, *arguments)
