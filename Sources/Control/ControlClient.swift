@@ -100,15 +100,24 @@ package final class ControlClient: @unchecked Sendable {
     }
 
     /// Waits until the daemon closes the connection: it has then flushed everything and wiped its keys, or died. Returns
-    /// false after `timeout`. Every response must have been read before.
-    package func waitUntilClosed(timeout: Duration) -> Bool {
+    /// false after `timeout`.
+    /// - Parameter body: called with each event, if `events` was requested.
+    package func waitUntilClosed(timeout: Duration, onEvent body: (ControlEvent) -> Void = { _ in }) -> Bool {
         let deadline = ContinuousClock.now + timeout
         while ContinuousClock.now < deadline {
             var descriptor = pollfd(fd: socket.fd, events: Int16(POLLIN), revents: 0)
             guard poll(&descriptor, 1, (deadline - .now).pollTimeout) > 0 else { continue }
-            var byte: UInt8 = 0
-            let count = recv(socket.fd, &byte, 1, 0)
-            if count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN) { return true }
+            do {
+                let count = try received.fill { (room) throws(StoreError) in
+                    try retrying { recv(socket.fd, room.baseAddress, room.count, 0) }
+                }
+                if count == 0 { return true }
+                while let line = try received.takeLine({ Data($0) }) {
+                    if let event = try? JSONDecoder().decode(ControlEvent.self, from: line) { body(event) }
+                }
+            } catch {
+                if (error as? StoreError)?.errno != .wouldBlock { return true }
+            }
         }
         return false
     }

@@ -20,12 +20,14 @@ package struct ControlEvent: Codable, Equatable, Sendable {
     package private(set) var receipt: LockReceipt?
     /// With `denied`: requests refused since the last such event.
     package private(set) var count: UInt64?
-    /// With `integrity-error`: the part of the file that is damaged, and how.
+    /// With `integrity-error`: the part of the file that is damaged, and how. With `problem`: as in `status`.
     package private(set) var reason: String?
     /// With `integrity-error`: the path below the mountpoint. Nil if it is not known. Invalid UTF-8 is repaired.
     package private(set) var path: String?
     /// With `integrity-error` in a vault: the path below the vault's directory.
     package private(set) var encryptedPath: String?
+    /// With `problem`: true if the mount has ended with it, and not everything that was written could be kept.
+    package private(set) var atEnd: Bool?
 
     package init(_ event: LockEvent, time: String = UtcTime.now(), mountpoint: String) {
         self.time = time
@@ -51,6 +53,10 @@ package struct ControlEvent: Codable, Equatable, Sendable {
             if let stored = damage.path?.stored, stored != damage.path?.plaintext {
                 encryptedPath = String(decoding: stored, as: UTF8.self)
             }
+        case .problem(let problem, let isAtEnd):
+            self.event = "problem"
+            reason = problem
+            atEnd = isAtEnd
         }
     }
 

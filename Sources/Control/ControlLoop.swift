@@ -58,6 +58,7 @@ struct ControlLoop {
             case .reply(let number, let line, let isRefusal):
                 connections.first { $0.number == number }?.deliver(reply: line, isRefusal: isRefusal)
             case .event(let line): for connection in connections { connection.deliver(event: line) }
+            case .mark(let isDone): isDone.update { $0 = true }
             }
         }
     }

@@ -16,6 +16,8 @@ package final class ControlServer: Sendable {
         /// For the connection of that number. `isRefusal`: the request was not done.
         case reply(connection: UInt64, line: [UInt8], isRefusal: Bool)
         case event([UInt8])
+        /// Set to true when all messages before have been sent.
+        case mark(Monitor<Bool>)
     }
 
     private struct Mailbox {
@@ -104,6 +106,13 @@ package final class ControlServer: Sendable {
     package func broadcast(_ event: ControlEvent) {
         guard subscribers.load(ordering: .sequentiallyConsistent) > 0 else { return }
         post(.event(jsonLine(event)))
+    }
+
+    /// Waits until the clients' sockets have taken the events that were broadcast, for at most 1 s.
+    package func flush() {
+        let isDone = Monitor(false)
+        post(.mark(isDone))
+        _ = isDone.wait(until: monotonicDeadline(in: 1)) { $0 ? true : nil }
     }
 
     /// Hangs up on every client, waits for the thread to end, and removes the socket.

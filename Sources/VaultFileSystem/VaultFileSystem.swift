@@ -174,9 +174,11 @@ extension VaultFileSystem: FileSystem {
     package func runInBackground() {
         let completing = store.completion.flatMap { _ in try? BackgroundThread { self.completeEverything() } }
         let checkpoints = store.isReadOnly ? nil : try? BackgroundThread { self.store.log.run() }
+        let watch = store.isReadOnly ? nil : try? BackgroundThread { self.store.watchWriterLock() }
         store.sealer.run()
         completing?.join()
         checkpoints?.join()
+        watch?.join()
     }
 
     package func statistics() -> Statistics {

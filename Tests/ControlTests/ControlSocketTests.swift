@@ -39,6 +39,7 @@ import Testing
         #expect(
             events == [
                 "state", "will-lock", "did-lock", "will-unlock", "did-unlock", "denied", "integrity-error",
+                "problem",
             ])
     }
 

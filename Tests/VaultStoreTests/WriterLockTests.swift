@@ -165,6 +165,33 @@ import VaultFormat
         }
     }
 
+    @Test(
+        "A loss is noticed while nothing is changed, and at the release", .timeLimit(.minutes(1)),
+        arguments: [true, false])
+    func watched(isWatched: Bool) throws {
+        let hold = try #require(try take(isRemote: false))
+        try hold.claim()
+        let losses = Monitor(0)
+        hold.onLoss.set { losses.update { $0 += 1 } }
+        let watch = isWatched ? try BackgroundThread { hold.watch(interval: 1) } : nil
+        unlink(noteFile)
+        if isWatched { losses.wait { $0 > 0 ? () : nil } }
+        hold.release()
+        watch?.join()
+        #expect(hold.isLost)
+        #expect(losses.access { $0 } == 1)
+    }
+
+    @Test("The watch ends at the release, which is no loss", .timeLimit(.minutes(1)))
+    func watchedUntilReleased() throws {
+        let hold = try #require(try take(isRemote: false))
+        try hold.claim()
+        let watch = try BackgroundThread { hold.watch() }
+        hold.release()
+        watch.join()
+        #expect(!hold.isLost)
+    }
+
     @Test("A lock file that is restored from a copy is locked again")
     func restored() throws {
         let first = try #require(try take())

@@ -143,6 +143,16 @@ package final class Store: Sendable {
         try writerLock?.verify()
     }
 
+    /// Notes that this process has no right to write the vault any more. Nothing is changed from now on.
+    package func noteLoss() {
+        faults.note(
+            .writerLock, "vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it")
+    }
+
+    /// Notices while nothing is changed that this process has lost the vault. The body of a thread. Returns after
+    /// `releaseWriterLock`.
+    package func watchWriterLock() { writerLock?.watch() }
+
     /// Ends all changes: `admitChange` throws from now on. The end is an unclean one if written data is missing.
     package func releaseWriterLock() { writerLock?.release(isClean: !faults.isDataMissing) }
 

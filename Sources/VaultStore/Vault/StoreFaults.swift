@@ -16,6 +16,8 @@ package final class StoreFaults: Sendable {
         case syncing(UInt64)
         /// The log that was found at the mount.
         case foundLog
+        /// The right to write the vault.
+        case writerLock
     }
 
     private struct State {

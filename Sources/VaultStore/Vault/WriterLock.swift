@@ -29,6 +29,8 @@ package final class WriterLock: Sendable {
     /// A time of the last check that is always too old.
     private static let never = -checkInterval
     private static let retryMicroseconds: UInt32 = 100_000
+    /// Seconds between two looks of `watch`.
+    package static let watchInterval = 10
 
     /// The file's content while nobody writes the vault.
     private static let noWriter = Array("\n".utf8)
@@ -44,7 +46,8 @@ package final class WriterLock: Sendable {
     let state: Mutex<State>
     /// Time of the last check, in milliseconds of CLOCK_BOOTTIME, so that a machine that slept checks again.
     let lastCheck = Atomic<Int>(never)
-    /// Called once, when another process has taken the vault.
+    private let isReleased = Monitor(false)
+    /// Called once, when another process has taken the vault, or the file is gone.
     package let onLoss = Observer<Void>()
 
     private init(root: Descriptor, file: Descriptor, isRemote: Bool) {
@@ -219,14 +222,39 @@ package final class WriterLock: Sendable {
         let now = Self.bootMilliseconds()
         if now - lastCheck.load(ordering: .acquiring) < Self.checkInterval { return }
         try state.withLock { (state) throws(StoreError) in
-            guard !state.isLost else { throw .system(.ioError) }
-            guard try isOwn(&state) else {
-                state.isLost = true
-                onLoss.notify()
-                throw .system(.ioError)
-            }
+            guard try stillHolds(&state) else { throw .system(.ioError) }
             lastCheck.store(now, ordering: .releasing)
         }
+    }
+
+    /// Notices a loss while nothing is changed. The body of a thread. Returns after `release` and after a loss.
+    /// - Parameter interval: seconds between two looks.
+    package func watch(interval: Int = watchInterval) {
+        var known: FileStamp?
+        while isReleased.wait(until: monotonicDeadline(in: interval), for: { $0 ? true : nil }) == nil {
+            // The stamp is in the kernel's memory, so that an idle disk can rest. Reading the file would wake it.
+            let stamp = (try? root.status(of: Self.entry)).map { FileStamp($0) }
+            if let stamp, stamp == known { continue }
+            do throws(StoreError) {
+                let isHeld = try state.withLock { (state) throws(StoreError) in
+                    state.record == nil ? false : try stillHolds(&state)
+                }
+                if !isHeld { return }
+                known = stamp
+            } catch {
+                // The store does not answer, which is no loss.
+                known = nil
+            }
+        }
+    }
+
+    /// Returns false once another process has the vault, or the file is gone. Notes that when it happens.
+    private func stillHolds(_ state: inout State) throws(StoreError) -> Bool {
+        if state.isLost { return false }
+        if try isOwn(&state) { return true }
+        state.isLost = true
+        onLoss.notify()
+        return false
     }
 
     /// Takes the lock again, which a server refuses if another process has it, and compares the record, which shows if
@@ -269,16 +297,16 @@ package final class WriterLock: Sendable {
     /// - Parameter isClean: false if not everything is in place. The record then stays, so that the end is unclean.
     package func release(isClean: Bool = true) {
         state.withLock { state in
-            if isClean, let record = state.record, !state.isLost, let file = state.file,
-                (try? isOwn(file, record)) == true,
-                !isRemote || linux_syncfs(root.fd) == 0
-            {
+            // Also if the record stays: a loss must be noticed before the mount ends.
+            let isHeld = state.record != nil && (try? stillHolds(&state)) == true
+            if isClean, isHeld, let file = state.file, !isRemote || linux_syncfs(root.fd) == 0 {
                 try? Self.write(state.followsUncleanEnd ? Self.incomplete : Self.noWriter, to: file)
             }
             state.record = nil
             Self.drop(&state.file)
             lastCheck.store(Self.never, ordering: .releasing)
         }
+        isReleased.update { $0 = true }
     }
 
     private static func bootMilliseconds() -> Int {

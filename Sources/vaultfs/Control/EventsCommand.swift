@@ -11,8 +11,8 @@ struct EventsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "events", abstract: "Print a mount's events, a line each, until it ends.",
         discussion: """
-            The first line has the state now. Then come will-lock, did-lock, will-unlock, did-unlock, denied and \
-            integrity-error as they happen, and unmounted at the end. The command ends with success when the mount ends, \
+            The first line has the state now. Then come will-lock, did-lock, will-unlock, did-unlock, denied, \
+            integrity-error and problem as they happen, and unmounted at the end. The command ends with success when the mount ends, \
             or when nobody reads the output. With --all it does not end, and a mount that is made later begins with \
             mounted. With --json: each line is an object, as the control socket sends it.
             """)

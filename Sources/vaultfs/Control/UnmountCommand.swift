@@ -9,7 +9,10 @@ internal import VaultStore
 struct UnmountCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "unmount", abstract: "Unmount a vault: flush everything, wipe the keys.",
-        discussion: "Returns when the daemon has ended: everything is on disk, and no key is left in memory.",
+        discussion: """
+            Returns when the daemon has ended: everything is on disk, and no key is left in memory. If not \
+            everything that was written could be kept, the exit code is \(FailureCode.notDurable.rawValue).
+            """,
         aliases: ["umount"])
 
     @Argument(
@@ -64,10 +67,20 @@ struct UnmountCommand: ParsableCommand {
     private func unmount(_ mount: FoundMount) throws(CommandFailure) {
         // Find the daemon before unmounting, to see it end. One that does not answer may be dead.
         if let client = try? mount.connect().client {
+            // If it does not answer, it may still end well.
+            _ = try? client.send(.events)
             try Unmounting.unmount(mount.path, force: force)
-            return try wait(mount, process: client.processID, isDaemon: true) {
-                client.waitUntilClosed(timeout: $0)
+            var problems: [String] = []
+            try wait(mount, process: client.processID, isDaemon: true) {
+                client.waitUntilClosed(timeout: $0) { event in
+                    if event.atEnd == true, let reason = event.reason { problems.append(Console.shown(reason)) }
+                }
             }
+            guard !problems.isEmpty else { return }
+            throw CommandFailure(
+                .notDurable,
+                "\(mount.path.shown) is unmounted, but not everything that was written could be kept: "
+                    + problems.joined(separator: "; "))
         }
         let process = VaultProcess(of: mount)
         try Unmounting.unmount(mount.path, force: force)

@@ -14,6 +14,7 @@ final class Daemon: Sendable {
     let logger: Logger
     private let request: MountRequest
     let contents: MountContents
+    private let announcer: MountAnnouncer
     private let session: FuseSession
     /// Returns false if another mount is known to be at the mountpoint: a lazy unmount takes a mount away while programs still
     /// use it.
@@ -36,10 +37,17 @@ final class Daemon: Sendable {
         var logger = Logger(label: "vaultfs")
         logger.logLevel = request.logLevel.level
         self.logger = logger
+        let announcer = MountAnnouncer(mountpoint: request.mountpoint)
+        self.announcer = announcer
         contents =
             switch request.subject {
             case .vault(let slot):
-                try MountContents(vault: request, slot: slot, masterKey: secret) { [logger] in logger.notice("\($0)") }
+                try MountContents(
+                    vault: request, slot: slot, masterKey: secret, log: { [logger] in logger.notice("\($0)") },
+                    report: { [logger] in
+                        logger.notice("\($0)")
+                        announcer.announce(.problem($0, isAtEnd: false))
+                    })
             case .view(let arguments): try MountContents(view: request, arguments, secret: secret, logger: logger)
             }
         do {
@@ -54,7 +62,6 @@ final class Daemon: Sendable {
             }
             // The guardian only helps a daemon that was killed and cannot die.
             if let device { guardian?.watch(over: device) }
-            let announcer = MountAnnouncer(mountpoint: request.mountpoint)
             session.onDamage { announcer.announce(.integrityError($0)) }
             do {
                 lock = try MountLock(request, contents, caches: session, announcer: announcer, logger: logger)
@@ -154,6 +161,11 @@ final class Daemon: Sendable {
                     idleUnmount?.stop()
                     lock.stop()
                 }, isInPlace: isInPlace)
+        }
+        // Nothing is read through this session any more. The unmount command waits for this, and fails.
+        if contents.isLost {
+            announcer.announce(.problem("vaultfs.lock is another's, or gone", isAtEnd: true))
+            control?.flush()
         }
         // Clients stay connected. The kernel closes the connections when the process, with its keys, has ended.
         control?.removeSocket()

@@ -61,4 +61,7 @@ struct MountContents: Sendable {
     var lease: (any LeaseKeeper)?
     /// The vault, locked until the last reference goes.
     var vault: VaultDirectory?
+
+    /// True if another process has taken the vault, or its lock file is gone.
+    var isLost: Bool { vault?.writerLock?.isLost ?? false }
 }

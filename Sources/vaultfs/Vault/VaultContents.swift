@@ -10,9 +10,12 @@ internal import VaultStore
 
 extension MountContents {
     /// Opens a vault.
-    /// - Parameter slot: the id of the slot that was opened.
+    /// - Parameters:
+    ///   - slot: the id of the slot that was opened.
+    ///   - report: called with a line for each problem of the store.
     init(
-        vault request: MountRequest, slot: Int, masterKey: SecretBytes, log: @escaping @Sendable (String) -> Void
+        vault request: MountRequest, slot: Int, masterKey: SecretBytes, log: @escaping @Sendable (String) -> Void,
+        report: @escaping @Sendable (String) -> Void
     ) throws {
         let (path, options) = (request.source, request.options)
         let locked = try VaultDirectory.open(path)
@@ -39,11 +42,9 @@ extension MountContents {
             directory.releaseWriterLock()
             throw error
         }
-        directory.writerLock?.onLoss.set {
-            log("vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it")
-        }
+        directory.writerLock?.onLoss.set { store.noteLoss() }
         // The log has been replayed by now.
-        store.reportProblems(to: log) { fileSystem.report($0) }
+        store.reportProblems(to: report) { fileSystem.report($0) }
         self.init(
             fileSystem: fileSystem, vaultID: keyRing.vault.hex, view: nil,
             problems: {
