@@ -106,6 +106,12 @@ int linux_identify(const char *path, struct linux_file_identity *identity) {
     return 0;
 }
 
+uint64_t linux_known_device(int fd) {
+    struct statx s;
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &s)) return 0;
+    return makedev(s.stx_dev_major, s.stx_dev_minor);
+}
+
 int linux_eventfd(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 
 int linux_timer(int clock) { return timerfd_create(clock, TFD_CLOEXEC | TFD_NONBLOCK); }

@@ -2,7 +2,7 @@ internal import CFuse
 internal import CLinux
 package import FileSystem
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 package import Locking
 package import Logging
 internal import Synchronization
@@ -20,6 +20,8 @@ package final class FuseSession: @unchecked Sendable {
     /// True if the kernel frees inodes on request (kernels from 6.18 on).
     let freesInodes: Bool
     let newest: NameDropping
+    /// MNT_DETACH of <sys/mount.h>, which Swift's Glibc lacks.
+    private static let detach: Int32 = 2
     /// Locked by callers outside `run` that use the session, because `run` may just be ending.
     private let hasEnded = Mutex(false)
     /// True once a request was answered through the mount. False if the session ended before that. Nil until either
@@ -31,13 +33,16 @@ package final class FuseSession: @unchecked Sendable {
 
     /// Mounts. When this returns, programs see the mount and their requests wait for `run`. Until the first answer,
     /// libfuse's messages are kept for the error instead of going to stderr.
-    package init(fileSystem: any LockableFileSystem, options: MountOptions, logger: Logger) throws(MountError) {
+    /// - Parameter directory: the mountpoint, open. Nil to mount on what its path leads to.
+    package init(
+        fileSystem: any LockableFileSystem, options: MountOptions, on directory: Descriptor? = nil, logger: Logger
+    ) throws(MountError) {
         let server = FuseServer(fileSystem: fileSystem, options: options, logger: logger)
         self.server = server
         mountpoint = options.mountpoint
         LibraryMessages.capture()
         do throws(MountError) {
-            session = try Self.mount(server, options)
+            session = try Self.mount(server, options, on: directory)
         } catch {
             LibraryMessages.restore()
             throw error
@@ -57,7 +62,9 @@ package final class FuseSession: @unchecked Sendable {
         server.keepsMissingNames.store(knowsEpochs, ordering: .relaxed)
     }
 
-    private static func mount(_ server: FuseServer, _ options: MountOptions) throws(MountError) -> OpaquePointer {
+    private static func mount(
+        _ server: FuseServer, _ options: MountOptions, on directory: Descriptor?
+    ) throws(MountError) -> OpaquePointer {
         var arguments = fuse_args()
         defer { fuse_opt_free_args(&arguments) }
         for argument in ["vaultfs", "-o", options.argument] { fuse_opt_add_arg(&arguments, argument) }
@@ -66,9 +73,14 @@ package final class FuseSession: @unchecked Sendable {
         guard
             let session = cfuse_session_new(&arguments, &operations, MemoryLayout<fuse_lowlevel_ops>.size, userdata)
         else { throw MountError(reason: "cannot mount: \(LibraryMessages.summary)") }
-        let status = options.mountpoint.withPlatformString { path in
+        // A copy that a helper inherits, if root needs one.
+        let copy = directory.map { Descriptor(owning: dup($0.fd)) }
+        // An ordinary user's mount is made by fusermount3(1), which takes no link. It has only that user's rights.
+        let path = copy.flatMap { geteuid() == 0 ? FilePath("/proc/self/fd/\($0.fd)") : nil } ?? options.mountpoint
+        let status = path.withPlatformString { path in
             LibraryMessages.capturingHelper { fuse_session_mount(session, path) }
         }
+        withExtendedLifetime(copy) {}
         if status == 0 { return session }
         fuse_session_destroy(session)
         throw MountError(reason: "cannot mount at \(options.mountpoint): \(LibraryMessages.summary)")
@@ -100,24 +112,37 @@ package final class FuseSession: @unchecked Sendable {
     package var damage: [Damage] { server.damage.all }
 
     /// Unmounts, instead of `run`.
-    /// - Parameter isInPlace: as for `run`.
-    package func cancel(isInPlace: () -> Bool) {
+    /// - Parameter device: as for `run`.
+    package func cancel(device: UInt64?) {
         LibraryMessages.restore()
-        // This unmounts by path, and another file system may be mounted there by now.
-        if isInPlace() { fuse_session_unmount(session) }
-        // Always closes the device, which ends the connection.
+        let root = openRoot(device: device)
+        // libfuse unmounts by path. An ordinary user's helper takes nothing else, and has only that user's rights.
+        if root != nil, geteuid() != 0 { fuse_session_unmount(session) }
+        // Always closes the device, which ends the connection. Before the unmount, because the kernel then writes dirty
+        // pages back, and nobody serves them any more.
         fuse_session_destroy(session)
+        if let root, geteuid() == 0 { umount2("/proc/self/fd/\(root.fd)", Self.detach) }
+    }
+
+    /// Opens the root of the mount as a path, which sends no request. Nil if it is unmounted, or if something else is at
+    /// its path: a lazy unmount takes a mount away while programs still use it, and users can move their directories.
+    private func openRoot(device: UInt64?) -> Descriptor? {
+        guard isConnected,
+            let root = try? Descriptor(path: mountpoint, flags: linux_O_PATH | O_DIRECTORY | O_NOFOLLOW),
+            device.map({ linux_known_device(root.fd) == $0 }) ?? true
+        else { return nil }
+        return root
     }
 
     /// Serves requests until the file system is unmounted, then seals the written files. Blocks.
     /// - Parameters:
     ///   - whenAnswering: called when the first request has been answered through the mount.
     ///   - whenUnmounted: called when no more requests come. Afterwards nobody may use this session.
-    ///   - isInPlace: returns true if the file system at the mountpoint may still be this session's. Only then is it
-    ///     unmounted there.
+    ///   - device: `st_dev` of the mount. If another one is at the mountpoint, nothing is unmounted there. Nil if nobody
+    ///     else can change the mountpoint.
     /// - Throws: if the session ended before it answered a request. The mount no longer exists then.
     package func run(
-        whenAnswering: () -> Void = {}, whenUnmounted: () -> Void, isInPlace: () -> Bool = { true }
+        whenAnswering: () -> Void = {}, whenUnmounted: () -> Void, device: UInt64? = nil
     ) throws(MountError) {
         server.ignoreWakeSignal()
         let sealer = try? BackgroundThread { [server] in server.fileSystem.runInBackground() }
@@ -157,7 +182,7 @@ package final class FuseSession: @unchecked Sendable {
         hasEnded.withLock { hasEnded in
             hasEnded = true
             // Before the sealing, which may take a while: programs get ENOTCONN instead of waiting for it.
-            cancel(isInPlace: isInPlace)
+            cancel(device: device)
         }
         // The end of the connection has ended this thread's request.
         request?.join()

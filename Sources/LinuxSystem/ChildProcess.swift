@@ -37,8 +37,18 @@ package enum ChildProcess {
             posix_spawn_file_actions_destroy(&actions)
             posix_spawnattr_destroy(&attributes)
         }
-        for (own, target) in descriptors { posix_spawn_file_actions_adddup2(&actions, own, target) }
-        linux_spawn_close_from(&actions, (descriptors.map(\.target) + [STDERR_FILENO]).reduce(0, max) + 1)
+        // The copy of one descriptor must not overwrite another before its turn.
+        let free = (descriptors.map(\.target) + [STDERR_FILENO]).reduce(0, max) + 1
+        let copies = try descriptors.map { (own, _) throws(Errno) in
+            let copy = fcntl(own, F_DUPFD_CLOEXEC, free)
+            guard copy >= 0 else { throw currentErrno() }
+            return Descriptor(owning: copy)
+        }
+        defer { withExtendedLifetime(copies) {} }
+        for (copy, (_, target)) in zip(copies, descriptors) {
+            posix_spawn_file_actions_adddup2(&actions, copy.fd, target)
+        }
+        linux_spawn_close_from(&actions, free)
         var defaults = sigset_t()
         sigemptyset(&defaults)
         sigaddset(&defaults, SIGPIPE)

@@ -35,6 +35,59 @@ extension PlainMountTests {
             #expect(!FileManager.default.fileExists(atPath: missing))
         }
 
+        /// Programs that exchange the mountpoint `$1` for `$2`, an empty directory.
+        private static let exchanges = [
+            "rmdir $1; ln -s $2 $1", "rmdir $1; mkdir $1", "mv $1 $1.old; mv $2 $1",
+            "mv ${1%/*} ${1%/*}.old; mkdir ${1%/*}; mv $2 $1", "mv ${1%/*} ${1%/*}.old; ln -s ${2%/*} ${1%/*}",
+        ]
+
+        @Test(
+            "one that is exchanged while the secret is asked for is not mounted on, nor what is there instead",
+            arguments: Settings.accounts, exchanges)
+        func exchanged(setting: Setting, exchange: String) throws {
+            let vault = try setting.vault()
+            let (parent, other) = ("\(vault.plain)/parent", "\(vault.plain)/other")
+            let (mountpoint, victim) = ("\(parent)/mount", "\(other)/mount")
+            for isMissing in [false, true] {
+                try vault.account.run(["rm", "-rf", "\(parent).old"]).succeeded()
+                try vault.account.run(["mkdir", "-p", isMissing ? parent : mountpoint, victim]).succeeded()
+                // The provider is asked for the secret after the check.
+                let secret = Data(VaultUnderTest.passphrase.utf8).base64EncodedString()
+                let answer = #"{"secret":{"kind":"passphrase","bytes":"\#(secret)"}}"#
+                let script = "\(vault.plain)/exchange"
+                try Data("set -e; \(exchange); echo '\(answer)'\n".utf8).write(to: URL(fileURLWithPath: script))
+                let made = isMissing ? "mkdir \(mountpoint); " : ""
+                let result = try vault.vaultfs([
+                    "mount", vault.vault, mountpoint,
+                    "--provider", "\(made)sh \(script) \(mountpoint) \(victim)",
+                ])
+                expectFailure(result, .mountpoint)
+                #expect(try !vault.account.run(["cat", "/proc/self/mounts"]).output.contains(" \(vault.plain)/"))
+                try vault.account.run(["rm", "-rf", parent, other, "\(parent).old", script]).succeeded()
+            }
+        }
+
+        @Test("root's mount is unmounted at its end only if it is still at its path", .enabled(if: Products.isRoot))
+        func moved() throws {
+            let vault = try VaultUnderTest()
+            let (parent, other) = ("\(vault.plain)/parent", "\(vault.plain)/other")
+            try Command(["mkdir", "-p", "\(parent)/mount", "\(other)/mount"]).run().succeeded()
+            try Command(["mount", "-t", "tmpfs", "none", "\(other)/mount"]).run().succeeded()
+            defer { for path in ["\(other)/mount", "\(parent).old/mount"] { umount2(path, 2) } }
+            let daemon = try vault.account.command(
+                [vault.account.binary, "mount", "-f", vault.vault, "\(parent)/mount", "--passfile", vault.passfile],
+                environment: vault.environment
+            ).start()
+            defer { daemon.kill(SIGKILL) }
+            try poll("the mount") { try vault.vaultfs(["status", "\(parent)/mount"]).exitCode == 0 }
+            Products.countMount()
+            try Command(["mv", parent, "\(parent).old"]).run().succeeded()
+            try Command(["ln", "-s", other, parent]).run().succeeded()
+            daemon.kill(SIGTERM)
+            #expect(daemon.wait(timeout: .seconds(20)) == 0)
+            #expect(try Command(["cat", "/proc/self/mounts"]).run().output.contains(" \(other)/mount tmpfs "))
+        }
+
         @Test("mount(8) makes none")
         func helper() throws {
             let vault = try VaultUnderTest()

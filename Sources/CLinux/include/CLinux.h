@@ -88,6 +88,8 @@ struct linux_file_identity {
     uint32_t mode;
 };
 int linux_identify(const char *path, struct linux_file_identity *identity);
+// st_dev of an open file, or 0. Without a request to a FUSE daemon, which may have ended (statx(2), AT_STATX_DONT_SYNC).
+uint64_t linux_known_device(int fd);
 // eventfd(2), close-on-exec, not blocking.
 int linux_eventfd(void);
 // timerfd_create(2), close-on-exec, not blocking.

@@ -16,9 +16,8 @@ final class Daemon: Sendable {
     let contents: MountContents
     private let announcer: MountAnnouncer
     private let session: FuseSession
-    /// Returns false if another mount is known to be at the mountpoint: a lazy unmount takes a mount away while programs still
-    /// use it.
-    private let isInPlace: @Sendable () -> Bool
+    /// `st_dev` of the mount. Unique while the mount exists. 0 if unknown.
+    private let device: UInt64
     /// Nil if the mount's device is unknown.
     private let kernelSettings: KernelSettings?
     private let lock: MountLock
@@ -27,9 +26,12 @@ final class Daemon: Sendable {
 
     /// Opens the contents and mounts them. Forgets the secret. Blocks the ending signals in this thread and all later ones, so
     /// no thread may exist yet.
-    /// - Parameter isWanted: called before the mount is made.
+    /// - Parameters:
+    ///   - mountpoint: the checked mountpoint, open.
+    ///   - isWanted: called before the mount is made.
     init(
-        _ request: MountRequest, secret: SecretBytes, guardian: Guardian?, isWanted: () -> Bool = { true }
+        _ request: MountRequest, on mountpoint: Descriptor, secret: SecretBytes, guardian: Guardian?,
+        isWanted: () -> Bool = { true }
     ) throws {
         self.request = request
         Signals.block(Signals.ending + Signals.locking)
@@ -52,14 +54,10 @@ final class Daemon: Sendable {
             }
         do {
             guard isWanted() else { throw CommandFailure(.failure, "the process that requested the mount has ended") }
-            session = try Self.mount(contents.fileSystem, request, logger: logger)
-            // `st_dev` of the mount. Unique while the mount exists.
+            session = try Self.mount(contents.fileSystem, request, on: mountpoint, logger: logger)
             let device = MountTable.device(at: request.mountpoint)
+            self.device = UInt64(device ?? 0)
             kernelSettings = device.map { KernelSettings(device: $0) }
-            isInPlace = {
-                guard let device, let now = MountTable.device(at: request.mountpoint) else { return true }
-                return now == device
-            }
             // The guardian only helps a daemon that was killed and cannot die.
             if let device { guardian?.watch(over: device) }
             session.onDamage { announcer.announce(.integrityError($0)) }
@@ -70,7 +68,7 @@ final class Daemon: Sendable {
                     throw error
                 }
             } catch {
-                session.cancel(isInPlace: isInPlace)
+                session.cancel(device: self.device)
                 throw error
             }
             let reporter = StatusReporter(
@@ -105,10 +103,14 @@ final class Daemon: Sendable {
     }
 
     private static func mount(
-        _ fileSystem: any LockableFileSystem, _ request: MountRequest, logger: Logger
+        _ fileSystem: any LockableFileSystem, _ request: MountRequest, on mountpoint: Descriptor, logger: Logger
     ) throws -> FuseSession {
-        let unwritable = request.options.guardsMountpoint ? try MountpointGuard(request.mountpoint) : nil
-        let mount = { try FuseSession(fileSystem: fileSystem, options: request.mountOptions, logger: logger) }
+        try Mountpoint.checkUnmoved(mountpoint, request.mountpoint)
+        let unwritable =
+            request.options.guardsMountpoint ? try MountpointGuard(mountpoint, request.mountpoint) : nil
+        let mount = {
+            try FuseSession(fileSystem: fileSystem, options: request.mountOptions, on: mountpoint, logger: logger)
+        }
         return try unwritable?.mounting(log: { logger.warning("\($0)") }, mount) ?? mount()
     }
 
@@ -160,7 +162,7 @@ final class Daemon: Sendable {
                 whenUnmounted: {
                     idleUnmount?.stop()
                     lock.stop()
-                }, isInPlace: isInPlace)
+                }, device: device)
         }
         // Nothing is read through this session any more. The unmount command waits for this, and fails.
         if contents.isLost {

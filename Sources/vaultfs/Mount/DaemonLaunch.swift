@@ -26,15 +26,20 @@ enum DaemonLaunch {
 
     /// The daemon's end of the channel: the first descriptor behind stdio.
     private static let channelDescriptor: Int32 = 3
+    /// The mountpoint in the daemon: a directory, open as a path.
+    private static let mountpointDescriptor: Int32 = 4
 
     /// Returns when the mount is ready. In the foreground, returns only by throwing.
-    static func run(_ request: MountRequest, secret: SecretBytes, inForeground: Bool) throws {
+    /// - Parameter mountpoint: the checked mountpoint, open.
+    static func run(
+        _ request: MountRequest, on mountpoint: Descriptor, secret: SecretBytes, inForeground: Bool
+    ) throws {
         if inForeground {
             LoggingSystem.bootstrap { _ in StandardErrorHandler() }
-            let daemon = try Daemon(request, secret: secret, guardian: Guardian.start())
+            let daemon = try Daemon(request, on: mountpoint, secret: secret, guardian: Guardian.start())
             try daemon.serve { ReadinessNotice.send() }
         }
-        try runInBackground(request, secret: secret)
+        try runInBackground(request, on: mountpoint, secret: secret)
         // Everything on a locked mount is refused.
         for file in request.lock.lockFiles {
             let state = file.look()
@@ -45,7 +50,9 @@ enum DaemonLaunch {
     }
 
     /// - Throws: the daemon's failure, or `cannotMount` if it died.
-    private static func runInBackground(_ request: MountRequest, secret: SecretBytes) throws(CommandFailure) {
+    private static func runInBackground(
+        _ request: MountRequest, on mountpoint: Descriptor, secret: SecretBytes
+    ) throws(CommandFailure) {
         let child: pid_t
         let channel: DaemonChannel
         do throws(Errno) {
@@ -55,7 +62,7 @@ enum DaemonLaunch {
                 path: "/proc/self/exe",
                 arguments: ["vaultfs", argument, request.subject.command].map { Array($0.utf8) }
                     + [request.source.bytes, request.mountpoint.bytes],
-                descriptors: [(other.socket.fd, channelDescriptor)])
+                descriptors: [(other.socket.fd, channelDescriptor), (mountpoint.fd, mountpointDescriptor)])
         } catch {
             throw CommandFailure(.failure, "cannot start the background process: \(error)")
         }
@@ -78,7 +85,8 @@ enum DaemonLaunch {
         ProcessSetup.setName()
         ProcessSetup.protectMemory()
         var channel: DaemonChannel? = DaemonChannel(socket: Descriptor(owning: channelDescriptor))
-        _ = fcntl(channelDescriptor, F_SETFD, FD_CLOEXEC)
+        let mountpoint = Descriptor(owning: mountpointDescriptor)
+        for descriptor in [channelDescriptor, mountpointDescriptor] { _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC) }
         LoggingSystem.bootstrap { label in SyslogHandler(label: label) }
         // Before there are keys and threads.
         let guardian = Guardian.start()
@@ -87,7 +95,7 @@ enum DaemonLaunch {
                 exit(FailureCode.failure.rawValue)
             }
             let daemon = try Daemon(
-                request, secret: secret, guardian: guardian, isWanted: { channel?.isAbandoned == false })
+                request, on: mountpoint, secret: secret, guardian: guardian, isWanted: { channel?.isAbandoned == false })
             // The working directory's file system can then be unmounted. Each worker takes a copy of the working directory
             // (unshare(2), CLONE_FS).
             chdir("/")

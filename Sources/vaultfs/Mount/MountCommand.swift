@@ -72,15 +72,15 @@ struct MountCommand: ParsableCommand, VaultOpener {
             isMade: !mount.noMkdir)
         if shared { list.isShared = true }
         if list.isShared || directory.isOnReadOnlyStore { list.isReadOnly = true }
-        let locking = try lock.options(mountpoint: target)
+        let locking = try lock.options(mountpoint: target.path)
         if let sharing = list.sharing { try VaultUse.check(directory, sharing: sharing) }
         let opened = try open(directory)
         let request = MountRequest(
-            subject: .vault(slot: opened.slot.id), source: directory.path, mountpoint: target, options: list,
+            subject: .vault(slot: opened.slot.id), source: directory.path, mountpoint: target.path, options: list,
             cacheSize: mount.cacheSize.bytes, lock: locking, logLevel: mount.logLevel,
             provider: prewarm ? secret.keyProvider : nil)
-        try Mountpoint.use(target) {
-            try DaemonLaunch.run(request, secret: opened.masterKey, inForeground: mount.foreground)
+        try Mountpoint.use(target) { directory in
+            try DaemonLaunch.run(request, on: directory, secret: opened.masterKey, inForeground: mount.foreground)
         }
     }
 

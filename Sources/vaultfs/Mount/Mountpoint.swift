@@ -7,12 +7,21 @@ internal import SystemPackage
 internal import Transfer
 internal import VaultStore
 
+/// A checked mountpoint, kept open: while a passphrase is typed, its owner can put another directory in its place.
+struct CheckedMountpoint {
+    /// Absolute, without links.
+    let path: FilePath
+    /// The mountpoint. If that is missing, the directory for it.
+    fileprivate let directory: Descriptor
+    fileprivate let isMissing: Bool
+}
+
 /// Checks a mountpoint before a passphrase is asked for.
 enum Mountpoint {
     /// Proposed for a new vault, beside it.
     private static let usualName = "Private"
 
-    /// Returns the absolute path of a usable mountpoint, and checks that this machine can mount.
+    /// Returns a usable mountpoint, and checks that this machine can mount.
     /// - Parameters:
     ///   - source: the name of what is mounted, for messages.
     ///   - root: nil if it is not a directory.
@@ -20,7 +29,7 @@ enum Mountpoint {
     /// - Throws: code `mountpoint`, `inUse` if a vault is mounted there, or `cannotMount`.
     static func check(
         _ path: FilePath, source: String, root: Descriptor?, _ list: MountOptionList, isMade: Bool
-    ) throws(CommandFailure) -> FilePath {
+    ) throws(CommandFailure) -> CheckedMountpoint {
         let resolved: FilePath
         do throws(Errno) { resolved = try ResolvedPath.of(path) } catch {
             guard isMade, error == .noSuchFileOrDirectory else { throw failure(path, error) }
@@ -36,6 +45,7 @@ enum Mountpoint {
         do throws(StoreError) { directory = try Descriptor(path: resolved, flags: linux_O_PATH | O_DIRECTORY) } catch {
             throw failure(path, error.errno)
         }
+        try checkUnmoved(directory, resolved)
         // fusermount3(1) requires this of an ordinary user. Our message is clearer.
         // `MountpointGuard` makes one writable for the mount.
         if !list.guardsMountpoint, geteuid() != 0, resolved.withPlatformString({ access($0, W_OK) }) != 0 {
@@ -51,15 +61,15 @@ enum Mountpoint {
         if let root, (try? root.isInside(directory)) == true {
             throw CommandFailure(.mountpoint, "the \(source) is inside the mountpoint \(resolved.shown)")
         }
-        if !list.mayBeNonEmpty { try checkEmptiness(resolved) }
+        if !list.mayBeNonEmpty { try checkEmptiness(directory, resolved) }
         try checkDevice(list)
-        return resolved
+        return CheckedMountpoint(path: resolved, directory: directory, isMissing: false)
     }
 
     /// The same for one that `use` makes.
     private static func checkMissing(
         _ path: FilePath, source: String, root: Descriptor?, _ list: MountOptionList
-    ) throws(CommandFailure) -> FilePath {
+    ) throws(CommandFailure) -> CheckedMountpoint {
         let resolved: FilePath
         let parent: Descriptor
         let status: stat
@@ -82,18 +92,38 @@ enum Mountpoint {
             throw CommandFailure(.mountpoint, "mountpoint \(resolved.shown) is inside the \(source)")
         }
         try checkDevice(list)
-        return resolved
+        return CheckedMountpoint(path: resolved, directory: parent, isMissing: true)
     }
 
     /// Mounts on a checked mountpoint. Makes it if it is missing, and then removes it again if `mount` throws.
-    static func use(_ path: FilePath, _ mount: () throws -> Void) throws {
-        guard isMissing(path) else { return try mount() }
-        guard path.withPlatformString({ mkdir($0, 0o700) }) == 0 else {
-            throw CommandFailure(.mountpoint, "cannot make the mountpoint \(path.shown): \(currentErrno())")
+    /// - Parameter mount: called with the mountpoint, open.
+    static func use(_ mountpoint: CheckedMountpoint, _ mount: (Descriptor) throws -> Void) throws {
+        guard mountpoint.isMissing, let name = mountpoint.path.lastComponent else {
+            return try mount(mountpoint.directory)
         }
-        do { try mount() } catch {
-            path.withPlatformString { _ = rmdir($0) }
+        let (parent, entry) = (mountpoint.directory, FilePath(root: nil, [name]).bytes)
+        do throws(StoreError) { try retrying(entry) { mkdirat(parent.fd, $0, 0o700) } } catch {
+            throw CommandFailure(.mountpoint, "cannot make the mountpoint \(mountpoint.path.shown): \(error.errno)")
+        }
+        do { try mount(Descriptor(at: parent.fd, entry, flags: linux_O_PATH | O_DIRECTORY)) } catch {
+            _ = withCString(entry) { unlinkat(parent.fd, $0, AT_REMOVEDIR) }
             throw error
+        }
+    }
+
+    /// Checks that an open mountpoint is still at its path: it was neither moved nor replaced.
+    /// - Throws: code `mountpoint`.
+    static func checkUnmoved(_ directory: Descriptor, _ path: FilePath) throws(CommandFailure) {
+        let now: [UInt8]
+        do throws(StoreError) {
+            // The path that the kernel has for it (proc_pid_fd(5)).
+            let descriptors = try Descriptor(path: "/proc/self/fd", flags: O_RDONLY | O_DIRECTORY)
+            now = try descriptors.linkTarget(of: Array("\(directory.fd)".utf8))
+        } catch {
+            throw failure(path, error.errno)
+        }
+        guard now == path.bytes else {
+            throw CommandFailure(.mountpoint, "mountpoint \(path.shown) was moved or replaced during the check")
         }
     }
 
@@ -138,11 +168,13 @@ enum Mountpoint {
         }
     }
 
+    /// - Parameter path: for messages.
     /// - Throws: code `mountpoint`.
-    static func checkEmptiness(_ path: FilePath) throws(CommandFailure) {
+    static func checkEmptiness(_ directory: Descriptor, _ path: FilePath) throws(CommandFailure) {
         let isEmpty: Bool
         do throws(StoreError) {
-            var reader = DirectoryReader(try Descriptor(path: path, flags: O_RDONLY | O_DIRECTORY))
+            var reader = DirectoryReader(
+                try Descriptor(at: directory.fd, Array(".".utf8), flags: O_RDONLY | O_DIRECTORY))
             isEmpty = try reader.next() == nil
         } catch {
             throw failure(path, error.errno)

@@ -13,11 +13,14 @@ struct MountpointGuard {
     private let path: FilePath
     private let directory: Descriptor
 
+    /// - Parameters:
+    ///   - mountpoint: an open directory.
+    ///   - path: its path, for messages.
     /// - Throws: code `mountpoint`.
-    init(_ path: FilePath) throws(CommandFailure) {
+    init(_ mountpoint: Descriptor, _ path: FilePath) throws(CommandFailure) {
         self.path = path
         directory = try Self.mapping(path) { () throws(StoreError) in
-            try Descriptor(at: AT_FDCWD, path.bytes, flags: O_RDONLY | O_DIRECTORY)
+            try Descriptor(at: mountpoint.fd, Array(".".utf8), flags: O_RDONLY | O_DIRECTORY)
         }
     }
 
@@ -41,7 +44,7 @@ struct MountpointGuard {
             throw CommandFailure(
                 .mountpoint, "mountpoint \(path.shown) cannot be guarded: something is mounted there already")
         }
-        try Mountpoint.checkEmptiness(path)
+        try Mountpoint.checkEmptiness(directory, path)
         try raiseGuard(log: log)
         guard geteuid() != 0 else { return try mount() }
         try setMode { $0 | S_IWUSR }

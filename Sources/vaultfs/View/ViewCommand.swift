@@ -74,13 +74,13 @@ struct ViewCommand: ParsableCommand {
             mountpoint.path, source: "source \(path.shown)", root: root, list,
             isMade: !mount.noMkdir)
         let request = MountRequest(
-            subject: .view(view), source: path, mountpoint: target, options: list, cacheSize: mount.cacheSize.bytes,
-            lock: try lock.options(mountpoint: target), logLevel: mount.logLevel)
+            subject: .view(view), source: path, mountpoint: target.path, options: list, cacheSize: mount.cacheSize.bytes,
+            lock: try lock.options(mountpoint: target.path), logLevel: mount.logLevel)
         if request.lock.policy == .forget { try view.checkKeyFileStays() }
         let secret = try view.readSecret(passphrase)
         Console.report("warning: this format cannot detect tampering")
-        try Mountpoint.use(target) {
-            try DaemonLaunch.run(request, secret: secret, inForeground: mount.foreground)
+        try Mountpoint.use(target) { directory in
+            try DaemonLaunch.run(request, on: directory, secret: secret, inForeground: mount.foreground)
         }
     }
 }
