@@ -228,6 +228,35 @@ import VaultFormat
         try hold.verify()
     }
 
+    @Test("Store-36: a living process's record in a copy of its vault does not lock the copy; in doubt it does")
+    func copied() throws {
+        let holder = try Command(["sleep", "300"]).start()
+        defer { holder.kill(SIGKILL) }
+        let here = RootIdentity(of: vault.root)
+        try #require(here.device != 0 && here.inode != 0)
+        let sameOrUnknown = [
+            here, .unknown, RootIdentity(device: 0, inode: here.inode), RootIdentity(device: here.device, inode: 0),
+        ]
+        for root in sameOrUnknown {
+            try writeNote(of: holder.pid, root: root)
+            expectRefusal(isRemote: false)
+            #expect(LockOwner(try #require(WriterLock.record(in: vault.root)), in: here)?.processID == holder.pid)
+        }
+        let others = [
+            RootIdentity(device: here.device, inode: here.inode + 1),
+            RootIdentity(device: here.device + 1, inode: here.inode), RootIdentity(device: 0, inode: here.inode + 1),
+        ]
+        for root in others {
+            try writeNote(of: holder.pid, root: root)
+            #expect(LockOwner(try #require(WriterLock.record(in: vault.root)), in: here) == nil)
+            _ = try #require(try take(.shared))
+            let hold = try #require(try take(isRemote: false))
+            try hold.claim(waitMilliseconds: 60_000)
+            #expect(hold.followsUncleanEnd == true)
+            hold.release()
+        }
+    }
+
     @Test("A process of this machine in another container is waited for like another machine")
     func container() throws {
         let own = try WriterRecord.own()
@@ -242,13 +271,15 @@ import VaultFormat
     }
 
     /// Writes the record as a mount of this machine does.
-    private func writeNote(of processID: Int32, startedLater ticks: UInt64 = 0) throws {
+    private func writeNote(
+        of processID: Int32, startedLater ticks: UInt64 = 0, root: RootIdentity = .unknown
+    ) throws {
         let text = try String(contentsOfFile: "/proc/\(processID)/stat", encoding: .utf8)
         let start = try #require(text.split(separator: ")").last?.split(separator: " ").dropFirst(19).first)
         let own = try WriterRecord.own()
         let process = ProcessIdentity(
             processID: processID, start: try #require(UInt64(start)) + ticks, namespace: own.process.namespace)
-        try Data(WriterRecord(id: "1", boot: own.boot, process: process, host: own.host).bytes)
+        try Data(WriterRecord(id: "1", boot: own.boot, process: process, host: own.host, root: root).bytes)
             .write(to: URL(fileURLWithPath: noteFile), options: [])
     }
 
@@ -319,7 +350,7 @@ import VaultFormat
         "An invalid record does not count",
         arguments: [
             "", "\n", "a b 1 c", "a b 1\n", "a b 0 c\n", "a b -1 c\n", "a b x c\n", "a  1 c\n", "a b 1 c d\n",
-            "a b 1 c -1 2\n", "a b 1 c 1 2 3\n",
+            "a b 1 c -1 2\n", "a b 1 c 1 2 3\n", "a b 1 c 1 2 3 x\n", "a b 1 c 1 2 3 4 5\n",
             "a b 1 \u{1B}[2J\n", String(repeating: "a", count: 600) + " b 1 c\n",
         ])
     func malformed(text: String) {
@@ -328,14 +359,14 @@ import VaultFormat
 
     @Test("A writer record is read as it was written")
     func parsing() throws {
-        let note = try WriterRecord.own()
+        let note = try WriterRecord.own(root: RootIdentity(device: 5, inode: 7))
         #expect(WriterRecord(parsing: note.bytes) == note)
         #expect(WriterRecord(parsing: Array("a b 1 c\n".utf8))?.process.isAlive == nil)
-        #expect(note.process.isAlive == true && note.isOfLivingOther == false)
+        #expect(note.process.isAlive == true && note.isOfLivingOther(in: note.root) == false)
         let others = WriterRecord.elsewhere
-        #expect(LockOwner(others)?.description == "process 4711 on elsewhere")
+        #expect(LockOwner(others, in: note.root)?.description == "process 4711 on elsewhere")
         // The process that reads it does not have the lock.
-        #expect(LockOwner(note) == nil)
+        #expect(LockOwner(note, in: note.root) == nil)
     }
 }
 

@@ -15,9 +15,9 @@ package struct LockOwner: Equatable, Sendable, CustomStringConvertible {
 }
 
 extension LockOwner {
-    /// The process that a writer record names. Nil if it has ended.
-    init?(_ record: WriterRecord) {
-        switch record.isOfLivingOther {
+    /// The process that a writer record in a vault names. Nil if it has ended, or has the vault of which this is a copy.
+    init?(_ record: WriterRecord, in vault: RootIdentity) {
+        switch record.isOfLivingOther(in: vault) {
         case true?: self.init(visible: record.processID)
         case false?: return nil
         case nil: self.init(processID: record.processID, host: record.host)

@@ -107,7 +107,7 @@ package enum VaultCreation {
             guard error == .system(.wouldBlock) else {
                 throw .system(error.errno, "cannot write", path.appending(lockEntry))
             }
-            throw .inUse(path, WriterLock.record(in: root).flatMap(LockOwner.init))
+            throw .inUse(path, WriterLock.record(in: root).flatMap { LockOwner($0, in: RootIdentity(of: root)) })
         }
     }
 

@@ -151,7 +151,9 @@ extension VaultDirectory {
             ? .inUse(path, recordedOwner) : .system(error.errno, "cannot lock vaultfs.lock in", path)
     }
 
-    private var recordedOwner: LockOwner? { WriterLock.record(in: descriptor).flatMap(LockOwner.init) }
+    private var recordedOwner: LockOwner? {
+        WriterLock.record(in: descriptor).flatMap { LockOwner($0, in: RootIdentity(of: descriptor)) }
+    }
 
     /// Finds the process that has the vault, by its flock, or by the writer record if it uses another path or runs on
     /// another machine. Nil if there is none, or if it is unknown.

@@ -98,7 +98,8 @@ package final class WriterLock: Sendable {
     /// process of this machine. Such a process may use another mount of the store: FUSE may not forward locks.
     private static func isFree(_ file: Descriptor, root: Descriptor) throws(StoreError) -> Bool {
         do throws(StoreError) {
-            return try WriterRecord(parsing: read(inPlaceOf: file, root: root))?.isOfLivingOther != true
+            return try WriterRecord(parsing: read(inPlaceOf: file, root: root))?.isOfLivingOther(
+                in: RootIdentity(of: root)) != true
         } catch .system(.noSuchFileOrDirectory), moved {
             return false
         }
@@ -199,16 +200,17 @@ package final class WriterLock: Sendable {
             try Self.lock(file, F_WRLCK)
             let content = try Self.read(inPlaceOf: file, root: root)
             let former = WriterRecord(parsing: content)
-            if former?.isOfLivingOther == true { throw .system(.wouldBlock) }
+            let identity = RootIdentity(of: root)
+            if former?.isOfLivingOther(in: identity) == true { throw .system(.wouldBlock) }
             state.followsUncleanEnd = Self.isUnclean(content)
             state.followsCleanEnd = content == Self.noWriter
-            let record = try WriterRecord.own()
+            let record = try WriterRecord.own(root: identity)
             try Self.write(record.bytes, to: file)
             try file.synchronize(dataOnly: false)
             state.record = record
-            return former
+            return former?.isOfLivingOther(in: identity) == nil ? former : nil
         }
-        guard let former, former.isOfLivingOther == nil else { return }
+        guard let former else { return }
         // On a local store, another machine's record is left over from a crash. A process of another container may see
         // only the record, not the lock.
         if isRemote || former.isOfThisMachine { usleep(useconds_t(waitMilliseconds) * 1000) }

@@ -2,7 +2,7 @@ internal import Glibc
 internal import LinuxSystem
 
 /// The process that has a vault open for writing, as `vaultfs.lock` names it (FileFormat, The lock file). One line:
-/// `<id> <boot id> <process id> <host> <process start> <process-id namespace>`.
+/// `<id> <boot id> <process id> <host> <process start> <process-id namespace> <root's device> <root's inode>`.
 struct WriterRecord: Equatable {
     /// Maximum number of bytes.
     static let maximumSize = 512
@@ -13,23 +13,35 @@ struct WriterRecord: Equatable {
     let boot: String
     let process: ProcessIdentity
     let host: String
+    /// The root of the vault, as the process sees it.
+    let root: RootIdentity
+
+    init(id: String, boot: String, process: ProcessIdentity, host: String, root: RootIdentity = .unknown) {
+        (self.id, self.boot, self.process, self.host, self.root) = (id, boot, process, host, root)
+    }
 
     var processID: Int32 { process.processID }
 
     /// Returns a new record of this process.
-    static func own() throws(StoreError) -> WriterRecord {
-        WriterRecord(id: try VaultDirectory.randomDigits(), boot: ownBoot(), process: .own(), host: ownHost())
+    /// - Parameter root: of the vault.
+    static func own(root: RootIdentity = .unknown) throws(StoreError) -> WriterRecord {
+        WriterRecord(
+            id: try VaultDirectory.randomDigits(), boot: ownBoot(), process: .own(), host: ownHost(), root: root)
     }
 
-    var bytes: [UInt8] { Array("\(id) \(boot) \(processID) \(host) \(process.start) \(process.namespace)\n".utf8) }
+    var bytes: [UInt8] {
+        let numbers = [process.start, process.namespace, root.device, root.inode].map { "\($0)" }
+        return Array("\(([id, boot, "\(processID)", host] + numbers).joined(separator: " "))\n".utf8)
+    }
 
     var isOfThisMachine: Bool { boot == Self.ownBoot() }
 
-    /// True if another process of this machine wrote the record and still runs. False for this process, which must not
-    /// lock itself out. Nil if unknown, as for another machine's process.
-    var isOfLivingOther: Bool? {
+    /// True if another process of this machine wrote the record for this vault and still runs. False for this process,
+    /// which must not lock itself out, and for a vault that was copied with the record in it. Nil if unknown, as for
+    /// another machine's process.
+    func isOfLivingOther(in vault: RootIdentity) -> Bool? {
         guard isOfThisMachine else { return nil }
-        return process == .own() ? false : process.isAlive
+        return process == .own() || root.isCertainlyOther(than: vault) ? false : process.isAlive
     }
 
     private static func isPrintable(_ byte: UInt8) -> Bool { (0x21...0x7E).contains(byte) }
@@ -56,20 +68,21 @@ struct WriterRecord: Equatable {
 }
 
 extension WriterRecord {
-    /// Returns nil for an empty file and for anything else that is not a record. The last two words may be absent.
+    /// Returns nil for an empty file and for anything else that is not a record. The last two or four words may be
+    /// absent.
     init?(parsing bytes: [UInt8]) {
         guard bytes.count <= Self.maximumSize, bytes.last == UInt8(ascii: "\n") else { return nil }
         let words = bytes.dropLast().split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
-        guard [4, 6].contains(words.count), words.allSatisfy({ !$0.isEmpty && $0.allSatisfy(Self.isPrintable) }) else {
+        guard [4, 6, 8].contains(words.count), words.allSatisfy({ !$0.isEmpty && $0.allSatisfy(Self.isPrintable) }) else {
             return nil
         }
         var texts = words.map { String(decoding: $0, as: UTF8.self) }
-        if texts.count == 4 { texts += ["0", "0"] }
+        texts += Array(repeating: "0", count: 8 - texts.count)
         guard let processID = Int32(texts[2]), processID > 0, let start = UInt64(texts[4]),
-            let namespace = UInt64(texts[5])
+            let namespace = UInt64(texts[5]), let device = UInt64(texts[6]), let inode = UInt64(texts[7])
         else { return nil }
         let process = ProcessIdentity(processID: processID, start: start, namespace: namespace)
-        self.init(id: texts[0], boot: texts[1], process: process, host: texts[3])
+        self.init(id: texts[0], boot: texts[1], process: process, host: texts[3], root: RootIdentity(device: device, inode: inode))
     }
 }
 
