@@ -50,8 +50,7 @@ extension VaultFileSystem {
         let (entry, directory) = (listed.name, handle.directory)
         guard [.name, .longName].contains(EntryName.kind(of: entry)) else { return false }
         guard let name = plaintextName(of: entry, in: directory) else {
-            // Other programs' files are not damage.
-            guard EntryName.canBeEncrypted(entry) else { return false }
+            guard isDamaged(entry, in: directory) else { return false }
             store.counters.hiddenNames.count()
             let path = objectPath(of: handle.node, entry: entry)
             damageObserver.notify(Damage("name does not authenticate in this directory", at: path))
@@ -77,11 +76,36 @@ extension VaultFileSystem {
         }
     }
 
+    /// Returns true if an entry whose name does not authenticate is the vault's. Other programs' files are not damage.
+    private func isDamaged(_ entry: [UInt8], in directory: OpenDirectory) -> Bool {
+        if EntryName.canBeEncrypted(entry) { return true }
+        // Looked at once, not at each listing. Its times show that it was renamed or changed.
+        // Without all keys nothing can be said.
+        guard gate.isUnlocked(), let status = try? directory.status(of: entry) else { return false }
+        let found = ForeignEntry(entry: entry, stamp: FileStamp(status))
+        if foreignEntries.withLock({ $0.contains(found) }) { return false }
+        if HiddenName.isDamaged(entry, in: directory.descriptor, keys: directory.keys, store.keyRing) { return true }
+        foreignEntries.withLock { known in
+            if known.count >= ForeignEntry.mostKnown { known = [] }
+            known.insert(found)
+        }
+        return false
+    }
+
     /// The name of a backing entry. Nil if it does not authenticate.
     func plaintextName(of entry: [UInt8], in directory: OpenDirectory) -> [UInt8]? {
         let blob = EntryName.kind(of: entry) == .longName ? directory.sidecarBlob(of: entry) ?? [] : nil
         return EntryName.decode(entry, sidecarBlob: blob, keys: directory.keys)
     }
+}
+
+/// Another program's entry in a directory of the vault, as it was when it was looked at.
+struct ForeignEntry: Hashable {
+    /// Number of entries that are remembered.
+    static let mostKnown = 10_000
+
+    let entry: [UInt8]
+    let stamp: FileStamp
 }
 
 /// An open directory and a position in it: the result of opendir(3). Any thread.

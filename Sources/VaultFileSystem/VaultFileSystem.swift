@@ -18,6 +18,8 @@ package final class VaultFileSystem: Sendable {
     package let gate: LockGate
     /// Directories that programs have open.
     let openDirectories = Mutex<[ObjectIdentifier: DirectoryHandle]>([:])
+    /// Entries that a listing has found to be other programs'.
+    let foreignEntries = Mutex<Set<ForeignEntry>>([])
     /// Number of file handles, and of those that can write. A grace ends when none can.
     let fileHandles = Atomic<Int>(0)
     let writers = Atomic<Int>(0)

@@ -102,7 +102,7 @@ struct VerifierTreeTests {
         try manager.copyItem(atPath: vault.path + "/vaultfs.json", toPath: vault.backing("empty") + "/vaultfs.json")
         #expect(
             try vault.found() == [
-                "foreign Documents.txt", "hiddenName empty/vaultfs.json", "hiddenName vaultfs.other",
+                "foreign Documents.txt", "foreign empty/vaultfs.json", "foreign vaultfs.other",
             ])
     }
 

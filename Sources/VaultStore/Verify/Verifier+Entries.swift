@@ -44,7 +44,7 @@ extension Verifier {
 
     /// Checks an entry whose spelling no encrypted name has.
     private func checkUnencrypted(_ object: VerifierObject, _ directory: VerifierFrame.Open) -> VerifierObject? {
-        if isForeign(object.entry, directory) {
+        guard HiddenName.isDamaged(object.entry, in: directory.descriptor, keys: directory.keys, keyRing) else {
             report(.foreign, object, Self.foreign)
             return nil
         }
@@ -52,34 +52,13 @@ extension Verifier {
         return checkObject(object, in: directory.descriptor)
     }
 
-    /// Returns false for an object of the vault whose name was damaged: its content authenticates.
-    private func isForeign(_ entry: [UInt8], _ directory: VerifierFrame.Open) -> Bool {
-        // The names that sync clients and desktops give their own files. They may keep copies of encrypted files there.
-        if entry.first == UInt8(ascii: ".") { return true }
-        if isCopy(entry, directory) { return true }
-        if LostObject.find(entry, in: directory.descriptor, keyRing) != nil { return false }
-        let below = try? Descriptor(at: directory.descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
-        return below.map { !holdsOurs($0) } ?? true
-    }
-
-    /// Returns true for a name of the directory and more, as of the copies that sync clients make in a conflict.
-    private func isCopy(_ entry: [UInt8], _ directory: VerifierFrame.Open) -> Bool {
-        guard let keys = directory.keys else { return false }
-        let prefix = EntryName.kind(of: entry) == .longName ? "vaultfs.long.".utf8.count : 0
-        let digits = entry.dropFirst(prefix).prefix { Base64.url.isDigit($0) }
-        let original = Array(entry[..<digits.endIndex])
-        let blob = prefix == 0 ? nil : directory.descriptor.sidecarBlob(of: original)
-        return EntryName.decode(original, sidecarBlob: blob, keys: keys) != nil
-    }
-
+    /// Reports an entry that has a name of vaultfs's own, but not here: a copy of `vaultfs.json`, for example.
     private func reportUnknown(_ object: VerifierObject) {
-        // A sync client's copy of vaultfs.json, for example.
-        if String(decoding: object.entry, as: UTF8.self).contains("conflict") {
-            return report(.foreign, object, Self.foreign)
-        }
         let kept = [DamagedRoot.recordPrefix, DamagedRoot.logPrefix]
-        let isKept = stack.count == 1 && kept.contains { object.entry.starts(with: $0) }
-        report(.hiddenName, object, "not one of vaultfs's own files", remedy: isKept ? .move : nil)
+        if stack.count == 1 && kept.contains(where: { object.entry.starts(with: $0) }) {
+            return report(.hiddenName, object, "kept by a repair that was cut short", remedy: .move)
+        }
+        report(.foreign, object, "not one of vaultfs's own files: the vault ignores it")
     }
 
     /// Returns the entry, with its plaintext name if that authenticates.

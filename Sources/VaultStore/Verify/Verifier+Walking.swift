@@ -127,18 +127,8 @@ extension Verifier {
         let last = stack.count - 1
         if stack[last].object.isNamed { return true }
         if (try? directory.status(of: OpenDirectory.recordEntry)) != nil { return true }
-        stack[last].isForeign = stack[last - 1].isForeign || !holdsOurs(directory)
+        stack[last].isForeign = stack[last - 1].isForeign || !HiddenName.holdsOurs(directory, keyRing)
         return !stack[last].isForeign
-    }
-
-    /// Returns true if anything below a directory authenticates itself.
-    func holdsOurs(_ directory: Descriptor) -> Bool {
-        guard let root = try? directory.openedForReading() else { return false }
-        var walk = BackingWalk(root)
-        while let found = walk.nextEntry(onFailure: { _, _, _ in }) {
-            if LostObject.find(found.entry, in: found.directory, keyRing) != nil { return true }
-        }
-        return false
     }
 
     private func openRecord(

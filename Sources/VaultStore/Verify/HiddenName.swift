@@ -1,0 +1,49 @@
+internal import CLinux
+internal import Glibc
+package import LinuxSystem
+package import VaultFormat
+
+/// The difference between a damaged name and another program's, among entries whose name does not authenticate. The mount
+/// and `verify` both ask this (FileFormat, Store-13).
+package enum HiddenName {
+    /// Number of objects that are looked at below a directory without a record. The mount asks at every listing.
+    private static let mostBelow = 100
+
+    /// Returns true if the entry is the vault's, so that its name is damaged. Returns false for another program's file or
+    /// directory, which the vault ignores.
+    /// - Parameter keys: of the directory. Nil if its record does not authenticate.
+    package static func isDamaged(
+        _ entry: [UInt8], in directory: Descriptor, keys: DirectoryKeys?, _ keyRing: KeyRing
+    ) -> Bool {
+        guard EntryName.isObject(entry) else { return false }
+        if EntryName.canBeEncrypted(entry) { return true }
+        // The names that sync clients and desktops give their own files. They may keep copies of encrypted files there.
+        if entry.first == UInt8(ascii: ".") || isCopy(entry, in: directory, keys: keys) { return false }
+        if LostObject.find(entry, in: directory, keyRing) != nil { return true }
+        let below = try? Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
+        return below.map { holdsOurs($0, atMost: mostBelow, keyRing) } ?? false
+    }
+
+    /// Returns true for a name of the directory and more, as of the copies that sync clients make in a conflict.
+    private static func isCopy(_ entry: [UInt8], in directory: Descriptor, keys: DirectoryKeys?) -> Bool {
+        guard let keys else { return false }
+        let prefix = EntryName.kind(of: entry) == .longName ? "vaultfs.long.".utf8.count : 0
+        let digits = entry.dropFirst(prefix).prefix { Base64.url.isDigit($0) }
+        let original = Array(entry[..<digits.endIndex])
+        let blob = prefix == 0 ? nil : directory.sidecarBlob(of: original)
+        return EntryName.decode(original, sidecarBlob: blob, keys: keys) != nil
+    }
+
+    /// Returns true if anything below a directory authenticates itself.
+    /// - Parameter most: number of objects to look at. Nil for all.
+    static func holdsOurs(_ directory: Descriptor, atMost most: Int? = nil, _ keyRing: KeyRing) -> Bool {
+        guard let root = try? directory.openedForReading() else { return false }
+        var walk = BackingWalk(root)
+        var count = 0
+        while most.map({ count < $0 }) ?? true, let found = walk.nextEntry(onFailure: { _, _, _ in }) {
+            if LostObject.find(found.entry, in: found.directory, keyRing) != nil { return true }
+            count += 1
+        }
+        return false
+    }
+}
