@@ -32,9 +32,10 @@ package final class ControlClient: @unchecked Sendable {
         }
     }
 
-    /// Sends a request and waits for the response. For `sync`, `lock` and `unlock` there is no timeout, for others 5 s.
-    /// - Throws: `noAnswer`, `notUnderstood`.
-    package func send(_ request: ControlRequest) throws(ControlError) -> ControlResponse {
+    /// Sends a request and waits for the response.
+    /// - Parameter timeout: in seconds. Nil for 5 s, and for none with `sync`, `lock` and `unlock`.
+    /// - Throws: `timedOut`, `noAnswer`, `notUnderstood`.
+    package func send(_ request: ControlRequest, timeout: Int? = nil) throws(ControlError) -> ControlResponse {
         do {
             let line = try request.line()
             try line.withUnsafeBytes { (bytes) throws(StoreError) in
@@ -49,8 +50,8 @@ package final class ControlClient: @unchecked Sendable {
         }
         let answer =
             switch request {
-            case .sync, .lock, .unlock: try nextLine(timeout: 0)
-            case .status, .stats, .events: try nextLine(timeout: Self.timeout)
+            case .sync, .lock, .unlock: try nextLine(timeout: timeout ?? 0)
+            case .status, .stats, .events: try nextLine(timeout: timeout ?? Self.timeout)
             }
         guard let answer else { throw .noAnswer("it hung up") }
         return try .parse(answer, to: request)
@@ -84,7 +85,7 @@ package final class ControlClient: @unchecked Sendable {
         } catch let error as StoreError {
             // The daemon was killed before it read the request.
             if error.errno == .connectionReset { return nil }
-            throw .noAnswer(error.errno == .wouldBlock ? "timed out" : "\(error.errno)")
+            throw error.errno == .wouldBlock ? .timedOut : .noAnswer("\(error.errno)")
         } catch {
             throw .notUnderstood("a line of over \(ControlResponse.maximumSize) bytes")
         }

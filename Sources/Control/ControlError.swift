@@ -8,8 +8,10 @@ package enum ControlError: Error, Equatable, Sendable, CustomStringConvertible {
     case unsafeDirectory(FilePath, String)
     /// No daemon answers for the mountpoint.
     case noDaemon
-    /// The daemon hung up or did not answer in time.
+    /// The daemon hung up, or it is not known what it did, and the reason.
     case noAnswer(String)
+    /// The daemon did not answer in time.
+    case timedOut
     /// The other side sent something that is not a line of the protocol.
     case notUnderstood(String)
 
@@ -20,6 +22,7 @@ package enum ControlError: Error, Equatable, Sendable, CustomStringConvertible {
         case .noDaemon:
             "no vaultfs daemon answers; one that was mounted with another XDG_RUNTIME_DIR answers only with that"
         case .noAnswer(let reason): "the vaultfs daemon does not answer: \(reason)"
+        case .timedOut: "the vaultfs daemon does not answer: timed out"
         case .notUnderstood(let what): "the vaultfs daemon's answer is not understood: \(what)"
         }
     }

@@ -1,9 +1,24 @@
+import Glibc
 import TestSupport
 import Testing
 
 extension MountTests {
     /// The daemon's end, by SIGTERM and by SIGKILL, during a lock and with dirty pages of mappings.
     @Suite struct LockEnd {
+        @Test("a lock that is not answered ends with its own timeout, and the daemon locks when it can")
+        func unanswered() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            let daemon = try #require(vault.daemon)
+            kill(daemon, SIGSTOP)
+            defer { kill(daemon, SIGCONT) }
+            let result = try vault.vaultfs(["lock", "--timeout", "1s", vault.mountpoint])
+            expectFailure(
+                result, .failure, naming: vault.mountpoint, "in 1 s", "not known if it has locked", "vaultfs status")
+            kill(daemon, SIGCONT)
+            try poll("the lock") { try vault.status()["state"] as? String == "locked" }
+        }
+
         @Test(
             "SIGTERM loses no dirty page", arguments: Settings.accounts,
             ["terminated_in_grace", "terminated_with_dirty_pages"])

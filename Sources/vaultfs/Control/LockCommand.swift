@@ -11,7 +11,8 @@ struct LockCommand: ParsableCommand {
             something could not be purged, it is named, and the exit code is \(FailureCode.notPurged.rawValue). If written \
             data could not be made durable, or was lost since the mount, it is \(FailureCode.notDurable.rawValue).
 
-            A mount whose daemon has died holds nothing: that is no failure. A daemon that does not answer is one. With \
+            A mount whose daemon has died holds nothing: that is no failure. A daemon that does not answer is one: exit code \
+            \(FailureCode.failure.rawValue). If it was asked, it may still lock. With \
             --json: the receipt as an object; with --all, an array of them.
             """)
 
@@ -21,7 +22,28 @@ struct LockCommand: ParsableCommand {
     @Flag(help: "Forget the keys with this lock, as mount --on-lock forget does at each: unlocking needs a secret.")
     var forget = false
 
-    func run() throws { try mounts.report(mounts.ask(.lock(forgetsKeys: forget)), show: show) }
+    @Option(
+        help: ArgumentHelp(
+            "Time to wait for the answer, beyond the mount's --grace. The daemon itself gives up each step after at most 60s.",
+            valueName: "duration"),
+        transform: DurationArgument.parse)
+    var timeout = DurationArgument(milliseconds: 300_000)
+
+    func run() throws {
+        let answers = try mounts.ask(.lock(forgetsKeys: forget)) { [timeout] socket in
+            // On a connection of its own: a late answer would be taken for that of the lock.
+            let status = try? socket.connect().status()
+            let grace: Double =
+                switch status?.lock?["graceSeconds"] {
+                case .number(let seconds): seconds
+                case .integer(let seconds): Double(seconds)
+                case .unsigned(let seconds): Double(seconds)
+                default: 0
+                }
+            return max(1, Int((Double(timeout.milliseconds) / 1000 + grace).rounded(.up)))
+        }
+        try mounts.report(answers, show: show)
+    }
 
     private func show(_ mountpoint: String, _ response: ControlResponse) throws(CommandFailure) {
         switch response {

@@ -21,12 +21,15 @@ struct MountChoice: ParsableArguments {
     }
 
     /// Sends the request to all the mounts at once, and returns when all have answered.
+    /// - Parameter timeout: returns the time to wait for a mount's answer, in seconds. Nil for that of the request.
     /// - Throws: codes `mountpoint`, or `usage` if it is not clear which mount is meant.
-    func ask(_ request: ControlRequest) throws(CommandFailure) -> [MountAnswer] {
-        if all { return try MountAnswer.askAll(request) }
-        if let mountpoint { return [try MountAnswer.ask(mountpoint.path, request)] }
+    func ask(
+        _ request: ControlRequest, timeout: @escaping AnswerTimeout = { _ in nil }
+    ) throws(CommandFailure) -> [MountAnswer] {
+        if all { return try MountAnswer.askAll(request, timeout: timeout) }
+        if let mountpoint { return [try MountAnswer.ask(mountpoint.path, request, timeout: timeout)] }
         let (name, socket, client) = try DaemonSearch.onlyMount(option: "--all")
-        return [MountAnswer(name, socket) { () throws(ControlError) in try client.send(request) }]
+        return [MountAnswer(name, socket, client, request, timeout)]
     }
 
     /// Makes the kernel write the dirty mapped pages back: of the mountpoint, or if none was given, of all mounts of this user.
@@ -70,6 +73,9 @@ struct MountChoice: ParsableArguments {
     }
 }
 
+/// Returns the time to wait for the answer of a mount's daemon, in seconds. Nil for that of the request.
+typealias AnswerTimeout = @Sendable (DaemonSocket) -> Int?
+
 /// The outcome of a request to one mount. As JSON: the daemon's answer and the mountpoint.
 struct MountAnswer: Encodable, Sendable {
     enum Outcome: Sendable {
@@ -102,6 +108,22 @@ struct MountAnswer: Encodable, Sendable {
 }
 
 extension MountAnswer {
+    /// The response to a request, or the reason why there is none.
+    fileprivate init(
+        _ mountpoint: String, _ socket: DaemonSocket, _ client: ControlClient, _ request: ControlRequest,
+        _ timeout: AnswerTimeout
+    ) {
+        let limit = timeout(socket)
+        self.init(mountpoint, socket) { () throws(ControlError) in
+            do throws(ControlError) { return try client.send(request, timeout: limit) } catch {
+                guard error == .timedOut, case .lock = request, let limit else { throw error }
+                throw .noAnswer(
+                    "nothing came in \(limit) s, and it is not known if it has locked: see 'vaultfs status', or end "
+                        + "it with 'vaultfs unmount --force'")
+            }
+        }
+    }
+
     /// The response that `send` returns, or the reason why there is none.
     fileprivate init(_ mountpoint: String, _ socket: DaemonSocket, _ send: () throws(ControlError) -> ControlResponse) {
         do throws(ControlError) {
@@ -112,11 +134,13 @@ extension MountAnswer {
     }
 
     /// Asks the mount at a path that a person typed.
-    static func ask(_ path: FilePath, _ request: ControlRequest) throws(CommandFailure) -> MountAnswer {
+    static func ask(
+        _ path: FilePath, _ request: ControlRequest, timeout: AnswerTimeout = { _ in nil }
+    ) throws(CommandFailure) -> MountAnswer {
         let mount = try FoundMount(at: path)
         do throws(ControlError) {
             let (socket, client) = try mount.connect()
-            return MountAnswer(mount.path.shown, socket) { () throws(ControlError) in try client.send(request) }
+            return MountAnswer(mount.path.shown, socket, client, request, timeout)
         } catch {
             let outcome: Outcome = mount.entry.isDead() ? .dead : .unreachable("\(error)")
             return MountAnswer(mountpoint: mount.path.shown, socket: nil, outcome: outcome)
@@ -130,7 +154,9 @@ extension MountAnswer {
     }
 
     /// Asks all mounts of this user, or for root of all users.
-    static func askAll(_ request: ControlRequest) throws(CommandFailure) -> [MountAnswer] {
+    static func askAll(
+        _ request: ControlRequest, timeout: @escaping AnswerTimeout = { _ in nil }
+    ) throws(CommandFailure) -> [MountAnswer] {
         let table = try MountTable.read()
         let mounts = Dictionary(table.vaultsOfThisUser.map { (key($0), $0.mountpoint) }) { $1 }
         let found = DaemonSearch.ask(DaemonSearch.directories(table)) { socket -> MountAnswer? in
@@ -138,7 +164,7 @@ extension MountAnswer {
             guard let client = try? socket.connect() else { return nil }
             do throws(ControlError) {
                 let name = Console.shown(try client.status().mountpoint)
-                return MountAnswer(name, socket) { () throws(ControlError) in try client.send(request) }
+                return MountAnswer(name, socket, client, request, timeout)
             } catch {
                 let name =
                     mounts["\(socket.userID) \(socket.name)"].map { FilePath(bytes: $0).shown }
