@@ -133,27 +133,29 @@ package final class VaultFileSystem: Sendable {
 
     /// Converts a backing stat for programs: the plaintext's size, and times and mode without the effect of sealing.
     func plaintextAttributes(_ status: stat, of node: Node) -> stat {
-        if store.followsWriter { try? node.openFile?.follow(status) }
-        var result = node.isRegularFile ? node.withoutSealing(node.openFile?.shownStatus(status) ?? status) : status
+        let file = fileForAttributes(node)
+        if store.followsWriter { try? file?.follow(status) }
+        var result = node.isRegularFile ? node.withoutSealing(file?.shownStatus(status) ?? status) : status
         switch status.st_mode & S_IFMT {
-        case S_IFREG: result.st_size = off_t(plaintextLength(of: node, status))
+        case S_IFREG: result.st_size = off_t(plaintextLength(of: file, status))
         case S_IFLNK: result.st_size = off_t(LinkTarget.length(ofStoredLength: Int(status.st_size)))
         default: break
         }
         return result
     }
 
+    /// The file if it is open, or if only the opened file knows its length and times. It is opened then, so that a program
+    /// sees the same attributes before and after it opens the file.
+    private func fileForAttributes(_ node: Node) -> EncryptedFile? {
+        guard node.isRegularFile else { return nil }
+        return node.openFile ?? (store.opensForAttributes ? try? openFile(node) : nil)
+    }
+
     /// Returns a file's plaintext length. An open file knows it, because only this daemon changes it. For any other
-    /// file the backing size gives it. If a read-only store has found changes in the log, or if records are missing or may be
-    /// torn, only the opened file knows where it ends.
-    private func plaintextLength(of node: Node, _ status: stat) -> UInt64 {
+    /// file the backing size gives it.
+    private func plaintextLength(of file: EncryptedFile?, _ status: stat) -> UInt64 {
         // The backing file may have been extended since it was opened. Reads do not follow such an extension.
-        if !store.followsWriter, let file = node.openFile { return file.length }
-        if store.isReadOnly, store.hasFoundChanges || store.readsCutFiles || store.followsUncleanEnd,
-            let file = try? openFile(node)
-        {
-            return file.length
-        }
+        if let file, !store.followsWriter || store.opensForAttributes { return file.length }
         return store.layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
     }
 
