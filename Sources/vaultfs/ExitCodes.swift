@@ -33,7 +33,7 @@ enum FailureCode: Int32, CaseIterable, Codable {
         case .inUse: "the vault is mounted already, or the mount is in use"
         case .mountpoint: "the mountpoint cannot be used, or nothing is mounted there"
         case .cannotMount: "FUSE is not available, or mounting failed"
-        case .damageFound: "damage was found (verify, export --damaged, --verify, rekey), or stays"
+        case .damageFound: "damage was found (verify, export, import --verify, rekey), or stays"
         case .notPurged: "locked, but not everything could be purged from memory"
         case .lockFileExists: "not unlocked: a lock file exists"
         case .incomplete: "import, export: not everything was copied; rekey: access denied"

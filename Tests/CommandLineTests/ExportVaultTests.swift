@@ -21,4 +21,29 @@ import Testing
         #expect(try (place.configuration, other.configuration) == before)
         #expect(try FileManager.default.contentsOfDirectory(atPath: place.vault).sorted() == entries)
     }
+
+    @Test(
+        "Log-8: a log that is none is reported, with exit code 8, and the files are exported",
+        arguments: [[], ["--verify"]])
+    func damagedLog(options: [String]) throws {
+        let place = try SlotPlace()
+        let tree = place.file("tree")
+        try Command(["mkdir", tree]).run().succeeded()
+        try place.directory.write("tree/notes", "kept")
+        try place.run(["import", tree, place.vault] + place.opening).succeeded()
+        let log = "\(place.vault)/vaultfs.log"
+        unlink(log)
+        try Data("no log".utf8).write(to: URL(fileURLWithPath: log))
+        let result = try place.run(["export", place.vault, place.file("out")] + options + place.opening)
+        #expect(result.exitCode == 8, "\(result)")
+        #expect(try String(contentsOfFile: place.file("out/notes"), encoding: .utf8) == "kept")
+        #expect(result.output.hasPrefix("exported 1 file"), "\(result)")
+        #expect(result.errors.hasPrefix("vaultfs: vaultfs.log "), "\(result)")
+        #expect(result.errors.split(separator: "\n").count == 1, "\(result)")
+        #expect(try String(contentsOfFile: log, encoding: .utf8) == "no log")
+        // One more thing is wrong: the worse one gives the code.
+        try place.directory.write("out/notes", "changed")
+        let failing = try place.run(["export", place.vault, place.file("out")] + place.opening)
+        #expect(failing.exitCode == 8 && failing.errors.split(separator: "\n").count > 1, "\(failing)")
+    }
 }

@@ -26,7 +26,8 @@ struct ExportCommand: ParsableCommand, VaultOpener {
             behind and counted, unless --preserve-special is given, because anyone who can write to the vault's directory \
             can make them without a key. A damaged file is an error, and nothing of it is written. With --damaged the \
             parts that verify are written, the others become holes, each damaged file is listed with its ranges, and the \
-            exit code is \(FailureCode.damageFound.rawValue). The vault must not be mounted read-write.
+            exit code is \(FailureCode.damageFound.rawValue). A damaged redo log is reported, with the same exit code, \
+            and the files are exported without what it has lost. The vault must not be mounted read-write.
 
             'export --view FORMAT SOURCE DESTINATION' exports the files that 'vaultfs view FORMAT SOURCE' would show, with \
             the same options. Only you can read the copies. They keep their times. Links are copied as links. These \
@@ -113,7 +114,7 @@ struct ExportCommand: ParsableCommand, VaultOpener {
             try export(
                 session.open(readsCutFiles: damaged), path, to, options,
                 VaultSession.makeWorkspaces(for: session.directory.configuration), interruption,
-                hasEnded: session.hasEnded)
+                hasEnded: session.hasEnded, isLogDamaged: { !session.problems.isEmpty })
         }
     }
 
@@ -158,7 +159,8 @@ struct ExportCommand: ParsableCommand, VaultOpener {
     private func export<System: FileSystem>(
         _ tree: FileSystemTree<System>, _ path: [[UInt8]], _ to: LocalPath, _ options: TransferOptions,
         _ workspaces: [System.Workspace], _ interruption: Interruption,
-        hasEnded: @escaping @Sendable () -> Bool = { false }, survey: (@Sendable (TransferSurvey) -> Void)? = nil
+        hasEnded: @escaping @Sendable () -> Bool = { false }, isLogDamaged: () -> Bool = { false },
+        survey: (@Sendable (TransferSurvey) -> Void)? = nil
     ) throws {
         let from = try TransferTarget.source(tree, tree.root, path, shown: source.whole.shown)
         // A file that goes into a directory keeps its name.
@@ -181,7 +183,8 @@ struct ExportCommand: ParsableCommand, VaultOpener {
             run.options.isComparing = true
             try run.run(from, target, workspaces, survey: survey)
         }
-        try report.finish("exported", to: destination.path, run.totals)
+        // Some of it is found only when a file is opened.
+        try report.finish("exported", to: destination.path, run.totals, isLogDamaged: isLogDamaged())
     }
 
     /// Counts the names that were left out because they do not authenticate.

@@ -1,3 +1,4 @@
+internal import ArgumentParser
 internal import LinuxSystem
 internal import SystemPackage
 internal import Transfer
@@ -33,9 +34,13 @@ struct TransferReport: Sendable {
     }
 
     /// Prints the summary.
-    /// - Parameter verb: `imported`, `exported`.
+    /// - Parameters:
+    ///   - verb: `imported`, `exported`.
+    ///   - isLogDamaged: true if damage of the vault's redo log was reported.
     /// - Throws: if something failed, is damaged or could not be kept.
-    func finish(_ verb: String, to destination: FilePath, _ totals: TransferTotals) throws(CommandFailure) {
+    func finish(
+        _ verb: String, to destination: FilePath, _ totals: TransferTotals, isLogDamaged: Bool = false
+    ) throws {
         work.clear()
         let failure = isSingleFile ? work.problems.first : nil
         if work.isJSON {
@@ -48,8 +53,13 @@ struct TransferReport: Sendable {
         } else if failure == nil {
             print(text(verb, totals))
         }
-        guard let problem = Self.problem(totals) else { return }
-        throw CommandFailure(problem.code, "\(source.shown): \(failure?.message ?? problem.message)")
+        guard let problem = Self.problem(totals) else {
+            // The report of the log's damage is the message.
+            if isLogDamaged { throw ExitCode(FailureCode.damageFound.rawValue) }
+            return
+        }
+        throw CommandFailure(
+            isLogDamaged ? .damageFound : problem.code, "\(source.shown): \(failure?.message ?? problem.message)")
     }
 
     private func text(_ verb: String, _ totals: TransferTotals) -> String {

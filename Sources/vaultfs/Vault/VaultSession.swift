@@ -65,6 +65,9 @@ final class VaultSession {
         }
     }
 
+    /// The parts of the store that do not work, one line each. Every one has been reported.
+    var problems: [String] { system?.store.problems ?? [] }
+
     /// Called while files are written. Seals the written ones, so that a later run can skip them. Takes at most a tenth of the
     /// time, because it waits for the disk.
     func sealSometimes() {
