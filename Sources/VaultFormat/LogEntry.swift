@@ -124,12 +124,13 @@ package struct LogEntry: Sendable, Equatable {
     }
 }
 
-/// The first 64 bytes of `vaultfs.log` (FileFormat, Log). Not authenticated: entries are. One sector has all of it, so a
-/// power cut leaves the old ones or the new ones.
+/// The first 64 bytes of `vaultfs.log` (FileFormat, Log). One sector has all of it, so a power cut leaves the old ones or
+/// the new ones.
 package struct LogHeader: Sendable, Equatable {
     /// Bytes before the entries.
     package static let areaSize: UInt64 = 4096
     package static let size = 64
+    package static let tagOffset = size - LogEntry.tagSize
     package static let defaultLogSize: UInt64 = 64 << 20
     package static let logSizes: ClosedRange<UInt64> = (1 << 20)...(1 << 30)
     package static let magic = Array("vaultfs log 1\n\0\0".utf8)
@@ -146,16 +147,19 @@ package struct LogHeader: Sendable, Equatable {
 
     /// Maximum number of bytes of the whole file.
     package var logSize: UInt64
-    /// Drawn anew for each log file and each mount that writes entries. Part of every tag's nonce.
+    /// Drawn anew for each log file and each mount that writes entries. Part of every tag's nonce. 0 before the first entry.
     package var salt: UInt64 = 0
     /// The first entry that may not be in place: its sequence number and offset.
     package var startSequence: UInt64 = 1
     package var startOffset: UInt64 = areaSize
+    /// The tag as it was parsed, or zeros.
+    package private(set) var tag = [UInt8](repeating: 0, count: LogEntry.tagSize)
 
     package init(logSize: UInt64) { self.logSize = logSize }
 
+    /// The 64 bytes with `tag`. Bytes 0…47 are those that a tag authenticates.
     package var bytes: [UInt8] {
-        var bytes = Self.magic + [UInt8](repeating: 0, count: Self.size - Self.magic.count)
+        var bytes = Self.magic + [UInt8](repeating: 0, count: Self.tagOffset - Self.magic.count) + tag
         bytes.storeLittleEndian64(logSize, at: 16)
         bytes.storeLittleEndian64(salt, at: 24)
         bytes.storeLittleEndian64(startSequence, at: 32)
@@ -163,19 +167,20 @@ package struct LogHeader: Sendable, Equatable {
         return bytes
     }
 
-    /// Parses 64 bytes. Nil if they are no header.
+    /// The first half of the tag's nonce, which no entry and no other header under the salt has.
+    package var nonce: UInt64 { 1 << 63 | startSequence }
+
+    /// Parses 64 bytes. Nil if they are no header. Nothing is authenticated yet.
     package init?(parsing bytes: [UInt8]) {
-        guard bytes.count == Self.size, bytes.starts(with: Self.magic), bytes[48...].allSatisfy({ $0 == 0 }) else {
-            return nil
-        }
+        guard bytes.count == Self.size, bytes.starts(with: Self.magic) else { return nil }
         logSize = bytes.littleEndian64(at: 16)
         salt = bytes.littleEndian64(at: 24)
         startSequence = bytes.littleEndian64(at: 32)
         startOffset = bytes.littleEndian64(at: 40)
-        guard Self.logSizes.contains(logSize), startSequence > 0, (Self.areaSize...logSize).contains(startOffset),
-            startOffset % LogEntry.alignment == 0
-        else {
-            return nil
-        }
+        tag = Array(bytes[Self.tagOffset...])
+        guard Self.logSizes.contains(logSize), (1..<(1 << 63)).contains(startSequence),
+            (Self.areaSize...logSize).contains(startOffset), startOffset % LogEntry.alignment == 0
+        else { return nil }
+        if salt == 0 && self != LogHeader(logSize: logSize) { return nil }
     }
 }

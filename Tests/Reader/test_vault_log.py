@@ -109,6 +109,9 @@ class TinyLog:
     def __init__(self, vault, start=1, offset=4096, size=1 << 20):
         self.vault, self.size, self.sequence, self.offset = vault, size, start, offset
         header = vault_log.MAGIC + struct.pack("<QQQQ", size, 77, start, offset)
+        number = 1 << 63 | start
+        key = one_time(vault.log_key[32:64], struct.pack("<QQ", number, 77))
+        header += Poly1305.generate_tag(vault.log_key[64:80] + key, header + struct.pack("<Q", number))
         self.data = bytearray(header.ljust(vault_log.AREA, b"\0"))
         self.places = {}
 
@@ -301,10 +304,18 @@ class LogTests(unittest.TestCase):
     def test_no_log(self):
         """Log-8, Store-31: it is reported, and the vault is read without it."""
         self.change(self.a, 0, b"x")
-        for data in [b"text", self.log.data[:63], b"V" + self.log.data[1:], self.log.data[:60] + b"x" * 4]:
+        for data in [b"text", self.log.data[:63], b"V" + self.log.data[1:]]:
             log, self.log.data = self.log.data, data
             self.expect(["vaultfs.log: it does not begin with a header"])
             self.log.data = log
+        # A byte of the salt, of the start, of the tag.
+        for at in [24, 32, 50]:
+            self.log.data[at] ^= 1
+            self.expect(["vaultfs.log: its header's tag is wrong"])
+            self.log.data[at] ^= 1
+        header, self.log.data[:64] = self.log.data[:64], bytes(64)
+        self.expect(["vaultfs.log: it does not begin with a header"])
+        self.log.data[:64] = header
         path = os.path.join(self.vault.root, b"vaultfs.log")
         self.log.save()
         os.link(path, os.path.join(self.vault.root, b"vaultfs.tmp.1"))

@@ -126,15 +126,18 @@ class Log:
     def __init__(self, data=b"", keys=None, is_after_clean_end=False):
         self.damage = []
         self.entries = {}
-        if not any(data[:HEAD_SIZE]):
+        if not any(data[:HEAD_SIZE]) and len(data) <= AREA:
             return
         self.data, self.chunk_size = data, keys.chunk_size
         self.parse_header(data)
-        for log_key in keys.log_keys:
-            self.log_key = log_key
-            found, gaps = self.search()
-            if found:
+        if self.salt == 0:
+            return
+        for self.log_key in keys.log_keys:
+            if self.is_authentic(data[:48], 1 << 63 | self.start, data[48:HEAD_SIZE]):
                 break
+        else:
+            raise Damage("its header's tag is wrong")
+        found, gaps = self.search()
         if is_after_clean_end:
             # Log-12.
             if found:
@@ -164,9 +167,11 @@ class Log:
         """Log-8."""
         self.size, self.salt, self.start, self.place = struct.unpack_from("<QQQQ", data.ljust(HEAD_SIZE, b"\0"), 16)
         least = max(1 << 20, 8 * (self.chunk_size + OVERHEAD))
-        if len(data) < HEAD_SIZE or data[:16] != MAGIC or any(data[48:64]) or not least <= self.size <= 1 << 30 \
+        if len(data) < HEAD_SIZE or data[:16] != MAGIC or not least <= self.size <= 1 << 30 \
                 or not AREA <= self.place <= self.size or self.place % ALIGNMENT:
             raise Damage("it does not begin with a header")
+        if self.salt == 0 and (len(data) > AREA or self.start != 1 or self.place != AREA or any(data[48:HEAD_SIZE])):
+            raise Damage("its header is damaged")
 
     # Entries
 
@@ -186,14 +191,20 @@ class Log:
             return None
         end = place + HEAD_SIZE + entry.body_size
         message, tag = self.data[place:end], self.data[end:end + TAG_SIZE]
-        nonce = struct.pack("<QQ", sequence, self.salt)
-        one_time = Cipher(algorithms.AES(self.log_key[32:64]), modes.ECB()).encryptor().update(nonce)
-        try:
-            Poly1305.verify_tag(self.log_key[64:80] + one_time, message + struct.pack("<Q", sequence), tag)
-        except InvalidSignature:
+        if not self.is_authentic(message, sequence, tag):
             return None
         entry.body = message[HEAD_SIZE:]
         return entry
+
+    def is_authentic(self, message, number, tag):
+        """True if the tag of an entry, or of the header, is right."""
+        nonce = struct.pack("<QQ", number, self.salt)
+        one_time = Cipher(algorithms.AES(self.log_key[32:64]), modes.ECB()).encryptor().update(nonce)
+        try:
+            Poly1305.verify_tag(self.log_key[64:80] + one_time, bytes(message) + struct.pack("<Q", number), bytes(tag))
+        except InvalidSignature:
+            return False
+        return True
 
     def at_its_place(self, sequence, place):
         """The next entry, at the end of the one before or at the beginning of the area."""

@@ -220,6 +220,46 @@ import VaultFormat
         #expect(try place.vault.reopen("b", in: next).contents() == content([1: 53]))
     }
 
+    @Test(
+        "Log-8: a damaged header of a log with entries is damage, and a repair keeps the log",
+        arguments: [3, 17, 24, 32, 40, 50])
+    func damagedLogHeader(_ byte: Int) throws {
+        let place = try Place(TestStore())
+        try place.overwrite(chunk: 1, seed: 54)
+        try place.vault.change("vaultfs.log") { $0[byte] ^= 0x40 }
+        damage { _ = try place.vault.open() }
+        #expect(try place.vault.open(isReadOnly: true).problems.count == 1)
+        try place.vault.change("vaultfs.log") { $0.replaceSubrange(..<64, with: [UInt8](repeating: 0, count: 64)) }
+        damage { _ = try place.vault.open() }
+    }
+
+    @Test("Log-10: several damaged entries in a row cost only their own chunks, also at the end of an unsealed file")
+    func damagedRun() throws {
+        let vault = try TestStore()
+        let store = try vault.open(cacheSize: 0)
+        let file = try vault.create(in: store)
+        try file.put(pattern(4 * Self.c), at: 0)
+        try file.synchronize(dataOnly: true)
+        for chunk in 0..<4 {
+            try file.put(pattern(Self.c, seed: 55), at: chunk * Self.c)
+            try file.synchronize(dataOnly: true)
+        }
+        try damageEntry(1, byte: 100, in: vault)
+        try damageEntry(2, byte: 100, in: vault)
+        for isReadOnly in [true, false] {
+            let next = try vault.open(cacheSize: 0, isReadOnly: isReadOnly)
+            let found = try vault.reopen(in: next)
+            #expect(found.length == UInt64(4 * Self.c))
+            for chunk in 0..<4 {
+                if chunk == 1 || chunk == 2 {
+                    damage { _ = try found.get(10, at: chunk * Self.c) }
+                } else {
+                    #expect(try found.get(Self.c, at: chunk * Self.c) == pattern(Self.c, seed: 55))
+                }
+            }
+        }
+    }
+
     @Test("Log-11, Log-12: an old log changes no file that was sealed since", arguments: [true, false])
     func oldLog(_ isCleanEnd: Bool) throws {
         let place = try Place(TestStore())

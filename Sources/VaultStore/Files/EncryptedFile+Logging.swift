@@ -91,7 +91,9 @@ extension EncryptedFile {
     /// The caller holds the write lock and has just read the header.
     func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64, _ state: inout WriteState) {
         let sealCounter = state.header.sealCounter
-        let changes = found.changes(of: fileID, sealCounter: sealCounter)
+        var changes = found.changes(of: fileID, sealCounter: sealCounter)
+        let length = changes.length(backingSize, layout)
+        changes.keepEnd(length, layout)
         // A writer may have sealed the file since the log was read.
         if !store.followsWriter, found.files[fileID]?.outdated(sealCounter) ?? 0 > 0 {
             store.faults.note(.foundLog, LogRecovery.outdated)
@@ -100,8 +102,8 @@ extension EncryptedFile {
         hasLoggedChanges.store(!changes.isEmpty, ordering: .releasing)
         loggedTime.store(changes.time, ordering: .releasing)
         if changes.isEmpty { return }
-        let length = changes.length(backingSize, layout)
         if length != state.header.length { state.header.isSealed = false }
+        state.header.keepLost(changes, length, layout)
         currentLength.store(length, ordering: .releasing)
         currentAuthenticLength.store(state.header.authenticLength(of: length), ordering: .releasing)
         if !changes.holes.isEmpty { isSparse.store(true, ordering: .releasing) }
@@ -230,10 +232,12 @@ extension EncryptedFile {
 
     /// Puts changes in place after an unclean end, and returns the descriptor to be synced. The header may be older than
     /// they are: the log is durable before the files.
-    func recover(_ changes: LoggedChanges, from log: Descriptor) throws(StoreError) -> Descriptor {
+    func recover(_ found: LoggedChanges, from log: Descriptor) throws(StoreError) -> Descriptor {
         let writer = try reader.reopenedForWriting()
         let status = try writer.status()
+        var changes = found
         let final = changes.length(UInt64(clamping: status.st_size), layout)
+        changes.keepEnd(final, layout)
         let isSparse = !changes.holes.isEmpty
         try writing.withLock { (state) throws(StoreError) in
             let header = state.header
@@ -251,10 +255,7 @@ extension EncryptedFile {
                 header.isSparse = header.isSparse || isSparse
                 // Entries that are put in place now must not be applied once the file is sealed.
                 if changes.isAuthentic { header.sealCounter = max(header.sealCounter, changes.sealCounter) }
-                // A lost chunk must not be taken for a torn tail.
-                if let lost = changes.lostChunks.last, !header.isSealed {
-                    header.length = max(header.length, min(final, layout.plaintextOffset(ofChunk: lost + 1)))
-                }
+                header.keepLost(changes, final, layout)
             }
         }
         var before = status
@@ -304,5 +305,13 @@ extension EncryptedFile {
 
     private static func isOlder(_ a: timespec, _ b: timespec) -> Bool {
         (a.tv_sec, a.tv_nsec) < (b.tv_sec, b.tv_nsec)
+    }
+}
+
+extension FileHeader {
+    /// Raises the durable length past the last lost chunk, which must not be taken for a torn tail.
+    fileprivate mutating func keepLost(_ changes: LoggedChanges, _ fileLength: UInt64, _ layout: ChunkLayout) {
+        guard let lost = changes.lostChunks.last, !isSealed else { return }
+        length = max(length, min(fileLength, layout.plaintextOffset(ofChunk: lost + 1)))
     }
 }

@@ -20,8 +20,9 @@ struct LogContents: Sendable {
     /// Numbers without an entry.
     private struct Gap {
         let numbers: Range<UInt64>
-        /// The head of the only entry that is missing, if it is where the next one begins after it. Not authenticated.
-        let head: LogEntry?
+        /// The heads of the entries that are missing, if each is where the one before ends, and the entry after the gap too.
+        /// Else none. Not authenticated.
+        let heads: [LogEntry]
 
         /// The first number after `sequence`. Nil if there is none.
         func firstMissing(after sequence: UInt64) -> UInt64? {
@@ -32,7 +33,7 @@ struct LogContents: Sendable {
         /// The part before a number. Nil if that is empty.
         func before(_ sequence: UInt64) -> Gap? {
             let part = numbers.clamped(to: 0..<sequence)
-            return part.isEmpty ? nil : Gap(numbers: part, head: head)
+            return part.isEmpty ? nil : Gap(numbers: part, heads: Array(heads.prefix(part.count)))
         }
     }
 
@@ -42,12 +43,14 @@ struct LogContents: Sendable {
     /// - Throws: `.damaged` if the file is no log.
     static func read(_ root: Descriptor, _ keyRing: KeyRing) throws(StoreError) -> LogContents? {
         guard let (log, header) = try RedoLog.openToRead(root) else { return nil }
+        // Nothing was ever appended.
+        if header.salt == 0 { return LogContents(log: log) }
         // A rekey that was interrupted may have begun with entries of the previous epoch.
         for keys in keyRing.logKeys {
-            let contents = try LogContents(LogReader(log, header, keys: keys, keyRing.layout), keyRing.layout)
-            if !contents.isEmpty { return contents }
+            let reader = try LogReader(log, header, keys: keys, keyRing.layout)
+            if try reader.isHeaderAuthentic { return try LogContents(reader, keyRing.layout) }
         }
-        return LogContents(log: log)
+        throw .damaged(RedoLog.text("not a log of this vault, or its header is damaged"))
     }
 
     private init(log: Descriptor) { self.log = log }
@@ -77,8 +80,9 @@ struct LogContents: Sendable {
 
     private mutating func lose(_ gap: Gap, _ layout: ChunkLayout) {
         damagedEntries += UInt64(gap.numbers.count)
-        guard let head = gap.head, head.kind == .records else { return }
-        files[head.fileID, default: LoggedChanges()].apply(head.lost, at: 0, layout, isAuthentic: false)
+        for head in gap.heads where head.kind == .records {
+            files[head.fileID, default: LoggedChanges()].apply(head.lost, at: 0, layout, isAuthentic: false)
+        }
     }
 
     /// The entries that are there, in order, and the numbers between them that are not.
@@ -106,11 +110,20 @@ struct LogContents: Sendable {
     private static func gap(
         _ reader: inout LogReader, _ sequence: UInt64, at offset: UInt64, before later: Found
     ) -> Gap {
-        let head = reader.head(at: offset)
-        let isPlausible =
-            later.entry.sequence == sequence + 1 && head?.sequence == sequence
-            && head.map { offset + $0.space } == later.offset
-        return Gap(numbers: sequence..<later.entry.sequence, head: isPlausible ? head : nil)
+        let numbers = sequence..<later.entry.sequence
+        var heads: [LogEntry] = []
+        var offset = offset
+        for number in numbers {
+            let places = [offset, LogHeader.areaSize]
+            guard
+                let (head, place) = places.lazy.compactMap({ place in reader.head(at: place).map { ($0, place) } })
+                    .first(where: { $0.0.sequence == number })
+            else { return Gap(numbers: numbers, heads: []) }
+            heads.append(head)
+            offset = place + head.space
+        }
+        let isPlausible = [offset, LogHeader.areaSize].contains(later.offset)
+        return Gap(numbers: numbers, heads: isPlausible ? heads : [])
     }
 
     /// An entry that does not fit before the end of the log is at its beginning.

@@ -44,13 +44,16 @@ extension RedoLog {
 
     private static func header(of descriptor: Descriptor) throws(StoreError) -> LogHeader? {
         let bytes = try descriptor.read(at: 0, count: LogHeader.size)
+        let hasEntries = try descriptor.status().st_size > off_t(LogHeader.areaSize)
         // A power cut can leave a new log without its header. It has no entries then.
-        if bytes.allSatisfy({ $0 == 0 }) { return nil }
-        guard let header = LogHeader(parsing: bytes) else { throw .damaged(text("not a log of this version")) }
+        if bytes.allSatisfy({ $0 == 0 }) && !hasEntries { return nil }
+        guard let header = LogHeader(parsing: bytes), header.salt != 0 || !hasEntries else {
+            throw .damaged(text("not a log of this version, or its header is damaged"))
+        }
         return header
     }
 
-    private static func text(_ fault: String) -> String {
+    static func text(_ fault: String) -> String {
         "vaultfs.log is \(fault), so the vault is not written: 'vaultfs verify --repair' corrects that; until then it can be "
             + "mounted with -o ro"
     }

@@ -24,6 +24,11 @@ struct LogReader {
             repeating: 0, count: LogEntry.headSize + Workspace.largestBatch(layout) + 2 * LogEntry.tagSize)
     }
 
+    /// True if the header was written with these keys.
+    var isHeaderAuthentic: Bool {
+        get throws(StoreError) { try header.tag(keys: keys, cipher) == header.tag }
+    }
+
     /// Offset in `buffer` of a computed tag, and so the size of the largest entry.
     private var largestSize: Int { buffer.count - LogEntry.tagSize }
 

@@ -35,10 +35,16 @@ struct LogRecovery {
 
     /// Puts the changes in place and empties the log. The changes of files that no longer exist are dropped. Notes damage
     /// among the store's faults, and gives such a log another name.
-    /// - Parameter setsAside: renames a log with changes that cannot be put in place, for a repair.
-    /// - Throws: `.damaged` if a file cannot be reached. Nothing is lost then.
+    /// - Parameter setsAside: renames an object that is no log, and a log with changes that cannot be put in place, for a repair.
+    /// - Throws: `.damaged` for such an object, and if a file cannot be reached. Nothing is lost then.
     static func run(in store: Store, setsAside: Bool) throws(StoreError) {
-        guard let contents = try LogContents.read(store.root, store.keyRing) else {
+        let found: LogContents?
+        do throws(StoreError) { found = try LogContents.read(store.root, store.keyRing) } catch {
+            // Without a log the vault cannot be written.
+            guard case .damaged = error, setsAside else { throw error }
+            return try DamagedRoot.setLogAside(in: store.root)
+        }
+        guard let contents = found else {
             if store.followsUncleanEnd { store.faults.note(.foundLog, missing) }
             return
         }

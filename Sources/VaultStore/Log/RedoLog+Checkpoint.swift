@@ -55,7 +55,7 @@ extension RedoLog {
         var header = now.header
         (header.startSequence, header.startOffset) = (now.sequence, now.offset)
         do throws(StoreError) {
-            try log.write(header.bytes, at: 0)
+            try state.withLock { (_) throws(StoreError) in try header.write(to: log, keys: keys, cipher) }
             try log.synchronize(dataOnly: true)
         } catch {
             fail(error)

@@ -37,7 +37,7 @@ extension RedoLog {
         let log = try Descriptor(at: root.fd, temporary, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         do throws(StoreError) {
             try log.giveToOwner(of: root)
-            try log.write(header.bytes, at: 0)
+            try header.write(to: log, keys: keys, cipher)
             // Only if the store answers does a failed read mean that an entry is lost.
             try log.synchronize(dataOnly: false)
             var reader = try LogReader(old, state.header, keys: keys, layout)

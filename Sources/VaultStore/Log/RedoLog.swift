@@ -189,7 +189,9 @@ package final class RedoLog: Sendable {
         if let descriptor = state.descriptor { return descriptor }
         let (descriptor, header) = try Self.openToWrite(root, size: state.header.logSize)
         state.header = try Self.newHeader(size: max(header.logSize, LogHeader.smallestSize(layout)))
-        try descriptor.write(state.header.bytes, at: 0)
+        try state.header.write(to: descriptor, keys: keys, cipher)
+        // A log with entries and without their header would be damage.
+        try descriptor.synchronize(dataOnly: true)
         state.identity = FileIdentity(try descriptor.status())
         state.descriptor = descriptor
         return descriptor
@@ -197,7 +199,8 @@ package final class RedoLog: Sendable {
 
     static func newHeader(size: UInt64) throws(StoreError) -> LogHeader {
         var header = LogHeader(logSize: size)
-        header.salt = try StoreError.ofCrypto(SecureRandom.integer())
+        // 0 stands for a log without entries.
+        while header.salt == 0 { header.salt = try StoreError.ofCrypto(SecureRandom.integer()) }
         return header
     }
 

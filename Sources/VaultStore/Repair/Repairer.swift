@@ -34,8 +34,7 @@ package final class Repairer {
         try directory.claim()
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         store = try VaultError.wrapping("cannot repair", directory.path) { () throws(StoreError) in
-            try DamagedRoot.freeLogName(in: directory.descriptor)
-            return try Store(
+            try Store(
                 root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false,
                 writerLock: directory.writerLock, setsLogAside: true)
         }
@@ -200,11 +199,6 @@ enum DamagedRoot {
     static func renewRecord(in store: Store) throws(StoreError) {
         try stepAside(OpenDirectory.recordEntry, as: recordPrefix, in: store.root)
         try OpenDirectory.makeRecord(of: store.root, class: .complete, isRoot: true, mode: 0o600, in: store)
-    }
-
-    /// Frees the log's name, durably, if something that is no log has it: without a log the vault cannot be written.
-    static func freeLogName(in root: Descriptor) throws(StoreError) {
-        do throws(StoreError) { _ = try RedoLog.openToRead(root) } catch .damaged { try setLogAside(in: root) }
     }
 
     /// Renames the log, durably.

@@ -204,6 +204,8 @@ package final class WriterLock: Sendable {
             if former?.isOfLivingOther(in: identity) == true { throw .system(.wouldBlock) }
             state.followsUncleanEnd = Self.isUnclean(content)
             state.followsCleanEnd = content == Self.noWriter
+            // Before the note: after an unclean end a log that is absent is damage. If it cannot be made, the first entry tries again.
+            if !state.followsUncleanEnd { _ = try? RedoLog.openToWrite(root, size: LogHeader.defaultLogSize) }
             let record = try WriterRecord.own(root: identity)
             try Self.write(record.bytes, to: file)
             try file.synchronize(dataOnly: false)

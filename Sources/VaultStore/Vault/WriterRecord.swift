@@ -73,7 +73,8 @@ extension WriterRecord {
     init?(parsing bytes: [UInt8]) {
         guard bytes.count <= Self.maximumSize, bytes.last == UInt8(ascii: "\n") else { return nil }
         let words = bytes.dropLast().split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
-        guard [4, 6, 8].contains(words.count), words.allSatisfy({ !$0.isEmpty && $0.allSatisfy(Self.isPrintable) }) else {
+        guard [4, 6, 8].contains(words.count), words.allSatisfy({ !$0.isEmpty && $0.allSatisfy(Self.isPrintable) })
+        else {
             return nil
         }
         var texts = words.map { String(decoding: $0, as: UTF8.self) }
@@ -82,7 +83,9 @@ extension WriterRecord {
             let namespace = UInt64(texts[5]), let device = UInt64(texts[6]), let inode = UInt64(texts[7])
         else { return nil }
         let process = ProcessIdentity(processID: processID, start: start, namespace: namespace)
-        self.init(id: texts[0], boot: texts[1], process: process, host: texts[3], root: RootIdentity(device: device, inode: inode))
+        self.init(
+            id: texts[0], boot: texts[1], process: process, host: texts[3],
+            root: RootIdentity(device: device, inode: inode))
     }
 }
 
