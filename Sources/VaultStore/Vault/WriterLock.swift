@@ -3,6 +3,7 @@ internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
+internal import VaultFormat
 
 /// The right to write a vault, which keeps out other machines and other mounts of the same store: a lock on
 /// `vaultfs.lock`, and a record in that file of the process that has it (FileFormat, The lock file). Any thread.
