@@ -40,6 +40,31 @@ import VaultFormat
         #expect(store.counters.filesSealed.total == UInt64(count), "what is sealed does not wait")
     }
 
+    @Test("A file that is removed during a round does not keep its space until the end of it", arguments: [3, 40])
+    func removedDuringRound(count: Int) throws {
+        let fixture = try TestStore()
+        let store = try fixture.open()
+        let files = try (0..<count).map { number in
+            let file = try fixture.create("\(number)", in: store)
+            try file.put(pattern(5000), at: 0)
+            store.sealer.add(file)
+            return WeakReference(file)
+        }
+        let left = Monitor<Int?>(nil)
+        // When the first is being sealed.
+        let beforeSeal = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .write, left.access({ $0 == nil }) else { return 0 }
+            for (number, file) in files.enumerated() where !call.path.hasSuffix("/\(number)") {
+                if let file = file.file { store.sealer.forget(file) }
+            }
+            left.access { $0 = files.count { $0.file != nil } }
+            return 0
+        }
+        CallWatcher.watch(fixture.path, beforeSeal) { store.sealer.sealAll() }
+        #expect(left.access { $0 } == 1)
+        #expect(store.counters.filesSealed.total == 1)
+    }
+
     @Test("Store-8: a file found unsealed is sealed once it has been open for writing, with its times kept")
     func foundUnsealed() throws {
         let fixture = try TestStore()
@@ -177,4 +202,10 @@ import VaultFormat
         #expect(store.counters.filesSealed.total == 0)
         store.sealer.forget(file)
     }
+}
+
+private final class WeakReference: @unchecked Sendable {
+    // @unchecked: a weak reference is read by any thread, and set once.
+    private(set) weak var file: EncryptedFile?
+    init(_ file: EncryptedFile) { self.file = file }
 }

@@ -13,6 +13,14 @@ package final class HeaderSealer: Sendable {
         var onRelease: @Sendable () -> Void
     }
 
+    /// A waiting file as a round has found it.
+    private struct Seen {
+        let token: UInt64
+        let additions: Int
+        /// As `EncryptedFile.lengthMark`.
+        let mark: UInt64
+    }
+
     private struct State {
         var pending: [UInt64: Waiting] = [:]
         var oldest: timespec?
@@ -83,7 +91,11 @@ package final class HeaderSealer: Sendable {
     /// Releases a file whose last name was removed, so that its space is freed.
     package func forget(_ file: EncryptedFile) {
         file.store.faults.clear(.syncing(file.token))
-        state.access { $0.pending.removeValue(forKey: file.token) }?.onRelease()
+        let waiting = state.access { state in
+            state.grown.removeAll { $0 === file }
+            return state.pending.removeValue(forKey: file.token)
+        }
+        waiting?.onRelease()
     }
 
     /// The thread's body. Returns after `stop`.
@@ -124,22 +136,26 @@ package final class HeaderSealer: Sendable {
     /// Seals every waiting file.
     package func sealAll() {
         round.withLock { _ in
-            let waiting = state.update { state -> [Waiting] in
+            let waiting = state.update { state in
                 state.oldest = nil
-                return Array(state.pending.values)
+                return state.pending.mapValues(\.additions)
             }
             if waiting.isEmpty { return }
             var together = usesSyncfs && waiting.count > Self.fewFiles
-            let marks = waiting.map { $0.file.lengthMark }
+            // Without the files: one that is removed during the round must not keep its space until the end.
+            let seen = waiting.compactMap { token, additions in
+                self.file(token).map { Seen(token: token, additions: additions, mark: $0.lengthMark) }
+            }
             if together && linux_syncfs(root.fd) != 0 {
                 // It is unknown which files failed, so each is synced on its own.
                 together = false
             }
-            for (seen, mark) in zip(waiting, marks) {
+            for seen in seen {
+                guard let file = file(seen.token) else { continue }
                 // A file that cannot be sealed is released too: it can be read unsealed. But not before its data is durable.
-                let isDone = (try? seen.file.seal(ifStill: mark, isDurable: together)) ?? !seen.file.isDoubtful
+                let isDone = (try? file.seal(ifStill: seen.mark, isDurable: together)) ?? !file.isDoubtful
                 // A file that is open is added again when it is closed. One that has grown waits for the next round.
-                guard isDone || seen.file.isBusy else { continue }
+                guard isDone || file.isBusy else { continue }
                 release(seen)
             }
             state.update { state in
@@ -149,11 +165,13 @@ package final class HeaderSealer: Sendable {
         }
     }
 
-    private func release(_ seen: Waiting) {
-        let token = seen.file.token
+    /// A waiting file. Nil if it was released.
+    private func file(_ token: UInt64) -> EncryptedFile? { state.access { $0.pending[token]?.file } }
+
+    private func release(_ seen: Seen) {
         let released = state.access { state -> Waiting? in
-            guard state.pending[token]?.additions == seen.additions else { return nil }
-            return state.pending.removeValue(forKey: token)
+            guard state.pending[seen.token]?.additions == seen.additions else { return nil }
+            return state.pending.removeValue(forKey: seen.token)
         }
         released?.onRelease()
     }
