@@ -106,6 +106,9 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
+    /// True for a node that has left the table: its last name was removed, or its inode is another object's.
+    package func hasLeft(_ node: Item) -> Bool { state.withLock { _ in node.isDetached } }
+
     /// Takes back `count` of the kernel's lookups of the node with this id. Does nothing for the root, which stays.
     package func forget(_ id: NodeID, count: Int) {
         state.withLock { state in

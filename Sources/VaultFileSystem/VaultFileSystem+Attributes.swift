@@ -46,9 +46,12 @@ extension VaultFileSystem {
         try store.admitChange()
         let node = try nodes.node(id)
         if let handle { try admit(handle) } else { try admit(node, .attributes) }
-        if let length = changes.length { try setLength(node, length, handle, workspace) }
-        let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
-        try excludingSeals(of: node) { () throws(StoreError) in try changes.apply(to: pinned, kind: node.kind) }
+        let pinned = try withSpace { () throws(StoreError) in
+            if let length = changes.length { try setLength(node, length, handle, workspace) }
+            let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
+            try excludingSeals(of: node) { () throws(StoreError) in try changes.apply(to: pinned, kind: node.kind) }
+            return pinned
+        }
         return plaintextAttributes(try pinned.status(), of: node)
     }
 
@@ -203,6 +206,10 @@ extension VaultFileSystem {
         try store.admitChange()
         let node = try nodes.node(id)
         try admit(node, .attributes)
+        try withSpace { () throws(StoreError) in try setAttribute(of: node, name, value: value, flags: flags) }
+    }
+
+    private func setAttribute(of node: Node, _ name: [UInt8], value: [UInt8]?, flags: Int32) throws(StoreError) {
         switch namespace(of: name) {
         case .protectionClass:
             guard let value else { throw .system(.notPermitted) }

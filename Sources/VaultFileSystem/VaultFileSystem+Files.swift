@@ -112,11 +112,12 @@ extension VaultFileSystem {
         let isTruncating = flags & O_TRUNC != 0
         let isWriting = flags & O_ACCMODE != O_RDONLY || isTruncating
         if isWriting { try store.admitChange() }
-        let file = isTruncating ? try openTruncated(node, workspace) : try openFile(node)
-        if isWriting {
-            try file.prepareForWriting()
-            noteCut(file, node)
+        let file = try withSpace { () throws(StoreError) in
+            let file = isTruncating ? try openTruncated(node, workspace) : try openFile(node)
+            if isWriting { try file.prepareForWriting() }
+            return file
         }
+        noteCut(file, node)
         // The kernel reads the attributes again after this.
         if isTruncating && caller.uid != 0 { try dropSetID(node, file.anyDescriptor) { caller } }
         // It sets the size of a truncated file itself.
@@ -141,7 +142,9 @@ extension VaultFileSystem {
         _ name: [UInt8], in parent: NodeID, mode: mode_t, flags: Int32, for caller: Caller
     ) throws(StoreError) -> (entry: NodeEntry, handle: FileHandle) {
         let (parentNode, directory) = try directoryToChange(parent)
-        let file = try directory.createFile(name, mode: mode, owner: caller.owner)
+        let file = try withSpace { () throws(StoreError) in
+            try directory.createFile(name, mode: mode, owner: caller.owner)
+        }
         let status = try file.reader.status()
         let node = nodes.intern(
             status, parent: parentNode, entry: try directory.encode(name).entry, isNew: true)
@@ -183,6 +186,8 @@ extension VaultFileSystem {
         guard !store.isReadOnly, file.needsSeal || file.isLogged, nodes.retain(node) else { return }
         let isNew = store.sealer.add(file) { [nodes] in nodes.forget(node, count: 1) }
         if !isNew { nodes.forget(node, count: 1) }
+        // Its last name was removed before the sealer had it.
+        if nodes.hasLeft(node) { store.sealer.forget(file) }
     }
 
     /// Throws if a lock refuses the use of an open file. Also reads keys that could not be read at the unlock. A failure of
@@ -212,7 +217,9 @@ extension VaultFileSystem {
         } else {
             try admit(handle)
         }
-        let count = try handle.file.write(data, at: plaintextOffset, workspace: workspace)
+        let count = try withSpace { () throws(StoreError) in
+            try handle.file.write(data, at: plaintextOffset, workspace: workspace)
+        }
         if let dataOnly = handle.synchronizesDataOnly { try handle.synchronize(dataOnly: dataOnly) }
         return count
     }
@@ -226,12 +233,15 @@ extension VaultFileSystem {
         _ handle: FileHandle, mode: Int32, range: Range<UInt64>, workspace: Workspace
     ) throws(StoreError) {
         try admit(handle)
+        let file = handle.file
         let keepsSize = mode & linux_FALLOC_FL_KEEP_SIZE != 0
-        switch mode & ~linux_FALLOC_FL_KEEP_SIZE {
-        case 0: try handle.file.allocate(range, keepsSize: keepsSize, workspace: workspace)
-        case linux_FALLOC_FL_PUNCH_HOLE where keepsSize: try handle.file.punchHole(range, workspace: workspace)
-        case linux_FALLOC_FL_ZERO_RANGE: try handle.file.zeroRange(range, keepsSize: keepsSize, workspace: workspace)
-        default: throw .system(.notSupported)
+        try withSpace { () throws(StoreError) in
+            switch mode & ~linux_FALLOC_FL_KEEP_SIZE {
+            case 0: try file.allocate(range, keepsSize: keepsSize, workspace: workspace)
+            case linux_FALLOC_FL_PUNCH_HOLE where keepsSize: try file.punchHole(range, workspace: workspace)
+            case linux_FALLOC_FL_ZERO_RANGE: try file.zeroRange(range, keepsSize: keepsSize, workspace: workspace)
+            default: throw .system(.notSupported)
+            }
         }
     }
 

@@ -56,21 +56,27 @@ extension VaultFileSystem {
         }
         let (parentNode, directory) = try directoryToChange(parent)
         var isNew = true
+        if case .hardLink = object { isNew = false }
+        try withSpace { () throws(StoreError) in try make(name, in: directory, object, caller.owner) }
+        // The change was admitted and has happened. A lock that comes now must not make it an error.
+        return try entry(try directory.encode(name).entry, in: directory, parentNode, isNew: isNew)
+    }
+
+    private func make(
+        _ name: [UInt8], in directory: OpenDirectory, _ object: NewObject, _ owner: Owner?
+    ) throws(StoreError) {
         switch object {
-        case .directory(let mode): try directory.makeDirectory(name, mode: mode, owner: caller.owner)
-        case .link(let target): try directory.makeLink(name, target: target, owner: caller.owner)
-        case .node(let mode, let device): try directory.makeNode(name, mode: mode, device: device, owner: caller.owner)
+        case .directory(let mode): try directory.makeDirectory(name, mode: mode, owner: owner)
+        case .link(let target): try directory.makeLink(name, target: target, owner: owner)
+        case .node(let mode, let device): try directory.makeNode(name, mode: mode, device: device, owner: owner)
         case .hardLink(let id):
-            isNew = false
             try atName(of: try nodes.node(id)) { (oldDirectory, entry) throws(StoreError) in
                 // The completion walk may already have passed the new name when the old one is removed.
                 try moving([try oldDirectory.status(of: entry)]) { () throws(StoreError) in
-                    try directory.link(name, to: entry, in: oldDirectory, owner: caller.owner)
+                    try directory.link(name, to: entry, in: oldDirectory, owner: owner)
                 }
             }
         }
-        // The change was admitted and has happened. A lock that comes now must not make it an error.
-        return try entry(try directory.encode(name).entry, in: directory, parentNode, isNew: isNew)
     }
 
     /// The directory in which a name is about to change.
@@ -87,7 +93,10 @@ extension VaultFileSystem {
         let status = try directory.status(of: encoded.entry)
         let name = NodeName(parent: parentNode, entry: encoded.entry)
         try losing(name, status, in: directory) { () throws(StoreError) in
-            try isDirectory ? directory.removeDirectory(encoded) : directory.unlink(encoded)
+            // On some stores a removal needs space too (btrfs).
+            try withSpace { () throws(StoreError) in
+                try isDirectory ? directory.removeDirectory(encoded) : directory.unlink(encoded)
+            }
         }
     }
 
@@ -117,7 +126,10 @@ extension VaultFileSystem {
         let movedName = NodeName(parent: newNode, entry: newEncoded.entry)
         try losing(movedName, replaced, in: newDirectory) { () throws(StoreError) in
             try moving([source, exchanged].compactMap(\.self)) { () throws(StoreError) in
-                try oldDirectory.rename(encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
+                try withSpace { () throws(StoreError) in
+                    try oldDirectory.rename(
+                        encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
+                }
             }
         }
         if isSame { return }

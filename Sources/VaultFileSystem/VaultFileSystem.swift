@@ -1,6 +1,6 @@
 internal import CLinux
 package import FileSystem
-package import Glibc
+internal import Glibc
 package import LinuxSystem
 package import Locking
 internal import Synchronization
@@ -23,6 +23,8 @@ package final class VaultFileSystem: Sendable {
     /// Number of file handles, and of those that can write. A grace ends when none can.
     let fileHandles = Atomic<Int>(0)
     let writers = Atomic<Int>(0)
+    /// Number of checkpoints that were made because the store had no space.
+    let spaceReleases = Atomic<Int>(0)
     /// Called with inodes whose attributes have changed in a request whose reply does not contain them.
     let attributeObserver = Observer<UInt64>()
     /// Called with entries whose names do not authenticate.
@@ -157,13 +159,6 @@ package final class VaultFileSystem: Sendable {
         // The backing file may have been extended since it was opened. Reads do not follow such an extension.
         if let file, !store.followsWriter || store.opensForAttributes { return file.length }
         return store.layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
-    }
-
-    package func space() throws(StoreError) -> statvfs {
-        var result = statvfs()
-        try retrying { fstatvfs(store.root.fd, &result) }
-        result.f_namemax = UInt(EntryName.maximumLength)
-        return result
     }
 }
 

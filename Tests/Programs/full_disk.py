@@ -78,6 +78,18 @@ def settle(file, before, at, block):
         file.content[start:start + len(got)] = got
 
 
+def delete_again_and_again(directory, rng):
+    """A file that was overwritten, closed and deleted keeps its space until a checkpoint. The next one needs it."""
+    for n in range(8):
+        file = File(os.path.join(directory, "short-lived"))
+        for block in range(10):
+            if not file.write(len(file.content), rng.randbytes(1 << 20)) or not file.write(5000, b"overwritten"):
+                sys.exit(f"no room for file {n} beside deleted ones")
+        file.check("before it is deleted")
+        os.close(file.fd)
+        os.unlink(file.path)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--binary", required=True)
@@ -88,6 +100,7 @@ def main():
     mount.initialise()
     mount.mount()
     try:
+        delete_again_and_again(mount.mountpoint, rng)
         files = [File(os.path.join(mount.mountpoint, n)) for n in ("first", "small", "filler")]
         files[0].write(0, rng.randbytes(4 << 20))
         files[1].write(0, rng.randbytes(5000))

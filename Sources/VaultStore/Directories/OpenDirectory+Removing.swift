@@ -85,18 +85,29 @@ extension OpenDirectory {
         _ encoded: EntryName.Encoded, in other: OpenDirectory, _ newEntry: [UInt8]
     ) throws(StoreError) {
         try other.checkEmpty(newEntry)
+        let temporary = try temporaryEntry()
         do throws(StoreError) {
             try rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: linux_RENAME_EXCHANGE)
         } catch .system(.invalidArgument) {
             // The store has no RENAME_EXCHANGE. The empty directory gets a temporary name first.
             let aside = try other.temporaryEntry()
             try other.rename(newEntry, in: other.descriptor.fd, as: aside, flags: 0)
-            try rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: 0)
+            do throws(StoreError) {
+                try rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: 0)
+            } catch {
+                try? other.moveIntoPlace(aside, as: newEntry)
+                throw error
+            }
             other.discardDirectory(aside)
             return
         }
-        let temporary = try temporaryEntry()
-        try rename(encoded.entry, in: descriptor.fd, as: temporary, flags: 0)
+        do throws(StoreError) {
+            try rename(encoded.entry, in: descriptor.fd, as: temporary, flags: 0)
+        } catch {
+            // Each gets its name back.
+            try? rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: linux_RENAME_EXCHANGE)
+            throw error
+        }
         discardDirectory(temporary)
     }
 
