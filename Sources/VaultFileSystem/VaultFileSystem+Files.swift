@@ -217,9 +217,15 @@ extension VaultFileSystem {
         } else {
             try admit(handle)
         }
-        let count = try withSpace { () throws(StoreError) in
-            try handle.file.write(data, at: plaintextOffset, workspace: workspace)
-        }
+        var count = 0
+        repeat {
+            count += try withSpace { () throws(StoreError) in
+                try handle.file.write(
+                    data.slice(count...), at: plaintextOffset + UInt64(count), workspace: workspace)
+            }
+            // The kernel does not look at the count of a written-back page (fuse_writepage_end in fs/fuse/file.c). The rest
+            // would be lost without an error.
+        } while isWriteBack && count < data.count
         if let dataOnly = handle.synchronizesDataOnly { try handle.synchronize(dataOnly: dataOnly) }
         return count
     }

@@ -285,4 +285,35 @@ import Testing
         #expect(try deletedFiles(vault) == 0)
         #expect(try vault.content("new") == pattern(100))
     }
+
+    @Test("Dirty pages that the kernel writes back are written as a whole, or the kernel gets the error")
+    func writtenBack() throws {
+        let vault = try MountedVault()
+        let (_, handle) = try vault.system.create(ascii("f"), in: .root, mode: 0o600, flags: O_RDWR, for: .root)
+        try vault.write(handle, pattern(24 * 4096))
+        let data = pattern(400_000, seed: 2)
+        for isOnce in [false, true] {
+            let wasRefused = Monitor(false)
+            // The new chunks, which follow the first ones in the log.
+            let answer = { @Sendable (call: WatchedCall) -> Int32 in
+                guard call.kind == .write, !call.path.hasSuffix("/vaultfs.log") else { return 0 }
+                return wasRefused.access { wasRefused in
+                    defer { wasRefused = true }
+                    return wasRefused && isOnce ? 0 : ENOSPC
+                }
+            }
+            CallWatcher.watch(vault.path, answer) {
+                do throws(StoreError) {
+                    let count = try data.withBytes { (data) throws(StoreError) in
+                        try vault.system.write(handle, data, at: 0, isWriteBack: true, workspace: vault.workspace)
+                    }
+                    #expect(isOnce && count == data.count)
+                } catch {
+                    #expect(!isOnce && error.isNoSpace)
+                }
+            }
+        }
+        #expect(handle.file.length == 400_000)
+        vault.system.release(handle)
+    }
 }
