@@ -28,8 +28,8 @@ extension VaultFileSystem {
 
     /// Makes a checkpoint, if it frees anything. Returns true if it did, or if another thread has made one since.
     private func releasesSpace(since before: Int) -> Bool {
-        if store.log.usedSize > 0 { spaceReleases.add(1, ordering: .acquiringAndReleasing) }
+        if store.log.canFreeSpace { spaceReleases.add(1, ordering: .acquiringAndReleasing) }
         // Also waits for the other thread's.
-        return (try? store.log.checkpoint()) != nil && spaceReleases.load(ordering: .acquiring) != before
+        return (try? store.log.freeSpace()) != nil && spaceReleases.load(ordering: .acquiring) != before
     }
 }

@@ -46,7 +46,9 @@ extension PlainMountTests {
 
         @Test("the same vault by another mount of its store is refused", arguments: ["mount --bind", "bindfs -n"])
         func samePlace(mount: String) throws {
-            guard let setting = Settings.accounts.first(where: { $0.isRoot || !mount.hasPrefix("mount") }) else { return }
+            guard let setting = Settings.accounts.first(where: { $0.isRoot || !mount.hasPrefix("mount") }) else {
+                return
+            }
             let vault = try vault(setting)
             let (again, other) = ("\(vault.plain)/again", "\(vault.plain)/other")
             try vault.account.run(["mkdir", again, other]).succeeded()

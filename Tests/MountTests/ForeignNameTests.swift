@@ -46,11 +46,12 @@ extension PlainMountTests {
             for (name, make) in zip(names, ["echo 1 >f", "echo 2 >g", "mkdir d", "ln -s target l"]) {
                 let before = try Set(entriesOf(vault.vault)).union(seen)
                 try vault.account.run(["sh", "-ec", "cd $1; \(make)", "sh", vault.mountpoint]).succeeded()
-                entries[name] = try #require(try entriesOf(vault.vault).first { !before.contains($0) })
+                entries[name] = try entriesOf(vault.vault).first { !before.contains($0) }
             }
             let directory = "\(vault.vault)/\(entries["d"] ?? "")"
             try vault.account.run(["sh", "-ec", "echo 3 >$1/d/inner", "sh", vault.mountpoint]).succeeded()
-            entries["i"] = try #require(try entriesOf(directory).first { $0 != "vaultfs.dir" })
+            entries["i"] = try entriesOf(directory).first { $0 != "vaultfs.dir" }
+            try #require(entries.count == names.count + 1)
             try vault.unmount()
             let variables = entries.map { "\($0)=\($1)" }.joined(separator: "\n")
             let script = "set -e\ncd $1\n\(variables)\n" + Self.table.map(\.make).joined(separator: "\n")

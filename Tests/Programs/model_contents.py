@@ -133,6 +133,8 @@ class Contents(Worker):
     def partly_zero(self, file, start, end):
         """fallocate(2) may have made a part of the zeros before the disk was full."""
         self.same_length(file)
+        # The kernel keeps its pages of before a fallocate(2) that fails (Manual/Limits.md).
+        os.posix_fadvise(file.fds["plain"], 0, 0, os.POSIX_FADV_DONTNEED)
         found = self.call(os.pread, file.fds["plain"], end - start, start)
         for at in range(start, end):
             if found[at - start] not in (0, file.content[at]):

@@ -70,7 +70,7 @@ extension EncryptedFile {
             }
             try writeZeros(&state, writer, holeEnd..<newLength, workspace)
         } catch {
-            if length > oldLength { try? shrink(&state, writer, to: oldLength, workspace) }
+            if length > oldLength { try? shrink(&state, writer, to: oldLength, undoes: true, workspace) }
             throw error
         }
     }
@@ -90,7 +90,7 @@ extension EncryptedFile {
                     })
             } catch {
                 // All or nothing: a file that could not be extended keeps its length.
-                if length > oldLength { try? shrink(&state, writer, to: oldLength, workspace) }
+                if length > oldLength { try? shrink(&state, writer, to: oldLength, undoes: true, workspace) }
                 throw error
             }
         }
@@ -98,8 +98,10 @@ extension EncryptedFile {
 
     /// Cuts the file to a shorter length, in the log: until the next checkpoint the backing file keeps its size. A power cut
     /// must not leave a shortened file without the entry that replaces its last record.
+    /// - Parameter undoes: takes back an extension that failed.
     func shrink(
-        _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ workspace: Workspace
+        _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, undoes: Bool = false,
+        _ workspace: Workspace
     ) throws(StoreError) {
         let last = layout.chunkIndex(ofPlaintextOffset: newLength)
         let rest = try readRest(of: newLength, workspace)
@@ -108,10 +110,10 @@ extension EncryptedFile {
             if let rest {
                 let encrypted = try encrypt(rest, first: last, chunks: 1, workspace)
                 try log(
-                    state.header.sealCounter, records: encrypted.count, first: last, exactLength: newLength, writer,
-                    workspace)
+                    state.header.sealCounter, records: encrypted.count, first: last, exactLength: newLength,
+                    undoes: undoes, writer, workspace)
             } else {
-                try log(state.header.sealCounter, length: newLength, writer, workspace)
+                try log(state.header.sealCounter, length: newLength, undoes: undoes, writer, workspace)
             }
             noteCut(&state, to: newLength, last)
         }

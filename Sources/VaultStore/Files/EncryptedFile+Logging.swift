@@ -32,13 +32,13 @@ extension EncryptedFile {
     /// Appends a batch of records that `workspace.records` begins with.
     /// - Parameter exactLength: the file's length from then on, if the log has it.
     func log(
-        _ sealCounter: UInt64, records size: Int, first: UInt64, exactLength: UInt64?, _ writer: Descriptor,
-        _ workspace: Workspace
+        _ sealCounter: UInt64, records size: Int, first: UInt64, exactLength: UInt64?, undoes: Bool = false,
+        _ writer: Descriptor, _ workspace: Workspace
     ) throws(StoreError) {
         var entry = LogEntry(.records, fileID: fileID)
         entry.first = first
         entry.bodySize = size
-        try log(sealCounter, &entry, exactLength: exactLength, writer, workspace.logEntry)
+        try log(sealCounter, &entry, exactLength: exactLength, undoes, writer, workspace.logEntry)
     }
 
     /// Appends a hole.
@@ -49,19 +49,19 @@ extension EncryptedFile {
     ) throws(StoreError) {
         var entry = LogEntry(.hole, fileID: fileID)
         (entry.first, entry.end) = (chunks.lowerBound, chunks.upperBound)
-        try log(sealCounter, &entry, exactLength: exactLength, writer, workspace.logEntry)
+        try log(sealCounter, &entry, exactLength: exactLength, false, writer, workspace.logEntry)
     }
 
     /// Appends a cut to a length between two chunks.
     func log(
-        _ sealCounter: UInt64, length: UInt64, _ writer: Descriptor, _ workspace: Workspace
+        _ sealCounter: UInt64, length: UInt64, undoes: Bool, _ writer: Descriptor, _ workspace: Workspace
     ) throws(StoreError) {
         var entry = LogEntry(.length, fileID: fileID)
-        try log(sealCounter, &entry, exactLength: length, writer, workspace.logEntry)
+        try log(sealCounter, &entry, exactLength: length, undoes, writer, workspace.logEntry)
     }
 
     private func log(
-        _ sealCounter: UInt64, _ entry: inout LogEntry, exactLength: UInt64?, _ writer: Descriptor,
+        _ sealCounter: UInt64, _ entry: inout LogEntry, exactLength: UInt64?, _ undoes: Bool, _ writer: Descriptor,
         _ buffer: UnsafeMutableRawBufferPointer
     ) throws(StoreError) {
         entry.sealCounter = sealCounter
@@ -69,7 +69,7 @@ extension EncryptedFile {
             entry.length = exactLength
             entry.isExact = true
         }
-        try store.log.append(entry, in: buffer, of: self, writer) { entry, position, log in
+        try store.log.append(entry, undoes: undoes, in: buffer, of: self, writer) { entry, position, log in
             logged.withLock { logged in
                 logged.changes.apply(entry, at: position, layout)
                 (logged.log, logged.isAbandoned) = (log, false)

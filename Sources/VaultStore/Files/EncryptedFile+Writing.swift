@@ -37,7 +37,7 @@ extension EncryptedFile {
                 return try writeChunks(&state, writer, data, at: plaintextOffset, workspace)
             } catch {
                 // Nothing was written, so the gap before it is removed again.
-                if plaintextOffset > oldLength { try? shrink(&state, writer, to: oldLength, workspace) }
+                if plaintextOffset > oldLength { try? shrink(&state, writer, to: oldLength, undoes: true, workspace) }
                 throw error
             }
         }

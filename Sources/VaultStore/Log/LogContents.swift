@@ -114,16 +114,20 @@ struct LogContents: Sendable {
         var heads: [LogEntry] = []
         var offset = offset
         for number in numbers {
-            let places = [offset, LogHeader.areaSize]
-            guard
-                let (head, place) = places.lazy.compactMap({ place in reader.head(at: place).map { ($0, place) } })
-                    .first(where: { $0.0.sequence == number })
-            else { return Gap(numbers: numbers, heads: []) }
+            guard let (head, place) = head(&reader, number, at: offset) else { return Gap(numbers: numbers, heads: []) }
             heads.append(head)
             offset = place + head.space
         }
         let isPlausible = [offset, LogHeader.areaSize].contains(later.offset)
         return Gap(numbers: numbers, heads: isPlausible ? heads : [])
+    }
+
+    /// The head with this number, which is not authenticated, and its offset.
+    private static func head(_ reader: inout LogReader, _ sequence: UInt64, at offset: UInt64) -> (LogEntry, UInt64)? {
+        for offset in [offset, LogHeader.areaSize] {
+            if let head = reader.head(at: offset), head.sequence == sequence { return (head, offset) }
+        }
+        return nil
     }
 
     /// An entry that does not fit before the end of the log is at its beginning.

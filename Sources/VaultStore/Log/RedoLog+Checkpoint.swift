@@ -149,6 +149,24 @@ extension RedoLog {
         for file in files { try file.synchronize(dataOnly: true) }
     }
 
+    /// True if `freeSpace` frees any.
+    package var canFreeSpace: Bool { state.withLock { $0.used > 0 || $0.prepared > keptSize } }
+
+    /// Puts everything in place, and gives most of the log's space back to the store, which has none left.
+    package func freeSpace() throws(StoreError) {
+        try checkpoint()
+        try state.withLock { (state) throws(StoreError) in
+            guard state.used == 0, state.fault == nil, let log = state.descriptor, state.prepared > keptSize else {
+                return
+            }
+            try log.truncate(to: keptSize)
+            state.prepared = keptSize
+        }
+    }
+
+    /// The size that the log keeps on a full disk, so that files there can be overwritten.
+    private var keptSize: UInt64 { LogHeader.smallestSize(layout) }
+
     /// Puts everything in place and empties the file of the log. Called when nothing else uses the store.
     package func clear() throws(StoreError) {
         try checkpoint()

@@ -93,12 +93,13 @@ package final class RedoLog: Sendable {
 
     /// Appends an entry. It can be lost by a power cut until it is synced, but not by a SIGKILL.
     /// - Parameters:
+    ///   - undoes: the entry takes back a change that failed. It may use the space that is kept for this.
     ///   - buffer: room for a head, the entry's body, room for a tag.
     ///   - note: called with the entry, its body's offset and the log, before any other entry is appended.
     /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin.
     func append(
-        _ entry: LogEntry, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile, _ writer: Descriptor,
-        _ note: (LogEntry, UInt64, Descriptor) -> Void
+        _ entry: LogEntry, undoes: Bool = false, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile,
+        _ writer: Descriptor, _ note: (LogEntry, UInt64, Descriptor) -> Void
     ) throws(StoreError) {
         // It would end the log for every reader.
         guard entry.isValid(layout) else { throw .system(.ioError) }
@@ -107,7 +108,7 @@ package final class RedoLog: Sendable {
             do throws(StoreError) {
                 isFull = try state.withLock { (state) throws(StoreError) -> Bool in
                     if let fault = state.fault { throw fault }
-                    return try !append(entry, in: buffer, of: file, writer, &state, note)
+                    return try !append(entry, undoes, in: buffer, of: file, writer, &state, note)
                 }
             } catch {
                 guard error.isNoSpace else {
@@ -126,16 +127,18 @@ package final class RedoLog: Sendable {
 
     /// Returns false if the log is full.
     private func append(
-        _ given: LogEntry, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile, _ writer: Descriptor,
-        _ state: inout State, _ note: (LogEntry, UInt64, Descriptor) -> Void
+        _ given: LogEntry, _ undoes: Bool, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile,
+        _ writer: Descriptor, _ state: inout State, _ note: (LogEntry, UInt64, Descriptor) -> Void
     ) throws(StoreError) -> Bool {
         let descriptor = try open(&state)
         let position = state.header.position(ofSpace: given.space, after: state.offset)
-        guard state.used + position.skipped + given.space <= state.header.logSize - LogHeader.areaSize,
+        // A change that fails half way must be taken back also on a full disk.
+        let reserve = undoes ? 0 : undoSpace
+        guard state.used + position.skipped + given.space + 2 * reserve <= state.header.logSize - LogHeader.areaSize,
             state.targets.count < 2 * mostTargets || state.targets[given.fileID] != nil,
             state.entries.count < 2 * Self.mostEntries
         else { return false }
-        try prepare(descriptor, upTo: position.offset + given.space, &state)
+        try prepare(descriptor, upTo: min(state.header.logSize, position.offset + given.space + reserve), &state)
         var entry = given
         entry.sequence = state.sequence
         entry.durable = min(durable.load(ordering: .acquiring), state.sequence - 1)
@@ -175,6 +178,13 @@ package final class RedoLog: Sendable {
         var time = timespec()
         clock_gettime(CLOCK_REALTIME, &time)
         return UInt64(clamping: time.tv_sec) * 1_000_000_000 + UInt64(clamping: time.tv_nsec)
+    }
+
+    /// The space of an entry with one record.
+    private var undoSpace: UInt64 {
+        var entry = LogEntry(.records, fileID: 0)
+        entry.bodySize = layout.recordSize
+        return entry.space
     }
 
     /// Makes the log's file if there is none, durably.

@@ -111,7 +111,13 @@ final class Daemon: Sendable {
         let mount = {
             try FuseSession(fileSystem: fileSystem, options: request.mountOptions, on: mountpoint, logger: logger)
         }
-        return try unwritable?.mounting(log: { logger.warning("\($0)") }, mount) ?? mount()
+        let session = try unwritable?.mounting(log: { logger.warning("\($0)") }, mount) ?? mount()
+        // The callers keep the descriptor until this process ends. It would count as a use of the mount.
+        if let nothing = try? Descriptor(path: "/dev/null", flags: O_RDONLY) {
+            dup2(nothing.fd, mountpoint.fd)
+            _ = fcntl(mountpoint.fd, F_SETFD, FD_CLOEXEC)
+        }
+        return session
     }
 
     private func setReadAhead() {

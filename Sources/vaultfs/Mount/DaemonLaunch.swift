@@ -95,7 +95,8 @@ enum DaemonLaunch {
                 exit(FailureCode.failure.rawValue)
             }
             let daemon = try Daemon(
-                request, on: mountpoint, secret: secret, guardian: guardian, isWanted: { channel?.isAbandoned == false })
+                request, on: mountpoint, secret: secret, guardian: guardian, isWanted: { channel?.isAbandoned == false }
+            )
             // The working directory's file system can then be unmounted. Each worker takes a copy of the working directory
             // (unshare(2), CLONE_FS).
             chdir("/")

@@ -30,7 +30,7 @@ enum Mountpoint {
     static func check(
         _ path: FilePath, source: String, root: Descriptor?, _ list: MountOptionList, isMade: Bool
     ) throws(CommandFailure) -> CheckedMountpoint {
-        let resolved: FilePath
+        var resolved: FilePath
         do throws(Errno) { resolved = try ResolvedPath.of(path) } catch {
             guard isMade, error == .noSuchFileOrDirectory else { throw failure(path, error) }
             return try checkMissing(path, source: source, root: root, list)
@@ -42,10 +42,13 @@ enum Mountpoint {
                 .inUse, "\(resolved.shown) is mounted already, from \(FilePath(bytes: entry.source).shown)")
         }
         let directory: Descriptor
-        do throws(StoreError) { directory = try Descriptor(path: resolved, flags: linux_O_PATH | O_DIRECTORY) } catch {
+        do throws(StoreError) {
+            directory = try Descriptor(path: resolved, flags: linux_O_PATH | O_DIRECTORY)
+            // The kernel's spelling: upper and lower case may be one on this file system.
+            resolved = try kernelPath(of: directory)
+        } catch {
             throw failure(path, error.errno)
         }
-        try checkUnmoved(directory, resolved)
         // fusermount3(1) requires this of an ordinary user. Our message is clearer.
         // `MountpointGuard` makes one writable for the mount.
         if !list.guardsMountpoint, geteuid() != 0, resolved.withPlatformString({ access($0, W_OK) }) != 0 {
@@ -70,13 +73,14 @@ enum Mountpoint {
     private static func checkMissing(
         _ path: FilePath, source: String, root: Descriptor?, _ list: MountOptionList
     ) throws(CommandFailure) -> CheckedMountpoint {
-        let resolved: FilePath
+        var resolved: FilePath
         let parent: Descriptor
         let status: stat
         do {
             resolved = try ResolvedPath.ofMountpoint(path)
             parent = try Descriptor(path: resolved.removingLastComponent(), flags: linux_O_PATH | O_DIRECTORY)
             status = try parent.status()
+            if let name = resolved.lastComponent { resolved = try kernelPath(of: parent).appending(name) }
         } catch {
             throw CommandFailure(.mountpoint, "mountpoint does not exist: \(path.shown), nor the directory for it")
         }
@@ -114,17 +118,17 @@ enum Mountpoint {
     /// Checks that an open mountpoint is still at its path: it was neither moved nor replaced.
     /// - Throws: code `mountpoint`.
     static func checkUnmoved(_ directory: Descriptor, _ path: FilePath) throws(CommandFailure) {
-        let now: [UInt8]
-        do throws(StoreError) {
-            // The path that the kernel has for it (proc_pid_fd(5)).
-            let descriptors = try Descriptor(path: "/proc/self/fd", flags: O_RDONLY | O_DIRECTORY)
-            now = try descriptors.linkTarget(of: Array("\(directory.fd)".utf8))
-        } catch {
-            throw failure(path, error.errno)
+        let now: FilePath
+        do throws(StoreError) { now = try kernelPath(of: directory) } catch { throw failure(path, error.errno) }
+        guard now.bytes == path.bytes else {
+            throw CommandFailure(.mountpoint, "mountpoint \(path.shown) was moved or replaced after it was checked")
         }
-        guard now == path.bytes else {
-            throw CommandFailure(.mountpoint, "mountpoint \(path.shown) was moved or replaced during the check")
-        }
+    }
+
+    /// The path that the kernel has for an open directory (proc_pid_fd(5)).
+    private static func kernelPath(of directory: Descriptor) throws(StoreError) -> FilePath {
+        let descriptors = try Descriptor(path: "/proc/self/fd", flags: O_RDONLY | O_DIRECTORY)
+        return FilePath(bytes: try descriptors.linkTarget(of: Array("\(directory.fd)".utf8)))
     }
 
     /// Proposes a mountpoint for a new vault: a directory beside it that does not exist yet.

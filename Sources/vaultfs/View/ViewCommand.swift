@@ -74,7 +74,8 @@ struct ViewCommand: ParsableCommand {
             mountpoint.path, source: "source \(path.shown)", root: root, list,
             isMade: !mount.noMkdir)
         let request = MountRequest(
-            subject: .view(view), source: path, mountpoint: target.path, options: list, cacheSize: mount.cacheSize.bytes,
+            subject: .view(view), source: path, mountpoint: target.path, options: list,
+            cacheSize: mount.cacheSize.bytes,
             lock: try lock.options(mountpoint: target.path), logLevel: mount.logLevel)
         if request.lock.policy == .forget { try view.checkKeyFileStays() }
         let secret = try view.readSecret(passphrase)
