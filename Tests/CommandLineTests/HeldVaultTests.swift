@@ -54,7 +54,10 @@ import Testing
         // Closing is not enough: processes that other tests start may have inherited the descriptor.
         try lock(file, F_UNLCK)
         #expect(try self.user() == nil)
-        try place.run(["verify", place.vault] + place.opening).succeeded()
+        // A writer makes the log before its record (Log-15), so the only damage is that this one has made none.
+        let verified = try place.run(["verify", place.vault] + place.opening)
+        #expect(verified.exitCode == 8 && verified.output.contains("vaultfs.log is missing"), "\(verified)")
+        #expect(verified.output.contains(": 1 finding of damage"), "\(verified)")
     }
 
     @Test func `a process of this machine is found by its note, and no other is taken for it`() throws {

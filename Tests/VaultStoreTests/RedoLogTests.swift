@@ -5,6 +5,7 @@ import LinuxSystem
 import Synchronization
 import TestSupport
 import Testing
+import VaultCrypto
 import VaultFormat
 
 @testable import VaultStore
@@ -212,11 +213,10 @@ import VaultFormat
         try file.truncate(to: 2 << 20)
         // The checkpoint of the first entry ended between the two.
         let size = 128
-        try vault.change("vaultfs.log") { bytes in
-            var header = try #require(LogHeader(parsing: Array(bytes[..<LogHeader.size])))
-            (header.startSequence, header.startOffset) = (2, UInt64(4096 + size))
-            bytes.replaceSubrange(..<LogHeader.size, with: header.bytes)
-        }
+        let log = try Descriptor(at: vault.root.fd, ascii("vaultfs.log"), flags: O_RDWR)
+        var header = try #require(LogHeader(parsing: try log.read(at: 0, count: LogHeader.size)))
+        (header.startSequence, header.startOffset) = (2, UInt64(4096 + size))
+        try header.write(to: log, keys: vault.keyRing.currentLogKeys, ChunkCipher())
         try vault.change {
             $0.removeLast($0.count - Int(vault.layout.backingSize(ofPlaintextLength: UInt64(3 * Self.c))))
         }

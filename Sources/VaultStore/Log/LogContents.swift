@@ -114,9 +114,9 @@ struct LogContents: Sendable {
         var heads: [LogEntry] = []
         var offset = offset
         for number in numbers {
-            guard let (head, place) = head(&reader, number, at: offset) else { return Gap(numbers: numbers, heads: []) }
+            guard let (head, position) = head(&reader, number, at: offset) else { return Gap(numbers: numbers, heads: []) }
             heads.append(head)
-            offset = place + head.space
+            offset = position + head.space
         }
         let isPlausible = [offset, LogHeader.areaSize].contains(later.offset)
         return Gap(numbers: numbers, heads: isPlausible ? heads : [])
