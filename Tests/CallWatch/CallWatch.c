@@ -24,8 +24,20 @@ void call_watch_set(call_watch watch) { atomic_store(&current, watch); }
 static bool refuses(watched_call call) {
     call_watch watch = atomic_load(&current);
     int error = watch ? watch(&call) : 0;
-    if (error) errno = error;
-    return error != 0;
+    if (error > 0) errno = error;
+    return error > 0;
+}
+
+// The number of bytes to write, or -1.
+static ssize_t allowed(int fd, size_t count) {
+    call_watch watch = atomic_load(&current);
+    watched_call call = {WATCHED_WRITE, fd, NULL, -1, NULL};
+    int answer = watch ? watch(&call) : 0;
+    if (answer > 0) {
+        errno = answer;
+        return -1;
+    }
+    return (ssize_t)(answer == CALL_IN_PART && count > 1 ? count / 2 : count);
 }
 
 static bool refuses_file(enum watched_kind kind, int fd) { return refuses((watched_call){kind, fd, NULL, -1, NULL}); }
@@ -83,8 +95,9 @@ static int made_file(enum made_kind kind, int result, int fd) {
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset) {
-    if (refuses_file(WATCHED_WRITE, fd)) return -1;
-    return made_write(fd, bytes, NEXT(pwrite)(fd, bytes, count, offset), offset, 0);
+    ssize_t size = allowed(fd, count);
+    if (size < 0) return -1;
+    return made_write(fd, bytes, NEXT(pwrite)(fd, bytes, (size_t)size, offset), offset, 0);
 }
 
 ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t offset) {
@@ -123,6 +136,8 @@ int openat(int directory, const char *name, int flags, ...) {
         mode = va_arg(rest, mode_t);
         va_end(rest);
         if (flags & O_CREAT && refuses_name(WATCHED_CREATE, directory, name)) return -1;
+    } else if (read_watch_refuses(READ_OPEN, directory, name)) {
+        return -1;
     }
     int fd = NEXT(openat)(directory, name, flags, mode);
     bool is_changing = flags & (O_CREAT | O_TRUNC) || (flags & O_TMPFILE) == O_TMPFILE;

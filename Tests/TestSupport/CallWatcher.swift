@@ -59,6 +59,9 @@ package struct WatchedCall: Sendable {
 
 /// Calls `answer` before each call, by any thread, that changes something in a directory or makes it durable.
 package enum CallWatcher {
+    /// The answer with which only the first half of a pwrite(2) or pread(2) is made.
+    package static let inPart = Int32(CALL_IN_PART)
+
     private struct Watch {
         let answer: @Sendable (WatchedCall) -> Int32
         let includesAttributes: Bool
@@ -69,7 +72,7 @@ package enum CallWatcher {
     /// - Parameters:
     ///   - directory: an absolute path without links.
     ///   - includesAttributes: also before modes, times and extended attributes are set.
-    ///   - answer: returns 0, or the errno with which the call fails.
+    ///   - answer: returns 0, the errno with which the call fails, or `inPart`.
     package static func watch(
         _ directory: String, includesAttributes: Bool = false, _ answer: @escaping @Sendable (WatchedCall) -> Int32,
         during body: () throws -> Void

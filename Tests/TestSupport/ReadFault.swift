@@ -11,13 +11,16 @@ package enum ReadFault {
         case entries
         /// fstatat(2) of an entry.
         case status
+        /// An opening of what exists.
+        case open
     }
 
     private static let asked = Mutex<[String: @Sendable (Kind, String) -> Int32]>([:])
 
     /// - Parameters:
     ///   - directory: an absolute path without links. Only calls below it are passed to `answer`.
-    ///   - answer: gets the object of the read, and its path. Returns 0, or the errno with which the call fails.
+    ///   - answer: gets the object of the read, and its path. Returns 0, the errno with which the call fails, or
+    ///     `CallWatcher.inPart`.
     package static func during<Result>(
         in directory: String, _ answer: @escaping @Sendable (Kind, String) -> Int32, _ body: () throws -> Result
     ) rethrows -> Result {
@@ -42,6 +45,7 @@ package enum ReadFault {
         switch kind {
         case READ_BYTES: return answer(.bytes(count: count), path)
         case READ_ENTRIES: return answer(.entries, path)
+        case READ_OPEN: return answer(.open, path)
         default: return answer(.status, path)
         }
     }

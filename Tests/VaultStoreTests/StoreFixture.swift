@@ -35,6 +35,14 @@ final class TestStore: Sendable {
         try write(record.bytes, to: "vaultfs.dir")
     }
 
+    /// A copy of the store as it is now, as a kill leaves it.
+    init(copying other: TestStore) throws {
+        keyRing = other.keyRing
+        path = other.path + "-copy"
+        try FileManager.default.copyItem(atPath: other.path, toPath: path)
+        root = Descriptor(owning: Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+    }
+
     deinit {
         try? FileManager.default.removeItem(atPath: path)
     }

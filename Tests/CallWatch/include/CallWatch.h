@@ -23,7 +23,10 @@ typedef struct {
     const char *source_name;
 } watched_call;
 
-/// Called by any thread. Returns 0, or the errno with which the call fails.
+/// An answer to pwrite(2) or pread(2): only the first half of the bytes is written or read.
+enum { CALL_IN_PART = -1 };
+
+/// Called by any thread. Returns 0, the errno with which the call fails, or `CALL_IN_PART`.
 typedef int (*call_watch)(const watched_call *call);
 
 /// Sets the function to call. NULL: none.

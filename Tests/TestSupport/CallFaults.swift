@@ -1,0 +1,98 @@
+internal import Glibc
+internal import Synchronization
+
+/// Makes calls below a directory fail, by any thread: changes, syncs, reads and openings. They are numbered in their order.
+package final class CallFaults: Sendable {
+    package enum Kind: Sendable, CaseIterable {
+        /// EIO.
+        case error
+        /// ENOSPC, of calls that may need space.
+        case full
+        /// EINTR.
+        case interrupted
+        /// Only the first half is written or read.
+        case short
+        /// The first half is written, and then EIO.
+        case torn
+    }
+
+    private enum Call {
+        case watched(WatchedCall)
+        case read(isOfBytes: Bool)
+    }
+
+    private struct State {
+        var number = 0
+        var isReached = false
+        var isPaused = false
+    }
+
+    private let kind: Kind
+    private let numbers: Range<Int>
+    private let state = Mutex(State())
+
+    /// - Parameters:
+    ///   - first: number of the first call that fails.
+    ///   - count: number of calls that fail.
+    package init(_ kind: Kind, first: Int, count: Int) {
+        self.kind = kind
+        numbers = first..<(count > Int.max - first ? .max : first + count)
+    }
+
+    /// True if a call has failed.
+    package var isReached: Bool { state.withLock { $0.isReached } }
+
+    /// - Parameters:
+    ///   - directory: an absolute path without links.
+    ///   - onCall: called before each change or sync.
+    package func during(
+        in directory: String, onCall: @escaping @Sendable (WatchedCall) -> Void = { _ in }, _ body: () throws -> Void
+    ) rethrows {
+        try CallWatcher.watch(
+            directory, includesAttributes: true,
+            { [self] call in
+                onCall(call)
+                return answer(.watched(call))
+            }
+        ) {
+            try ReadFault.during(in: directory, { [self] kind, _ in answer(.read(isOfBytes: kind.isBytes)) }, body)
+        }
+    }
+
+    /// Runs `body` without a fault. Its calls have no numbers.
+    package func paused<Result>(_ body: () throws -> Result) rethrows -> Result {
+        state.withLock { $0.isPaused = true }
+        defer { state.withLock { $0.isPaused = false } }
+        return try body()
+    }
+
+    private func answer(_ call: Call) -> Int32 {
+        state.withLock { state in
+            guard !state.isPaused, concerns(call) else { return 0 }
+            defer { state.number += 1 }
+            guard numbers.contains(state.number) else { return 0 }
+            state.isReached = true
+            switch kind {
+            case .error: return EIO
+            case .full: return ENOSPC
+            case .interrupted: return EINTR
+            case .short: return CallWatcher.inPart
+            case .torn: return state.number == numbers.lowerBound ? CallWatcher.inPart : EIO
+            }
+        }
+    }
+
+    private func concerns(_ call: Call) -> Bool {
+        switch (kind, call) {
+        case (.error, _), (.interrupted, _): true
+        case (.full, .watched(let call)): call.needsSpace
+        case (.short, .watched(let call)), (.torn, .watched(let call)): call.kind == .write
+        case (.short, .read(let isOfBytes)): isOfBytes
+        case (.full, .read), (.torn, .read): false
+        }
+    }
+}
+
+extension ReadFault.Kind {
+    fileprivate var isBytes: Bool { if case .bytes = self { true } else { false } }
+}

@@ -1,0 +1,59 @@
+import Foundation
+import TestSupport
+import Testing
+
+@testable import VaultStore
+
+/// Each call of the log, the checkpoint and the end of a mount fails: once, several times, or from then on. The daemon is
+/// killed, lives on, or ends.
+///
+/// VAULTFS_FAULT_STEP=1 lets every call fail. Without it, some are left out.
+@Suite(.timeLimit(.minutes(20))) struct LogFaultTests {
+    private static let step = ProcessInfo.processInfo.environment["VAULTFS_FAULT_STEP"].flatMap { Int($0) }
+
+    private func counts(_ kind: CallFaults.Kind) -> [Int] {
+        switch kind {
+        case .error, .full: [1, 4, .max]
+        case .interrupted: [3]
+        case .short: [1, .max]
+        case .torn: [2, 5]
+        }
+    }
+
+    @Test(
+        "Log-14: an error at any call loses nothing that was acknowledged without a report",
+        arguments: CallFaults.Kind.allCases, [4096, 1 << 20])
+    func everyCall(_ kind: CallFaults.Kind, _ chunkSize: Int) throws {
+        let step = Self.step ?? (chunkSize == 4096 ? 2 : 17)
+        for (index, count) in counts(kind).enumerated() {
+            for ends in [false, true] {
+                // Not the same calls for each count.
+                var first = step == 1 ? 0 : index % step
+                while try isReached(kind, first, count, chunkSize, ends: ends) { first += step }
+                #expect(first > 30)
+            }
+        }
+    }
+
+    /// Returns false if there are fewer calls.
+    private func isReached(
+        _ kind: CallFaults.Kind, _ first: Int, _ count: Int, _ chunkSize: Int, ends: Bool
+    ) throws -> Bool {
+        let faults = CallFaults(kind, first: first, count: count)
+        let context = "\(kind) \(count) times from call \(first), chunks of \(chunkSize), ends \(ends)"
+        let run = try LogFaultRun(chunkSize: chunkSize, faults, context)
+        run.run(ends: ends)
+        guard faults.isReached else { return false }
+        if ends {
+            if kind == .interrupted || kind == .short { #expect(run.isUnnoticed, "\(context)") }
+            try run.checkEnded()
+        } else {
+            if kind == .interrupted || kind == .short {
+                #expect(run.failures == 0 && run.store.problems.isEmpty, "\(context)")
+            }
+            try run.checkKilled()
+            try run.checkLiving()
+        }
+        return true
+    }
+}
