@@ -260,6 +260,19 @@ import VaultFormat
         }
     }
 
+    @Test("Log-10: damage of the first entry after a checkpoint, at the log's beginning, costs its own chunk too")
+    func damagedFirstEntry() throws {
+        let place = try Place(TestStore())
+        try place.overwrite(chunk: 1, seed: 54)
+        try place.store.log.checkpoint()
+        try place.overwrite(chunk: 2, seed: 55)
+        try damageEntry(0, byte: 200, in: place.vault)
+        let next = try place.vault.open(cacheSize: 0)
+        #expect(next.problems.count == 1)
+        damage { _ = try place.vault.reopen("a", in: next).get(10, at: 2 * Self.c) }
+        #expect(try place.vault.reopen("b", in: next).contents() == content([1: 54, 2: 55]))
+    }
+
     @Test("Log-11, Log-12: an old log changes no file that was sealed since", arguments: [true, false])
     func oldLog(_ isCleanEnd: Bool) throws {
         let place = try Place(TestStore())
